@@ -1,0 +1,1 @@
+"""The rules: value in, value out. No IO, no clock, no random number, no log (tests/tidy holds this)."""

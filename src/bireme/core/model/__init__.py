@@ -1,0 +1,1 @@
+"""What exists: resources, clusters, jobs, steps, events, commands, observations, reasons. No behaviour beyond derivation."""

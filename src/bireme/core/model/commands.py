@@ -1,0 +1,83 @@
+"""What the inside tells an engine to do. Imperative, idempotent, each with the allocation's generation.
+
+`apply` returns them; `outstanding(state)` derives again those that nothing has confirmed, after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bireme.core.model.jobs import Job
+from bireme.core.model.resources import Allocation
+from bireme.core.model.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchJob:
+    """Start the gang: prepare every node, then the batch script on the first one. All or nothing."""
+
+    job: Job
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateJob:
+    """End whatever is left of this generation on its nodes: SIGCONT, SIGTERM, `grace_s`, SIGKILL; then clear the nodes."""
+
+    job_id: int
+    generation: int
+    nodes: tuple[str, ...]
+    grace_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalJob:
+    job_id: int
+    generation: int
+    nodes: tuple[str, ...]
+    signal: int
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendJob:
+    job_id: int
+    generation: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeJob:
+    job_id: int
+    generation: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStep:
+    job: Job
+    allocation: Allocation
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class SignalStep:
+    job_id: int
+    generation: int
+    step_id: int
+    nodes: tuple[str, ...]
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateStep:
+    job_id: int
+    generation: int
+    step_id: int
+    nodes: tuple[str, ...]
+    grace_s: int
+
+
+Command = (
+    LaunchJob | TerminateJob | SignalJob | SuspendJob | ResumeJob | LaunchStep | SignalStep | TerminateStep
+)

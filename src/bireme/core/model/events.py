@@ -1,0 +1,294 @@
+"""Facts of the journal, in the past tense. State is the fold of these (`core/lifecycle/apply.py`).
+
+Every event is a frozen dataclass; the journal adds an id, a time and a cause (`Recorded`). Decisions are recorded
+with everything they decided, so that a replay repeats them without deciding again. A new event needs: a class here, a handler
+in `apply`, and nothing else (the journal's codec reads the types).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.jobs import JobSpec, Outcome
+from bireme.core.model.reasons import Reason
+from bireme.core.model.resources import Allocation, ExitStatus, Usage
+from bireme.core.model.steps import StepNode, StepSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfigured:
+    """The cluster as it is from now on: at the first start, and whenever the configuration changed."""
+
+    config: ClusterConfig
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    job_id: int
+    spec: JobSpec
+    priority: int
+    eligible_at: float | None
+    reasons: tuple[Reason, ...]
+    het_job_id: int | None = None
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTaskSplit:
+    """A task left its array's record, under its own id (the last one keeps the array's id)."""
+
+    array_job_id: int
+    task_id: int
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobBecameEligible:
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobWaits:
+    """The planner looked at it and leaves it waiting, for these reasons."""
+
+    job_id: int
+    reasons: tuple[Reason, ...]
+    expected_start: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobAllocated:
+    """Resources are its own from now on; the launch is commanded."""
+
+    job_id: int
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    job_id: int
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobLaunchFailed:
+    """The engine could not start it: everything it held is taken back; it waits again, or is held after too many."""
+
+    job_id: int
+    generation: int
+    reason: Reason
+    hold: bool
+    not_before: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchExited:
+    """The batch script ended by itself or by a signal."""
+
+    job_id: int
+    generation: int
+    status: ExitStatus
+    usage: Usage
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnding:
+    """The outcome is decided (exit, cancel, time limit, node loss, ...): what is left of the job is being ended."""
+
+    job_id: int
+    generation: int
+    outcome: Outcome
+    requeue: bool = False
+    hold: bool = False
+    kill_now: bool = False
+    """No SIGTERM and KillWait first: nothing useful is left to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """No process of it is left and its resources are free again: terminal, or back to waiting if it is requeued."""
+
+    job_id: int
+    generation: int
+    at: float
+    reasons: tuple[Reason, ...] = ()
+    """Why it waits, if it is requeued."""
+    not_before: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    """A job that held nothing ended (cancelled, dependency never satisfied, deadline passed)."""
+
+    job_id: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeld:
+    job_id: int
+    by: str
+    """"user" or "admin"."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased:
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdated:
+    """`scontrol update`: the whole specification as it is now."""
+
+    job_id: int
+    spec: JobSpec
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSuspended:
+    job_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobResumed:
+    job_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSignalled:
+    """A signal was asked for: by a user, or the warning before the time limit (`warning`)."""
+
+    job_id: int
+    generation: int
+    signal: int
+    scope: str
+    """"batch" (the script only), "steps" (all but the script), "all"."""
+    warning: bool = False
+    step_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """MinJobAge passed: it lives on in the history only."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepCreated:
+    job_id: int
+    generation: int
+    step_id: int
+    spec: StepSpec
+    nodes: tuple[StepNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    job_id: int
+    generation: int
+    step_id: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnding:
+    """The step is being ended before its tasks do so themselves: cancelled, timed out, or a task failed."""
+
+    job_id: int
+    generation: int
+    step_id: int
+    outcome: str
+    signal: int = 9
+    by_uid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepNodeEnded:
+    """All tasks of a step on one node are gone."""
+
+    job_id: int
+    generation: int
+    step_id: int
+    node: str
+    status: ExitStatus
+    usage: Usage
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRegistered:
+    node: str
+    at: float
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpdated:
+    """An operator changed a node: None leaves a thing as it is."""
+
+    node: str
+    by_uid: int
+    health: str | None = None
+    drained: bool | None = None
+    note: str | None = None
+    weight: int | None = None
+    features: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUpdated:
+    partition: PartitionConfig
+
+
+Event = (
+    ClusterConfigured
+    | JobSubmitted
+    | ArrayTaskSplit
+    | JobBecameEligible
+    | JobWaits
+    | JobAllocated
+    | JobStarted
+    | JobLaunchFailed
+    | BatchExited
+    | JobEnding
+    | JobEnded
+    | JobCancelled
+    | JobHeld
+    | JobReleased
+    | JobUpdated
+    | JobSuspended
+    | JobResumed
+    | JobSignalled
+    | JobForgotten
+    | StepCreated
+    | StepStarted
+    | StepEnding
+    | StepNodeEnded
+    | NodeRegistered
+    | NodeLost
+    | NodeUpdated
+    | PartitionUpdated
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event with its place in the journal. `cause` says who or what made it happen ("uid 1000 sbatch", "planner", "engine")."""
+
+    seq: int
+    at: float
+    cause: str
+    event: Event

@@ -1,0 +1,340 @@
+"""A job: what was asked for (`JobSpec`, frozen) and where it is in its life (`Job.phase`).
+
+Each phase is a frozen dataclass that holds exactly what is true in it. The state a user sees is derived from it
+(`core/lifecycle/states.py`), never stored beside it. Who changes a `Job`: only `core/lifecycle.apply`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bireme.core.model.reasons import Reason
+from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
+from bireme.core.model.steps import Step
+
+
+class JobKind(StrEnum):
+    BATCH = "batch"
+    INTERACTIVE = "interactive"  # salloc, or srun outside a job: the caller holds it and says when it ends
+
+
+class DependencyKind(StrEnum):
+    AFTER = "after"
+    AFTER_ANY = "afterany"
+    AFTER_OK = "afterok"
+    AFTER_NOT_OK = "afternotok"
+    AFTER_CORR = "aftercorr"
+    SINGLETON = "singleton"
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """One condition on another job. `task_id` None with an array job means the whole array."""
+
+    kind: DependencyKind
+    job_id: int = 0
+    task_id: int | None = None
+    delay_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """All of them (`,`) or any one of them (`?`)."""
+
+    items: tuple[Dependency, ...] = ()
+    any_suffices: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """The task ids of an array, ascending, and how many may run at once (None: no throttle)."""
+
+    task_ids: tuple[int, ...]
+    throttle: int | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WarningSignal:
+    """`--signal=[R][B:]SIG@seconds`: sent that long before the time limit."""
+
+    number: int
+    before_end_s: int = 60
+    batch_only: bool = False
+    with_reservation: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRequest:
+    """What a job asks to hold. None means not asked: defaults are applied by the rules, as Slurm applies them."""
+
+    nodes_min: int = 1
+    nodes_max: int | None = None
+    nodes_given: bool = False
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    ntasks_per_socket: int | None = None
+    ntasks_per_core: int | None = None
+    ntasks_per_gpu: int | None = None
+    cpus_per_task: int | None = None
+    cpus_per_gpu: int | None = None
+    min_cpus_per_node: int | None = None
+    sockets_per_node: int | None = None
+    cores_per_socket: int | None = None
+    threads_per_core: int | None = None
+    memory_per_node_mib: int | None = None
+    memory_per_cpu_mib: int | None = None
+    memory_per_gpu_mib: int | None = None
+    tmp_disk_mib: int = 0
+    gres_per_node: tuple[GresRequest, ...] = ()
+    """--gres and --gpus-per-node."""
+    gres_per_job: tuple[GresRequest, ...] = ()
+    """--gpus."""
+    gres_per_task: tuple[GresRequest, ...] = ()
+    """--gpus-per-task and --tres-per-task."""
+    gres_per_socket: tuple[GresRequest, ...] = ()
+    exclusive: bool = False
+    oversubscribe: bool = False
+    overcommit: bool = False
+    contiguous: bool = False
+    constraint: str = ""
+    prefer: str = ""
+    nodelist: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    switches: int | None = None
+    switches_wait_s: int | None = None
+    segment: int | None = None
+    licenses: str = ""
+    hint: str = ""
+    distribution: str = ""
+    spread: bool = False
+    use_min_nodes: bool = False
+    gres_flags: tuple[str, ...] = ()
+    core_spec: int | None = None
+    thread_spec: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose job it is: taken from the connection's credentials, never from the request's own words."""
+
+    uid: int
+    gid: int
+    user: str
+    group: str = ""
+    groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What the user asked for, after Slurm's precedence and defaults, before any decision. Immutable but by `scontrol update`."""
+
+    kind: JobKind = JobKind.BATCH
+    name: str = "bireme"
+    owner: Owner
+    account: str = ""
+    qos: str = "normal"
+    wckey: str = ""
+    partitions: tuple[str, ...] = ()
+    """Empty: the cluster's default partition."""
+    resources: ResourceRequest = ResourceRequest()
+    time_limit_s: int | None = None
+    time_limit_given: bool = False
+    """With time_limit_s None: True is UNLIMITED, False is 'not asked' (the partition's default)."""
+    time_min_s: int | None = None
+    begin_at: float | None = None
+    deadline_at: float | None = None
+    dependencies: Dependencies = Dependencies()
+    kill_on_invalid_dependency: bool | None = None
+    array: ArraySpec | None = None
+    het_component: int | None = None
+    """0 for the leader, 1... for the others of a heterogeneous job; None for an ordinary job."""
+    hold: bool = False
+    nice: int = 0
+    priority: int | None = None
+    reservation: str = ""
+    requeue: bool | None = None
+    """None: the cluster's JobRequeue."""
+    kill_on_node_fail: bool = True
+    warning: WarningSignal | None = None
+    work_dir: str = "/"
+    umask: int = 0o022
+    std_in: str = "/dev/null"
+    std_out: str = ""
+    """A filename pattern; empty is Slurm's default (`slurm-%j.out`, `slurm-%A_%a.out`)."""
+    std_err: str = ""
+    """Empty: the same file as std_out."""
+    open_append: bool | None = None
+    """--open-mode: None is the cluster's JobFileAppend (truncate), except that a requeued job appends nothing by default."""
+    script: str = ""
+    """Blob id of the batch script's text."""
+    environment: str = ""
+    """Blob id of the environment to run with (JSON object)."""
+    command: str = ""
+    """Path of the script or command, as shown by `scontrol show job`."""
+    argv: tuple[str, ...] = ()
+    """The script's own arguments."""
+    submit_line: str = ""
+    submit_host: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+    mail_type: tuple[str, ...] = ()
+    mail_user: str = ""
+    container_image: str = ""
+    container_mounts: str = ""
+    container_workdir: str = ""
+    export: str = "ALL"
+    get_user_env: bool = False
+    step_defaults: tuple[tuple[str, str], ...] = ()
+    """Options of sbatch that only change what `srun` inside does, as (variable, value): SLURM_DISTRIBUTION and the like."""
+    ignored: tuple[str, ...] = ()
+    """Options accepted but not applied yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended: Slurm's state word, its exit status, and why."""
+
+    state: str
+    status: ExitStatus = SUCCESS
+    reason: Reason | None = None
+    by_uid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    since: float
+    eligible_at: float | None = None
+    """When it first could have run: not held, begin time reached, dependencies met. None: not yet."""
+    held_by: str | None = None
+    """None, "user" or "admin"."""
+    reasons: tuple[Reason, ...] = ()
+    expected_start: float | None = None
+    not_before: float | None = None
+    """Back-off after a refused launch, or the end of a requeue's cleaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """Resources are held and the launch was commanded, not confirmed. Users see CONFIGURING."""
+
+    allocation: Allocation
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    allocation: Allocation
+    started_at: float
+    suspended_s: float = 0.0
+    """Time spent suspended, which does not count against the limit."""
+    warned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    allocation: Allocation
+    started_at: float
+    suspended_s: float
+    since: float
+    warned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The outcome is known; processes are being ended and nodes cleared. Users see COMPLETING."""
+
+    allocation: Allocation
+    started_at: float | None
+    since: float
+    outcome: Outcome
+    requeue: bool = False
+    hold: bool = False
+    suspended_s: float = 0.0
+    ended_at: float | None = None
+    """When the last process was gone; a batch script's own end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    outcome: Outcome
+    ended_at: float
+    started_at: float | None = None
+    allocation: Allocation | None = None
+    suspended_s: float = 0.0
+
+
+Phase = Pending | Starting | Running | Suspended | Ending | Finished
+HOLDING = (Starting, Running, Suspended, Ending)
+"""The phases in which a job holds resources."""
+
+
+@dataclass(slots=True)
+class ArrayWaiting:
+    """The part of an array that has not started: one record for all of its waiting tasks."""
+
+    waiting: deque[int]
+    throttle: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTask:
+    """A task that left its array's record and has a life of its own."""
+
+    array_job_id: int
+    task_id: int
+    task_count: int = 0
+    task_min: int = 0
+    task_max: int = 0
+    task_step: int = 1
+
+
+@dataclass(slots=True)
+class Job:
+    id: int
+    spec: JobSpec
+    submitted_at: float
+    phase: Phase
+    generation: int = 0
+    """Counts starts; commands and observations carry it."""
+    restarts: int = 0
+    """Counts requeues: SLURM_RESTART_COUNT."""
+    priority: int = 0
+    array: ArrayWaiting | ArrayTask | None = None
+    het_job_id: int | None = None
+    next_step: int = 0
+    steps: dict[int, Step] = field(default_factory=dict)
+    """Steps of the current generation, by step number."""
+    usage: Usage = NO_USAGE
+    """Of the batch script and the steps that ended, in this generation."""
+    batch_status: ExitStatus | None = None
+    worst_step_status: ExitStatus = SUCCESS
+    """sacct's DerivedExitCode."""
+    launch_failures: int = 0
+    last_restart_at: float | None = None
+
+    @property
+    def is_waiting_array(self) -> bool:
+        return isinstance(self.array, ArrayWaiting)
+
+    @property
+    def array_job_id(self) -> int | None:
+        if isinstance(self.array, ArrayWaiting):
+            return self.id
+        return self.array.array_job_id if self.array else None
+
+    @property
+    def task_id(self) -> int | None:
+        return self.array.task_id if isinstance(self.array, ArrayTask) else None
+
+    @property
+    def allocation(self) -> Allocation | None:
+        return None if isinstance(self.phase, Pending) else self.phase.allocation
+
+    @property
+    def label(self) -> str:
+        """The id people type: `42`, or `42_7` for an array task."""
+        task = self.task_id
+        return str(self.id) if task is None else f"{self.array_job_id}_{task}"

@@ -1,0 +1,48 @@
+"""A node as it is now: its configuration, whether it answers, and whether an operator took it out.
+
+What runs on it is not stored here: `core/placement/occupancy.py` counts what allocations hold. The state word that
+users see (IDLE, MIXED, ALLOCATED, DOWN*, DRAINING ...) is derived in `core/lifecycle/states.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bireme.core.model.cluster import NodeConfig
+
+
+class Health(StrEnum):
+    UNKNOWN = "UNKNOWN"  # configured, not heard from yet
+    UP = "UP"
+    LOST = "LOST"  # was up, stopped answering
+    DOWN = "DOWN"  # set down by an operator or by a failed start
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Why an operator (or Bireme) took a node out, by whom and when."""
+
+    text: str
+    by_uid: int
+    at: float
+
+
+@dataclass(slots=True)
+class Node:
+    config: NodeConfig
+    health: Health = Health.UNKNOWN
+    drained: bool = False
+    note: Note | None = None
+    up_since: float | None = None
+    last_seen: float | None = None
+    agent: str = ""
+    """Version of the agent that answered."""
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def schedulable(self) -> bool:
+        return self.health is Health.UP and not self.drained

@@ -1,0 +1,112 @@
+"""What an engine reports. Observations may come late, twice or out of order; `core/lifecycle/intake.py` makes events of them.
+
+Every observation about a job carries the generation it is about, so that a report on an old start is recognised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswered:
+    """A node's agent is there. `holds` is every (job, generation) it still knows of."""
+
+    node: str
+    agent: str
+    holds: tuple[tuple[int, int], ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSilent:
+    node: str
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobLaunched:
+    """All nodes are prepared and the batch script runs (for an interactive job: all nodes are prepared)."""
+
+    job_id: int
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRefused:
+    """The gang could not be started; nothing of it is left on any node. `permanent`: trying again cannot help."""
+
+    job_id: int
+    generation: int
+    reason: str
+    at: float
+    permanent: bool = False
+    prolog_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFinished:
+    """The batch script ended. `cleared`: nothing else of the job is left anywhere, no TerminateJob is needed."""
+
+    job_id: int
+    generation: int
+    status: ExitStatus
+    at: float
+    usage: Usage = NO_USAGE
+    cleared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobCleared:
+    """Nothing of this generation is left on any of its nodes (answer to TerminateJob, also when there never was)."""
+
+    job_id: int
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobVanished:
+    """A node no longer has this job, and cannot say how it ended (its agent died): honest NODE_FAIL."""
+
+    job_id: int
+    generation: int
+    node: str
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepBegan:
+    job_id: int
+    generation: int
+    step_id: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepNodeFinished:
+    job_id: int
+    generation: int
+    step_id: int
+    node: str
+    status: ExitStatus
+    usage: Usage
+    at: float
+
+
+Observation = (
+    NodeAnswered
+    | NodeSilent
+    | JobLaunched
+    | JobRefused
+    | BatchFinished
+    | JobCleared
+    | JobVanished
+    | StepBegan
+    | StepNodeFinished
+)
