@@ -1,0 +1,374 @@
+"""HTTP/1.1 over the daemon's unix socket, by hand.
+
+The commands start hundreds of times a minute inside jobs, and `http.client` alone costs more to import than `squeue`
+may take to answer; so this speaks the small part of HTTP that uvicorn answers with: Content-Length, chunked, keep-alive.
+Not here: what the routes mean (`client/sdk.py`, the commands). Invariant: a request is sent twice only if the daemon
+closed an idle connection before it could have read the first one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bireme.daemon.paths import Paths
+
+Params = Mapping[str, "str | int | float | None"]
+
+_READ_BYTES = 1 << 16
+_MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes, one of them NUL
+_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/,:+[]")
+
+
+class BiremeError(Exception):
+    """Base of everything this SDK raises on purpose. `str()` is a sentence for people."""
+
+
+class BiremeUnavailable(BiremeError):
+    """Nobody answers on the socket. `message` is Slurm's sentence; `hint` says what to do about it."""
+
+    def __init__(self, socket_path: str, cause: str) -> None:
+        self.message = "Unable to contact slurm controller (connect failure)"
+        self.hint = f"no daemon answers at {socket_path} ({cause}); start it with: bireme up"
+        super().__init__(f"{self.message}: {self.hint}")
+
+
+class ApiError(BiremeError):
+    """The daemon refused or failed: `message` is Slurm's where Slurm has one, `code` Slurm's error name if any."""
+
+    def __init__(self, message: str, *, status: int, code: str | None, slurm_errno: int | None) -> None:
+        self.message = message
+        self.status = status
+        self.code = code
+        self.slurm_errno = slurm_errno
+        super().__init__(message)
+
+
+class Response:
+    """Status, headers (lower case) and the whole body."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def raise_for_error(self) -> None:
+        if self.status < 400:
+            return
+        try:
+            error = json.loads(self.body)["error"]
+            message, code, number = error["message"], error.get("code"), error.get("slurm_errno")
+        except (ValueError, KeyError, TypeError):
+            message, code, number = f"the daemon answered with HTTP status {self.status}", None, None
+        raise ApiError(message, status=self.status, code=code, slurm_errno=number)
+
+
+class Stream:
+    """An answer that goes on: iterate over its chunks, or watch `fileno()`. Closing it tells the daemon."""
+
+    def __init__(self, connection: _Connection, response: Response) -> None:
+        self._connection = connection
+        self._framing = _framing(response)
+        self.headers = response.headers
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._connection.read_body(self._framing)
+
+    def lines(self) -> Iterator[str]:
+        """The body as text lines, without their ends."""
+        rest = b""
+        for chunk in self:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace").removesuffix("\r")
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Transport:
+    """Requests to the daemon of one home, over one kept connection. Not for several threads at once."""
+
+    def __init__(self, home: str | None = None, *, patience_s: float = 0.0, timeout_s: float = 100.0) -> None:
+        """`patience_s`: how long to wait for a daemon that is just starting again (srun inside a job does)."""
+        self.paths = Paths(home)
+        self.patience_s = patience_s
+        self.timeout_s = timeout_s
+        self._kept: _Connection | None = None
+
+    def get(self, path: str, params: Params | None = None, *, timeout_s: float | None = None) -> Any:
+        return self.request("GET", path, params, timeout_s=timeout_s).json()
+
+    def get_bytes(self, path: str, params: Params | None = None) -> bytes:
+        return self.request("GET", path, params).body
+
+    def post(
+        self, path: str, body: Any = None, params: Params | None = None, *, timeout_s: float | None = None
+    ) -> Any:
+        """Posts `body` as JSON (bytes are sent as they are)."""
+        return self.request(
+            "POST", path, params, body={} if body is None else body, timeout_s=timeout_s
+        ).json()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        *,
+        body: Any = None,
+        timeout_s: float | None = None,
+    ) -> Response:
+        """One exchange; raises ApiError for a status of 400 or more, BiremeUnavailable when nobody answers."""
+        connection = self._connection(self.timeout_s if timeout_s is None else timeout_s)
+        try:
+            response = connection.exchange(_request_bytes(method, path, params, body))
+        except (OSError, _BadAnswer) as error:
+            self.close()
+            raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
+        except BaseException:
+            self.close()  # interrupted half-way: the rest of the answer must not meet the next request
+            raise
+        if response.headers.get("connection", "").lower() == "close":
+            self.close()
+        response.raise_for_error()
+        return response
+
+    def stream(
+        self, path: str, params: Params | None = None, *, method: str = "GET", body: Any = None
+    ) -> Stream:
+        """An answer without an end in sight, on a connection of its own, without a time limit."""
+        connection = self._connect(None)
+        try:
+            connection.send(_request_bytes(method, path, params, body))
+            response = connection.read_head()
+            if response.status >= 400:
+                response.body = b"".join(connection.read_body(_framing(response)))
+        except (OSError, _BadAnswer) as error:
+            connection.close()
+            raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
+        if response.status >= 400:
+            connection.close()
+            response.raise_for_error()
+        return Stream(connection, response)
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def __enter__(self) -> Transport:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connection(self, timeout_s: float | None) -> _Connection:
+        if self._kept is not None and self._kept.is_stale():
+            self.close()
+        if self._kept is None:
+            self._kept = self._connect(timeout_s)
+        self._kept.set_timeout(timeout_s)
+        return self._kept
+
+    def _connect(self, timeout_s: float | None) -> _Connection:
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                return _Connection(self.paths.socket, timeout_s)
+            except OSError as error:
+                # A wrong owner or mode does not heal by waiting.
+                if isinstance(error, PermissionError) or time.monotonic() >= deadline:
+                    raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
+            time.sleep(0.1)
+
+
+class _BadAnswer(Exception):
+    """What came back is not HTTP, or ended early."""
+
+
+class _Connection:
+    """One socket and what was read from it ahead of need."""
+
+    def __init__(self, path: str, timeout_s: float | None) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._ahead = b""
+        try:
+            self._socket.settimeout(timeout_s)
+            connect_unix(self._socket, path)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def set_timeout(self, timeout_s: float | None) -> None:
+        self._socket.settimeout(timeout_s)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def is_stale(self) -> bool:
+        """Between requests nothing may arrive: if something did, it is the daemon's goodbye."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(self._ahead) or bool(poll.poll(0))
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def exchange(self, request: bytes) -> Response:
+        try:
+            self.send(request)
+        except BrokenPipeError:
+            # The daemon may refuse a body that is too large before reading all of it: its answer says why.
+            pass
+        response = self.read_head()
+        response.body = b"".join(self.read_body(_framing(response)))
+        return response
+
+    def read_head(self) -> Response:
+        while b"\r\n\r\n" not in self._ahead:
+            self._ahead += self._receive()
+        head, self._ahead = self._ahead.split(b"\r\n\r\n", 1)
+        status_line, *lines = head.decode("latin-1").split("\r\n")
+        words = status_line.split(" ", 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+            raise _BadAnswer(f"not an HTTP answer: {status_line[:60]!r}")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        return Response(int(words[1]), headers, b"")
+
+    def read_body(self, framing: int | None) -> Iterator[bytes]:
+        """`framing`: a length, _CHUNKED, or None for 'until the connection ends'."""
+        if framing == _CHUNKED:
+            yield from self._read_chunked()
+        elif framing is None:
+            yield from self._read_to_end()
+        else:
+            yield from self._read_exactly(framing)
+
+    def _read_exactly(self, count: int) -> Iterator[bytes]:
+        while count:
+            data = self._ahead or self._receive()
+            piece, self._ahead = data[:count], data[count:]
+            count -= len(piece)
+            yield piece
+
+    def _read_chunked(self) -> Iterator[bytes]:
+        while size := int(self._read_line().split(b";")[0], 16):
+            yield from self._read_exactly(size)
+            self._read_line()
+        while self._read_line():  # trailers
+            pass
+
+    def _read_to_end(self) -> Iterator[bytes]:
+        while True:
+            piece, self._ahead = self._ahead, b""
+            if piece:
+                yield piece
+            piece = self._socket.recv(_READ_BYTES)
+            if not piece:
+                return
+            self._ahead = piece
+
+    def _read_line(self) -> bytes:
+        while b"\r\n" not in self._ahead:
+            self._ahead += self._receive()
+        line, self._ahead = self._ahead.split(b"\r\n", 1)
+        return line
+
+    def _receive(self) -> bytes:
+        data = self._socket.recv(_READ_BYTES)
+        if not data:
+            raise _BadAnswer("the connection ended in the middle of an answer")
+        return data
+
+
+_CHUNKED = -1
+
+
+def connect_unix(sock: socket.socket, path: str) -> None:
+    """Connects to `path`, also when it is longer than a socket address can hold."""
+    encoded = os.fsencode(path)
+    if len(encoded) <= _MAX_SOCKET_PATH:
+        sock.connect(path)
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:
+        sock.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    finally:
+        os.close(folder)
+
+
+def _framing(response: Response) -> int | None:
+    if response.headers.get("transfer-encoding", "").lower() == "chunked":
+        return _CHUNKED
+    length = response.headers.get("content-length")
+    return None if length is None else int(length)
+
+
+def _request_bytes(method: str, path: str, params: Params | None, body: Any) -> bytes:
+    target = quote(path) + _query(params)
+    if body is None:
+        payload, kind = b"", ""
+    elif isinstance(body, bytes):
+        payload, kind = body, "Content-Type: application/octet-stream\r\n"
+    else:
+        payload, kind = json.dumps(body, separators=(",", ":")).encode(), "Content-Type: application/json\r\n"
+    length = f"Content-Length: {len(payload)}\r\n" if method != "GET" else ""
+    head = f"{method} {target} HTTP/1.1\r\nHost: bireme\r\n{kind}{length}\r\n"
+    return head.encode("ascii") + payload
+
+
+def _query(params: Params | None) -> str:
+    pairs = [
+        f"{quote(name)}={quote(str(value)).replace('+', '%2B')}"
+        for name, value in (params or {}).items()
+        if value is not None
+    ]
+    return "?" + "&".join(pairs) if pairs else ""
+
+
+def quote(text: str) -> str:
+    """Percent-encoding for paths and values; `urllib.parse` would double the import time of this module."""
+    if _SAFE.issuperset(text):
+        return text
+    return "".join(
+        chr(byte) if chr(byte) in _SAFE else f"%{byte:02X}"
+        for byte in text.encode("utf-8", "surrogateescape")
+    )
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no socket"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

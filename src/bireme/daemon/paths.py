@@ -1,0 +1,84 @@
+"""Where a cluster lives on disk: every file below `BIREME_HOME`, named once.
+
+Not here: what the files contain. The commands read this on every start, so it imports `os` only.
+Invariant: a home belongs to one user; others can reach at most the API socket, and only when that user is root.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def default_home() -> str:
+    """BIREME_HOME, else the XDG state folder."""
+    named = os.environ.get("BIREME_HOME")
+    if named:
+        return os.path.abspath(os.path.expanduser(named))
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG specification says that a relative path must be ignored.
+    if not state.startswith("/"):
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "bireme")
+
+
+class Paths:
+    """The files of one cluster."""
+
+    __slots__ = ("home",)
+
+    def __init__(self, home: str | None = None) -> None:
+        self.home = os.path.abspath(os.path.expanduser(home)) if home else default_home()
+
+    def under(self, *names: str) -> str:
+        return os.path.join(self.home, *names)
+
+    @property
+    def run(self) -> str:
+        return self.under("run")
+
+    @property
+    def socket(self) -> str:
+        return self.under("run", "api.sock")
+
+    @property
+    def pid_file(self) -> str:
+        return self.under("run", "daemon.pid")
+
+    @property
+    def lock_file(self) -> str:
+        return self.under("run", "daemon.lock")
+
+    @property
+    def journal(self) -> str:
+        return self.under("journal.db")
+
+    @property
+    def log(self) -> str:
+        return self.under("log", "daemon.log")
+
+    @property
+    def settings(self) -> str:
+        return self.under("bireme.toml")
+
+    @property
+    def agents(self) -> str:
+        return self.under("agents")
+
+    @property
+    def bin(self) -> str:
+        return self.under("bin")
+
+    def create(self) -> None:
+        """Makes the folders. A user's home is private; root's lets others pass through to the socket and to `bin`."""
+        root = os.geteuid() == 0
+        passage = 0o711 if root else 0o700
+        for folder, mode in (
+            (self.home, passage),
+            (self.run, passage),
+            (self.under("log"), 0o700),
+            (self.agents, passage),
+            (self.bin, 0o755 if root else 0o700),
+        ):
+            os.makedirs(folder, mode=mode, exist_ok=True)
+            # makedirs obeys the umask and leaves an existing folder as it was; the mode is part of the promise.
+            os.chmod(folder, mode)
