@@ -1,0 +1,335 @@
+"""Starting processes: what the child gets, what is left behind, what failure looks like."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import pty
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bireme.agent.identity import Identity, acting_as
+from bireme.agent.output import OpenFileError, open_input, open_output
+from bireme.agent.spawn import SpawnError, close_on_exec_from_here, spawn
+
+NOBODY = Identity(65534, 65534, (65534,))
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for others")
+ENV = {"PATH": "/usr/bin:/bin"}
+# A niceness of 0 is no change at all, but it takes the exact path: both paths must mean the same.
+BOTH_PATHS = pytest.mark.parametrize("path", [{}, {"nice": 0}], ids=["fast", "exact"])
+
+
+@pytest.fixture
+def null_fd() -> Iterator[int]:
+    fd = os.open("/dev/null", os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def run(argv: list[str], null_fd: int, **options: object) -> tuple[int, str]:
+    """Exit status and everything the program wrote to stdout and stderr."""
+    read_fd, write_fd = os.pipe()
+    arguments = {"stdin_fd": null_fd, "stdout_fd": write_fd, "stderr_fd": write_fd, **options}
+    try:
+        pid = spawn(argv, arguments.pop("env", ENV), **arguments)  # type: ignore[arg-type]
+    finally:
+        os.close(write_fd)
+    with open(read_fd, encoding="utf-8") as output:
+        text = output.read()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+
+
+@BOTH_PATHS
+def test_child_gets_arguments_environment_directory_umask_and_own_session(path, null_fd, tmp_path):
+    script = 'echo "$1|$COLOR|$(pwd -P)|$(umask)"; ps -o sid= -p $$ | tr -d " "; echo $$'
+    before = os.getcwd(), os.umask(0o022)
+    status, text = run(
+        ["bash", "-c", script, "bash", "a b"],
+        null_fd,
+        env={**ENV, "COLOR": "blue"},
+        cwd=str(tmp_path),
+        umask=0o077,
+        **path,
+    )
+    first, session, pid = text.split("\n")[:3]
+    assert status == 0
+    assert first == f"a b|blue|{tmp_path.resolve()}|0077"
+    assert session == pid
+    assert (os.getcwd(), os.umask(before[1])) == (before[0], 0o022), "the agent's own state must be as before"
+
+
+@BOTH_PATHS
+def test_missing_directory_falls_back_to_tmp_with_slurms_message(path, null_fd):
+    _, text = run(["pwd"], null_fd, cwd="/no/such/directory", **path)
+    assert text == (
+        "slurmstepd: error: couldn't chdir to `/no/such/directory': No such file or directory:"
+        " going to /tmp instead\n/tmp\n"
+    )
+
+
+@BOTH_PATHS
+def test_cpu_binding_is_the_childs_alone(path, null_fd):
+    own = os.sched_getaffinity(0)
+    one = min(own)
+    _, text = run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status"], null_fd, cpu_ids=[one], **path)
+    assert text.split() == ["Cpus_allowed_list:", str(one)]
+    assert os.sched_getaffinity(0) == own
+
+
+@BOTH_PATHS
+def test_impossible_cpus_are_an_error_and_leave_no_process(path, null_fd):
+    with pytest.raises(SpawnError, match=r"CPUs 1000|could not set up"):
+        run(["true"], null_fd, cpu_ids=[1000], **path)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@BOTH_PATHS
+@pytest.mark.parametrize(
+    ("content", "mode", "number", "message"),
+    [
+        (None, 0, errno.ENOENT, "execve(): {path}: No such file or directory"),
+        ("echo no interpreter\n", 0o755, errno.ENOEXEC, "execve(): {path}: Exec format error"),
+        ("#!/bin/sh\n", 0o644, errno.EACCES, "execve(): {path}: Permission denied"),
+        (
+            "#!/no/interp\n",
+            0o755,
+            errno.ENOENT,
+            "execve(): bad interpreter(/no/interp): No such file or directory",
+        ),
+    ],
+)
+def test_what_cannot_be_executed_is_told_in_slurms_words(
+    path, content, mode, number, message, null_fd, tmp_path
+):
+    program = tmp_path / "program"
+    if content is not None:
+        program.write_text(content)
+        program.chmod(mode)
+    with pytest.raises(SpawnError) as caught:
+        run([str(program)], null_fd, **path)
+    assert str(caught.value) == message.format(path=program)
+    assert (caught.value.stage, caught.value.errno, caught.value.exit_code) == ("execve", number, number)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@BOTH_PATHS
+def test_program_is_searched_in_the_tasks_path(path, null_fd, tmp_path):
+    program = tmp_path / "only-here"
+    program.write_text("#!/bin/sh\necho found\n")
+    program.chmod(0o755)
+    assert run(["only-here"], null_fd, env={"PATH": f"/nowhere:{tmp_path}:/bin"}, **path) == (0, "found\n")
+    with pytest.raises(SpawnError, match="execve\\(\\): only-here: No such file"):
+        run(["only-here"], null_fd, **path)
+
+
+@BOTH_PATHS
+def test_nul_byte_is_an_error_not_a_crash(path, null_fd):
+    with pytest.raises(SpawnError):
+        run(["echo", "a\0b"], null_fd, **path)
+
+
+@BOTH_PATHS
+def test_ignored_and_blocked_signals_do_not_reach_the_child(path, null_fd):
+    previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        _, text = run(["grep", "-E", "SigBlk|SigIgn", "/proc/self/status"], null_fd, **path)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    blocked, ignored = (int(word, 16) for word in text.split()[1::2])
+    libc_internal = 1 << 31 | 1 << 32  # signals 32 and 33: no program can set them
+    assert (blocked, ignored & ~libc_internal) == (0, 0)
+
+
+@BOTH_PATHS
+def test_extra_descriptors_arrive_at_their_numbers_and_no_other(path, null_fd):
+    close_on_exec_from_here()  # what the test run itself inherited, as an agent does when it starts
+    read_fd, write_fd = os.pipe()
+    script = "echo through >&9; ls /proc/self/fd | tr '\\n' ' '"
+    _, text = run(["bash", "-c", script], null_fd, extra_fds={9: write_fd}, **path)
+    os.close(write_fd)
+    with open(read_fd, encoding="utf-8") as pipe:
+        assert pipe.read() == "through\n"
+    assert text.split() == ["0", "1", "2", "3", "9"]  # 3 is the listing's own directory
+
+
+@BOTH_PATHS
+def test_descriptors_that_overwrite_each_other_are_kept_apart(path, null_fd, tmp_path):
+    """Two of our descriptors change places on their way to the child."""
+    paths = [tmp_path / "one", tmp_path / "two"]
+    originals = [os.open(path, os.O_WRONLY | os.O_CREAT) for path in paths]
+    one, two = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 50) for fd in originals)
+    try:
+        script = f"echo first >&{one}; echo second >&{two}"
+        run(["bash", "-c", script], null_fd, extra_fds={one: two, two: one}, **path)
+    finally:
+        for fd in (one, two, *originals):
+            os.close(fd)
+    assert [path.read_text() for path in paths] == ["second\n", "first\n"]
+
+
+def test_limits_that_equal_our_own_keep_the_fast_path_and_others_apply(null_fd):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert run(["bash", "-c", "ulimit -n"], null_fd, rlimits={resource.RLIMIT_NOFILE: (soft, hard)}) == (
+        0,
+        f"{soft}\n",
+    )
+    _, text = run(
+        ["bash", "-c", "ulimit -n; ulimit -Hn"], null_fd, rlimits={resource.RLIMIT_NOFILE: (64, 128)}
+    )
+    assert text == "64\n128\n"
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+
+
+def test_niceness_applies(null_fd):
+    _, text = run(["nice"], null_fd, nice=os.getpriority(os.PRIO_PROCESS, 0) + 3)
+    assert int(text) == os.getpriority(os.PRIO_PROCESS, 0) + 3
+
+
+def test_controlling_terminal(null_fd):
+    ours, theirs = pty.openpty()
+    pid = spawn(
+        ["sh", "-c", "echo hello >/dev/tty"],
+        ENV,
+        stdin_fd=theirs,
+        stdout_fd=null_fd,
+        stderr_fd=null_fd,
+        controlling_tty=True,
+    )
+    os.close(theirs)
+    assert os.read(ours, 100) == b"hello\r\n"
+    os.close(ours)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_joins_files_before_running(null_fd, tmp_path):
+    """A cgroup.procs file is entered by writing 0 into it; an ordinary file shows that this happens."""
+    (tmp_path / "cgroup.procs").touch()
+    run(["true"], null_fd, join_files=[str(tmp_path / "cgroup.procs")])
+    assert (tmp_path / "cgroup.procs").read_text() == "0"
+    with pytest.raises(SpawnError) as caught:
+        run(["true"], null_fd, join_files=[str(tmp_path / "gone")])
+    assert (caught.value.stage, caught.value.errno) == ("join cgroup", errno.ENOENT)
+
+
+@needs_root
+def test_task_of_another_user_has_all_of_their_ids_and_none_of_ours(null_fd):
+    _, text = run(
+        ["grep", "-E", "^(Uid|Gid|Groups|CapEff|CapPrm)", "/proc/self/status"], null_fd, identity=NOBODY
+    )
+    fields = {line.split(":")[0]: line.split()[1:] for line in text.splitlines()}
+    assert fields["Uid"] == fields["Gid"] == ["65534"] * 4
+    assert fields["Groups"] == ["65534"]
+    assert fields["CapEff"] == fields["CapPrm"] == ["0" * 16]
+
+
+@needs_root
+def test_directory_is_entered_with_the_users_rights(null_fd, tmp_path):
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    _, text = run(["pwd"], null_fd, identity=NOBODY, cwd=str(private))
+    assert "Permission denied: going to /tmp instead\n/tmp\n" in text
+
+
+def test_other_identity_without_root_is_refused(null_fd):
+    def attempt() -> bytes:
+        try:
+            run(["true"], null_fd, identity=Identity(12345, 12345, ()))
+        except SpawnError as error:
+            return f"{error.stage} {error.errno}".encode()
+        return b"started"
+
+    assert in_child_as_nobody(attempt) == f"change user {errno.EPERM}".encode()
+
+
+# --- opening a task's files ---------------------------------------------------------------------------------
+
+
+def test_output_truncates_or_appends(tmp_path):
+    path = tmp_path / "out"
+    for mode, text in (("truncate", b"one"), ("append", b"two"), ("truncate", b"3")):
+        before = path.read_bytes() if path.exists() else b""
+        fd = open_output(str(path), mode)  # type: ignore[arg-type]
+        os.write(fd, text)
+        assert not os.get_inheritable(fd)
+        os.close(fd)
+        assert path.read_bytes() == (before + text if mode == "append" else text)
+
+
+def test_output_makes_no_parents_and_says_which_file(tmp_path):
+    with pytest.raises(OpenFileError) as caught:
+        open_output(str(tmp_path / "missing" / "out"), "truncate")
+    assert (
+        str(caught.value) == f"Could not open stdout file {tmp_path}/missing/out: No such file or directory"
+    )
+    assert caught.value.errno == errno.ENOENT
+    assert not (tmp_path / "missing").exists()
+
+
+def test_umask_of_the_job_decides_the_mode(tmp_path):
+    os.close(open_output(str(tmp_path / "out"), "truncate", umask=0o027))
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_fifo_without_reader_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OpenFileError):
+        open_output(str(tmp_path / "fifo"), "truncate")
+    fd = open_input(str(tmp_path / "fifo"))
+    assert os.get_blocking(fd)
+    os.close(fd)
+
+
+@needs_root
+def test_root_opens_files_with_the_users_rights_only(tmp_path):
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == 0 and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY.uid, NOBODY.gid)
+    ours.mkdir(mode=0o700)
+    os.close(open_output(str(theirs / "out"), "truncate", NOBODY))
+    assert (theirs / "out").stat().st_uid == NOBODY.uid
+    with pytest.raises(OpenFileError, match="Permission denied"):
+        open_output(str(ours / "out"), "truncate", NOBODY)
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+
+
+@needs_root
+def test_rights_come_back_after_an_exception():
+    groups = os.getgroups()
+    with contextlib.suppress(RuntimeError), acting_as(NOBODY):
+        assert os.geteuid() == NOBODY.uid
+        raise RuntimeError
+    assert (os.geteuid(), os.getegid(), os.getgroups()) == (0, 0, groups)
+
+
+def in_child_as_nobody(action) -> bytes:
+    """The bytes the action returns when run without privileges, in a child of its own."""
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(65534, 65534, 65534)
+                os.setresuid(65534, 65534, 65534)
+            os.write(write_fd, action())
+        finally:
+            os._exit(0)
+    os.close(write_fd)
+    with open(read_fd, "rb") as pipe:
+        result = pipe.read()
+    os.waitpid(pid, 0)
+    return result
