@@ -1,0 +1,154 @@
+"""What travels over an agent's socket: JSON lines with the daemon, binary frames with `srun` and `sattach`.
+
+Both sides import this module, `srun` among them, so it stays light: no asyncio, no dataclass machinery beyond
+what a frame needs. It encodes and splits; what a message means is decided by `server` and by the engine.
+
+A connection's first line says who it is: `{"hello": "daemon", ...}` speaks lines from then on,
+`{"hello": "stream", "job", "step", "key"}` speaks frames: 1 byte kind, 4 bytes task id, 4 bytes length, payload.
+
+Invariant: text may hold any bytes a process environment may hold. They travel as lone surrogates, which is why
+this is the standard library's JSON and not a faster, stricter one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+VERSION = 1
+ALL_TASKS = 0xFFFFFFFF
+MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_FRAME_BYTES = 1024 * 1024
+
+# agent -> client
+STDOUT = 1
+STDERR = 2
+TASK_EXITED = 3
+TASKS_STARTED = 4
+FENCE = 5
+MESSAGE = 6
+STEP_ENDED = 7
+# client -> agent
+STDIN = 16
+SIGNAL = 17
+WINDOW_SIZE = 18
+FENCE_RESULT = 19
+ATTACH_OPTIONS = 20
+
+_HEADER = struct.Struct(">BII")
+_MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux
+
+Message = dict[str, Any]
+
+_encoder = json.JSONEncoder(separators=(",", ":"))
+
+
+class ProtocolError(ValueError):
+    """The other side sent something that is no message of this protocol."""
+
+
+def encode_line(message: Message) -> bytes:
+    return _encoder.encode(message).encode("ascii") + b"\n"
+
+
+def decode_line(line: bytes) -> Message:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise ProtocolError("a message must be a JSON object")
+    return message
+
+
+def encode_frame(kind: int, task: int, payload: bytes = b"") -> bytes:
+    return _HEADER.pack(kind, task, len(payload)) + payload
+
+
+def encode_json_frame(kind: int, task: int, value: Any) -> bytes:
+    return encode_frame(kind, task, _encoder.encode(value).encode("ascii"))
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The complete lines so far, without their newlines."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise ProtocolError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+        return lines
+
+    def take_rest(self) -> bytes:
+        """What came after the last newline: the first frames, when a hello line is followed by frames."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+
+class FrameSplitter:
+    """Cuts a byte stream into (kind, task, payload)."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        buffer = self._buffer
+        buffer += data
+        frames: list[tuple[int, int, bytes]] = []
+        at = 0
+        while len(buffer) - at >= _HEADER.size:
+            kind, task, length = _HEADER.unpack_from(buffer, at)
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes is longer than {MAX_FRAME_BYTES}")
+            end = at + _HEADER.size + length
+            if len(buffer) < end:
+                break
+            frames.append((kind, task, bytes(buffer[at + _HEADER.size : end])))
+            at = end
+        if at:
+            del buffer[:at]
+        return frames
+
+
+@contextmanager
+def socket_path(path: str) -> Iterator[str]:
+    """A name for a unix socket that fits into a socket address, however deep its directory lies."""
+    if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
+        yield path
+        return
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+    finally:
+        os.close(directory)
+
+
+def connect_endpoint(address: str, timeout_s: float | None = None) -> socket.socket:
+    """A connected socket to `unix:PATH` or `tcp:HOST:PORT`; OSError when nobody answers."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "unix":
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout_s)
+        try:
+            with socket_path(rest) as path:
+                connection.connect(path)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+    if scheme == "tcp":
+        host, _, port = rest.rpartition(":")
+        return socket.create_connection((host, int(port)), timeout_s)
+    raise ProtocolError(f"unknown kind of endpoint: {address!r}")
