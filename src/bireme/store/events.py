@@ -1,0 +1,77 @@
+"""Events <-> rows of the journal: kind, job id and JSON.
+
+Equal job specifications are shared while reading: a hundred thousand `sbatch` of one script become one object in
+memory, and their owners and resource requests are shared even when the rest differs.
+Invariant: every class of `Event` is known here by its name, without being listed.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import msgspec
+
+from bireme.core.model.events import Event
+from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
+from bireme.store import codec
+
+KINDS: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_args(Event)}
+
+_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SHARED_AT_MOST = 50_000
+
+
+def encode_event(event: Event) -> tuple[str, int | None, bytes]:
+    """(kind, job id or None, data)."""
+    return type(event).__name__, getattr(event, "job_id", None), codec.encode(event)
+
+
+class SpecPool:
+    """One object for equal specifications. Forgets everything when it grows too large: it is only a saving."""
+
+    def __init__(self) -> None:
+        self._specs: dict[bytes, JobSpec] = {}
+        self._owners: dict[Owner, Owner] = {}
+        self._requests: dict[ResourceRequest, ResourceRequest] = {}
+
+    def decode(self, data: bytes) -> JobSpec:
+        spec = self._specs.get(data)
+        if spec is None:
+            if len(self._specs) >= _SHARED_AT_MOST:
+                self.clear()
+            spec = self._specs[data] = self.share(codec.decode(JobSpec, data))
+        return spec
+
+    def clear(self) -> None:
+        self._specs.clear()
+        self._owners.clear()
+        self._requests.clear()
+
+    def share(self, spec: JobSpec) -> JobSpec:
+        """Replaces the parts of `spec` by equal ones seen before. Safe: they are immutable and equal."""
+        owner = self._owners.setdefault(spec.owner, spec.owner)
+        request = self._requests.setdefault(spec.resources, spec.resources)
+        object.__setattr__(spec, "owner", owner)
+        object.__setattr__(spec, "resources", request)
+        return spec
+
+
+class EventReader:
+    """Decodes rows; raises ValueError, TypeError or KeyError on what it cannot understand."""
+
+    def __init__(self) -> None:
+        self._pool = SpecPool()
+
+    def decode(self, kind: str, data: bytes) -> Event:
+        cls = KINDS.get(kind)
+        if cls is None:
+            raise ValueError(f"unknown kind of event {kind!r}")
+        if kind in ("JobSubmitted", "JobUpdated"):
+            return self._with_spec(cls, data)
+        return codec.decode(cls, data)
+
+    def _with_spec(self, cls: type[Event], data: bytes) -> Event:
+        fields: dict[str, Any] = _RAW_FIELDS.decode(data)
+        spec = self._pool.decode(bytes(fields.pop("spec")))
+        return codec.from_plain(cls, {name: codec.loads(bytes(raw)) for name, raw in fields.items()}, spec=spec)

@@ -1,0 +1,207 @@
+"""The journal on disk: events in groups, snapshots, blobs and history rows (`ports.Journal`, `ports.Blobs`).
+
+One writing connection and one reading connection, each behind a lock: `append` runs in the runtime's commit thread
+while the API reads history. Invariant: `append` stores all of its group (events, history rows and the blobs put
+since the last one) or nothing, and what it stored is on disk when it returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bireme.core.model.events import ArrayTaskSplit, Event, Recorded
+from bireme.ports import HistoryRow, JournalError
+from bireme.store import snapshots
+from bireme.store.database import StoreError, connect, damaged, reading, writing
+from bireme.store.events import EventReader, encode_event
+from bireme.store.history import Query, insert, select
+
+_COMPRESS_FROM_BYTES = 512
+_PENDING_AT_MOST_BYTES = 256 * 1024 * 1024
+_REMEMBERED_BLOBS = 200_000
+_SNAPSHOTS_KEPT = 2
+_READ_ROWS = 2_000
+
+
+class SqliteStore:
+    """Opens (or makes) the journal at `path`. Raises StoreError when it cannot be used."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._writer = connect(path)
+        self._reader = connect(path)
+        self._reader.execute("PRAGMA query_only=ON")
+        self._pending_blobs: dict[str, bytes] = {}
+        self._pending_bytes = 0
+        self._stored_blobs: set[str] = set()
+        with reading(path):
+            (last,) = self._writer.execute("SELECT max(seq) FROM journal").fetchone()
+            (covered,) = self._writer.execute("SELECT max(seq) FROM snapshots").fetchone()
+        # Pruning may have dropped every event that the newest snapshot covers.
+        self._last_seq: int = max(last or 0, covered or 0)
+
+    @property
+    def last_seq(self) -> int:
+        return self._last_seq
+
+    # ------------------------------------------------------------------------------------------- journal
+
+    def append(self, events: Sequence[tuple[float, str, Event]], history: Sequence[HistoryRow] = ()) -> int:
+        with self._write_lock:
+            first = self._last_seq + 1
+            rows = [(seq, at, cause, *encode_event(event)) for seq, (at, cause, event) in enumerate(events, first)]
+            blobs = dict(self._pending_blobs)
+            with writing(self._writer, self.path):
+                self._write_blobs(blobs)
+                self._writer.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", rows)
+                insert(self._writer, history)
+            self._forget_pending(blobs)
+            self._last_seq += len(rows)
+            return self._last_seq
+
+    def replay(self, after: int) -> Iterator[Recorded]:
+        reader = EventReader()
+        while True:
+            with self._read_lock, reading(self.path):
+                rows = self._reader.execute(
+                    "SELECT seq, at, cause, kind, data FROM journal WHERE seq > ? ORDER BY seq LIMIT ?",
+                    (after, _READ_ROWS),
+                ).fetchall()
+            for row in rows:
+                yield self._recorded(reader, row)
+            if len(rows) < _READ_ROWS:
+                return
+            after = rows[-1][0]
+
+    def story(self, job_id: int) -> list[Recorded]:
+        """Every event about one job; for an array task that begins with the submission of its array."""
+        story = self._events_of("job_id = ?", (job_id,))
+        for recorded in story:
+            if isinstance(recorded.event, ArrayTaskSplit) and recorded.event.array_job_id != job_id:
+                array = (recorded.event.array_job_id,)
+                return self._events_of("job_id = ? AND kind = 'JobSubmitted'", array) + story
+        return story
+
+    def events_after(self, after: int, limit: int) -> list[Recorded]:
+        """A page of the journal, for live events that a reader missed."""
+        return self._events_of(f"seq > ? ORDER BY seq LIMIT {int(limit)}", (after,), ordered=True)
+
+    def _events_of(self, where: str, values: tuple[Any, ...], *, ordered: bool = False) -> list[Recorded]:
+        order = "" if ordered else " ORDER BY seq"
+        reader = EventReader()
+        with self._read_lock, reading(self.path):
+            query = f"SELECT seq, at, cause, kind, data FROM journal WHERE {where}{order}"
+            rows = self._reader.execute(query, values).fetchall()
+        return [self._recorded(reader, row) for row in rows]
+
+    def _recorded(self, reader: EventReader, row: tuple[Any, ...]) -> Recorded:
+        seq, at, cause, kind, data = row
+        try:
+            return Recorded(seq, at, cause, reader.decode(kind, data))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise damaged(self.path, f"event {seq} cannot be read: {error}") from error
+
+    # ----------------------------------------------------------------------------------------- snapshots
+
+    def latest_snapshot(self) -> tuple[int, Any] | None:
+        with self._read_lock, reading(self.path):
+            found = self._reader.execute("SELECT seq FROM snapshots ORDER BY seq DESC").fetchall()
+        for (seq,) in found:
+            with self._read_lock, reading(self.path):
+                (data,) = self._reader.execute("SELECT data FROM snapshots WHERE seq = ?", (seq,)).fetchone()
+            try:
+                return seq, snapshots.decode_state(data)
+            except (ValueError, TypeError, KeyError, AttributeError, zlib.error):
+                continue  # made by another version, or damaged: an older one and the events do as well
+        return None
+
+    def write_snapshot(self, seq: int, state: Any) -> None:
+        self.write_encoded_snapshot(seq, snapshots.encode_state(state))
+
+    def write_encoded_snapshot(self, seq: int, data: bytes) -> None:
+        """The slow half of `write_snapshot`: may run in a thread while the state goes on changing."""
+        packed = snapshots.pack(data)
+        with self._write_lock, writing(self._writer, self.path):
+            self._writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (seq, packed))
+            self._writer.execute(
+                "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
+                (_SNAPSHOTS_KEPT,),
+            )
+
+    def prune(self, older_than: float) -> int:
+        """Drops events from before `older_than` that every kept snapshot covers; returns how many."""
+        with self._write_lock, writing(self._writer, self.path):
+            (covered,) = self._writer.execute("SELECT min(seq) FROM snapshots").fetchone()
+            if covered is None:
+                return 0
+            query = "DELETE FROM journal WHERE seq <= ? AND at < ?"
+            return self._writer.execute(query, (covered, older_than)).rowcount
+
+    # --------------------------------------------------------------------------------------------- blobs
+
+    def put(self, data: bytes) -> str:
+        """Keeps `data` for the next `append`, which stores it with the events that refer to it: one fsync."""
+        blob_id = hashlib.sha256(data).hexdigest()
+        if blob_id not in self._stored_blobs and blob_id not in self._pending_blobs:
+            if self._pending_bytes + len(data) > _PENDING_AT_MOST_BYTES:
+                raise JournalError(f"too much waits to be written to {self.path}: is its disk full?")
+            self._pending_blobs[blob_id] = data
+            self._pending_bytes += len(data)
+        return blob_id
+
+    def get(self, blob_id: str) -> bytes:
+        pending = self._pending_blobs.get(blob_id)
+        if pending is not None:
+            return pending
+        with self._read_lock, reading(self.path):
+            query = "SELECT compressed, data FROM blobs WHERE id = ?"
+            row = self._reader.execute(query, (blob_id,)).fetchone()
+        if row is None:
+            raise KeyError(f"no blob {blob_id} in {self.path}")
+        try:
+            return zlib.decompress(row[1]) if row[0] else bytes(row[1])
+        except zlib.error as error:
+            raise damaged(self.path, f"blob {blob_id} cannot be unpacked") from error
+
+    def _write_blobs(self, blobs: dict[str, bytes]) -> None:
+        self._writer.executemany(
+            "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)",
+            [(blob_id, *_packed(data)) for blob_id, data in blobs.items()],
+        )
+
+    def _forget_pending(self, blobs: dict[str, bytes]) -> None:
+        if len(self._stored_blobs) > _REMEMBERED_BLOBS:
+            self._stored_blobs.clear()
+        for blob_id, data in blobs.items():
+            self._stored_blobs.add(blob_id)
+            del self._pending_blobs[blob_id]
+            self._pending_bytes -= len(data)
+
+    # ------------------------------------------------------------------------------------------- history
+
+    def finished(self, query: Query) -> list[dict[str, Any]]:
+        """JobRecords of finished jobs (with "steps" when asked for), oldest first."""
+        with self._read_lock, reading(self.path):
+            return select(self._reader, query)
+
+    def close(self) -> None:
+        with self._write_lock, self._read_lock:
+            self._reader.close()
+            self._writer.close()
+
+
+def _packed(data: bytes) -> tuple[int, bytes]:
+    if len(data) >= _COMPRESS_FROM_BYTES:
+        smaller = zlib.compress(data, 1)
+        if len(smaller) < len(data) * 0.8:
+            return 1, smaller
+    return 0, data
+
+
+__all__ = ["SqliteStore", "StoreError"]

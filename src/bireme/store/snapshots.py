@@ -1,0 +1,74 @@
+"""The whole State as bytes, so that a restart need not fold the journal from its beginning.
+
+One line of JSON for the state's small parts, one per distinct job specification, one per job: read line by line, so
+that reading needs little more memory than the state itself. Indexes are not written; `State.reindex` makes them again.
+Invariant: each field of State is either written or named in DERIVED (a test holds this).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import Job, JobSpec
+from bireme.store import codec
+from bireme.store.events import SpecPool
+
+FORMAT = 1
+DERIVED = frozenset({"occupancy", "pending", "holding", "finished", "array_members", "het_members", "verdicts"})
+
+
+def encode_state(state: State) -> bytes:
+    """Fast enough for the event loop's thread; `pack` (in any thread) makes it small."""
+    specs: dict[int, int] = {}
+    spec_lines: list[bytes] = []
+    job_lines: list[bytes] = []
+    for job in state.jobs.values():
+        index = specs.get(id(job.spec))
+        if index is None:
+            index = specs[id(job.spec)] = len(spec_lines)
+            spec_lines.append(codec.encode(job.spec))
+        plain = codec.to_plain(job, without=("spec",))
+        plain["spec"] = index
+        job_lines.append(codec.dumps(plain))
+    head = codec.to_plain(state, without=("jobs", *DERIVED))
+    head |= {"format": FORMAT, "specs": len(spec_lines), "jobs": len(job_lines)}
+    return b"\n".join([codec.dumps(head), *spec_lines, *job_lines])
+
+
+def pack(data: bytes) -> bytes:
+    return zlib.compress(data, 1)
+
+
+def decode_state(packed: bytes) -> State:
+    """The inverse of `pack(encode_state(state))`, reindexed. Raises ValueError and the like on anything else."""
+    lines = _lines(zlib.decompress(packed))
+    head: dict[str, Any] = codec.loads(next(lines))
+    if head.pop("format") != FORMAT:
+        raise ValueError("another version's snapshot")
+    pool = SpecPool()
+    spec_count, job_count = head.pop("specs"), head.pop("jobs")
+    specs = [pool.decode(next(lines)) for _ in range(spec_count)]
+    jobs = [_job(codec.loads(next(lines)), specs) for _ in range(job_count)]
+    state = codec.from_plain(State, head, jobs={job.id: job for job in jobs})
+    state.reindex()
+    return state
+
+
+def _job(plain: dict[str, Any], specs: list[JobSpec]) -> Job:
+    return codec.from_plain(Job, plain, spec=specs[plain.pop("spec")])
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    begin = 0
+    while (end := data.find(b"\n", begin)) >= 0:
+        yield data[begin:end]
+        begin = end + 1
+    yield data[begin:]
+
+
+def stored_fields() -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(State)) - DERIVED
