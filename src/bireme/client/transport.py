@@ -1,13 +1,14 @@
 """HTTP/1.1 over the daemon's unix socket, by hand.
 
 The commands start hundreds of times a minute inside jobs, and `http.client` alone costs more to import than `squeue`
-may take to answer; so this speaks the small part of HTTP that uvicorn answers with: Content-Length, chunked, keep-alive.
-Not here: what the routes mean (`client/sdk.py`, the commands). Invariant: a request is sent twice only if the daemon
-closed an idle connection before it could have read the first one.
+may take to answer; so this speaks the small part of HTTP that uvicorn answers with: Content-Length, chunked and
+keep-alive. Not here: what the routes mean (`client/sdk.py`, the commands). Invariant: a request is sent twice only if
+the daemon closed an idle connection before it could have read the first one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -29,7 +30,7 @@ class BiremeError(Exception):
     """Base of everything this SDK raises on purpose. `str()` is a sentence for people."""
 
 
-class BiremeUnavailable(BiremeError):
+class BiremeUnavailable(BiremeError):  # noqa: N818  # reads as what it means: `except BiremeUnavailable`
     """Nobody answers on the socket. `message` is Slurm's sentence; `hint` says what to do about it."""
 
     def __init__(self, socket_path: str, cause: str) -> None:
@@ -123,13 +124,9 @@ class Transport:
     def get_bytes(self, path: str, params: Params | None = None) -> bytes:
         return self.request("GET", path, params).body
 
-    def post(
-        self, path: str, body: Any = None, params: Params | None = None, *, timeout_s: float | None = None
-    ) -> Any:
+    def post(self, path: str, body: Any = None, params: Params | None = None, *, timeout_s: float | None = None) -> Any:
         """Posts `body` as JSON (bytes are sent as they are)."""
-        return self.request(
-            "POST", path, params, body={} if body is None else body, timeout_s=timeout_s
-        ).json()
+        return self.request("POST", path, params, body={} if body is None else body, timeout_s=timeout_s).json()
 
     def request(
         self,
@@ -144,7 +141,7 @@ class Transport:
         connection = self._connection(self.timeout_s if timeout_s is None else timeout_s)
         try:
             response = connection.exchange(_request_bytes(method, path, params, body))
-        except (OSError, _BadAnswer) as error:
+        except (OSError, _BadAnswerError) as error:
             self.close()
             raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
         except BaseException:
@@ -155,9 +152,7 @@ class Transport:
         response.raise_for_error()
         return response
 
-    def stream(
-        self, path: str, params: Params | None = None, *, method: str = "GET", body: Any = None
-    ) -> Stream:
+    def stream(self, path: str, params: Params | None = None, *, method: str = "GET", body: Any = None) -> Stream:
         """An answer without an end in sight, on a connection of its own, without a time limit."""
         connection = self._connect(None)
         try:
@@ -165,7 +160,7 @@ class Transport:
             response = connection.read_head()
             if response.status >= 400:
                 response.body = b"".join(connection.read_body(_framing(response)))
-        except (OSError, _BadAnswer) as error:
+        except (OSError, _BadAnswerError) as error:
             connection.close()
             raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
         if response.status >= 400:
@@ -204,7 +199,7 @@ class Transport:
             time.sleep(0.1)
 
 
-class _BadAnswer(Exception):
+class _BadAnswerError(Exception):
     """What came back is not HTTP, or ended early."""
 
 
@@ -240,11 +235,9 @@ class _Connection:
         self._socket.sendall(data)
 
     def exchange(self, request: bytes) -> Response:
-        try:
+        # The daemon may refuse a body that is too large before it has read all of it: its answer says why.
+        with contextlib.suppress(BrokenPipeError):
             self.send(request)
-        except BrokenPipeError:
-            # The daemon may refuse a body that is too large before reading all of it: its answer says why.
-            pass
         response = self.read_head()
         response.body = b"".join(self.read_body(_framing(response)))
         return response
@@ -256,7 +249,7 @@ class _Connection:
         status_line, *lines = head.decode("latin-1").split("\r\n")
         words = status_line.split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise _BadAnswer(f"not an HTTP answer: {status_line[:60]!r}")
+            raise _BadAnswerError(f"not an HTTP answer: {status_line[:60]!r}")
         headers = {}
         for line in lines:
             name, _, value = line.partition(":")
@@ -305,7 +298,7 @@ class _Connection:
     def _receive(self) -> bytes:
         data = self._socket.recv(_READ_BYTES)
         if not data:
-            raise _BadAnswer("the connection ended in the middle of an answer")
+            raise _BadAnswerError("the connection ended in the middle of an answer")
         return data
 
 
@@ -359,8 +352,7 @@ def quote(text: str) -> str:
     if _SAFE.issuperset(text):
         return text
     return "".join(
-        chr(byte) if chr(byte) in _SAFE else f"%{byte:02X}"
-        for byte in text.encode("utf-8", "surrogateescape")
+        chr(byte) if chr(byte) in _SAFE else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape")
     )
 
 
