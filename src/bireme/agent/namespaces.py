@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bireme.agent.capability import Capability
+
 _CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWUSER = 0x00020000, 0x04000000, 0x10000000
 _MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
 _HOSTS = "/etc/hosts"
@@ -40,15 +42,6 @@ class NodeIsolation:
 
     kind: IsolationKind
     missing: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """One thing this machine grants or refuses, for `bireme doctor`."""
-
-    name: str
-    ok: bool
-    why: str
 
 
 def loopback_address(index: int) -> str:

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.agent import namespaces
+from bireme.agent.capability import Capability
 from bireme.agent.namespaces import enter_virtual_node, hosts_file, loopback_address, nsswitch_with_files_first
 
 HOSTS = {"n1": "127.0.1.1", "n2": "127.0.1.2", "n3": "127.0.1.3"}
@@ -93,9 +94,9 @@ def test_inside_a_node_every_name_has_its_address(uid, open_path):
     assert (socket.gethostname(), Path("/etc/hosts").read_text()) == before, "the machine must not notice"
 
 
-def in_child_probe(uid: int) -> list[namespaces.Capability]:
+def in_child_probe(uid: int) -> list[Capability]:
     rows = in_child(uid, lambda: [[c.name, c.ok, c.why] for c in namespaces.probe()])
-    return [namespaces.Capability(*row) for row in rows]
+    return [Capability(*row) for row in rows]
 
 
 @AS_WHOM
