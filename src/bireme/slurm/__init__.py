@@ -1,0 +1,1 @@
+"""Slurm's language, pure: the strings people write to Slurm and the strings Slurm prints back."""
