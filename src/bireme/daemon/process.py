@@ -1,0 +1,160 @@
+"""Starting, finding and stopping the daemon of a home, as `bireme up`, `down` and `status` do.
+
+The lock file decides who is the daemon: held means alive, whatever the pid file says, and the kernel drops it however
+the process ends. Invariant: two daemons never serve one home; a pid is signalled only while its lock is held.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bireme.daemon.paths import Paths
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.02
+
+
+class DaemonError(Exception):
+    """The daemon could not be started or stopped. The text says why and where to look."""
+
+
+def start(home: str | None = None, conf: str = "", *, timeout_s: float = START_TIMEOUT_S) -> int:
+    """Starts the daemon in the background and returns its pid once its API answers. Raises DaemonError."""
+    paths = Paths(home)
+    try:
+        paths.create()
+    except OSError as error:
+        raise DaemonError(f"cannot make {paths.home}: {error.strerror}") from error
+    running = running_pid(paths.home)
+    if running:
+        raise DaemonError(f"a daemon (pid {running}) already serves {paths.home}")
+    read_end, write_end = os.pipe()
+    command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--ready-fd", str(write_end)]
+    if conf:
+        command += ["--conf", os.path.abspath(conf)]
+    try:
+        with open(paths.log, "ab") as log:
+            os.chmod(paths.log, 0o600)
+            launcher = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,), cwd="/"
+            )
+        os.close(write_end)
+        launcher.wait()  # it forks the daemon and ends at once
+        answer = _await_line(read_end, timeout_s)
+    finally:
+        os.close(read_end)
+    return _started(answer, paths)
+
+
+def _await_line(pipe: int, timeout_s: float) -> bytes | None:
+    """What was written before a newline or the end; None when nothing came in time."""
+    deadline = time.monotonic() + timeout_s
+    received = b""
+    while not received.endswith(b"\n"):
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        piece = os.read(pipe, 65536)
+        if not piece:
+            break
+        received += piece
+    return received
+
+
+def _started(answer: bytes | None, paths: Paths) -> int:
+    if answer is None:
+        raise DaemonError(f"the daemon did not answer in time; see {paths.log}")
+    if not answer:
+        raise DaemonError(f"the daemon ended before it was ready; see {paths.log}")
+    said = json.loads(answer)
+    if "error" in said:
+        raise DaemonError(said["error"])
+    return int(said["pid"])
+
+
+def announce(ready_fd: int | None, **said: Any) -> None:
+    """The daemon's side of `start`: says that it is ready (pid) or why it is not (error)."""
+    if ready_fd is None:
+        return
+    with os.fdopen(ready_fd, "wb") as pipe:
+        pipe.write(json.dumps(said).encode() + b"\n")
+
+
+class Lock:
+    """Held by the daemon for as long as it lives; contains its pid."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._file = os.open(paths.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            other = os.pread(self._file, 20, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._file)
+            raise DaemonError(f"a daemon (pid {other}) already serves {paths.home}") from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        with open(paths.pid_file, "w") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def running_pid(home: str | None = None) -> int | None:
+    """The pid of the daemon that holds the lock of this home, or None."""
+    try:
+        lock = os.open(Paths(home).lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        text = os.pread(lock, 20, 0).strip()
+        return int(text) if text.isdigit() else None
+    finally:
+        os.close(lock)
+    return None
+
+
+def stop(
+    home: str | None = None,
+    *,
+    ask: Callable[[], object] | None = None,
+    timeout_s: float = STOP_TIMEOUT_S,
+) -> bool:
+    """Ends the daemon and returns True, or False when none runs. `ask` asks it through the API; else SIGTERM does.
+
+    Asking can do more than the signal (end the jobs too); a daemon that does not answer still gets the signal.
+    """
+    pid = running_pid(home)
+    if pid is None:
+        return False
+    try:
+        if ask is None:
+            raise ConnectionError
+        ask()
+    except Exception:
+        _signal_if_running(home, pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while running_pid(home) == pid:
+        if time.monotonic() > deadline:
+            raise DaemonError(f"the daemon (pid {pid}) does not end; see {Paths(home).log}")
+        time.sleep(_POLL_S)
+    return True
+
+
+def _signal_if_running(home: str | None, pid: int, number: int) -> None:
+    if running_pid(home) == pid:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise DaemonError(f"the daemon (pid {pid}) belongs to another user") from error

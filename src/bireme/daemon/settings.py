@@ -1,0 +1,213 @@
+"""What Slurm has no word for: every setting of Bireme, with its default and its description, in one table.
+
+Read from `bireme.toml` (in BIREME_HOME, else beside slurm.conf), then from the environment, which wins. What Slurm has
+a word for is in slurm.conf. `python -m bireme.daemon.settings` prints docs/settings.md; a test compares the two.
+Invariant: a setting that is not a field of `Settings` does not exist, and a field without description does not import.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+FILE_NAME = "bireme.toml"
+
+
+class SettingsError(Exception):
+    """A setting is unknown or has an impossible value. The text names the place and what is allowed."""
+
+
+def setting(default: Any, key: str, description: str, choices: tuple[str, ...] = ()) -> Any:
+    if not description.endswith("."):
+        raise TypeError(f"setting {key} needs a description: one or more sentences")
+    metadata = {"key": key, "description": description, "choices": choices}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    conf: str = setting(
+        "",
+        "cluster.conf",
+        "The slurm.conf that describes the cluster; gres.conf and topology.conf are looked for beside it. "
+        "`bireme up --conf` and SLURM_CONF win over this. Empty: the cluster is this machine.",
+    )
+    cluster_name: str = setting(
+        "bireme", "cluster.name", "Name of the cluster when no slurm.conf gives one (ClusterName)."
+    )
+    engine: str = setting(
+        "embedded", "cluster.engine", "What runs the jobs: `embedded` is this machine.", ("embedded",)
+    )
+    gpus: str = setting(
+        "auto",
+        "cluster.gpus",
+        "Whether GPUs of this machine are looked for when no slurm.conf describes it.",
+        ("auto", "off"),
+    )
+    operators: tuple[str, ...] = setting(
+        (),
+        "access.operators",
+        "Users who may change everybody's jobs and the nodes, besides root and the owner of the daemon.",
+    )
+    namespaces: str = setting(
+        "auto",
+        "isolation.namespaces",
+        "Private host name and hosts file for virtual nodes: `auto` uses them where the kernel permits.",
+        ("auto", "off"),
+    )
+    cgroups: str = setting(
+        "auto",
+        "isolation.cgroups",
+        "Confinement of memory, CPUs and devices with cgroups: `auto` uses them where they can be written.",
+        ("auto", "off"),
+    )
+    snapshot_every: int = setting(
+        50_000,
+        "store.snapshot_every",
+        "A snapshot of the state is stored after so many events: fewer make a restart quicker.",
+    )
+    keep_events_days: int = setting(
+        0,
+        "store.keep_events_days",
+        "Events older than this are dropped from the journal (`sacct` keeps its records). 0: kept for ever.",
+    )
+    max_body_bytes: int = setting(
+        64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
+    )
+    keep_alive_s: int = setting(
+        75, "api.keep_alive_s", "How long an idle connection to the API is kept open, in seconds."
+    )
+    log_level: str = setting(
+        "info", "log.level", "How much log/daemon.log says.", ("debug", "info", "warning", "error")
+    )
+    log_max_bytes: int = setting(
+        10 * 1024 * 1024, "log.max_bytes", "log/daemon.log is rotated when it reaches this size, in bytes."
+    )
+    log_keep: int = setting(3, "log.keep", "How many rotated log files are kept.")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One row of the table."""
+
+    name: str
+    key: str
+    variable: str
+    default: Any
+    choices: tuple[str, ...]
+    text: str
+
+
+def describe() -> Iterator[Description]:
+    """Every setting, in the order of `Settings`."""
+    blank = Settings()
+    for one in fields(Settings):
+        key = one.metadata["key"]
+        variable = "BIREME_" + key.upper().replace(".", "_")
+        text, choices = one.metadata["description"], one.metadata["choices"]
+        yield Description(one.name, key, variable, getattr(blank, one.name), choices, text)
+
+
+def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force. `conf` (from the command line) wins over SLURM_CONF, which wins over the file."""
+    environ = os.environ if environ is None else environ
+    named_conf = conf or environ.get("SLURM_CONF", "")
+    values: dict[str, Any] = {}
+    path = _find(home, named_conf)
+    if path:
+        values |= _from_file(path)
+    values |= _from_environment(environ)
+    if named_conf:
+        values["conf"] = named_conf
+    if values.get("conf"):
+        values["conf"] = os.path.abspath(os.path.join(home, os.path.expanduser(values["conf"])))
+    return Settings(**values)
+
+
+def _find(home: str, conf: str) -> str | None:
+    places = [os.path.join(home, FILE_NAME)]
+    if conf:
+        places.append(os.path.join(os.path.dirname(os.path.abspath(conf)), FILE_NAME))
+    return next((place for place in places if os.path.exists(place)), None)
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            document = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read {path}: {error}") from error
+    known = {row.key: row for row in describe()}
+    values = {}
+    for key, value in _flat(document):
+        if key not in known:
+            raise SettingsError(f"{path}: unknown setting {key!r}; known are: {', '.join(known)}")
+        values[known[key].name] = _checked(known[key], value, f"{path}: {key}")
+    return values
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for row in describe():
+        text = environ.get(row.variable)
+        if text is None:
+            continue
+        value: Any = text
+        if isinstance(row.default, tuple):
+            value = [word.strip() for word in text.split(",") if word.strip()]
+        elif isinstance(row.default, int) and text.isascii() and text.isdigit():
+            value = int(text)
+        values[row.name] = _checked(row, value, row.variable)
+    return values
+
+
+def _checked(row: Description, value: Any, place: str) -> Any:
+    if isinstance(row.default, tuple):
+        good, expected = isinstance(value, list) and all(isinstance(item, str) for item in value), "a list of texts"
+    elif isinstance(row.default, int):
+        good, expected = type(value) is int and value >= 0, "a whole number, 0 or more"
+    else:
+        good, expected = isinstance(value, str), "a text"
+        if row.choices:
+            good, expected = value in row.choices, "one of " + ", ".join(row.choices)
+    if not good:
+        raise SettingsError(f"{place}: {value!r} is not possible here: it must be {expected}")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def markdown() -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "None is needed. They are read from `bireme.toml` in `BIREME_HOME` (else from one beside `slurm.conf`), then",
+        "from the environment, which wins. What Slurm has a word for is set in `slurm.conf`.",
+        "",
+        "Two variables are not settings of the daemon but say which cluster is meant: `BIREME_HOME` (where its state",
+        "lives; default `$XDG_STATE_HOME/bireme`, else `~/.local/state/bireme`) and `SLURM_CONF` (its slurm.conf).",
+        "",
+        "Generated by `python -m bireme.daemon.settings`; a test fails when it is not up to date.",
+        "",
+        "| in bireme.toml | variable | default | what it does |",
+        "|---|---|---|---|",
+    ]
+    for row in describe():
+        default = "empty" if row.default in ("", ()) else f"`{row.default}`"
+        choices = f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if len(row.choices) > 1 else ""
+        lines.append(f"| `{row.key}` | `{row.variable}` | {default} | {row.text}{choices} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
