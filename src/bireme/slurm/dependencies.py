@@ -76,7 +76,7 @@ def _parse_condition(condition: str, whole: str) -> Iterator[Dependency]:
 def _parse_targets(kind: DependencyKind, targets: str, whole: str) -> Iterator[Dependency]:
     delay_s = 0
     for target in targets.split(":"):
-        match = _TARGET.fullmatch(target.strip())
+        match = _TARGET.fullmatch(target.lstrip(" "))
         if match is None or int(match["job"]) == 0:
             raise _invalid(whole, f"'{target}' is not JOBID, JOBID_TASK or JOBID_*, with +MINUTES if need be")
         if match["minutes"] is not None:

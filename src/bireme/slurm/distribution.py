@@ -43,7 +43,7 @@ class Distribution:
 
 
 DEFAULT_DISTRIBUTION = Distribution()
-_PLANE = re.compile(r"plane=([0-9]{1,6})", re.IGNORECASE)
+_PLANE = re.compile(r"plane=([0-9]{1,6})", re.IGNORECASE | re.ASCII)
 _PACK_WORDS = {"pack": True, "nopack": False}
 
 

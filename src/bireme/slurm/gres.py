@@ -12,7 +12,7 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.sizes import format_memory, parse_memory
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_.+-]*"
-_COUNT = re.compile(r"([0-9]{1,15})([KMGTP]?)", re.IGNORECASE)
+_COUNT = re.compile(r"([0-9]{1,15})([KMGTP]?)", re.IGNORECASE | re.ASCII)
 _GRES = re.compile(rf"({_NAME})(?::([^:,=\s]+))?(?::([^:,=\s]+))?")
 _TYPE = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z_][A-Za-z0-9_.+-]*")
 _MULTIPLIERS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}

@@ -165,8 +165,8 @@ _Token = tuple[int, bool, int, str]
 def _reading_order(text: str) -> list[_Token]:
     """A sort key under which `r9` comes before `r10`."""
     tokens: list[_Token] = []
-    for part in _DIGIT_RUNS.split(text):
-        if part[:1].isdecimal():
+    for position, part in enumerate(_DIGIT_RUNS.split(text)):
+        if position % 2:  # what the pattern matched: digits
             tokens.append(_digits_token(part))
         else:
             tokens.extend((ord(char), False, 0, "") for char in part)

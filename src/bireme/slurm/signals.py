@@ -32,7 +32,7 @@ _NUMBER_OF = {
     "XCPU": 24,
 }
 _NAME_OF = {number: name for name, number in _NUMBER_OF.items()}
-_REQUEST = re.compile(r"(?:([RB]{1,2}):)?([^:@]+)(?:@([0-9]*))?", re.IGNORECASE)
+_REQUEST = re.compile(r"(?:([RB]{1,2}):)?([^:@]+)(?:@([0-9]*))?", re.IGNORECASE | re.ASCII)
 
 
 def parse_signal(text: str) -> int:

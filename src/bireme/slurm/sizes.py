@@ -10,7 +10,7 @@ from bireme.slurm.errors import SlurmSyntaxError
 
 UNITS = ("", "K", "M", "G", "T", "P")
 _KIB_IN = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
-_SIZE = re.compile(r"([0-9]{1,15})(?:([KMGT])B?)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15})(?:([KMGT])B?)?", re.IGNORECASE | re.ASCII)
 
 
 def parse_memory(text: str, default_unit: str = "M") -> int:

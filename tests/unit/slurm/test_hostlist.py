@@ -99,6 +99,10 @@ def test_refuses_what_is_no_hostlist(text: str) -> None:
         expand(text)
 
 
+def test_digits_of_other_scripts_are_letters() -> None:
+    assert sort_names(["\u0663b2", "a10", "a9"]) == ["a9", "a10", "\u0663b2"]
+
+
 def test_one_expression_names_at_most_64k_hosts() -> None:
     assert len(expand(f"n[1-{MAX_HOSTS}]")) == MAX_HOSTS
     for text in ("n[1-65537]", "n[0-999]x[0-999]", "n[1-40000],m[1-40000]", "n[1-99999999999999999999]"):
@@ -120,6 +124,12 @@ def test_expand_undoes_compress(names: list[str]) -> None:
 def test_sorting_keeps_every_name(names: list[str]) -> None:
     assert sorted(sort_names(names)) == sorted(names)
     assert expand(compress_sorted(names)) == sort_names(names)
+
+
+@given(st.lists(st.text()))
+def test_any_names_can_be_sorted_and_compressed(names: list[str]) -> None:
+    assert len(sort_names(names)) == len(names)
+    assert isinstance(compress_sorted(names), str)
 
 
 @given(st.text() | st.text(alphabet="n019[]-, "))
