@@ -58,9 +58,8 @@ def parse_time_limit(text: str) -> TimeLimit:
 def parse_job_time_limit(text: str) -> int | None:
     """`--time` as a job gets it: seconds in whole minutes, rounded up; None is UNLIMITED, which 0 also asks for."""
     limit = parse_time_limit(text)
-    if limit is INFINITE or limit == 0:
+    if isinstance(limit, Infinite) or limit == 0:
         return None
-    assert not isinstance(limit, Infinite)
     return -(-limit // MINUTE_S) * MINUTE_S
 
 
