@@ -1,1 +1,1 @@
-"""What exists: resources, clusters, jobs, steps, events, commands, observations, reasons. No behaviour beyond derivation."""
+"""What exists: resources, clusters, jobs, steps, events, commands, observations, reasons. Data, no decisions."""

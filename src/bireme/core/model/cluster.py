@@ -114,7 +114,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """slurm.conf keys that change behaviour today, typed, with Slurm's defaults. The rest stays in ClusterConfig.raw."""
+    """slurm.conf keys that change behaviour, typed, with Slurm's defaults. The rest stays in ClusterConfig.raw."""
 
     kill_wait_s: int = 30
     min_job_age_s: int = 300

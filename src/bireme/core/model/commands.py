@@ -22,7 +22,7 @@ class LaunchJob:
 
 @dataclass(frozen=True, slots=True)
 class TerminateJob:
-    """End whatever is left of this generation on its nodes: SIGCONT, SIGTERM, `grace_s`, SIGKILL; then clear the nodes."""
+    """End what is left of this generation on its nodes: SIGCONT, SIGTERM, `grace_s`, SIGKILL; then clear them."""
 
     job_id: int
     generation: int
@@ -78,6 +78,4 @@ class TerminateStep:
     grace_s: int
 
 
-Command = (
-    LaunchJob | TerminateJob | SignalJob | SuspendJob | ResumeJob | LaunchStep | SignalStep | TerminateStep
-)
+Command = LaunchJob | TerminateJob | SignalJob | SuspendJob | ResumeJob | LaunchStep | SignalStep | TerminateStep

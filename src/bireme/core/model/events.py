@@ -1,8 +1,8 @@
 """Facts of the journal, in the past tense. State is the fold of these (`core/lifecycle/apply.py`).
 
 Every event is a frozen dataclass; the journal adds an id, a time and a cause (`Recorded`). Decisions are recorded
-with everything they decided, so that a replay repeats them without deciding again. A new event needs: a class here, a handler
-in `apply`, and nothing else (the journal's codec reads the types).
+with everything they decided, so that a replay repeats them without deciding again. A new event needs a class here,
+a handler in `apply`, and nothing else (the journal's codec reads the types).
 """
 
 from __future__ import annotations
@@ -46,15 +46,6 @@ class ArrayTaskSplit:
 @dataclass(frozen=True, slots=True)
 class JobBecameEligible:
     job_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobWaits:
-    """The planner looked at it and leaves it waiting, for these reasons."""
-
-    job_id: int
-    reasons: tuple[Reason, ...]
-    expected_start: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +116,14 @@ class JobCancelled:
 
     job_id: int
     outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequeued:
+    """A finished job goes back into the queue (`scontrol requeue` after its end)."""
+
+    job_id: int
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +257,6 @@ Event = (
     | JobSubmitted
     | ArrayTaskSplit
     | JobBecameEligible
-    | JobWaits
     | JobAllocated
     | JobStarted
     | JobLaunchFailed
@@ -266,6 +264,7 @@ Event = (
     | JobEnding
     | JobEnded
     | JobCancelled
+    | JobRequeued
     | JobHeld
     | JobReleased
     | JobUpdated
@@ -286,7 +285,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event with its place in the journal. `cause` says who or what made it happen ("uid 1000 sbatch", "planner", "engine")."""
+    """An event with its place in the journal. `cause`: who or what made it happen ("alice sbatch", "planner")."""
 
     seq: int
     at: float

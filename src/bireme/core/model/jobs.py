@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bireme.core.model.features import FeatureExpression
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
 from bireme.core.model.steps import Step
@@ -100,6 +101,8 @@ class ResourceRequest:
     overcommit: bool = False
     contiguous: bool = False
     constraint: str = ""
+    """As written; `features` is what it means."""
+    features: FeatureExpression | None = None
     prefer: str = ""
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -129,7 +132,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What the user asked for, after Slurm's precedence and defaults, before any decision. Immutable but by `scontrol update`."""
+    """What the user asked for, after Slurm's precedence, before any decision. Changed only by `scontrol update`."""
 
     kind: JobKind = JobKind.BATCH
     name: str = "bireme"
@@ -167,7 +170,7 @@ class JobSpec:
     std_err: str = ""
     """Empty: the same file as std_out."""
     open_append: bool | None = None
-    """--open-mode: None is the cluster's JobFileAppend (truncate), except that a requeued job appends nothing by default."""
+    """--open-mode: None is the cluster's JobFileAppend (truncate)."""
     script: str = ""
     """Blob id of the batch script's text."""
     environment: str = ""
@@ -188,7 +191,7 @@ class JobSpec:
     export: str = "ALL"
     get_user_env: bool = False
     step_defaults: tuple[tuple[str, str], ...] = ()
-    """Options of sbatch that only change what `srun` inside does, as (variable, value): SLURM_DISTRIBUTION and the like."""
+    """Options that only change what `srun` inside does, as (variable, value): SLURM_DISTRIBUTION and the like."""
     ignored: tuple[str, ...] = ()
     """Options accepted but not applied yet."""
 

@@ -1,4 +1,4 @@
-"""What an engine reports. Observations may come late, twice or out of order; `core/lifecycle/intake.py` makes events of them.
+"""What an engine reports. Late, twice or out of order: `core/lifecycle/intake.py` makes events of it.
 
 Every observation about a job carries the generation it is about, so that a report on an old start is recognised.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution
 from bireme.core.model.resources import NO_USAGE, ExitStatus, GresRequest, GresShare, Usage
 
 BATCH_STEP = -5
@@ -44,7 +45,7 @@ class StepSpec:
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     relative: int | None = None
-    distribution: str = ""
+    distribution: Distribution = DEFAULT_DISTRIBUTION
     arbitrary_hosts: tuple[str, ...] = ()
     exact: bool = False
     exclusive: bool = False
@@ -87,7 +88,7 @@ class StepSpec:
 
 @dataclass(frozen=True, slots=True)
 class StepNode:
-    """A step's part on one node. `task_gres` gives, per local task, the device indices bound to it (--gpus-per-task)."""
+    """A step's part on one node. `task_gres`: per local task, the device indices bound to it (--gpus-per-task)."""
 
     node: str
     task_ids: tuple[int, ...]

@@ -1,0 +1,40 @@
+"""One sentence for each kind of reason. `sentence` never fails: a kind without wording gives Slurm's word."""
+
+from __future__ import annotations
+
+from bireme.core.model.reasons import Reason, ReasonKind
+
+TEMPLATES: dict[ReasonKind, str] = {
+    ReasonKind.NONE: "The planner has not looked at it yet.",
+    ReasonKind.PRIORITY: "Jobs before it in the queue wait too.",
+    ReasonKind.RESOURCES: "It needs {nodes_needed} node(s) of partition {partition}; {nodes_able} can take their part now.",
+    ReasonKind.DEPENDENCY: "It waits for {on}.",
+    ReasonKind.DEPENDENCY_NEVER_SATISFIED: "What it waits for can never happen: {on}.",
+    ReasonKind.BEGIN_TIME: "Its begin time has not come.",
+    ReasonKind.JOB_HELD_USER: "Its owner holds it: scontrol release.",
+    ReasonKind.JOB_HELD_ADMIN: "An operator holds it.",
+    ReasonKind.JOB_ARRAY_TASK_LIMIT: "{limit} tasks of its array may run at once, and {running} do.",
+    ReasonKind.PARTITION_DOWN: "Partition {partition} is down.",
+    ReasonKind.PARTITION_INACTIVE: "Partition {partition} is inactive.",
+    ReasonKind.PARTITION_NODE_LIMIT: "Partition {partition} allows at most {limit} nodes.",
+    ReasonKind.PARTITION_TIME_LIMIT: "Partition {partition} allows at most {limit_s} seconds.",
+    ReasonKind.REQUIRED_NODE_NOT_AVAILABLE: "Nodes it needs are down or drained: {unavailable}.",
+    ReasonKind.LAUNCH_FAILED: "It could not be started ({tries} tries): {why}",
+    ReasonKind.REQUEUED_HELD: "It could not be started and is held after {tries} tries: {why}",
+    ReasonKind.NODE_DOWN: "Node {node} was lost.",
+    ReasonKind.NON_ZERO_EXIT: "It exited with code {code}.",
+    ReasonKind.RAISED_SIGNAL: "Signal {signal} ended it.",
+    ReasonKind.TIME_LIMIT: "It ran into its time limit.",
+    ReasonKind.OUT_OF_MEMORY: "It used more memory than it asked for.",
+    ReasonKind.DEADLINE: "Its deadline passed.",
+}
+
+
+class _Facts(dict[str, str | int | float]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def sentence(reason: Reason) -> str:
+    template = TEMPLATES.get(reason.kind)
+    return template.format_map(_Facts(reason.facts)) if template else f"{reason.kind}."

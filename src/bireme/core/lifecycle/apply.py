@@ -1,0 +1,555 @@
+"""apply(state, recorded): the one function that changes the state. Events in, commands out, no IO.
+
+Handlers are small and come in the order of a job's life. The tables say what is allowed; a handler only does it.
+A replay calls `apply` and drops the commands; `outstanding` derives again those that nothing has confirmed yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bireme.core.lifecycle.state import ArrayTally, State
+from bireme.core.lifecycle.tables import JOB, NODE, STEP, IllegalTransition
+from bireme.core.model import commands as c
+from bireme.core.model import events as e
+from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.jobs import (
+    ArraySpec,
+    ArrayTask,
+    ArrayWaiting,
+    Ending,
+    Finished,
+    Job,
+    Pending,
+    Running,
+    Starting,
+    Suspended,
+)
+from bireme.core.model.nodes import Health, Node, Note
+from bireme.core.model.resources import NO_USAGE, SUCCESS, ExitStatus, merge_usage
+from bireme.core.model.steps import Step, StepState
+
+NOTHING: tuple[c.Command, ...] = ()
+KEPT_KEYS = 10_000
+"""Idempotency keys remembered: a retry comes within seconds, not days."""
+KEPT_ENDED_STEPS = 64
+"""Ended steps kept in memory per job; all of them are in the history."""
+
+
+def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:
+    event = recorded.event
+    handler = HANDLERS[type(event)]
+    commands = handler(state, event, recorded.at)
+    state.seq = recorded.seq
+    return commands
+
+
+# -- cluster ---------------------------------------------------------------------------------------------------------
+
+
+def _cluster_configured(state: State, event: e.ClusterConfigured, at: float) -> Sequence[c.Command]:
+    """Nodes that stay keep their health, note and what runs on them; operators' partition changes are replaced."""
+    config = event.config
+    known = state.nodes
+    state.config = config
+    state.nodes = {}
+    for node in config.nodes:
+        before = known.get(node.name)
+        state.nodes[node.name] = replace(before, config=node) if before else _new_node(node.name, config, at)
+    state.partitions = {partition.name: partition for partition in config.partitions}
+    state.next_job_id = max(state.next_job_id, config.settings.first_job_id)
+    state.reindex()
+    return NOTHING
+
+
+def _new_node(name: str, config: ClusterConfig, at: float) -> Node:
+    node = next(node for node in config.nodes if node.name == name)
+    initial = node.initial_state.upper()
+    note = Note(node.reason, 0, at) if node.reason else None
+    drained = initial in {"DRAIN", "DRAINING", "DRAINED", "FAIL"}
+    health = Health.DOWN if initial in {"DOWN", "FUTURE"} else Health.UNKNOWN
+    return Node(node, health, drained, note)
+
+
+def _node(state: State, name: str, event: e.Event) -> Node | None:
+    node = state.nodes.get(name)
+    if node is not None and (node.health, type(event)) not in NODE:
+        raise IllegalTransition(f"node {name}", node.health, event)
+    return node
+
+
+def _node_registered(state: State, event: e.NodeRegistered, at: float) -> Sequence[c.Command]:
+    node = _node(state, event.node, event)
+    if node is not None:
+        if node.health is not Health.DOWN:
+            node.up_since = event.at if node.health is not Health.UP else node.up_since
+            node.health = Health.UP
+        node.last_seen, node.agent = event.at, event.agent
+    return NOTHING
+
+
+def _node_lost(state: State, event: e.NodeLost, at: float) -> Sequence[c.Command]:
+    node = _node(state, event.node, event)
+    if node is not None and node.health is not Health.DOWN:
+        node.health = Health.LOST
+        node.last_seen = node.last_seen or at
+    return NOTHING
+
+
+def _node_updated(state: State, event: e.NodeUpdated, at: float) -> Sequence[c.Command]:
+    node = _node(state, event.node, event)
+    if node is None:
+        return NOTHING
+    if event.health is not None:
+        node.health = Health(event.health)
+    if event.drained is not None:
+        node.drained = event.drained
+    if event.note is not None:
+        node.note = Note(event.note, event.by_uid, at) if event.note else None
+    if event.weight is not None:
+        node.config = replace(node.config, weight=event.weight)
+    if event.features is not None:
+        node.config = replace(node.config, features=event.features)
+    if event.weight is not None or event.features is not None:
+        state.reindex()
+    return NOTHING
+
+
+def _partition_updated(state: State, event: e.PartitionUpdated, at: float) -> Sequence[c.Command]:
+    state.partitions[event.partition.name] = event.partition
+    state.ever_fits = {}
+    return NOTHING
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def _job(state: State, job_id: int, event: e.Event) -> Job:
+    job = state.jobs.get(job_id)
+    if job is None:
+        raise IllegalTransition(f"job {job_id}", "unknown", event)
+    if (type(job.phase), type(event)) not in JOB:
+        raise IllegalTransition(f"job {job.label}", type(job.phase).__name__, event)
+    return job
+
+
+def _job_submitted(state: State, event: e.JobSubmitted, at: float) -> Sequence[c.Command]:
+    spec = event.spec
+    job = Job(
+        id=event.job_id,
+        spec=spec,
+        submitted_at=at,
+        phase=Pending(
+            since=at,
+            eligible_at=event.eligible_at,
+            held_by="user" if spec.hold else None,
+            reasons=event.reasons,
+        ),
+        priority=event.priority,
+        het_job_id=event.het_job_id,
+    )
+    if spec.array is not None:
+        job.array = ArrayWaiting(deque(spec.array.task_ids), spec.array.throttle)
+        state.arrays[job.id] = ArrayTally(total=len(spec.array.task_ids))
+    state.jobs[job.id] = job
+    state.pending[job.id] = job
+    state.index_members(job)
+    state.next_job_id = max(state.next_job_id, job.id + 1)
+    state.submissions += 1
+    if event.idempotency_key:
+        state.keys[event.idempotency_key] = job.id
+        if len(state.keys) > KEPT_KEYS:
+            del state.keys[next(iter(state.keys))]
+    return NOTHING
+
+
+def _array_task_split(state: State, event: e.ArrayTaskSplit, at: float) -> Sequence[c.Command]:
+    parent = _job(state, event.array_job_id, event)
+    if not isinstance(parent.array, ArrayWaiting) or parent.spec.array is None:
+        raise IllegalTransition(f"job {parent.label}", "not a waiting array", event)
+    task = _array_task(event, parent.spec.array)
+    _remove_waiting(parent.array.waiting, event.task_id)
+    if event.job_id == parent.id:
+        parent.array = task
+        return NOTHING
+    assert isinstance(parent.phase, Pending)
+    job = Job(
+        id=event.job_id,
+        spec=parent.spec,
+        submitted_at=parent.submitted_at,
+        phase=parent.phase,
+        priority=parent.priority,
+        array=task,
+    )
+    state.jobs[job.id] = job
+    state.pending[job.id] = job
+    state.array_members.setdefault(event.array_job_id, set()).add(job.id)
+    state.next_job_id = max(state.next_job_id, job.id + 1)
+    return NOTHING
+
+
+def _array_task(event: e.ArrayTaskSplit, array: ArraySpec) -> ArrayTask:
+    ids = array.task_ids
+    return ArrayTask(
+        array_job_id=event.array_job_id,
+        task_id=event.task_id,
+        task_count=len(ids),
+        task_min=ids[0],
+        task_max=ids[-1],
+        task_step=ids[1] - ids[0] if len(ids) > 1 else 1,
+    )
+
+
+def _remove_waiting(waiting: deque[int], task_id: int) -> None:
+    if waiting[0] == task_id:  # the planner takes the first: no search
+        waiting.popleft()
+    else:
+        waiting.remove(task_id)
+
+
+def _job_became_eligible(state: State, event: e.JobBecameEligible, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    assert isinstance(job.phase, Pending)
+    job.phase = replace(job.phase, eligible_at=at)
+    return NOTHING
+
+
+def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    assert isinstance(job.phase, Pending)
+    job.phase = replace(job.phase, held_by=event.by, eligible_at=None)
+    state.verdicts.pop(job.id, None)
+    return NOTHING
+
+
+def _job_released(state: State, event: e.JobReleased, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    assert isinstance(job.phase, Pending)
+    job.phase = replace(job.phase, held_by=None, not_before=None)
+    job.launch_failures = 0
+    state.verdicts.pop(job.id, None)
+    return NOTHING
+
+
+def _job_updated(state: State, event: e.JobUpdated, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    job.spec, job.priority = event.spec, event.priority
+    if isinstance(job.array, ArrayWaiting) and event.spec.array is not None:
+        job.array.throttle = event.spec.array.throttle
+    return NOTHING
+
+
+def _job_allocated(state: State, event: e.JobAllocated, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    allocation = event.allocation
+    if job.is_waiting_array or allocation.generation != job.generation + 1:
+        raise IllegalTransition(f"job {job.label}", f"generation {job.generation}", event)
+    state.occupancy.hold(allocation)
+    job.generation = allocation.generation
+    job.phase = Starting(allocation, since=at)
+    del state.pending[job.id]
+    state.verdicts.pop(job.id, None)
+    state.holding[job.id] = job
+    if isinstance(job.array, ArrayTask):
+        state.arrays[job.array.array_job_id].started += 1
+    return (c.LaunchJob(job, allocation),)
+
+
+def _job_started(state: State, event: e.JobStarted, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    assert isinstance(job.phase, Starting)
+    job.phase = Running(job.phase.allocation, started_at=job.phase.since)
+    job.launch_failures = 0
+    return NOTHING
+
+
+def _job_launch_failed(state: State, event: e.JobLaunchFailed, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    assert isinstance(job.phase, Starting)
+    _release(state, job)
+    job.launch_failures += 1
+    job.phase = Pending(
+        since=at,
+        eligible_at=at,
+        held_by="admin" if event.hold else None,
+        reasons=(event.reason,),
+        not_before=event.not_before,
+    )
+    state.pending[job.id] = job
+    return NOTHING
+
+
+def _batch_exited(state: State, event: e.BatchExited, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    job.batch_status = event.status
+    job.usage = merge_usage((job.usage, event.usage)) if job.usage is not NO_USAGE else event.usage
+    if isinstance(job.phase, Ending):
+        job.phase = replace(job.phase, ended_at=event.at)
+    return NOTHING
+
+
+def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    phase = job.phase
+    grace_s = 0 if event.kill_now else state.config.settings.kill_wait_s
+    if isinstance(phase, Ending):
+        job.phase = replace(phase, requeue=phase.requeue and event.requeue)
+    else:
+        assert isinstance(phase, Starting | Running | Suspended)
+        job.phase = Ending(
+            allocation=phase.allocation,
+            started_at=phase.since if isinstance(phase, Starting) else phase.started_at,
+            since=at,
+            outcome=event.outcome,
+            requeue=event.requeue,
+            hold=event.hold,
+            suspended_s=_suspended_until(phase, at),
+        )
+    return (c.TerminateJob(job.id, job.generation, job.phase.allocation.node_names, grace_s),)
+
+
+def _suspended_until(phase: Starting | Running | Suspended, at: float) -> float:
+    if isinstance(phase, Suspended):
+        return phase.suspended_s + (at - phase.since)
+    return phase.suspended_s if isinstance(phase, Running) else 0.0
+
+
+def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    phase = job.phase
+    assert isinstance(phase, Ending)
+    _release(state, job)
+    if phase.requeue:
+        _back_to_queue(state, job, event.at, phase.hold, event.not_before, event.reasons)
+        return NOTHING
+    job.phase = finished_phase(phase, event)
+    _finish(state, job)
+    return NOTHING
+
+
+def finished_phase(phase: Ending, event: e.JobEnded) -> Finished:
+    return Finished(phase.outcome, event.at, phase.started_at, phase.allocation, phase.suspended_s)
+
+
+def _job_cancelled(state: State, event: e.JobCancelled, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    tally = state.arrays.get(job.id)
+    if isinstance(job.array, ArrayWaiting) and tally is not None:
+        tally.failed.update(job.array.waiting)
+    del state.pending[job.id]
+    state.verdicts.pop(job.id, None)
+    job.phase = Finished(event.outcome, at)
+    _finish(state, job)
+    return NOTHING
+
+
+def _job_requeued(state: State, event: e.JobRequeued, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    del state.finished[job.id]
+    tally = state.arrays.get(job.array_job_id or 0)
+    if tally is not None and job.task_id is not None:
+        tally.succeeded.discard(job.task_id)
+        tally.failed.discard(job.task_id)
+    _back_to_queue(state, job, at, event.hold, None, ())
+    return NOTHING
+
+
+def _back_to_queue(
+    state: State, job: Job, at: float, hold: bool, not_before: float | None, reasons: tuple[Any, ...]
+) -> None:
+    job.restarts += 1
+    job.last_restart_at = at
+    job.steps, job.next_step, job.usage = {}, 0, NO_USAGE
+    job.batch_status, job.worst_step_status = None, SUCCESS
+    job.phase = Pending(
+        since=at,
+        eligible_at=None if hold else at,
+        held_by="admin" if hold else None,
+        reasons=reasons,
+        not_before=not_before,
+    )
+    state.pending[job.id] = job
+
+
+def _release(state: State, job: Job) -> None:
+    allocation = job.allocation
+    assert allocation is not None
+    state.occupancy.release(allocation)
+    del state.holding[job.id]
+
+
+def _finish(state: State, job: Job) -> None:
+    state.finished[job.id] = job
+    assert isinstance(job.phase, Finished)
+    if isinstance(job.array, ArrayTask):
+        tally = state.arrays.get(job.array.array_job_id)
+        if tally is not None:
+            good = job.phase.outcome.state == "COMPLETED"
+            (tally.succeeded if good else tally.failed).add(job.array.task_id)
+
+
+def _job_suspended(state: State, event: e.JobSuspended, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    phase = job.phase
+    assert isinstance(phase, Running)
+    job.phase = Suspended(phase.allocation, phase.started_at, phase.suspended_s, at, phase.warned)
+    return (c.SuspendJob(job.id, job.generation, phase.allocation.node_names),)
+
+
+def _job_resumed(state: State, event: e.JobResumed, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    phase = job.phase
+    assert isinstance(phase, Suspended)
+    job.phase = Running(phase.allocation, phase.started_at, _suspended_until(phase, at), phase.warned)
+    return (c.ResumeJob(job.id, job.generation, phase.allocation.node_names),)
+
+
+def _job_signalled(state: State, event: e.JobSignalled, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    phase = job.phase
+    assert isinstance(phase, Running | Suspended)
+    if event.warning:
+        job.phase = replace(phase, warned=True)
+    nodes = phase.allocation.node_names
+    if event.step_id is not None:
+        return (c.SignalStep(job.id, job.generation, event.step_id, nodes, event.signal),)
+    return (c.SignalJob(job.id, job.generation, nodes, event.signal, event.scope),)
+
+
+def _job_forgotten(state: State, event: e.JobForgotten, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    del state.jobs[job.id]
+    del state.finished[job.id]
+    if job.array_job_id is not None:
+        state.array_members[job.array_job_id].discard(job.id)
+        if not state.array_members[job.array_job_id]:
+            del state.array_members[job.array_job_id]
+            state.arrays.pop(job.array_job_id, None)
+    if job.het_job_id is not None:
+        state.het_members[job.het_job_id].remove(job.id)
+        if not state.het_members[job.het_job_id]:
+            del state.het_members[job.het_job_id]
+    return NOTHING
+
+
+# -- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _step(job: Job, step_id: int, event: e.Event) -> Step:
+    step = job.steps.get(step_id)
+    if step is None or (step.state, type(event)) not in STEP:
+        raise IllegalTransition(f"step {job.label}.{step_id}", step.state if step else "unknown", event)
+    return step
+
+
+def _step_created(state: State, event: e.StepCreated, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    assert isinstance(job.phase, Running)
+    ended = [number for number, step in job.steps.items() if step.state is StepState.ENDED]
+    for number in ended[:-KEPT_ENDED_STEPS]:
+        del job.steps[number]
+    step = Step(job.id, event.step_id, event.spec, event.nodes, created_at=at)
+    job.steps[step.id] = step
+    job.next_step = max(job.next_step, step.id + 1)
+    return (c.LaunchStep(job, job.phase.allocation, step),)
+
+
+def _step_started(state: State, event: e.StepStarted, at: float) -> Sequence[c.Command]:
+    step = _step(_job(state, event.job_id, event), event.step_id, event)
+    step.state = StepState.RUNNING
+    step.started_at = event.at
+    return NOTHING
+
+
+def _step_ending(state: State, event: e.StepEnding, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    step = _step(job, event.step_id, event)
+    step.outcome = step.outcome or event.outcome
+    step.cancelled_by = event.by_uid
+    nodes = tuple(node.node for node in step.nodes if node.node not in step.ended_nodes)
+    grace_s = 0 if event.signal == 9 else state.config.settings.kill_wait_s
+    return (c.TerminateStep(job.id, job.generation, step.id, nodes, grace_s),)
+
+
+def _step_node_ended(state: State, event: e.StepNodeEnded, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    step = _step(job, event.step_id, event)
+    step.ended_nodes |= {event.node}
+    step.status = worse(step.status, event.status)
+    step.usage = merge_usage((step.usage, event.usage)) if step.usage is not NO_USAGE else event.usage
+    if len(step.ended_nodes) < len(step.nodes):
+        return NOTHING
+    step.state = StepState.ENDED
+    step.ended_at = event.at
+    step.started_at = step.started_at or step.created_at
+    step.outcome = step.outcome or _outcome_word(step.status)
+    job.worst_step_status = worse(job.worst_step_status, step.status)
+    job.usage = merge_usage((job.usage, step.usage)) if job.usage is not NO_USAGE else step.usage
+    return NOTHING
+
+
+def worse(one: ExitStatus, other: ExitStatus) -> ExitStatus:
+    """The status that a step of several tasks reports: out of memory, then the larger exit code, then a signal."""
+    rank = lambda status: (status.out_of_memory, status.code, status.signal)  # noqa: E731
+    return max(one, other, key=rank)
+
+
+def _outcome_word(status: ExitStatus) -> str:
+    if status.out_of_memory:
+        return "OUT_OF_MEMORY"
+    if status.signal:
+        return "CANCELLED" if status.signal in (2, 9, 15) else "FAILED"
+    return "FAILED" if status.code else "COMPLETED"
+
+
+Handler = Callable[[State, Any, float], Sequence[c.Command]]
+HANDLERS: dict[type[e.Event], Handler] = {
+    e.ClusterConfigured: _cluster_configured,
+    e.NodeRegistered: _node_registered,
+    e.NodeLost: _node_lost,
+    e.NodeUpdated: _node_updated,
+    e.PartitionUpdated: _partition_updated,
+    e.JobSubmitted: _job_submitted,
+    e.ArrayTaskSplit: _array_task_split,
+    e.JobBecameEligible: _job_became_eligible,
+    e.JobHeld: _job_held,
+    e.JobReleased: _job_released,
+    e.JobUpdated: _job_updated,
+    e.JobAllocated: _job_allocated,
+    e.JobStarted: _job_started,
+    e.JobLaunchFailed: _job_launch_failed,
+    e.BatchExited: _batch_exited,
+    e.JobEnding: _job_ending,
+    e.JobEnded: _job_ended,
+    e.JobCancelled: _job_cancelled,
+    e.JobRequeued: _job_requeued,
+    e.JobSuspended: _job_suspended,
+    e.JobResumed: _job_resumed,
+    e.JobSignalled: _job_signalled,
+    e.JobForgotten: _job_forgotten,
+    e.StepCreated: _step_created,
+    e.StepStarted: _step_started,
+    e.StepEnding: _step_ending,
+    e.StepNodeEnded: _step_node_ended,
+}
+
+
+def outstanding(state: State) -> list[c.Command]:
+    """Commands that the state says were given and nothing has confirmed: sent again after a restart."""
+    commands: list[c.Command] = []
+    for job in state.holding.values():
+        phase = job.phase
+        if isinstance(phase, Starting):
+            commands.append(c.LaunchJob(job, phase.allocation))
+        elif isinstance(phase, Ending):
+            grace_s = state.config.settings.kill_wait_s
+            commands.append(c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s))
+        elif isinstance(phase, Suspended):
+            commands.append(c.SuspendJob(job.id, job.generation, phase.allocation.node_names))
+        elif isinstance(phase, Running):
+            launching = (step for step in job.steps.values() if step.state is StepState.STARTING)
+            commands.extend(c.LaunchStep(job, phase.allocation, step) for step in launching)
+    return commands

@@ -1,0 +1,172 @@
+"""What time alone makes happen: limits reached, warnings due, begin times, deadlines, forgetting.
+
+`due` is asked by the runtime's timer (or the simulator's clock) and returns events; `next_due` says when to ask again
+at the latest. Neither reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bireme.core.lifecycle.gates import Met, dependency_met
+from bireme.core.lifecycle.state import State
+from bireme.core.model import events as e
+from bireme.core.model.jobs import Dependency, DependencyKind, Ending, Finished, Job, Outcome, Pending, Running
+from bireme.core.model.nodes import Health
+from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.steps import StepState
+
+
+def due(state: State, now: float) -> list[e.Event]:
+    events: list[e.Event] = []
+    for job in state.holding.values():
+        if isinstance(job.phase, Running):
+            events.extend(_running_due(state, job, job.phase, now))
+    events.extend(_nodes_due(state, now, {event.job_id for event in events if isinstance(event, e.JobEnding)}))
+    for job in state.pending.values():
+        events.extend(_pending_due(state, job, now))
+    events.extend(_forgotten(state, now))
+    return events
+
+
+def time_limit_s(state: State, job: Job) -> int | None:
+    """The limit that counts: the job's own, else the partition's default, else the partition's maximum."""
+    if job.spec.time_limit_given:
+        return job.spec.time_limit_s
+    allocation = job.allocation
+    name = allocation.partition if allocation else next(iter(job.spec.partitions), "")
+    partition = state.partitions.get(name)
+    if partition is None:
+        return None
+    return partition.default_time_s if partition.default_time_s is not None else partition.max_time_s
+
+
+def limit_reached_at(state: State, job: Job, phase: Running) -> float | None:
+    limit = time_limit_s(state, job)
+    return None if limit is None else phase.started_at + limit + phase.suspended_s
+
+
+def _killed_at(state: State, job: Job, phase: Running) -> float | None:
+    """OverTimeLimit lets jobs run on for a while after their limit."""
+    end = limit_reached_at(state, job, phase)
+    partition = state.partitions.get(phase.allocation.partition)
+    over = partition.over_time_limit_s if partition and partition.over_time_limit_s is not None else None
+    if over is None:
+        over = state.config.settings.over_time_limit_s
+    return None if end is None or over is None else end + over
+
+
+def _running_due(state: State, job: Job, phase: Running, now: float) -> Iterator[e.Event]:
+    end = limit_reached_at(state, job, phase)
+    killed = _killed_at(state, job, phase)
+    warning = job.spec.warning
+    if warning and end is not None and not phase.warned and now >= end - warning.before_end_s:
+        scope = "batch" if warning.batch_only else "steps"
+        yield e.JobSignalled(job.id, job.generation, warning.number, scope, warning=True)
+    if killed is not None and now >= killed:
+        yield e.JobEnding(job.id, job.generation, Outcome("TIMEOUT", reason=reason(ReasonKind.TIME_LIMIT)))
+        return
+    if job.spec.deadline_at is not None and now >= job.spec.deadline_at:
+        yield e.JobEnding(job.id, job.generation, Outcome("DEADLINE", reason=reason(ReasonKind.DEADLINE)))
+        return
+    for step in job.steps.values():
+        limit = step.spec.time_limit_s
+        started = step.started_at
+        if limit is None or started is None or step.outcome or step.state is StepState.ENDED:
+            continue
+        if now >= started + limit:
+            yield e.StepEnding(job.id, job.generation, step.id, "TIMEOUT", signal=15)
+
+
+def _nodes_due(state: State, now: float, already: set[int]) -> Iterator[e.Event]:
+    """Jobs on a node that has been silent for SlurmdTimeout are given up."""
+    timeout = state.config.settings.slurmd_timeout_s
+    lost = {
+        node.name
+        for node in state.nodes.values()
+        if node.health is Health.LOST and timeout and now - (node.last_seen or now) >= timeout
+    }
+    if not lost:
+        return
+    for job in state.holding.values():
+        allocation = job.allocation
+        if job.id in already or isinstance(job.phase, Ending) or allocation is None:
+            continue
+        gone = lost.intersection(allocation.node_names)
+        if gone:
+            yield node_failure(job, sorted(gone)[0], state.config.settings.job_requeue)
+
+
+def node_failure(job: Job, node: str, requeue_by_default: bool) -> e.JobEnding:
+    wants = requeue_by_default if job.spec.requeue is None else job.spec.requeue
+    return e.JobEnding(
+        job.id,
+        job.generation,
+        Outcome("NODE_FAIL", reason=reason(ReasonKind.NODE_DOWN, node=node)),
+        requeue=wants and job.spec.kind == "batch",
+        kill_now=True,
+    )
+
+
+def _pending_due(state: State, job: Job, now: float) -> Iterator[e.Event]:
+    phase = job.phase
+    assert isinstance(phase, Pending)
+    if job.spec.deadline_at is not None and now >= job.spec.deadline_at:
+        yield e.JobCancelled(job.id, Outcome("DEADLINE", reason=reason(ReasonKind.DEADLINE)))
+        return
+    if phase.eligible_at is not None or phase.held_by is not None:
+        return
+    if job.spec.begin_at is not None and job.spec.begin_at > now:
+        return
+    met = dependency_met(state, job, now)
+    if met is Met.YES:
+        yield e.JobBecameEligible(job.id)
+    elif met is Met.NEVER and _kill_invalid(state, job):
+        outcome = Outcome("CANCELLED", reason=reason(ReasonKind.DEPENDENCY_NEVER_SATISFIED))
+        yield e.JobCancelled(job.id, outcome)
+
+
+def _kill_invalid(state: State, job: Job) -> bool:
+    if job.spec.kill_on_invalid_dependency is not None:
+        return job.spec.kill_on_invalid_dependency
+    return "kill_invalid_depend" in state.config.raw.get("DependencyParameters", "")
+
+
+def _forgotten(state: State, now: float) -> Iterator[e.Event]:
+    age = state.config.settings.min_job_age_s
+    if not age:
+        return
+    needed: set[int] | None = None
+    for job in state.finished.values():
+        assert isinstance(job.phase, Finished)
+        if now - job.phase.ended_at < age:
+            return  # finished is ordered by end
+        if needed is None:
+            needed = _depended_on(state)
+        if job.id not in needed and (job.array_job_id is None or job.array_job_id not in needed):
+            yield e.JobForgotten(job.id)
+
+
+def _depended_on(state: State) -> set[int]:
+    items: Iterator[Dependency] = (item for job in state.pending.values() for item in job.spec.dependencies.items)
+    return {item.job_id for item in items if item.kind is not DependencyKind.SINGLETON}
+
+
+def next_due(state: State, now: float) -> float | None:
+    """The earliest time at which `due` may have something new to say; None if only an event can change that."""
+    times: list[float] = []
+    for job in state.holding.values():
+        if isinstance(job.phase, Running):
+            end = limit_reached_at(state, job, job.phase)
+            if end is not None:
+                times.append(_killed_at(state, job, job.phase) or end)
+                if job.spec.warning and not job.phase.warned:
+                    times.append(end - job.spec.warning.before_end_s)
+    for job in state.pending.values():
+        assert isinstance(job.phase, Pending)
+        candidates = (job.spec.begin_at, job.spec.deadline_at, job.phase.not_before)
+        times.extend(at for at in candidates if at is not None and at > now)
+    oldest = next(iter(state.finished.values()), None)
+    if oldest is not None and isinstance(oldest.phase, Finished) and state.config.settings.min_job_age_s:
+        times.append(oldest.phase.ended_at + state.config.settings.min_job_age_s)
+    return min(times, default=None)

@@ -1,0 +1,217 @@
+"""What keeps a waiting job from being considered at all, before resources: holds, times, dependencies, throttles.
+
+Each gate returns a Reason or None; `closed_gates` returns all that are closed, never only the first. Pure reading:
+who calls it decides (the planner skips the job, `due` marks it eligible or cancels it).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from bireme.core.lifecycle.state import State
+from bireme.core.model.cluster import PartitionState
+from bireme.core.model.jobs import (
+    ArrayWaiting,
+    Dependency,
+    DependencyKind,
+    Ending,
+    Finished,
+    Job,
+    Pending,
+    Running,
+    Starting,
+    Suspended,
+)
+from bireme.core.model.reasons import Reason, ReasonKind, reason
+
+
+def closed_gates(state: State, job: Job, now: float) -> tuple[Reason, ...]:
+    """Every reason other than resources and queue order for which this pending job may not start now."""
+    assert isinstance(job.phase, Pending)
+    gates = (_hold(job.phase), *_times(job, now), _dependency(state, job, now), _throttle(state, job))
+    return tuple(closed for closed in gates if closed is not None)
+
+
+def _hold(phase: Pending) -> Reason | None:
+    if phase.held_by is None:
+        return None
+    requeued = next((r for r in phase.reasons if r.kind is ReasonKind.LAUNCH_FAILED), None)
+    if requeued is not None:
+        return Reason(ReasonKind.REQUEUED_HELD, requeued.facts)
+    return reason(ReasonKind.JOB_HELD_ADMIN if phase.held_by == "admin" else ReasonKind.JOB_HELD_USER)
+
+
+def _times(job: Job, now: float) -> list[Reason]:
+    assert isinstance(job.phase, Pending)
+    closed = []
+    if job.spec.begin_at is not None and job.spec.begin_at > now:
+        closed.append(reason(ReasonKind.BEGIN_TIME, at=job.spec.begin_at))
+    if job.phase.not_before is not None and job.phase.not_before > now:
+        refused = next((r for r in job.phase.reasons if r.kind is ReasonKind.LAUNCH_FAILED), None)
+        closed.append(refused or reason(ReasonKind.BEGIN_TIME, at=job.phase.not_before))
+    return closed
+
+
+def _throttle(state: State, job: Job) -> Reason | None:
+    if not isinstance(job.array, ArrayWaiting) or job.array.throttle is None:
+        return None
+    running = state.running_tasks(job.id)
+    if running < job.array.throttle:
+        return None
+    return reason(ReasonKind.JOB_ARRAY_TASK_LIMIT, limit=job.array.throttle, running=running)
+
+
+def partition_gate(state: State, name: str) -> Reason | None:
+    """A partition that starts nothing now."""
+    partition = state.partitions.get(name)
+    if partition is None:
+        return reason(ReasonKind.PARTITION_DOWN, partition=name)
+    if partition.state is PartitionState.INACTIVE:
+        return reason(ReasonKind.PARTITION_INACTIVE, partition=name)
+    if partition.state is PartitionState.DOWN:
+        return reason(ReasonKind.PARTITION_DOWN, partition=name)
+    return None
+
+
+# -- dependencies ----------------------------------------------------------------------------------------------------
+
+
+class Met(Enum):
+    YES = "yes"
+    NOT_YET = "not yet"
+    NEVER = "never"
+
+
+def dependency_met(state: State, job: Job, now: float) -> Met:
+    """All of a job's dependencies together (or any one of them, with `?`)."""
+    wanted = job.spec.dependencies
+    if not wanted.items:
+        return Met.YES
+    answers = [_one_met(state, job, item, now) for item in wanted.items]
+    if wanted.any_suffices:
+        if Met.YES in answers:
+            return Met.YES
+        return Met.NOT_YET if Met.NOT_YET in answers else Met.NEVER
+    if Met.NEVER in answers:
+        return Met.NEVER
+    return Met.NOT_YET if Met.NOT_YET in answers else Met.YES
+
+
+def _dependency(state: State, job: Job, now: float) -> Reason | None:
+    met = dependency_met(state, job, now)
+    if met is Met.YES:
+        return None
+    kind = ReasonKind.DEPENDENCY_NEVER_SATISFIED if met is Met.NEVER else ReasonKind.DEPENDENCY
+    waiting_for = [
+        f"{item.kind}:{item.job_id}" if item.job_id else str(item.kind)
+        for item in job.spec.dependencies.items
+        if _one_met(state, job, item, now) is not Met.YES
+    ]
+    return reason(kind, on=",".join(waiting_for))
+
+
+def _one_met(state: State, job: Job, item: Dependency, now: float) -> Met:
+    if item.kind is DependencyKind.SINGLETON:
+        return Met.NOT_YET if _another_of_same_name(state, job) else Met.YES
+    if item.kind is DependencyKind.AFTER_CORR:
+        return _corresponding_met(state, job, item)
+    if item.task_id is None and item.job_id in state.arrays:
+        return _array_met(state, item, now)
+    target = state.jobs.get(item.job_id)
+    if item.task_id is not None and item.job_id in state.arrays:
+        target = state.array_task(item.job_id, item.task_id)
+        if target is None:
+            return _tally_met(state, item)
+    if target is None:
+        return Met.YES  # ended long ago and forgotten, as Slurm treats it
+    return _job_met(target, item, now)
+
+
+def _job_met(target: Job, item: Dependency, now: float) -> Met:
+    phase = target.phase
+    if item.kind is DependencyKind.AFTER:
+        if isinstance(phase, Pending):
+            return Met.NOT_YET
+        started = _began(phase)
+        return Met.YES if started is None or started + item.delay_s <= now else Met.NOT_YET
+    if not isinstance(phase, Finished):
+        return Met.NOT_YET
+    if item.kind is DependencyKind.AFTER_ANY:
+        return Met.YES
+    good = phase.outcome.state == "COMPLETED"
+    return Met.YES if good == (item.kind is DependencyKind.AFTER_OK) else Met.NEVER
+
+
+def _began(phase: Starting | Running | Suspended | Ending | Finished) -> float | None:
+    if isinstance(phase, Starting):
+        return phase.since
+    if isinstance(phase, Finished):
+        return phase.started_at or phase.ended_at
+    return phase.started_at
+
+
+def _array_met(state: State, item: Dependency, now: float) -> Met:
+    tally = state.arrays[item.job_id]
+    if item.kind is DependencyKind.AFTER:
+        begun = tally.started + len(tally.failed) >= tally.total
+        return Met.YES if begun else Met.NOT_YET
+    if item.kind is DependencyKind.AFTER_OK and tally.failed:
+        return Met.NEVER
+    if not tally.all_ended:
+        return Met.NOT_YET
+    if item.kind is DependencyKind.AFTER_NOT_OK:
+        return Met.YES if tally.failed else Met.NEVER
+    return Met.YES
+
+
+def _tally_met(state: State, item: Dependency) -> Met:
+    """One task of an array whose record is still in the array's, or already forgotten."""
+    tally = state.arrays[item.job_id]
+    if item.task_id in tally.succeeded:
+        return Met.NEVER if item.kind is DependencyKind.AFTER_NOT_OK else Met.YES
+    if item.task_id in tally.failed:
+        return Met.NEVER if item.kind is DependencyKind.AFTER_OK else Met.YES
+    return Met.NOT_YET
+
+
+def _corresponding_met(state: State, job: Job, item: Dependency) -> Met:
+    """aftercorr: task i waits for task i. Without arrays on both sides it is afterok."""
+    tally = state.arrays.get(item.job_id)
+    task_id = job.array.waiting[0] if isinstance(job.array, ArrayWaiting) else job.task_id
+    if tally is None or task_id is None:
+        target = state.jobs.get(item.job_id)
+        if target is None:
+            return Met.YES
+        return _job_met(target, Dependency(DependencyKind.AFTER_OK, item.job_id), 0.0)
+    if isinstance(job.array, ArrayWaiting):
+        ready = any(task in tally.succeeded for task in job.array.waiting)
+        lost = all(task in tally.failed for task in job.array.waiting)
+        return Met.YES if ready else Met.NEVER if lost else Met.NOT_YET
+    return Met.YES if task_id in tally.succeeded else Met.NEVER if task_id in tally.failed else Met.NOT_YET
+
+
+def startable_tasks(state: State, job: Job) -> list[int]:
+    """Which waiting tasks of an array may start now, in order (aftercorr lets some go before others)."""
+    assert isinstance(job.array, ArrayWaiting)
+    waiting = list(job.array.waiting)
+    for item in job.spec.dependencies.items:
+        tally = state.arrays.get(item.job_id)
+        if item.kind is DependencyKind.AFTER_CORR and tally is not None:
+            waiting = [task for task in waiting if task in tally.succeeded]
+    if job.array.throttle is not None:
+        waiting = waiting[: max(0, job.array.throttle - state.running_tasks(job.id))]
+    return waiting
+
+
+def _another_of_same_name(state: State, job: Job) -> bool:
+    """singleton: an earlier job of the same user and name has not ended."""
+
+    def same(other: Job) -> bool:
+        return (
+            other.id < job.id
+            and other.array_job_id != job.id
+            and other.spec.name == job.spec.name
+            and other.spec.owner.uid == job.spec.owner.uid
+        )
+
+    return any(same(other) for other in state.pending.values()) or any(same(other) for other in state.holding.values())

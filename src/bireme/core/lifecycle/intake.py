@@ -1,0 +1,142 @@
+"""Observations become events: what an engine reported, judged against what is known.
+
+A report about an old generation, a repeated one, or one that the state has overtaken gives no events: engines may say
+things late, twice and out of order. This is the only place that decides what a process's end means for its job.
+"""
+
+from __future__ import annotations
+
+from bireme.core.lifecycle.due import node_failure
+from bireme.core.lifecycle.state import State
+from bireme.core.model import events as e
+from bireme.core.model import observations as o
+from bireme.core.model.jobs import Ending, Job, JobKind, Outcome, Running, Starting, Suspended
+from bireme.core.model.reasons import Reason, ReasonKind, reason
+from bireme.core.model.resources import ExitStatus
+from bireme.core.model.steps import StepState
+
+LAUNCH_BACKOFF_S = 5.0
+"""Wait after a refused launch, doubled each time."""
+SPECIAL_EXIT_HELD = "SPECIAL_EXIT"
+
+
+def interpret(state: State, seen: o.Observation, now: float) -> list[e.Event]:
+    match seen:
+        case o.NodeAnswered():
+            return _node_answered(state, seen)
+        case o.NodeSilent():
+            known = state.nodes.get(seen.node)
+            return [] if known is None or known.health != "UP" else [e.NodeLost(seen.node, seen.reason)]
+    job = state.jobs.get(seen.job_id)
+    if job is None or job.generation != seen.generation or job.id not in state.holding:
+        return []
+    match seen:
+        case o.JobLaunched():
+            return [e.JobStarted(job.id, job.generation, seen.at)] if isinstance(job.phase, Starting) else []
+        case o.JobRefused():
+            return _refused(state, job, seen, now)
+        case o.BatchFinished():
+            return _batch_finished(state, job, seen)
+        case o.JobCleared():
+            return _ended(job, seen.at) if isinstance(job.phase, Ending) else []
+        case o.JobVanished():
+            return _vanished(state, job, seen)
+        case o.StepBegan():
+            step = job.steps.get(seen.step_id)
+            fresh = step is not None and step.state is StepState.STARTING
+            return [e.StepStarted(job.id, job.generation, seen.step_id, seen.at)] if fresh else []
+        case o.StepNodeFinished():
+            return _step_node_finished(job, seen)
+
+
+def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
+    """Jobs that should run there and that the node has never heard of are lost: its agent died and was replaced."""
+    if seen.node not in state.nodes:
+        return []
+    events: list[e.Event] = [e.NodeRegistered(seen.node, seen.at, seen.agent)]
+    holds = set(seen.holds)
+    for job in state.holding.values():
+        if not isinstance(job.phase, Running | Suspended) or seen.node not in job.phase.allocation.node_names:
+            continue
+        if (job.id, job.generation) not in holds:
+            events.append(node_failure(job, seen.node, state.config.settings.job_requeue))
+    return events
+
+
+def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:
+    if isinstance(job.phase, Ending):
+        return _ended(job, seen.at)
+    if not isinstance(job.phase, Starting):
+        return []
+    tries = job.launch_failures + 1
+    hold = seen.permanent or tries > state.config.settings.max_batch_requeue
+    why = reason(ReasonKind.LAUNCH_FAILED, why=seen.reason, tries=tries)
+    if job.spec.kind is JobKind.INTERACTIVE:
+        outcome = Outcome("FAILED", ExitStatus(code=1), why)
+        return [e.JobEnding(job.id, job.generation, outcome), *_ended(job, seen.at)]
+    return [e.JobLaunchFailed(job.id, job.generation, why, hold, now + LAUNCH_BACKOFF_S * 2 ** (tries - 1))]
+
+
+def _ended(job: Job, at: float) -> list[e.Event]:
+    return [e.JobEnded(job.id, job.generation, at)]
+
+
+def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Event]:
+    events: list[e.Event] = []
+    if isinstance(job.phase, Starting):  # it was so short that its end overtook its start
+        events.append(e.JobStarted(job.id, job.generation, seen.at))
+    if job.batch_status is None:
+        events.append(e.BatchExited(job.id, job.generation, seen.status, seen.usage, seen.at))
+    if not isinstance(job.phase, Ending):
+        outcome, requeue, hold = _verdict_on(state, job, seen.status)
+        events.append(e.JobEnding(job.id, job.generation, outcome, requeue, hold))
+        events.extend(_het_companions(state, job, outcome))
+    if seen.cleared:
+        events.extend(_ended(job, seen.at))
+    return events
+
+
+def _verdict_on(state: State, job: Job, status: ExitStatus) -> tuple[Outcome, bool, bool]:
+    """(outcome, requeue, hold) of a job whose script ended by itself."""
+    settings = state.config.settings
+    if status.code and status.code in settings.requeue_exit_hold:
+        return Outcome(SPECIAL_EXIT_HELD, status, _why(status)), True, True
+    if status.code and status.code in settings.requeue_exit:
+        return Outcome("REQUEUED", status, _why(status)), True, False
+    word = "COMPLETED" if status.ok else "OUT_OF_MEMORY" if status.out_of_memory else "FAILED"
+    return Outcome(word, status, _why(status)), False, False
+
+
+def _why(status: ExitStatus) -> Reason | None:
+    if status.ok:
+        return None
+    if status.out_of_memory:
+        return reason(ReasonKind.OUT_OF_MEMORY)
+    if status.signal:
+        return reason(ReasonKind.RAISED_SIGNAL, signal=status.signal)
+    return reason(ReasonKind.NON_ZERO_EXIT, code=status.code)
+
+
+def _het_companions(state: State, job: Job, outcome: Outcome) -> list[e.Event]:
+    """The components of a heterogeneous job end with its leader, whose script they served."""
+    if job.het_job_id != job.id:
+        return []
+    others = (state.jobs[member] for member in state.het_members[job.id] if member != job.id)
+    return [
+        e.JobEnding(other.id, other.generation, outcome)
+        for other in others
+        if isinstance(other.phase, Starting | Running | Suspended)
+    ]
+
+
+def _vanished(state: State, job: Job, seen: o.JobVanished) -> list[e.Event]:
+    if isinstance(job.phase, Ending):
+        return []  # its TerminateJob is answered by the new agent
+    return [node_failure(job, seen.node, state.config.settings.job_requeue)]
+
+
+def _step_node_finished(job: Job, seen: o.StepNodeFinished) -> list[e.Event]:
+    step = job.steps.get(seen.step_id)
+    if step is None or step.state is StepState.ENDED or seen.node in step.ended_nodes:
+        return []
+    return [e.StepNodeEnded(job.id, job.generation, step.id, seen.node, seen.status, seen.usage, seen.at)]

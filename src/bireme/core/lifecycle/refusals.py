@@ -1,0 +1,89 @@
+"""Why a request is not granted: Slurm's error name, number and sentence, raised by whoever decided.
+
+The sentences are those a Slurm user knows; `hint` adds what Bireme knows beyond them (shown after the sentence).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    errno: int
+    text: str
+
+
+class Why(Enum):
+    INVALID_PARTITION_NAME = _Code(2000, "Invalid partition name specified")
+    DEFAULT_PARTITION_NOT_SET = _Code(2001, "No partition specified or system default partition")
+    ACCESS_DENIED = _Code(2002, "Access/permission denied")
+    REQUESTED_NODES_NOT_IN_PARTITION = _Code(2005, "Requested nodes not in this partition")
+    TOO_MANY_REQUESTED_CPUS = _Code(2006, "More processors requested than permitted")
+    INVALID_NODE_COUNT = _Code(2007, "Node count specification invalid")
+    JOB_SCRIPT_MISSING = _Code(2010, "Batch script not specified")
+    NODE_CONFIG_UNAVAILABLE = _Code(2014, "Requested node configuration is not available")
+    PARTITION_CONFIG_UNAVAILABLE = _Code(2015, "Requested partition configuration not available now")
+    NODES_BUSY = _Code(2016, "Requested nodes are busy")
+    INVALID_JOB_ID = _Code(2017, "Invalid job id specified")
+    INVALID_NODE_NAME = _Code(2018, "Invalid node name specified")
+    TRANSITION_STATE_NO_UPDATE = _Code(2020, "Job can not be altered now, try again later")
+    ALREADY_DONE = _Code(2021, "Job/step already completing or completed")
+    BAD_DISTRIBUTION = _Code(2024, "Task distribution specification invalid")
+    BAD_TASK_COUNT = _Code(2026, "Task count specification invalid")
+    JOB_PENDING = _Code(2027, "Job is pending execution")
+    DISABLED = _Code(2030, "Requested operation is presently disabled")
+    DEPENDENCY = _Code(2040, "Job dependency problem")
+    BATCH_ONLY = _Code(2041, "Only batch jobs are accepted or processed")
+    JOB_SUSPENDED = _Code(2044, "Job is current suspended, requested operation disabled")
+    INVALID_ACCOUNT = _Code(2045, "Invalid account or account/partition combination specified")
+    INVALID_TIME_LIMIT = _Code(2051, "Requested time limit is invalid (missing or exceeds some limit)")
+    RESERVATION_INVALID = _Code(2052, "Requested reservation is invalid")
+    JOB_NOT_RUNNING = _Code(2054, "Job is not running")
+    JOB_NOT_PENDING = _Code(2057, "Job is no longer pending execution")
+    JOB_NOT_SUSPENDED = _Code(2058, "Job is not suspended")
+    INVALID_QOS = _Code(2066, "Invalid qos specification")
+    INVALID_GRES = _Code(2072, "Invalid generic resource (gres) specification")
+    INVALID_FEATURE = _Code(2079, "Invalid feature specification")
+    INVALID_ARRAY = _Code(2087, "Invalid job array specification")
+    PARTITION_NOT_AVAILABLE = _Code(2095, "Required partition not available (inactive or drain)")
+    NOT_SUPPORTED = _Code(2099, "Requested operation not supported on this system")
+    TOO_MANY_JOBS = _Code(11, "Slurm temporarily unable to accept job, sleeping and retrying")
+
+
+class Refusal(Exception):  # noqa: N818  (a decision, not an error of the program)
+    """The request is not granted; nothing was changed."""
+
+    def __init__(self, why: Why, hint: str = "") -> None:
+        super().__init__(why.value.text)
+        self.why = why
+        self.hint = hint
+
+    @property
+    def message(self) -> str:
+        return self.why.value.text
+
+    @property
+    def name(self) -> str:
+        return f"ESLURM_{self.why.name}"
+
+    @property
+    def errno(self) -> int:
+        return self.why.value.errno
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, from the connection's credentials."""
+
+    uid: int
+    gid: int
+    user: str
+    admin: bool = False
+    group: str = ""
+    groups: tuple[int, ...] = ()
+    group_names: tuple[str, ...] = ()
+
+    def may_change(self, owner_uid: int) -> bool:
+        return self.admin or self.uid == owner_uid

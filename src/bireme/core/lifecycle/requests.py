@@ -1,0 +1,310 @@
+"""What people ask of jobs that exist: cancel, signal, hold, release, requeue, suspend, resume, update, complete.
+
+Each function checks the caller's right and the job's phase and returns events, or raises Refusal. Ids as people write
+them (`42`, `42_7`) are resolved here too, since `42` may mean a whole array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.submission import can_ever_run
+from bireme.core.model import events as e
+from bireme.core.model.jobs import (
+    ArraySpec,
+    ArrayWaiting,
+    Ending,
+    Finished,
+    Job,
+    JobKind,
+    JobSpec,
+    Outcome,
+    Pending,
+    ResourceRequest,
+    Running,
+    Starting,
+    Suspended,
+)
+from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.resources import ExitStatus
+from bireme.core.model.steps import Step, StepState
+
+KILL, TERM, CONT = 9, 15, 18
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A job as people name it: an id, and a task when one task of an array is meant."""
+
+    job_id: int
+    task_id: int | None = None
+    step_id: int | None = None
+    het_offset: int | None = None
+
+
+def find(state: State, target: Target) -> list[Job]:
+    """Every record the name means: one job, one task's own record, or all records of an array or het job."""
+    if target.task_id is not None:
+        job = state.array_task(target.job_id, target.task_id)
+        if job is not None:
+            return [job]
+        waiting = state.jobs.get(target.job_id)
+        if waiting and isinstance(waiting.array, ArrayWaiting) and target.task_id in waiting.array.waiting:
+            return [waiting]
+        raise Refusal(Why.INVALID_JOB_ID)
+    if target.het_offset is not None:
+        members = state.het_members.get(target.job_id, [])
+        if target.het_offset >= len(members):
+            raise Refusal(Why.INVALID_JOB_ID)
+        return [state.jobs[members[target.het_offset]]]
+    if target.job_id in state.array_members:
+        return list(state.array_records(target.job_id))
+    if target.job_id in state.het_members:
+        return [state.jobs[member] for member in state.het_members[target.job_id]]
+    job = state.jobs.get(target.job_id)
+    if job is None:
+        raise Refusal(Why.INVALID_JOB_ID)
+    return [job]
+
+
+def _mine(state: State, caller: Caller, target: Target) -> list[Job]:
+    jobs = find(state, target)
+    for job in jobs:
+        if not caller.may_change(job.spec.owner.uid):
+            raise Refusal(Why.ACCESS_DENIED)
+    return jobs
+
+
+def split_events(state: State, job: Job, task_id: int, taken: int = 0) -> tuple[list[e.Event], int]:
+    """One waiting task leaves its array's record: (events, its id). `taken`: ids used up in this batch."""
+    assert isinstance(job.array, ArrayWaiting)
+    last = len(job.array.waiting) - taken == 1
+    new_id = job.id if last else state.next_job_id + taken
+    return [e.ArrayTaskSplit(job.id, task_id, new_id)], new_id
+
+
+# -- cancel and signal -----------------------------------------------------------------------------------------------
+
+
+def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    """`scancel` without a signal: pending jobs end at once, running ones get SIGTERM, KillWait, SIGKILL."""
+    jobs = _mine(state, caller, target)
+    active = [job for job in jobs if not isinstance(job.phase, Finished)]
+    if not active:
+        raise Refusal(Why.ALREADY_DONE)
+    events: list[e.Event] = []
+    for job in active:
+        events.extend(_cancel_one(state, caller, job, target.task_id))
+    return events
+
+
+def _cancel_one(state: State, caller: Caller, job: Job, task_id: int | None) -> list[e.Event]:
+    outcome = Outcome("CANCELLED", by_uid=caller.uid)
+    if isinstance(job.phase, Pending):
+        if task_id is not None and isinstance(job.array, ArrayWaiting):
+            events, new_id = split_events(state, job, task_id)
+            return [*events, e.JobCancelled(new_id, outcome)]
+        return [e.JobCancelled(job.id, outcome)]
+    if isinstance(job.phase, Ending):
+        if job.phase.requeue:  # it was to come back: now it does not
+            return [e.JobEnding(job.id, job.generation, outcome)]
+        return []
+    return [e.JobEnding(job.id, job.generation, outcome)]
+
+
+def signal(state: State, caller: Caller, target: Target, number: int, scope: str) -> list[e.Event]:
+    """`scancel -s SIG`: running jobs only; SIGKILL of everything is a cancel."""
+    events: list[e.Event] = []
+    refused: Refusal | None = None
+    for job in _mine(state, caller, target):
+        if isinstance(job.phase, Running | Suspended):
+            if number == KILL and scope == "all":
+                events.append(
+                    e.JobEnding(job.id, job.generation, Outcome("CANCELLED", by_uid=caller.uid), kill_now=True)
+                )
+            else:
+                events.append(e.JobSignalled(job.id, job.generation, number, scope))
+        elif isinstance(job.phase, Finished):
+            refused = Refusal(Why.ALREADY_DONE)
+        elif isinstance(job.phase, Pending | Starting):
+            refused = Refusal(Why.JOB_PENDING)
+    if refused and not events:
+        raise refused
+    return events
+
+
+def end_step(state: State, caller: Caller, target: Target, number: int | None) -> list[e.Event]:
+    """`scancel 42.0`, with a signal or without; also how srun ends its own step."""
+    (job, step) = _step(state, caller, target)
+    if number is not None and number != KILL:
+        return [e.JobSignalled(job.id, job.generation, number, "steps", step_id=step.id)]
+    return [e.StepEnding(job.id, job.generation, step.id, "CANCELLED", signal=number or TERM, by_uid=caller.uid)]
+
+
+def _step(state: State, caller: Caller, target: Target) -> tuple[Job, Step]:
+    job = _mine(state, caller, target)[0]
+    step = job.steps.get(target.step_id if target.step_id is not None else -1)
+    if step is None or not isinstance(job.phase, Running | Suspended):
+        raise Refusal(Why.INVALID_JOB_ID)
+    if step.state is StepState.ENDED:
+        raise Refusal(Why.ALREADY_DONE)
+    return job, step
+
+
+def fail_step(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    """srun ends a step because one of its tasks failed (--kill-on-bad-exit, --wait)."""
+    (job, step) = _step(state, caller, target)
+    return [e.StepEnding(job.id, job.generation, step.id, "", signal=TERM, by_uid=caller.uid)]
+
+
+# -- hold, release, requeue, suspend, resume -------------------------------------------------------------------------
+
+
+def hold(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    """An operator's hold can only be released by an operator."""
+    events: list[e.Event] = []
+    for job in _mine(state, caller, target):
+        if not isinstance(job.phase, Pending):
+            continue
+        by = "user" if job.spec.owner.uid == caller.uid else "admin"
+        if target.task_id is not None and isinstance(job.array, ArrayWaiting):
+            split, new_id = split_events(state, job, target.task_id)
+            events.extend([*split, e.JobHeld(new_id, by)])
+        else:
+            events.append(e.JobHeld(job.id, by))
+    if not events:
+        raise Refusal(Why.JOB_NOT_PENDING)
+    return events
+
+
+def release(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    events: list[e.Event] = []
+    for job in _mine(state, caller, target):
+        if not isinstance(job.phase, Pending):
+            continue
+        if job.phase.held_by == "admin" and not caller.admin and not job.launch_failures:
+            raise Refusal(Why.ACCESS_DENIED, "an operator holds it")
+        events.append(e.JobReleased(job.id))
+    if not events:
+        raise Refusal(Why.JOB_NOT_PENDING)
+    return events
+
+
+def requeue(state: State, caller: Caller, target: Target, held: bool = False) -> list[e.Event]:
+    """Running jobs are ended and queued again under the same id; finished ones are queued again."""
+    events: list[e.Event] = []
+    for job in _mine(state, caller, target):
+        if job.spec.kind is not JobKind.BATCH:
+            raise Refusal(Why.BATCH_ONLY)
+        phase = job.phase
+        if isinstance(phase, Pending):
+            if held:
+                events.append(e.JobHeld(job.id, "user"))
+                continue
+            raise Refusal(Why.JOB_PENDING)
+        if isinstance(phase, Finished):
+            if job.is_waiting_array:
+                continue
+            events.append(e.JobRequeued(job.id, held))
+        elif isinstance(phase, Ending):
+            raise Refusal(Why.TRANSITION_STATE_NO_UPDATE)
+        else:
+            if job.spec.requeue is False:
+                raise Refusal(Why.DISABLED, "it was submitted with --no-requeue")
+            events.append(e.JobEnding(job.id, job.generation, Outcome("REQUEUED"), requeue=True, hold=held))
+    return events
+
+
+def suspend(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    if not caller.admin:
+        raise Refusal(Why.ACCESS_DENIED)
+    running = [job for job in find(state, target) if isinstance(job.phase, Running)]
+    if not running:
+        raise Refusal(Why.JOB_NOT_RUNNING)
+    return [e.JobSuspended(job.id, job.generation) for job in running]
+
+
+def resume(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    if not caller.admin:
+        raise Refusal(Why.ACCESS_DENIED)
+    stopped = [job for job in find(state, target) if isinstance(job.phase, Suspended)]
+    if not stopped:
+        raise Refusal(Why.JOB_NOT_SUSPENDED)
+    return [e.JobResumed(job.id, job.generation) for job in stopped]
+
+
+def complete(state: State, caller: Caller, target: Target, status: ExitStatus) -> list[e.Event]:
+    """salloc or srun says that its allocation is no longer needed, and how its command ended."""
+    job = _mine(state, caller, target)[0]
+    if isinstance(job.phase, Finished | Ending):
+        return []
+    if isinstance(job.phase, Pending):
+        return [e.JobCancelled(job.id, Outcome("CANCELLED", by_uid=caller.uid))]
+    members = state.het_members.get(job.het_job_id or 0, [job.id])
+    word = "COMPLETED" if status.ok else "FAILED"
+    why = None if status.ok else reason(ReasonKind.NON_ZERO_EXIT, code=status.code)
+    return [
+        e.JobEnding(member, state.jobs[member].generation, Outcome(word, status, why))
+        for member in members
+        if isinstance(state.jobs[member].phase, Starting | Running | Suspended)
+    ]
+
+
+# -- update ----------------------------------------------------------------------------------------------------------
+
+ALWAYS = {"name", "comment", "admin_comment", "requeue", "nice", "time_limit_s", "mail_type", "mail_user", "wckey"}
+"""What may change while the job runs; anything may while it waits."""
+SPEC_FIELDS = {field.name for field in fields(JobSpec)}
+RESOURCE_FIELDS = {field.name for field in fields(ResourceRequest)}
+
+
+def update(state: State, caller: Caller, target: Target, changes: Mapping[str, Any]) -> list[e.Event]:
+    """`scontrol update`: typed values by the names of JobSpec and ResourceRequest, plus array_throttle."""
+    events: list[e.Event] = []
+    for job in _mine(state, caller, target):
+        if isinstance(job.phase, Finished) and not changes.keys() <= {"comment", "admin_comment"}:
+            raise Refusal(Why.ALREADY_DONE)
+        if not isinstance(job.phase, Pending | Finished) and not changes.keys() <= ALWAYS:
+            raise Refusal(Why.JOB_NOT_PENDING)
+        _check_rights(state, caller, job, changes)
+        spec = changed_spec(job.spec, changes)
+        partitions = [state.partitions.get(name) for name in spec.partitions]
+        if None in partitions:
+            raise Refusal(Why.INVALID_PARTITION_NAME)
+        if isinstance(job.phase, Pending) and not any(p and can_ever_run(state, spec, p) for p in partitions):
+            raise Refusal(Why.NODE_CONFIG_UNAVAILABLE)
+        events.append(e.JobUpdated(job.id, spec, _new_priority(job, changes)))
+    return events
+
+
+def _check_rights(state: State, caller: Caller, job: Job, changes: Mapping[str, Any]) -> None:
+    if caller.admin:
+        return
+    if "priority" in changes or "admin_comment" in changes or changes.get("nice", 0) < job.spec.nice:
+        raise Refusal(Why.ACCESS_DENIED, "only an operator may raise a priority")
+    if "time_limit_s" in changes and isinstance(job.phase, Running | Suspended):
+        now, new = job.spec.time_limit_s, changes["time_limit_s"]
+        if new is None or (now is not None and new > now):
+            raise Refusal(Why.ACCESS_DENIED, "only an operator may lengthen a running job")
+
+
+def changed_spec(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
+    resources = {name: value for name, value in changes.items() if name in RESOURCE_FIELDS}
+    direct = {name: value for name, value in changes.items() if name in SPEC_FIELDS}
+    if "time_limit_s" in direct:
+        direct["time_limit_given"] = True
+    if resources:
+        direct["resources"] = replace(spec.resources, **resources)
+    if "array_throttle" in changes and spec.array is not None:
+        direct["array"] = ArraySpec(spec.array.task_ids, changes["array_throttle"] or None, spec.array.text)
+    return replace(spec, **direct)
+
+
+def _new_priority(job: Job, changes: Mapping[str, Any]) -> int:
+    if changes.get("priority") is not None:
+        return int(changes["priority"])
+    return max(1, job.priority + job.spec.nice - int(changes.get("nice", job.spec.nice)))

@@ -1,0 +1,128 @@
+"""Everything Bireme knows, in memory: the fold of the journal.
+
+Changed only by `apply`. The fields under "derived" are indexes over the rest, rebuilt by `reindex` after a snapshot is
+read and kept up to date by `apply`; `validate` (used by tests and the simulator) checks that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.jobs import HOLDING, ArrayTask, ArrayWaiting, Finished, Job, Pending, ResourceRequest
+from bireme.core.model.nodes import Node
+from bireme.core.model.reasons import Reason
+from bireme.core.placement.occupancy import Occupancy
+
+
+@dataclass(slots=True)
+class ArrayTally:
+    """How the tasks of one array fared; outlives their records, for dependencies on the array."""
+
+    total: int
+    started: int = 0
+    succeeded: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+
+    @property
+    def all_ended(self) -> bool:
+        return len(self.succeeded) + len(self.failed) >= self.total
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the latest plan said of a waiting job. Not journaled: the next pass says it again."""
+
+    reasons: tuple[Reason, ...]
+    expected_start: float | None = None
+
+
+@dataclass(slots=True)
+class State:
+    config: ClusterConfig = field(default_factory=ClusterConfig)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    partitions: dict[str, PartitionConfig] = field(default_factory=dict)
+    jobs: dict[int, Job] = field(default_factory=dict)
+    arrays: dict[int, ArrayTally] = field(default_factory=dict)
+    next_job_id: int = 1
+    submissions: int = 0
+    """How many jobs were ever accepted: the basic priority counts down with it."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """Idempotency keys of recent submissions -> job id."""
+    seq: int = 0
+
+    # derived
+    occupancy: Occupancy = field(default_factory=lambda: Occupancy(()))
+    pending: dict[int, Job] = field(default_factory=dict)
+    holding: dict[int, Job] = field(default_factory=dict)
+    finished: dict[int, Job] = field(default_factory=dict)
+    """In the order in which they ended."""
+    array_members: dict[int, set[int]] = field(default_factory=dict)
+    """array id -> ids of its records in memory."""
+    het_members: dict[int, list[int]] = field(default_factory=dict)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    empty: Occupancy = field(default_factory=lambda: Occupancy(()))
+    """The same nodes with nothing held: answers whether a request could ever fit."""
+    ever_fits: dict[tuple[ResourceRequest, str], bool] = field(default_factory=dict)
+    """Answers already given by `empty`, by request and partition."""
+
+    def reindex(self) -> None:
+        """Rebuilds everything derived from jobs and nodes."""
+        self.occupancy = Occupancy([node.config for node in self.nodes.values()])
+        self.empty = self.occupancy.draft()
+        self.ever_fits = {}
+        self.pending, self.holding, self.array_members, self.het_members = {}, {}, {}, {}
+        ended: list[tuple[float, Job]] = []
+        for job in self.jobs.values():
+            self.index_members(job)
+            if isinstance(job.phase, Pending):
+                self.pending[job.id] = job
+            elif isinstance(job.phase, Finished):
+                ended.append((job.phase.ended_at, job))
+            else:
+                self.holding[job.id] = job
+                self.occupancy.hold(job.phase.allocation)
+        self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
+
+    def index_members(self, job: Job) -> None:
+        array_id = job.array_job_id
+        if array_id is not None:
+            self.array_members.setdefault(array_id, set()).add(job.id)
+        if job.het_job_id is not None:
+            members = self.het_members.setdefault(job.het_job_id, [])
+            if job.id not in members:
+                members.append(job.id)
+
+    def array_records(self, array_id: int) -> Iterable[Job]:
+        return (self.jobs[job_id] for job_id in sorted(self.array_members.get(array_id, ())))
+
+    def running_tasks(self, array_id: int) -> int:
+        """Tasks of the array that hold resources: what its throttle counts."""
+        return sum(1 for job_id in self.array_members.get(array_id, ()) if job_id in self.holding)
+
+    def array_task(self, array_id: int, task_id: int) -> Job | None:
+        """The record of one task: its own, or None while it still waits in the array's record (or is forgotten)."""
+        for job in self.array_records(array_id):
+            if isinstance(job.array, ArrayTask) and job.array.task_id == task_id:
+                return job
+        return None
+
+    def validate(self) -> None:
+        """Raises AssertionError where an index disagrees with the jobs, or something is held twice."""
+        for job in self.jobs.values():
+            phase = job.phase
+            assert (job.id in self.pending) == isinstance(phase, Pending), f"job {job.id}: pending index"
+            assert (job.id in self.holding) == isinstance(phase, HOLDING), f"job {job.id}: holding index"
+            assert (job.id in self.finished) == isinstance(phase, Finished), f"job {job.id}: finished index"
+            if isinstance(job.array, ArrayWaiting):
+                assert job.array.waiting, f"array {job.id}: an empty waiting record"
+        fresh = Occupancy([node.config for node in self.nodes.values()])
+        for job in self.holding.values():
+            assert job.allocation is not None
+            fresh.hold(job.allocation)
+        for mine, theirs in zip(self.occupancy.rooms, fresh.rooms):
+            assert mine.cpus == theirs.cpus, "CPUs free"
+            assert mine.memory_mib == theirs.memory_mib, "memory free"
+            assert mine.devices == theirs.devices, "devices free"
+            assert mine.jobs == theirs.jobs, "jobs on a node"

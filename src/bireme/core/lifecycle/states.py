@@ -1,0 +1,77 @@
+"""The words users see, derived from what is stored: job states, node states. Nothing here is kept anywhere."""
+
+from __future__ import annotations
+
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Running, Starting, Suspended
+from bireme.core.model.nodes import Health, Node
+from bireme.core.model.reasons import Reason, ReasonKind, reason
+
+FINAL_STATES = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "DEADLINE",
+        "BOOT_FAIL",
+    }
+)
+
+
+def job_state(job: Job) -> str:
+    phase = job.phase
+    if isinstance(phase, Pending):
+        return "PENDING"
+    if isinstance(phase, Starting):
+        return "CONFIGURING"
+    if isinstance(phase, Running):
+        return "RUNNING"
+    if isinstance(phase, Suspended):
+        return "SUSPENDED"
+    if isinstance(phase, Ending):
+        return "COMPLETING"
+    return phase.outcome.state
+
+
+def base_state(job: Job) -> str:
+    """While a job is completing: what it will be. Else the same as its state."""
+    return job.phase.outcome.state if isinstance(job.phase, Ending | Finished) else job_state(job)
+
+
+def job_reasons(state: State, job: Job) -> tuple[Reason, ...]:
+    phase = job.phase
+    if isinstance(phase, Pending):
+        verdict = state.verdicts.get(job.id)
+        return verdict.reasons if verdict else phase.reasons or (reason(ReasonKind.NONE),)
+    if isinstance(phase, Ending | Finished) and phase.outcome.reason is not None:
+        return (phase.outcome.reason,)
+    return (reason(ReasonKind.NONE),)
+
+
+def node_base_state(state: State, node: Node) -> str:
+    if node.health in (Health.DOWN, Health.LOST):
+        return "DOWN"
+    if node.health is Health.UNKNOWN:
+        return "UNKNOWN"
+    room = state.occupancy.room(node.name)
+    if not room.jobs:
+        return "IDLE"
+    full = not room.cpus or room.whole_node_job is not None
+    return "ALLOCATED" if full else "MIXED"
+
+
+def node_flags(state: State, node: Node) -> list[str]:
+    """DRAIN, NOT_RESPONDING, COMPLETING: what stands beside the base state."""
+    flags = []
+    if node.drained:
+        flags.append("DRAIN")
+    if node.health in (Health.LOST, Health.UNKNOWN):
+        flags.append("NOT_RESPONDING")
+    jobs = (state.jobs[job_id] for job_id in state.occupancy.room(node.name).jobs if job_id in state.jobs)
+    if any(isinstance(job.phase, Ending) for job in jobs):
+        flags.append("COMPLETING")
+    return flags

@@ -1,0 +1,213 @@
+"""A request for a job becomes events, or a Refusal: partition, access, limits, "could it ever run".
+
+Called by the runtime with the newest state. Nothing is stored unless all of a submission (all het components) is good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bireme.core.lifecycle.gates import Met, dependency_met
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.state import State
+from bireme.core.model import events as e
+from bireme.core.model.cluster import PartitionConfig, PartitionState
+from bireme.core.model.jobs import ArraySpec, DependencyKind, Job, JobKind, JobSpec, Owner, Pending
+from bireme.core.model.reasons import Reason, ReasonKind, reason
+from bireme.core.placement.demand import resolve
+from bireme.core.placement.fit import place
+
+FIRST_PRIORITY = 4_294_901_760
+"""Slurm's priority/basic: the first job gets this, each later one less."""
+LARGEST_TASK_ID = 4_000_000
+
+
+def submit(
+    state: State, caller: Caller, specs: Sequence[JobSpec], now: float, idempotency_key: str = ""
+) -> list[e.Event]:
+    """Events for one job, or for all components of a heterogeneous one. A repeated key gives no events."""
+    if idempotency_key and idempotency_key in state.keys:
+        return []
+    _room_for(state, len(specs))
+    leader = state.next_job_id
+    het = leader if len(specs) > 1 else None
+    events: list[e.Event] = []
+    for offset, asked in enumerate(specs):
+        spec = admitted(state, caller, asked)
+        job_id = leader + offset
+        priority = _priority(state, spec, offset)
+        probe = Job(job_id, spec, now, Pending(since=now), priority=priority)
+        eligible_at = now if _eligible(state, probe, now) else None
+        key = idempotency_key if offset == 0 else ""
+        waits = _first_reasons(state, probe, now)
+        events.append(e.JobSubmitted(job_id, spec, priority, eligible_at, waits, het, key))
+    return events
+
+
+def _room_for(state: State, count: int) -> None:
+    limit = state.config.settings.max_job_count
+    if len(state.jobs) + count > limit:
+        raise Refusal(Why.TOO_MANY_JOBS, f"MaxJobCount={limit} jobs are known already")
+
+
+def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
+    """The specification with the caller as owner and the cluster's defaults, or a Refusal."""
+    partitions = _partitions(state, asked)
+    spec = replace(
+        asked,
+        owner=_owner(caller, asked),
+        partitions=tuple(partition.name for partition in partitions),
+        requeue=state.config.settings.job_requeue if asked.requeue is None else asked.requeue,
+    )
+    _check_array(state, spec.array)
+    _check_dependencies(state, spec)
+    _check_names(state, spec)
+    for partition in partitions:
+        _check_access(caller, spec, partition)
+        _check_limits(state, spec, partition)
+    if not any(can_ever_run(state, spec, partition) for partition in partitions):
+        raise Refusal(Why.NODE_CONFIG_UNAVAILABLE, _what_is_too_much(state, spec, partitions))
+    return spec
+
+
+def _owner(caller: Caller, asked: JobSpec) -> Owner:
+    """The caller; root may submit for another user (`--uid`), whose name the api has already looked up."""
+    if caller.admin and asked.owner.uid >= 0 and asked.owner.uid != caller.uid:
+        return asked.owner
+    return Owner(uid=caller.uid, gid=caller.gid, user=caller.user, group=caller.group, groups=caller.groups)
+
+
+def _partitions(state: State, spec: JobSpec) -> list[PartitionConfig]:
+    if not spec.partitions:
+        default = next((p for p in state.partitions.values() if p.default), None)
+        if default is None:
+            raise Refusal(Why.DEFAULT_PARTITION_NOT_SET)
+        return [default]
+    unknown = [name for name in spec.partitions if name not in state.partitions]
+    if unknown:
+        known = ", ".join(p.name for p in state.partitions.values() if not p.hidden)
+        raise Refusal(Why.INVALID_PARTITION_NAME, f"no partition {unknown[0]!r} here; there are: {known}")
+    return [state.partitions[name] for name in spec.partitions]
+
+
+def _check_array(state: State, array: ArraySpec | None) -> None:
+    if array is None:
+        return
+    limit = state.config.settings.max_array_size
+    if not array.task_ids or limit == 0 or array.task_ids[-1] >= min(limit, LARGEST_TASK_ID):
+        raise Refusal(Why.INVALID_ARRAY, f"task ids must be below MaxArraySize={limit}")
+
+
+def _check_dependencies(state: State, spec: JobSpec) -> None:
+    for item in spec.dependencies.items:
+        if item.kind is DependencyKind.SINGLETON:
+            continue
+        known = item.job_id in state.jobs or item.job_id in state.arrays
+        if not known and item.job_id >= state.next_job_id:
+            raise Refusal(Why.DEPENDENCY, f"there is no job {item.job_id}")
+
+
+def _check_names(state: State, spec: JobSpec) -> None:
+    for name in (*spec.resources.nodelist, *spec.resources.exclude):
+        if name not in state.nodes:
+            raise Refusal(Why.INVALID_NODE_NAME, f"no node {name!r} here")
+    if spec.kind is JobKind.BATCH and not spec.script:
+        raise Refusal(Why.JOB_SCRIPT_MISSING)
+
+
+def _check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> None:
+    if partition.state in (PartitionState.DRAIN, PartitionState.INACTIVE):
+        raise Refusal(Why.PARTITION_NOT_AVAILABLE, f"partition {partition.name} is {partition.state}")
+    if partition.root_only and caller.uid != 0:
+        raise Refusal(Why.ACCESS_DENIED, f"partition {partition.name} is RootOnly")
+    if partition.disable_root_jobs and caller.uid == 0:
+        raise Refusal(Why.ACCESS_DENIED, f"partition {partition.name} takes no jobs of root (DisableRootJobs)")
+    groups = partition.allow_groups
+    if groups is not None and caller.uid != 0 and not set(caller.group_names) & set(groups):
+        raise Refusal(Why.ACCESS_DENIED, f"partition {partition.name} is for groups {','.join(groups)}")
+    if partition.allow_accounts is not None and spec.account not in partition.allow_accounts:
+        raise Refusal(Why.INVALID_ACCOUNT, f"partition {partition.name} does not allow account {spec.account!r}")
+    if spec.account in partition.deny_accounts:
+        raise Refusal(Why.INVALID_ACCOUNT, f"partition {partition.name} denies account {spec.account!r}")
+    if partition.allow_qos is not None and spec.qos not in partition.allow_qos:
+        raise Refusal(Why.INVALID_QOS, f"partition {partition.name} does not allow QOS {spec.qos!r}")
+
+
+def _check_limits(state: State, spec: JobSpec, partition: PartitionConfig) -> None:
+    """Only with EnforcePartLimits; without it a job over a partition's limits waits, as in Slurm."""
+    if state.config.settings.enforce_part_limits in ("NO", ""):
+        return
+    if over_time_limit(spec, partition):
+        raise Refusal(Why.INVALID_TIME_LIMIT, f"partition {partition.name} allows at most {partition.max_time_s} s")
+    if over_node_limit(spec, partition):
+        raise Refusal(Why.INVALID_NODE_COUNT, f"partition {partition.name} allows at most {partition.max_nodes} nodes")
+
+
+def over_time_limit(spec: JobSpec, partition: PartitionConfig) -> bool:
+    if partition.max_time_s is None or not spec.time_limit_given:
+        return False
+    wanted = spec.time_min_s if spec.time_min_s is not None else spec.time_limit_s
+    return wanted is None or wanted > partition.max_time_s
+
+
+def over_node_limit(spec: JobSpec, partition: PartitionConfig) -> bool:
+    return partition.max_nodes is not None and spec.resources.nodes_min > partition.max_nodes
+
+
+def can_ever_run(state: State, spec: JobSpec, partition: PartitionConfig) -> bool:
+    """Whether the partition's nodes, all of them empty and up, would hold the job."""
+    key = (spec.resources, partition.name)
+    answer = state.ever_fits.get(key)
+    if answer is None:
+        positions = [state.empty.index[name] for name in partition.nodes if name in state.empty.index]
+        demand = resolve(spec, partition, state.config.settings)
+        answer = state.ever_fits[key] = place(demand, state.empty, positions, state.config.settings).found
+    return answer
+
+
+def _what_is_too_much(state: State, spec: JobSpec, partitions: Sequence[PartitionConfig]) -> str:
+    """One clause on which part of the request no node can give."""
+    partition = partitions[0]
+    nodes = [state.nodes[name].config for name in partition.nodes if name in state.nodes]
+    demand = resolve(spec, partition, state.config.settings)
+    if not nodes:
+        return f"partition {partition.name} has no nodes"
+    if demand.nodes_wanted > len(nodes):
+        return f"{demand.nodes_wanted} nodes asked, partition {partition.name} has {len(nodes)}"
+    for gres in (*demand.gres_per_node, *demand.gres_per_task):
+        most = max(node.gres_count(gres.name, gres.type) for node in nodes)
+        if most < gres.count:
+            name = f"{gres.name}:{gres.type}" if gres.type else gres.name
+            return f"{gres.count} {name} asked on a node, no node of partition {partition.name} has more than {most}"
+    if demand.memory_per_node_mib and demand.memory_per_node_mib > max(node.memory_mib for node in nodes):
+        most = max(node.memory_mib for node in nodes)
+        return f"{demand.memory_per_node_mib} MiB asked on a node, the largest node has {most} MiB"
+    if demand.cpus_per_task > max(node.cpus for node in nodes):
+        return f"{demand.cpus_per_task} CPUs asked for a task, the largest node has {max(n.cpus for n in nodes)}"
+    if spec.resources.constraint and not any(demand.features.matches(node.features) for node in nodes):
+        return f"no node of partition {partition.name} has the features {spec.resources.constraint!r}"
+    return f"no {demand.nodes_wanted} node(s) of partition {partition.name} together hold the request"
+
+
+def _priority(state: State, spec: JobSpec, offset: int) -> int:
+    if spec.priority is not None:
+        return max(1, spec.priority)
+    return max(1, FIRST_PRIORITY - state.submissions - offset - spec.nice)
+
+
+def _eligible(state: State, job: Job, now: float) -> bool:
+    if job.spec.hold or (job.spec.begin_at is not None and job.spec.begin_at > now):
+        return False
+    return dependency_met(state, job, now) is Met.YES
+
+
+def _first_reasons(state: State, job: Job, now: float) -> tuple[Reason, ...]:
+    """Until the first pass looks at it, as Slurm: None, or what plainly holds it."""
+    if job.spec.hold:
+        return (reason(ReasonKind.JOB_HELD_USER),)
+    if job.spec.begin_at is not None and job.spec.begin_at > now:
+        return (reason(ReasonKind.BEGIN_TIME, at=job.spec.begin_at),)
+    if dependency_met(state, job, now) is not Met.YES:
+        return (reason(ReasonKind.DEPENDENCY),)
+    return (reason(ReasonKind.NONE),)

@@ -1,0 +1,175 @@
+"""What a request needs of nodes, with every default applied: the step between "as asked" and "where".
+
+`resolve` follows Slurm's order of defaults (job, partition, cluster). It knows nothing of what is free.
+Invariant: a Demand has at least one node, one task and one CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from bireme.core.model.cluster import PartitionConfig, Settings
+from bireme.core.model.features import ANY_FEATURES, FeatureExpression
+from bireme.core.model.jobs import JobSpec, ResourceRequest
+from bireme.core.model.resources import GresRequest, add_gres_tres
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    nodes_min: int
+    nodes_max: int | None
+    ntasks: int
+    tasks_per_node: int | None
+    """Exactly so many on each node (the last may have fewer), or None: as they fit."""
+    cpus_per_task: int
+    cpus_per_node_min: int
+    cpus_per_gpu: int | None
+    memory_per_node_mib: int | None
+    memory_per_cpu_mib: int | None
+    memory_per_gpu_mib: int | None
+    whole_memory: bool
+    """No amount was asked or configured: Slurm gives the node's whole memory."""
+    gres_per_node: tuple[GresRequest, ...]
+    gres_per_job: tuple[GresRequest, ...]
+    gres_per_task: tuple[GresRequest, ...]
+    gres_per_socket: tuple[GresRequest, ...]
+    whole_nodes: bool
+    overcommit: bool
+    threads_per_core: int | None
+    features: FeatureExpression
+    nodelist: tuple[str, ...]
+    exclude: tuple[str, ...]
+    tmp_disk_mib: int
+
+    @property
+    def nodes_wanted(self) -> int:
+        """How many nodes it takes at least, tasks considered."""
+        if self.tasks_per_node:
+            return max(self.nodes_min, ceil(self.ntasks / self.tasks_per_node), len(self.nodelist))
+        return max(self.nodes_min, len(self.nodelist))
+
+
+def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> Demand:
+    asked = spec.resources
+    per_node, per_cpu, per_gpu = _memory(asked, partition, settings)
+    nodes_min = max(1, asked.nodes_min, partition.min_nodes if not asked.nodes_given else 1)
+    ntasks = _ntasks(asked, nodes_min)
+    return Demand(
+        nodes_min=_nodes_for_tasks(asked, nodes_min, ntasks),
+        nodes_max=asked.nodes_max,
+        ntasks=ntasks,
+        tasks_per_node=asked.ntasks_per_node,
+        cpus_per_task=_cpus_per_task(asked),
+        cpus_per_node_min=asked.min_cpus_per_node or 1,
+        cpus_per_gpu=asked.cpus_per_gpu or _default_cpus_per_gpu(asked, partition, settings),
+        memory_per_node_mib=per_node,
+        memory_per_cpu_mib=per_cpu,
+        memory_per_gpu_mib=per_gpu,
+        whole_memory=settings.memory_is_consumable and per_node is None and per_cpu is None and per_gpu is None,
+        gres_per_node=asked.gres_per_node,
+        gres_per_job=asked.gres_per_job,
+        gres_per_task=asked.gres_per_task,
+        gres_per_socket=asked.gres_per_socket,
+        whole_nodes=asked.exclusive or partition.over_subscribe.upper().startswith("EXCLUSIVE"),
+        overcommit=asked.overcommit,
+        threads_per_core=_threads_per_core(asked),
+        features=asked.features or ANY_FEATURES,
+        nodelist=asked.nodelist,
+        exclude=asked.exclude,
+        tmp_disk_mib=asked.tmp_disk_mib,
+    )
+
+
+def _ntasks(asked: ResourceRequest, nodes: int) -> int:
+    if asked.ntasks is not None:
+        return max(1, asked.ntasks)
+    if asked.ntasks_per_node:
+        return nodes * asked.ntasks_per_node
+    if asked.ntasks_per_gpu:
+        gpus = count_of(asked.gres_per_job, "gpu") or nodes * count_of(asked.gres_per_node, "gpu")
+        return max(1, gpus * asked.ntasks_per_gpu)
+    if asked.gres_per_task and asked.gres_per_job:
+        return max(1, count_of(asked.gres_per_job, "gpu") // max(1, count_of(asked.gres_per_task, "gpu")))
+    return nodes
+
+
+def _nodes_for_tasks(asked: ResourceRequest, nodes_min: int, ntasks: int) -> int:
+    """`-N4 -n2` runs on two nodes, as Slurm warns and does; `--ntasks-per-node` with `-n` sets how many it takes."""
+    if asked.ntasks_per_node and asked.ntasks is not None:
+        return max(min(nodes_min, ntasks), ceil(ntasks / asked.ntasks_per_node))
+    return min(nodes_min, ntasks) if asked.ntasks is not None else nodes_min
+
+
+def _cpus_per_task(asked: ResourceRequest) -> int:
+    per_task = asked.cpus_per_task or 1
+    if asked.ntasks_per_core and not asked.cpus_per_task:
+        return 1
+    return max(1, per_task)
+
+
+def _threads_per_core(asked: ResourceRequest) -> int | None:
+    if asked.hint == "nomultithread":
+        return 1
+    return asked.threads_per_core
+
+
+def _default_cpus_per_gpu(asked: ResourceRequest, partition: PartitionConfig, settings: Settings) -> int | None:
+    if asked.cpus_per_task is not None:
+        return None
+    return partition.default_cpus_per_gpu or settings.default_cpus_per_gpu
+
+
+def _memory(
+    asked: ResourceRequest, partition: PartitionConfig, settings: Settings
+) -> tuple[int | None, int | None, int | None]:
+    """(per node, per CPU, per GPU): exactly one of them, or none where memory is neither asked nor configured."""
+    given = (asked.memory_per_node_mib, asked.memory_per_cpu_mib, asked.memory_per_gpu_mib)
+    if any(value is not None for value in given):
+        return given
+    wants_gpus = asked.gres_per_node or asked.gres_per_job or asked.gres_per_task or asked.gres_per_socket
+    for level in (partition, settings):
+        if wants_gpus and level.default_memory_per_gpu_mib:
+            return None, None, level.default_memory_per_gpu_mib
+        if level.default_memory_per_cpu_mib:
+            return None, level.default_memory_per_cpu_mib, None
+        if level.default_memory_per_node_mib:
+            return level.default_memory_per_node_mib, None, None
+    return None, None, None
+
+
+def count_of(requests: tuple[GresRequest, ...], name: str) -> int:
+    return sum(request.count for request in requests if request.name == name)
+
+
+def requested_tres(demand: Demand) -> dict[str, int]:
+    """What the request adds up to before it is placed: sacct's ReqTRES."""
+    nodes = demand.nodes_wanted
+    totals = {
+        "cpu": max(demand.ntasks * demand.cpus_per_task, nodes * demand.cpus_per_node_min),
+        "node": nodes,
+    }
+    memory = _requested_memory(demand, nodes, totals["cpu"])
+    if memory:
+        totals["mem"] = memory
+    for requests, times in (
+        (demand.gres_per_node, nodes),
+        (demand.gres_per_job, 1),
+        (demand.gres_per_task, demand.ntasks),
+        (demand.gres_per_socket, nodes),
+    ):
+        for gres in requests:
+            add_gres_tres(totals, gres.name, gres.type, gres.count * times)
+    return totals
+
+
+def _requested_memory(demand: Demand, nodes: int, cpus: int) -> int:
+    if demand.memory_per_node_mib:
+        return demand.memory_per_node_mib * nodes
+    if demand.memory_per_cpu_mib:
+        return demand.memory_per_cpu_mib * cpus
+    if demand.memory_per_gpu_mib:
+        gpus = count_of(demand.gres_per_job, "gpu") + nodes * count_of(demand.gres_per_node, "gpu")
+        gpus += demand.ntasks * count_of(demand.gres_per_task, "gpu")
+        return demand.memory_per_gpu_mib * gpus
+    return 0

@@ -1,0 +1,89 @@
+"""What a pass decides, each with its reasons, and how a decision becomes events.
+
+The planner returns these; `accept` checks one against the newest state (it may have moved on while the plan was made)
+and turns it into the events to journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bireme.core.lifecycle.requests import split_events
+from bireme.core.lifecycle.state import State, Verdict
+from bireme.core.model import events as e
+from bireme.core.model.jobs import ArrayWaiting, Job, Pending
+from bireme.core.model.resources import Allocation, NodeShare
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Give the job these shares and start it. `task_id`: one waiting task of an array."""
+
+    job_id: int
+    partition: str
+    shares: tuple[NodeShare, ...]
+    whole_nodes: bool
+    task_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartGang:
+    """The components of a heterogeneous job: all of them or none."""
+
+    starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    starts: tuple[Start | StartGang, ...]
+    verdicts: dict[int, Verdict]
+    """What blocks each job that was looked at and does not start."""
+
+
+def accept(state: State, decision: Start | StartGang) -> list[e.Event]:
+    """Events of a decision, or none if the state has moved on and it no longer holds."""
+    starts = decision.starts if isinstance(decision, StartGang) else (decision,)
+    jobs = [state.jobs.get(start.job_id) for start in starts]
+    if not all(job and _still_good(state, job, start) for job, start in zip(jobs, starts)):
+        return []
+    events: list[e.Event] = []
+    for job, start in zip(jobs, starts):
+        assert job is not None
+        events.extend(_start_events(state, job, start))
+    return events
+
+
+def _start_events(state: State, job: Job, start: Start) -> list[e.Event]:
+    if start.task_id is None:
+        return [e.JobAllocated(job.id, _allocation(job.id, job.generation, start))]
+    split, new_id = split_events(state, job, start.task_id)
+    return [*split, e.JobAllocated(new_id, _allocation(new_id, 0, start))]
+
+
+def _allocation(job_id: int, generation: int, start: Start) -> Allocation:
+    return Allocation(job_id, generation + 1, start.partition, start.shares, start.whole_nodes)
+
+
+def _still_good(state: State, job: Job, start: Start) -> bool:
+    if not isinstance(job.phase, Pending) or job.phase.held_by is not None:
+        return False
+    if start.task_id is not None and not (isinstance(job.array, ArrayWaiting) and start.task_id in job.array.waiting):
+        return False
+    return all(_still_free(state, share) for share in start.shares)
+
+
+def _still_free(state: State, share: NodeShare) -> bool:
+    node = state.nodes.get(share.node)
+    if node is None or not node.schedulable:
+        return False
+    room = state.occupancy.room(share.node)
+    if room.whole_node_job is not None or not set(share.cpu_ids) <= room.cpus:
+        return False
+    if state.config.settings.memory_is_consumable and share.memory_mib > room.memory_mib:
+        return False
+    return all(
+        set(gres.indices) <= room.devices.get((gres.name, gres.type), set())
+        if gres.indices
+        else room.counts.get((gres.name, gres.type), 0) >= gres.count
+        for gres in share.gres
+    )
