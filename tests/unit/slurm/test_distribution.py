@@ -6,14 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.slurm.distribution import (
-    BindMethod,
-    Distribution,
-    NodeMethod,
-    format_distribution,
-    layout,
-    parse_distribution,
-)
+from bireme.core.model.distribution import BindMethod, Distribution, NodeMethod
+from bireme.core.placement.task_layout import LayoutError, layout
+from bireme.slurm.distribution import format_distribution, parse_distribution
 from bireme.slurm.errors import SlurmSyntaxError
 
 
@@ -115,7 +110,7 @@ def test_arbitrary_follows_the_host_list() -> None:
     nodes = ["n1", "n2"]
     assert layout(3, [4, 4], 1, arbitrary, nodes=nodes, hosts=["n2", "n1", "n2"]) == [[1], [0, 2]]
     for hosts, why in ((["n2"], "name one host per task"), (["n2", "n1", "x"], "x is not one of")):
-        with pytest.raises(SlurmSyntaxError, match=why):
+        with pytest.raises(LayoutError, match=why):
             layout(3, [4, 4], 1, arbitrary, nodes=nodes, hosts=hosts)
 
 

@@ -7,7 +7,7 @@ from bireme.core.model.reasons import Reason, ReasonKind
 TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.NONE: "The planner has not looked at it yet.",
     ReasonKind.PRIORITY: "Jobs before it in the queue wait too.",
-    ReasonKind.RESOURCES: "It needs {nodes_needed} node(s) of partition {partition}; {nodes_able} can take their part now.",
+    ReasonKind.RESOURCES: "It needs {nodes_needed} node(s) of partition {partition}; {nodes_able} are free for it now.",
     ReasonKind.DEPENDENCY: "It waits for {on}.",
     ReasonKind.DEPENDENCY_NEVER_SATISFIED: "What it waits for can never happen: {on}.",
     ReasonKind.BEGIN_TIME: "Its begin time has not come.",

@@ -185,7 +185,7 @@ def _what_is_too_much(state: State, spec: JobSpec, partitions: Sequence[Partitio
         return f"{demand.memory_per_node_mib} MiB asked on a node, the largest node has {most} MiB"
     if demand.cpus_per_task > max(node.cpus for node in nodes):
         return f"{demand.cpus_per_task} CPUs asked for a task, the largest node has {max(n.cpus for n in nodes)}"
-    if spec.resources.constraint and not any(demand.features.matches(node.features) for node in nodes):
+    if spec.resources.constraint and not any(demand.features.matches(set(node.features)) for node in nodes):
         return f"no node of partition {partition.name} has the features {spec.resources.constraint!r}"
     return f"no {demand.nodes_wanted} node(s) of partition {partition.name} together hold the request"
 

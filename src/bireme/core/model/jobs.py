@@ -10,7 +10,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bireme.core.model.features import FeatureExpression
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
 from bireme.core.model.steps import Step
@@ -101,8 +100,6 @@ class ResourceRequest:
     overcommit: bool = False
     contiguous: bool = False
     constraint: str = ""
-    """As written; `features` is what it means."""
-    features: FeatureExpression | None = None
     prefer: str = ""
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

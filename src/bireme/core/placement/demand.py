@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from bireme.core.model.cluster import PartitionConfig, Settings
-from bireme.core.model.features import ANY_FEATURES, FeatureExpression
 from bireme.core.model.jobs import JobSpec, ResourceRequest
 from bireme.core.model.resources import GresRequest, add_gres_tres
+from bireme.core.placement.features import Constraint, parse_constraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Demand:
     whole_nodes: bool
     overcommit: bool
     threads_per_core: int | None
-    features: FeatureExpression
+    features: Constraint
     nodelist: tuple[str, ...]
     exclude: tuple[str, ...]
     tmp_disk_mib: int
@@ -74,7 +74,7 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         whole_nodes=asked.exclusive or partition.over_subscribe.upper().startswith("EXCLUSIVE"),
         overcommit=asked.overcommit,
         threads_per_core=_threads_per_core(asked),
-        features=asked.features or ANY_FEATURES,
+        features=parse_constraint(asked.constraint),
         nodelist=asked.nodelist,
         exclude=asked.exclude,
         tmp_disk_mib=asked.tmp_disk_mib,

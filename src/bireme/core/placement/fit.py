@@ -46,7 +46,7 @@ def place(demand: Demand, occupancy: Occupancy, positions: Sequence[int], settin
         able = [
             candidate
             for position in ordered
-            if features.matches(occupancy.nodes[position].features)
+            if features.matches(set(occupancy.nodes[position].features))
             and (candidate := _candidate(demand, occupancy, position, settings)) is not None
         ]
         best = Fit(nodes_needed=demand.nodes_wanted, nodes_able=max(best.nodes_able, len(able)))
