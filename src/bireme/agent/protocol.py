@@ -23,7 +23,7 @@ from typing import Any
 VERSION = 1
 ALL_TASKS = 0xFFFFFFFF
 MAX_LINE_BYTES = 64 * 1024 * 1024
-MAX_FRAME_BYTES = 1024 * 1024
+MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 # agent -> client
 STDOUT = 1

@@ -51,7 +51,7 @@ class StepStreams:
         self._nodes: dict[str, _NodeConnection] = {}
         self._open = set(endpoints)
         self._early: list[Frame] = []
-        self._fence: dict[str, Any] = {}
+        self._fence: dict[str, dict[str, str]] = {}
 
     @property
     def finished(self) -> bool:
@@ -187,8 +187,11 @@ class StepStreams:
         """Every node that is still there came to the fence: tell all of them what all of them put in."""
         if not self._fence or not self._open <= self._fence.keys():
             return
-        contributions, self._fence = self._fence, {}
-        self._broadcast(protocol.encode_json_frame(protocol.FENCE_RESULT, protocol.ALL_TASKS, contributions))
+        merged: dict[str, str] = {}
+        for pairs in self._fence.values():
+            merged.update(pairs)
+        self._fence.clear()
+        self._broadcast(protocol.encode_json_frame(protocol.FENCE_RESULT, protocol.ALL_TASKS, merged))
 
 
 class _NodeConnection:

@@ -1,0 +1,367 @@
+"""One job on this node, from the first word about it to `cleared`: prolog, batch script, steps, signals, the end.
+
+The server finds the job a message is about and calls it here; steps live in `steps`. This module does not know
+sockets, nor other jobs, nor why a job is to end.
+
+    PREPARING  -> READY      the prolog went well (or there is none): "prepared", or the batch script starts
+    PREPARING  -> CLEARED    the prolog failed: "refused"
+    READY      -> ENDING     terminate: SIGCONT, SIGTERM, grace, SIGKILL
+    READY      -> CLEARED    the batch script of a single-node job ended and left nothing
+    ENDING     -> LEAVING    no process is left: epilog
+    LEAVING    -> CLEARED    "cleared"
+
+Invariant: "cleared" is reported when no process of the job is left on the node, and only then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from pathlib import Path
+
+from bireme.agent.batch import BatchFiles, open_files, remove_job_directory, write_script
+from bireme.agent.confined import JobGroup
+from bireme.agent.loop import Timer
+from bireme.agent.node import Node, identity_from
+from bireme.agent.output import OpenFileError
+from bireme.agent.processes import ProcessEntry, ProcessIdentity, kill_tree, signal_tree
+from bireme.agent.protocol import Message
+from bireme.agent.reaper import ReapedChild
+from bireme.agent.records import JobKey
+from bireme.agent.scripts import ScriptRun
+from bireme.agent.spawn import SpawnError, spawn
+from bireme.agent.steps import StepOwner, StepRun
+from bireme.agent.tasks import Task, status, usage_message
+from bireme.core.model.resources import merge_usage
+from bireme.core.model.steps import BATCH_STEP, step_label
+
+log = logging.getLogger("bireme.agent")
+
+IO_FAILURE_SIGNAL = 53
+"""Slurm shows a job whose files could not be opened as ended by "signal" 53: `0:53`."""
+_KILL_AGAIN_S = 0.5
+
+
+class Phase(Enum):
+    PREPARING = auto()
+    READY = auto()
+    ENDING = auto()
+    LEAVING = auto()
+    CLEARED = auto()
+
+
+class JobRun:
+    """A job's presence on this node."""
+
+    def __init__(self, node: Node, message: Message, on_cleared: Callable[[JobRun], None]) -> None:
+        self.node = node
+        self.key: JobKey = (message["job"], message["gen"])
+        self.uid: int = message["uid"]
+        self.identity = identity_from(message)
+        self.phase = Phase.PREPARING
+        self.steps: dict[int, StepRun] = {}
+        self._group: JobGroup | None = None
+        self._message = message
+        self._on_cleared = on_cleared
+        self._batch: Task | None = None
+        self._batch_launched = False
+        self._script: ScriptRun | None = None
+        self._stderr_fd = -1
+        self._deadline: Timer | None = None
+
+    # --- the beginning -------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Takes the job in: written down first, then the prolog, then (for `start`) the batch script."""
+        self.node.records.held(self.key)
+        self._group = self.node.confinement.hold(self._message)
+        prolog = self._message.get("prolog") or ()
+        if not prolog:
+            self._prepared("", b"")
+            return
+        self._script = ScriptRun(
+            self.node.loop,
+            prolog,
+            self._message.get("env") or {},
+            self._prepared,
+            timeout_s=self._message.get("script_timeout_s"),
+        )
+        self._script.run()
+
+    def start(self, message: Message) -> None:
+        """The batch script of a gang's first node, after all nodes said "prepared"; or a repeated order."""
+        if self.phase is Phase.PREPARING:
+            self._message = message
+        elif self.phase is Phase.READY and not self._batch_launched:
+            self._start_batch(message["batch"])
+        else:
+            self.confirm()
+
+    def confirm(self) -> None:
+        """The same order again: says again what was said, starts nothing."""
+        if self._batch_launched:
+            self.node.report("launched", self.key)
+        elif self.phase is Phase.READY:
+            self.node.report("prepared", self.key)
+
+    def _prepared(self, problem: str, _output: bytes) -> None:
+        self._script = None
+        if self.phase is not Phase.PREPARING:  # terminated meanwhile
+            self._end_if_nothing_left()
+            return
+        if problem:
+            log.error("job %d.%d: prolog: %s", *self.key, problem)
+            self.node.report("refused", self.key, reason=f"Prolog: {problem}", prolog_failed=True)
+            self._clear()
+            return
+        self.phase = Phase.READY
+        if "batch" in self._message:
+            self._start_batch(self._message["batch"])
+        else:
+            self.node.report("prepared", self.key)
+
+    # --- the batch script ----------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        return self.node.settings.directory / "jobs" / str(self.key[0])
+
+    def _start_batch(self, batch: Message) -> None:
+        self._batch_launched = True
+        try:
+            files = open_files(batch, self.identity)
+        except OpenFileError as error:
+            self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
+            return
+        try:
+            script = write_script(self.directory, batch["script"], self.uid)
+            pid = self._spawn_batch(batch, script, files)
+        except (SpawnError, OSError) as error:
+            self._tell(files.stderr_fd, f"slurmstepd: error: {error}\n")
+            files.close()
+            code = error.exit_code if isinstance(error, SpawnError) else 1
+            self._batch_not_started(status(code), str(error))
+            return
+        self._stderr_fd = files.close_but_stderr()
+        self._batch = Task(0, self.node.remember_process(self.key, pid))
+        self.node.loop.on_exit(pid, self._batch_exited)
+        self.node.report("launched", self.key)
+
+    def _spawn_batch(self, batch: Message, script: str, files: BatchFiles) -> int:
+        return spawn(
+            [script, *batch.get("argv", ())],
+            batch["env"],
+            stdin_fd=files.stdin_fd,
+            stdout_fd=files.stdout_fd,
+            stderr_fd=files.stderr_fd,
+            cwd=batch["cwd"],
+            identity=self.identity,
+            umask=batch.get("umask"),
+            join_files=self._group.join_files("batch") if self._group else (),
+        )
+
+    def _batch_not_started(self, how: Message, why: str) -> None:
+        """Slurm's way: the job did start, and failed at once."""
+        log.error("job %d.%d: %s", *self.key, why)
+        self.node.report("launched", self.key)
+        self._report_batch_end(how, {}, why)
+
+    def _batch_exited(self, reaped: ReapedChild) -> None:
+        task = self._batch
+        assert task is not None
+        assert task.pid == reaped.pid
+        task.finish(reaped, self.node.name, self._ran_out_of_memory())
+        self._close_stderr()
+        assert task.ended is not None
+        assert task.used is not None
+        self._report_batch_end(task.ended, usage_message(task.used), "")
+
+    def _report_batch_end(self, how: Message, usage: Message, note: str) -> None:
+        ending = self.phase is not Phase.READY
+        cleared = not ending and self._message.get("alone", False) and self._leaves_nothing()
+        facts = {"note": note} if note else {}
+        self.node.report("batch_ended", self.key, status=how, usage=usage, cleared=cleared, **facts)
+        if cleared:
+            self._clear()
+        elif ending:
+            self._end_if_nothing_left()
+
+    def _leaves_nothing(self) -> bool:
+        if self._message.get("epilog") or any(not step.over for step in self.steps.values()):
+            return False
+        if self._group is not None:
+            return self._group.is_empty()
+        task = self._batch
+        return task is None or not self.node.left_orphans(self.key, task.pid, task.started_at)
+
+    def _ran_out_of_memory(self) -> bool:
+        return self._group is not None and self._group.ran_out_of_memory()
+
+    # --- steps ---------------------------------------------------------------------------------------------
+
+    def launch_step(self, message: Message) -> bool:
+        """False when the job is not in a state to run steps (any more)."""
+        step = self.steps.get(message["step"])
+        if step is not None:
+            step.confirm()
+            return True
+        if self.phase is not Phase.READY:
+            return False
+        step = StepRun(self.node, self._owner(message["step"]), message)
+        self.steps[step.id] = step
+        step.start()
+        return True
+
+    def _owner(self, step: int) -> StepOwner:
+        join_files = self._group.join_files(f"step_{step}") if self._group else ()
+        return StepOwner(self.key, self.identity, join_files, self._ran_out_of_memory, self._step_over)
+
+    def _step_over(self) -> None:
+        if self.phase is Phase.ENDING:
+            self._end_if_nothing_left()
+
+    # --- signals -------------------------------------------------------------------------------------------
+
+    def send_signal(self, number: int, scope: str) -> None:
+        """`batch`: the script's own process. `steps`: every process of every step. `all`: every process."""
+        batch = self._batch
+        if scope == "batch":
+            if batch is not None and batch.ended is None:
+                os.kill(batch.pid, number)
+        elif scope == "steps":
+            signal_tree(self._step_roots(), number)
+        else:
+            signal_tree(self._roots(), number)
+
+    def suspend(self) -> None:
+        signal_tree(self._roots(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        signal_tree(self._roots(), signal.SIGCONT)
+
+    def _step_roots(self) -> list[ProcessIdentity]:
+        return [task.process for step in self.steps.values() for task in step.living_tasks()]
+
+    def _roots(self) -> list[ProcessIdentity]:
+        """Processes whose trees are all that is alive of the job."""
+        batch = [self._batch.process] if self._batch is not None and self._batch.ended is None else []
+        return batch + self._step_roots() + [stray.process for stray in self.node.strays_of(self.key)]
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def terminate(self, grace_s: float, cause: str = "") -> None:
+        """Ends the job. The order again changes nothing, unless it now says: at once."""
+        if self.phase in (Phase.LEAVING, Phase.CLEARED):
+            return
+        again = self.phase is Phase.ENDING
+        self.phase = Phase.ENDING
+        if self._script is not None:
+            self._script.cancel()
+            return
+        if not again:
+            self._announce_end(cause)
+        elif grace_s > 0:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if grace_s > 0:
+            roots = self._roots()
+            signal_tree(roots, signal.SIGCONT)
+            signal_tree(roots, signal.SIGTERM)
+            self._deadline = self.node.loop.call_later(grace_s, self._kill)
+            self._end_if_nothing_left()
+        else:
+            self._kill()
+
+    def orphan_ended(self) -> None:
+        """Some process nobody waited for ended: it may have been the job's last."""
+        if self.phase is Phase.ENDING:
+            self._end_if_nothing_left()
+
+    def _kill(self) -> None:
+        """Until nothing is left: what cannot be killed now (a process in the kernel) is tried again."""
+        if self.phase is not Phase.ENDING:
+            return
+        if self._group is not None:
+            self._group.kill()
+        kill_tree(self._roots())
+        self._deadline = self.node.loop.call_later(_KILL_AGAIN_S, self._kill)
+        self._end_if_nothing_left()
+
+    def _end_if_nothing_left(self) -> None:
+        if self.phase is not Phase.ENDING or self._script is not None:
+            return
+        if self._batch is not None and self._batch.ended is None:
+            return
+        if any(not step.over for step in self.steps.values()) or self.node.strays_of(self.key):
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.phase = Phase.LEAVING
+        epilog = self._message.get("epilog") or ()
+        timeout_s = self._message.get("script_timeout_s")
+        env = self._message.get("env") or {}
+        ScriptRun(self.node.loop, epilog, env, self._epilog_done, timeout_s=timeout_s).run()
+
+    def _epilog_done(self, problem: str, _output: bytes) -> None:
+        facts = {"epilog_failed": problem} if problem else {}
+        if problem:
+            log.error("job %d.%d: epilog: %s", *self.key, problem)
+        self.node.report("cleared", self.key, **facts)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.phase = Phase.CLEARED
+        self._close_stderr()
+        if self._batch_launched:
+            remove_job_directory(self.directory)
+        for step in self.steps.values():
+            step.close()
+        if self._group is not None:
+            self._group.remove()
+        self._on_cleared(self)
+
+    def _announce_end(self, cause: str) -> None:
+        """What Slurm writes into the job's stderr, and what people look for there."""
+        if self._stderr_fd >= 0:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+            due = f" DUE TO {cause}" if cause else ""
+            job = self._message.get("label") or self.key[0]
+            line = f"slurmstepd: error: *** JOB {job} ON {self.node.name} CANCELLED AT {stamp}{due} ***\n"
+            self._tell(self._stderr_fd, line)
+
+    @staticmethod
+    def _tell(fd: int, line: str) -> None:
+        try:
+            os.write(fd, line.encode(errors="surrogateescape"))
+        except OSError:
+            log.warning("could not write to a job's stderr: %s", line.rstrip())
+
+    def _close_stderr(self) -> None:
+        if self._stderr_fd >= 0:
+            os.close(self._stderr_fd)
+            self._stderr_fd = -1
+
+    # --- usage ---------------------------------------------------------------------------------------------
+
+    def tasks_by_step(self) -> Iterator[tuple[int, list[Task]]]:
+        if self._batch is not None and self._batch.ended is None:
+            yield BATCH_STEP, [self._batch]
+        for step in self.steps.values():
+            if tasks := step.living_tasks():
+                yield step.id, tasks
+
+    def sample(self, table: dict[int, ProcessEntry]) -> None:
+        for _, tasks in self.tasks_by_step():
+            for task in tasks:
+                task.sample(table)
+
+    def live_usage(self) -> dict[str, Message]:
+        return {
+            step_label(step): usage_message(merge_usage(task.live_usage(self.node.name) for task in tasks))
+            for step, tasks in self.tasks_by_step()
+        }

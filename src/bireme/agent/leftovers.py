@@ -1,0 +1,46 @@
+"""Ending what an agent left behind when it died. Called once, when its successor starts.
+
+Three nets, each for what the one before cannot hold: the pids that were written down, their trees and sessions;
+then every process that carries a job marker of this cluster and this node (an orphan of an orphan, or a process
+that was started in the instant before its pid could be written down). Cgroups, where there are any, come before
+both (`confined`).
+
+Invariant: only processes of this node of this cluster are touched: a recorded pid counts with its start time, a
+marker with the home and the node beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from bireme.agent.node import JOB_MARKER
+from bireme.agent.processes import ProcessIdentity, environment_value, find_marked, kill_tree
+from bireme.agent.records import Leftover
+
+log = logging.getLogger("bireme.agent")
+
+_LAST_WORDS = ("batch_ended", "refused", "cleared", "vanished")
+
+
+def kill_leftovers(leftovers: Sequence[Leftover], home: str, node: str) -> None:
+    recorded = [process for leftover in leftovers for process in leftover.processes]
+    if not kill_tree(recorded):
+        log.error("some process of an earlier agent cannot be killed")
+    for process in _marked(home, node):
+        log.warning("killing process %d, left by an earlier agent", process.pid)
+        kill_tree([process])
+
+
+def needs_vanished(leftover: Leftover) -> bool:
+    """Whether nothing the dead agent recorded says how the job ended here."""
+    return not any(event["ev"] in _LAST_WORDS for event in leftover.events)
+
+
+def _marked(home: str, node: str) -> list[ProcessIdentity]:
+    return [
+        stray.process
+        for stray in find_marked(JOB_MARKER)
+        if environment_value(stray.process.pid, "BIREME_HOME") == home
+        and environment_value(stray.process.pid, "SLURMD_NODENAME") == node
+    ]

@@ -1,0 +1,127 @@
+"""The one node an agent stands for: its settings, and what its jobs and steps share.
+
+`Node` is what `jobs` and `steps` see of the agent: the loop, the records, a way to report. They do not know the
+server, nor each other's jobs.
+
+Invariant: an event about a job goes through `Node.report` and nowhere else, so that it is recorded before it is
+sent and numbered in the order in which things happened.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bireme.agent.confined import NodeConfinement
+from bireme.agent.identity import Identity
+from bireme.agent.loop import Loop
+from bireme.agent.processes import ProcessIdentity, Stray, environment_value, process_identity, read_process, strays
+from bireme.agent.protocol import Message
+from bireme.agent.records import JobKey, TaskRecords
+
+JOB_MARKER = "BIREME_JOB"
+"""In the environment of every process of a job: `<job>.<generation>`."""
+
+_SHORT_LIFE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """One entry of the launch file. `virtual` nodes share this machine: their CPUs are not its CPUs."""
+
+    name: str
+    home: str
+    virtual: bool = False
+    address: str = ""
+    hosts: dict[str, str] = field(default_factory=dict)
+    bind_cpus: bool = False
+    confine: dict[str, bool] = field(default_factory=dict)
+    sample_s: float = 30.0
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.home) / "agents" / self.name
+
+
+@dataclass(slots=True)
+class Node:
+    settings: NodeSettings
+    loop: Loop
+    records: TaskRecords
+    send: Callable[[Message], None]
+    confinement: NodeConfinement
+    isolation: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def report(self, event: str, key: JobKey, **facts: object) -> None:
+        self.send({"ev": event, "job": key[0], "gen": key[1], **facts, "at": time.time()})
+
+    def remember_process(self, key: JobKey, pid: int) -> ProcessIdentity:
+        """Writes the pid down; its start time makes it one process for all time."""
+        process = process_identity(pid)
+        assert process is not None, "a child that was not waited for is in the process table"
+        self.records.started(key, process)
+        return process
+
+    def strays_of(self, key: JobKey) -> list[Stray]:
+        """Orphans of the job's tasks: living processes the kernel handed to this agent."""
+        marker = f"{key[0]}.{key[1]}"
+        return [stray for stray in strays(JOB_MARKER, self.loop.children) if stray.marker == marker]
+
+    def left_orphans(self, key: JobKey, leader: int, started_at: float) -> bool:
+        """Whether a job whose only task just ended left a process behind. The cheap form of `strays_of`.
+
+        Most jobs leave nothing, and thousands end in a minute: the process table is read only where it could
+        hold something. Pids grow, so a young job's orphans have higher ones than its leader had.
+        """
+        if not self.loop.children and not _has_children():
+            return False
+        if _group_exists(leader):
+            return True
+        if time.time() - started_at > _SHORT_LIFE_S or _newest_pid() < leader:  # it may have wrapped around
+            return bool(self.strays_of(key))
+        agent, marker = os.getpid(), f"{key[0]}.{key[1]}"
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or (pid := int(name)) <= leader or pid in self.loop.children:
+                continue
+            entry = read_process(pid)
+            if entry is None or entry.ppid != agent or entry.is_dead:
+                continue
+            if environment_value(pid, JOB_MARKER) == marker:
+                return True
+        return False
+
+
+def identity_from(message: Message) -> Identity | None:
+    """Whom the job runs as; None when that is the agent itself."""
+    identity = Identity(message["uid"], message["gid"], tuple(message.get("groups", ())))
+    return None if identity.is_own() else identity
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _newest_pid() -> int:
+    with open("/proc/loadavg", "rb") as file:
+        return int(file.read().split()[-1])
+
+
+def _group_exists(leader: int) -> bool:
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

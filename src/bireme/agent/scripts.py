@@ -1,0 +1,144 @@
+"""Running the scripts around a job: Prolog, Epilog, TaskProlog, TaskEpilog. One after another, each to its end.
+
+Called by `jobs` (Prolog, Epilog: with the agent's rights) and `steps` (task scripts: with the job's). They run
+beside everything else the agent does; the caller is told when the last one ended or one failed.
+
+Invariant: `done` is called exactly once, never before `run` returned to the loop unless there is nothing to run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from bireme.agent.identity import Identity
+from bireme.agent.loop import READ, Loop, Timer
+from bireme.agent.processes import ProcessIdentity, kill_tree, process_identity
+from bireme.agent.reaper import ReapedChild
+from bireme.agent.spawn import SpawnError, spawn
+
+log = logging.getLogger("bireme.agent")
+
+_MAX_OUTPUT_BYTES = 1024 * 1024
+_DEFAULT_TIMEOUT_S = 300.0
+
+Done = Callable[[str, bytes], None]
+"""Called with what went wrong ("" if all ended with exit code 0) and what they printed on stdout."""
+
+
+class ScriptRun:
+    """A series of scripts under way."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        paths: Sequence[str],
+        env: Mapping[str, str],
+        done: Done,
+        *,
+        identity: Identity | None = None,
+        cwd: str = "/",
+        timeout_s: float | None = None,
+    ) -> None:
+        self._loop = loop
+        self._waiting = list(paths)
+        self._env = env
+        self._done = done
+        self._identity = identity
+        self._cwd = cwd
+        self._timeout_s = timeout_s or _DEFAULT_TIMEOUT_S
+        self._output = bytearray()
+        self._read_fd = -1
+        self._process: ProcessIdentity | None = None
+        self._timer: Timer | None = None
+        self._ended = False
+
+    def run(self) -> None:
+        """Starts the next script, or reports that all are done."""
+        if not self._waiting:
+            self._finish("")
+            return
+        path = self._waiting.pop(0)
+        self._read_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(write_fd, True)
+        null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            pid = spawn(
+                [path],
+                self._env,
+                stdin_fd=null_fd,
+                stdout_fd=write_fd,
+                stderr_fd=2,
+                cwd=self._cwd,
+                identity=self._identity,
+            )
+        except SpawnError as error:
+            os.close(self._read_fd)
+            self._finish(f"{path}: {error}")
+            return
+        finally:
+            os.close(write_fd)
+            os.close(null_fd)
+        self._process = process_identity(pid)
+        self._loop.on_exit(pid, lambda reaped: self._exited(path, reaped))
+        self._loop.watch(self._read_fd, READ, self._readable)
+        self._timer = self._loop.call_later(self._timeout_s, lambda: self._timed_out(path))
+
+    def cancel(self) -> None:
+        """Ends the script that runs and starts no other; `done` is still called."""
+        self._waiting.clear()
+        if self._process is not None:
+            kill_tree([self._process])
+
+    def _readable(self, _events: int) -> None:
+        try:
+            data = os.read(self._read_fd, 65536)
+        except BlockingIOError:
+            return
+        if data and len(self._output) < _MAX_OUTPUT_BYTES:
+            self._output += data
+        if not data:
+            self._loop.unwatch(self._read_fd)
+
+    def _timed_out(self, path: str) -> None:
+        log.error("%s ran longer than %g s and is ended", path, self._timeout_s)
+        self.cancel()
+
+    def _exited(self, path: str, reaped: ReapedChild) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._readable(0)
+        self._loop.unwatch(self._read_fd)
+        os.close(self._read_fd)
+        self._process = None
+        if reaped.status.ok:
+            self.run()
+        else:
+            self._finish(f"{path} ended with {_in_words(reaped)}")
+
+    def _finish(self, problem: str) -> None:
+        if not self._ended:
+            self._ended = True
+            self._done(problem, bytes(self._output))
+
+
+def _in_words(reaped: ReapedChild) -> str:
+    if reaped.status.signal:
+        return f"signal {reaped.status.signal}"
+    return f"exit code {reaped.status.code}"
+
+
+def apply_task_prolog(output: bytes, env: dict[str, str]) -> bytes:
+    """Carries out what a task prolog printed (`export N=V`, `unset N`); returns what it wants `print`ed."""
+    printed = []
+    for line in output.decode(errors="surrogateescape").splitlines():
+        verb, _, rest = line.strip().partition(" ")
+        if verb == "export" and "=" in rest:
+            name, _, value = rest.partition("=")
+            env[name.strip()] = value
+        elif verb == "unset":
+            env.pop(rest.strip(), None)
+        elif verb == "print":
+            printed.append(rest + "\n")
+    return "".join(printed).encode(errors="surrogateescape")

@@ -1,0 +1,366 @@
+"""The agent of one node: takes connections and orders, holds the jobs, reports what became of them.
+
+Started by `__main__`, one process per node. It routes: what an order does to a job is in `jobs`, what goes over
+the wire in `protocol`, what survives a crash in `records`.
+
+Orders are idempotent, keyed by (job, generation). An order about a job that ended here and whose events were not
+acknowledged changes nothing: the events are said again.
+
+Invariant: nothing a peer sends ends the agent. A bad line is answered with what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable
+
+from bireme import __version__
+from bireme.agent import protocol
+from bireme.agent.confined import NodeConfinement
+from bireme.agent.connections import DaemonConnection, Greeting
+from bireme.agent.jobs import JobRun
+from bireme.agent.leftovers import kill_leftovers, needs_vanished
+from bireme.agent.loop import READ, Loop
+from bireme.agent.node import Node, NodeSettings
+from bireme.agent.outbox import Outbox
+from bireme.agent.processes import process_table
+from bireme.agent.protocol import Message
+from bireme.agent.reaper import become_subreaper
+from bireme.agent.records import JobKey, TaskRecords
+from bireme.agent.streams import StreamClient
+
+log = logging.getLogger("bireme.agent")
+
+_STREAM_PATIENCE_S = 60.0
+_EXIT_PATIENCE_S = 30.0
+
+
+class AgentServer:
+    """Construct it while holding the node's lock (`records.take_node`)."""
+
+    def __init__(self, settings: NodeSettings, isolation: dict[str, str]) -> None:
+        self.loop = Loop()
+        become_subreaper()
+        records = TaskRecords(settings.directory / "tasks.jsonl")
+        confinement = NodeConfinement.open(settings.name, settings.home, settings.confine)
+        self.outbox = Outbox(records)
+        self.node = Node(settings, self.loop, records, self._send_event, confinement, isolation)
+        self._jobs: dict[int, JobRun] = {}
+        self._daemon: DaemonConnection | None = None
+        self._waiting_streams: dict[tuple[int, int], list[tuple[socket.socket, Message, bytes, int]]] = {}
+        self._leaving = False
+        self._settle_the_past()
+        self._listener = self._listen()
+        self.loop.before_wait.append(self._flush)
+        self.loop.on_orphan = self._orphans_ended
+        self.loop.on_stop = lambda: self._exit({"op": "exit"})
+        self._schedule_sampling()
+
+    def run(self) -> None:
+        self.loop.run()
+        os.unlink(self.node.settings.directory / "agent.sock")
+
+    # --- the predecessor -----------------------------------------------------------------------------------
+
+    def _settle_the_past(self) -> None:
+        """What an agent that died left: its processes are ended, its jobs reported."""
+        records, settings = self.node.records, self.node.settings
+        if records.epoch > 1:
+            self.node.confinement.kill_leftovers()
+            kill_leftovers(records.leftovers, settings.home, settings.name)
+        for leftover in records.leftovers:
+            for event in leftover.events:
+                self.outbox.restore(event)
+            if needs_vanished(leftover):
+                reason = f"the agent of node {settings.name} died while it held the job"
+                self.node.report("vanished", leftover.key, reason=reason)
+
+    # --- connections ---------------------------------------------------------------------------------------
+
+    def _listen(self) -> socket.socket:
+        path = str(self.node.settings.directory / "agent.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # of a predecessor: we hold the node's lock
+        with protocol.socket_path(path) as short:
+            listener.bind(short)
+        # As root, any user's srun may knock: what it may attach to is told by the step's key and its uid.
+        os.chmod(path, 0o666 if os.geteuid() == 0 else 0o600)
+        listener.listen(128)
+        self.loop.watch(listener.fileno(), READ, self._accept)
+        return listener
+
+    def _accept(self, _events: int) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            connection.setblocking(False)
+            Greeting(self.loop, connection, self._greeted)
+
+    def _greeted(self, connection: socket.socket, hello: Message, rest: bytes) -> None:
+        uid = _peer_uid(connection)
+        if hello.get("hello") == "daemon" and uid in (0, os.geteuid()):
+            self._welcome(connection, rest)
+        elif hello.get("hello") == "stream":
+            self._attach_stream(connection, hello, rest, uid)
+        else:
+            log.warning("a connection of uid %d is refused: %r", uid, hello.get("hello"))
+            connection.close()
+
+    def _welcome(self, connection: socket.socket, rest: bytes) -> None:
+        """The newest daemon is the daemon: an older connection is of one that died or was replaced."""
+        if self._daemon is not None:
+            self._daemon.close()
+        self._daemon = DaemonConnection(self.loop, connection, self._obey, self._daemon_gone)
+        holds = {run.key for run in self._jobs.values()} | set(self.outbox.unacknowledged())
+        self._daemon.send(
+            protocol.encode_line(
+                {
+                    "ev": "welcome",
+                    "node": self.node.name,
+                    "version": __version__,
+                    "protocol": protocol.VERSION,
+                    "pid": os.getpid(),
+                    "epoch": self.node.records.epoch,
+                    "isolation": self.node.isolation | self.node.confinement.report(),
+                    "holds": sorted(holds),
+                    "seq": self.outbox.seq,
+                }
+            )
+        )
+        for line in self.outbox.pending():
+            self._daemon.send(line)
+        if rest:
+            self._daemon.receive(rest)
+
+    def _daemon_gone(self, connection: DaemonConnection) -> None:
+        if self._daemon is connection:
+            self._daemon = None
+
+    def _flush(self) -> None:
+        if self._daemon is not None:
+            self._daemon.flush()
+
+    def _send_event(self, event: Message) -> None:
+        line = self.outbox.add(event)
+        if self._daemon is not None:
+            self._daemon.send(line)
+
+    # --- streams -------------------------------------------------------------------------------------------
+
+    def _attach_stream(self, connection: socket.socket, hello: Message, rest: bytes, uid: int) -> None:
+        job, step = int(hello.get("job", -1)), int(hello.get("step", -1))
+        run = self._jobs.get(job)
+        target = run.steps.get(step) if run is not None else None
+        if run is None or target is None:
+            self._let_stream_wait((job, step), (connection, hello, rest, uid))
+            return
+        allowed = uid in (0, os.geteuid(), run.uid)
+        if not allowed or not hmac.compare_digest(target.io_key, str(hello.get("key", ""))):
+            log.warning("uid %d may not attach to step %d.%d", uid, job, step)
+            _refuse_stream(connection, "Access denied: this is not the key of the step")
+            return
+        StreamClient(self.loop, connection, target.hub, rest)
+
+    def _let_stream_wait(self, where: tuple[int, int], stream: tuple[socket.socket, Message, bytes, int]) -> None:
+        """srun may be faster than the order to start its step."""
+        self._waiting_streams.setdefault(where, []).append(stream)
+
+        def give_up() -> None:
+            waiting = self._waiting_streams.get(where, [])
+            if stream in waiting:
+                waiting.remove(stream)
+                _refuse_stream(stream[0], f"step {where[0]}.{where[1]} did not start on node {self.node.name}")
+
+        self.loop.call_later(_STREAM_PATIENCE_S, give_up)
+
+    def _admit_waiting_streams(self, job: int, step: int) -> None:
+        for stream in self._waiting_streams.pop((job, step), ()):
+            self._attach_stream(*stream)
+
+    # --- orders --------------------------------------------------------------------------------------------
+
+    def _obey(self, message: Message) -> None:
+        operation = _OPERATIONS.get(message.get("op", ""))
+        if operation is None:
+            self._complain(f"unknown operation {message.get('op')!r}")
+            return
+        try:
+            operation(self, message)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            log.exception("order %r failed", message.get("op"))
+            self._complain(f"{message.get('op')}: {type(error).__name__}: {error}", message)
+
+    def _complain(self, text: str, message: Message | None = None) -> None:
+        """A job that was to start and cannot is refused; any other failed order is told as an error."""
+        if message is not None and message["op"] in ("prepare", "start") and "job" in message and "gen" in message:
+            self._jobs.pop(message["job"], None)
+            self.node.report("refused", (message["job"], message["gen"]), reason=text, prolog_failed=False)
+        elif self._daemon is not None:
+            self._daemon.send(protocol.encode_line({"ev": "error", "text": text}))
+
+    def _begin(self, message: Message) -> None:
+        key = (message["job"], message["gen"])
+        run = self._jobs.get(key[0])
+        if run is not None and run.key == key:
+            if message["op"] == "start":
+                run.start(message)
+            else:
+                run.confirm()
+        elif self.outbox.holds(key):
+            self._say_again(key)
+        elif run is not None:
+            reason = f"start {run.key[1]} of the job is still being ended on node {self.node.name}"
+            self.node.report("refused", key, reason=reason, prolog_failed=False)
+        else:
+            run = JobRun(self.node, message, self._cleared)
+            self._jobs[key[0]] = run
+            run.begin()
+
+    def _terminate(self, message: Message) -> None:
+        run = self._run_of(message)
+        if run is not None:
+            run.terminate(message["grace_s"], message.get("cause", ""))
+        else:
+            self.node.report("cleared", (message["job"], message["gen"]))
+
+    def _signal(self, message: Message) -> None:
+        if (run := self._run_of(message)) is not None:
+            run.send_signal(message["signal"], message.get("scope", "all"))
+
+    def _suspend(self, message: Message) -> None:
+        if (run := self._run_of(message)) is not None:
+            run.suspend()
+
+    def _resume(self, message: Message) -> None:
+        if (run := self._run_of(message)) is not None:
+            run.resume()
+
+    def _step(self, message: Message) -> None:
+        run = self._run_of(message)
+        if run is None or not run.launch_step(message):
+            key, step = (message["job"], message["gen"]), message["step"]
+            if self.outbox.holds(key) and run is None:
+                self._say_again(key)
+                return
+            failed = {"code": 1, "signal": 0, "out_of_memory": False}
+            note = f"job {key[0]} is not running on node {self.node.name}"
+            self.node.report("step_began", key, step=step)
+            self.node.report("step_ended", key, step=step, status=failed, usage={}, note=note)
+            for stream in self._waiting_streams.pop((key[0], step), ()):
+                _refuse_stream(stream[0], note)
+            return
+        self._admit_waiting_streams(message["job"], message["step"])
+
+    def _signal_step(self, message: Message) -> None:
+        run = self._run_of(message)
+        if run is not None and message["step"] in run.steps:
+            run.steps[message["step"]].send_signal(message["signal"])
+
+    def _terminate_step(self, message: Message) -> None:
+        run = self._run_of(message)
+        step = run.steps.get(message["step"]) if run is not None else None
+        if step is not None:
+            step.terminate(message["grace_s"], message.get("cause", ""))
+
+    def _usage(self, message: Message) -> None:
+        run = self._jobs.get(message["job"])
+        usage: Message = {}
+        if run is not None:
+            run.sample(process_table())
+            usage = run.live_usage()
+        self._answer(message, {"usage": usage})
+
+    def _acknowledge(self, message: Message) -> None:
+        if "job" in message:
+            key = (message["job"], message["gen"])
+            self.outbox.acknowledge_job(key)
+            done = [key]
+        else:
+            done = self.outbox.acknowledge_through(message["seq"])
+        for key in done:
+            if self._jobs.get(key[0]) is None or self._jobs[key[0]].key != key:
+                self.node.records.forget(key, self.outbox.seq)
+
+    def _ping(self, message: Message) -> None:
+        self._answer(message, {"jobs": len(self._jobs)})
+
+    def _exit(self, message: Message) -> None:
+        """Ends this agent once its jobs are ended."""
+        self._leaving = True
+        for run in list(self._jobs.values()):
+            run.terminate(message.get("grace_s", 0))
+        if self._jobs:
+            self.loop.call_later(_EXIT_PATIENCE_S, self.loop.stop)
+        else:
+            self.loop.stop()
+
+    def _answer(self, message: Message, answer: Message) -> None:
+        if self._daemon is not None:
+            self._daemon.send(protocol.encode_line({"re": message.get("id"), **answer}))
+
+    def _run_of(self, message: Message) -> JobRun | None:
+        """The job an order is about, if this very start of it is here."""
+        run = self._jobs.get(message["job"])
+        return run if run is not None and run.key[1] == message["gen"] else None
+
+    def _say_again(self, key: JobKey) -> None:
+        if self._daemon is not None:
+            for line in self.outbox.lines_of(key):
+                self._daemon.send(line)
+
+    # --- jobs ----------------------------------------------------------------------------------------------
+
+    def _cleared(self, run: JobRun) -> None:
+        self._jobs.pop(run.key[0], None)
+        if self._leaving and not self._jobs:
+            self.loop.stop()
+
+    def _orphans_ended(self) -> None:
+        for run in list(self._jobs.values()):
+            run.orphan_ended()
+
+    def _schedule_sampling(self) -> None:
+        self.loop.call_later(self.node.settings.sample_s, self._sample)
+
+    def _sample(self) -> None:
+        if self._jobs:
+            table = process_table()
+            for run in self._jobs.values():
+                run.sample(table)
+        self._schedule_sampling()
+
+
+_OPERATIONS: dict[str, Callable[[AgentServer, Message], None]] = {
+    "prepare": AgentServer._begin,
+    "start": AgentServer._begin,
+    "terminate": AgentServer._terminate,
+    "signal": AgentServer._signal,
+    "suspend": AgentServer._suspend,
+    "resume": AgentServer._resume,
+    "step": AgentServer._step,
+    "signal_step": AgentServer._signal_step,
+    "terminate_step": AgentServer._terminate_step,
+    "usage": AgentServer._usage,
+    "ack": AgentServer._acknowledge,
+    "ping": AgentServer._ping,
+    "exit": AgentServer._exit,
+}
+
+
+def _peer_uid(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
+
+
+def _refuse_stream(connection: socket.socket, why: str) -> None:
+    with contextlib.suppress(OSError):
+        connection.send(protocol.encode_frame(protocol.MESSAGE, protocol.ALL_TASKS, why.encode()))
+    connection.close()

@@ -1,0 +1,292 @@
+"""One step on this node: its tasks started together, their streams, their PMI, their end.
+
+`jobs` creates it and is told when it is over. Which tasks run here, with which environment and files, was decided
+by the engine; `--kill-on-bad-exit` and `--wait` are decided by srun and the daemon, which see all nodes.
+
+Invariant: "step_began" is reported once all tasks were started or failed to; "step_ended" once no task is left and
+everything they wrote is on its way to the clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bireme.agent import protocol
+from bireme.agent.binding import bound_cpus, mask_text, wants_verbose
+from bireme.agent.identity import Identity
+from bireme.agent.loop import Timer
+from bireme.agent.node import Node
+from bireme.agent.output import OpenFileError
+from bireme.agent.processes import environment_value, kill_tree, signal_tree
+from bireme.agent.protocol import Message
+from bireme.agent.reaper import ReapedChild
+from bireme.agent.records import JobKey
+from bireme.agent.scripts import ScriptRun, apply_task_prolog
+from bireme.agent.spawn import SpawnError, spawn
+from bireme.agent.step_pmi import StepPmi
+from bireme.agent.step_stdio import SharedFiles, TaskStdio, open_stdio
+from bireme.agent.streams import StepEvents, StreamHub
+from bireme.agent.tasks import Task, status, usage_message, worst_status
+from bireme.core.model.resources import merge_usage
+
+log = logging.getLogger("bireme.agent")
+
+_PMI_CHILD_FD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StepOwner:
+    """What a step needs of its job."""
+
+    key: JobKey
+    identity: Identity | None
+    join_files: Sequence[str]
+    ran_out_of_memory: Callable[[], bool]
+    on_over: Callable[[], None]
+
+
+class StepRun:
+    def __init__(self, node: Node, owner: StepOwner, message: Message) -> None:
+        self.node = node
+        self.key = owner.key
+        self.id: int = message["step"]
+        self.io_key: str = message.get("key", "")
+        self.over = False
+        self.hub = StreamHub(node.loop, StepEvents(self._signal_from_client, self._fence_result))
+        self._owner = owner
+        self._message = message
+        self._tasks: dict[int, Task] = {}
+        self._unfinished = {task["id"] for task in message["tasks"]}
+        self._to_start = len(message["tasks"])
+        self._statuses: list[Message] = []
+        self._files = SharedFiles()
+        self._deadline: Timer | None = None
+        self._killed = False
+        self._began = False
+        self._pmi = self._pmi_server() if message.get("mpi") == "pmi2" else None
+
+    # --- starting ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for index, task in enumerate(self._message["tasks"]):
+            self._begin_task(index, task)
+
+    def confirm(self) -> None:
+        if self._began:
+            self._report("step_began")
+
+    def living_tasks(self) -> list[Task]:
+        return [task for task in self._tasks.values() if task.ended is None]
+
+    def _begin_task(self, index: int, spec: Message) -> None:
+        env: dict[str, str] = {**self._message["env"], **spec["env"]}
+        prologs = self._message.get("task_prolog") or ()
+        if not prologs:
+            self._start_task(index, spec, env, b"")
+            return
+
+        def prolog_done(problem: str, output: bytes) -> None:
+            if problem:
+                log.error("step %d.%d: task prolog: %s", self.key[0], self.id, problem)
+                self._never_ran(spec["id"], status(1), f"task prolog: {problem}")
+                self._one_started()
+                return
+            self._start_task(index, spec, env, apply_task_prolog(output, env))
+
+        self._script(prologs, env, prolog_done).run()
+
+    def _script(self, paths: Sequence[str], env: dict[str, str], done: Callable[[str, bytes], None]) -> ScriptRun:
+        cwd = self._message["cwd"]
+        return ScriptRun(self.node.loop, paths, env, done, identity=self._owner.identity, cwd=cwd)
+
+    def _start_task(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
+        rank = spec["id"]
+        if self._killed:
+            self._never_ran(rank, status(0, signal.SIGKILL), "")
+        else:
+            try:
+                stdio = open_stdio(self._message, spec, self._owner.identity, self._files)
+            except OpenFileError as error:
+                self._never_ran(rank, status(1), str(error))
+            else:
+                if greeting:
+                    os.write(stdio.stdout_fd, greeting)
+                self._spawn_task(index, spec, env, stdio)
+        self._one_started()
+
+    def _spawn_task(self, index: int, spec: Message, env: dict[str, str], stdio: TaskStdio) -> None:
+        rank = spec["id"]
+        cpus = self._cpus(index)
+        pmi_fd = self._pmi.open(rank, env, _PMI_CHILD_FD) if self._pmi else -1
+        try:
+            pid = spawn(
+                spec.get("argv") or self._message["argv"],
+                env,
+                stdin_fd=stdio.stdin_fd,
+                stdout_fd=stdio.stdout_fd,
+                stderr_fd=stdio.stderr_fd,
+                cwd=self._message["cwd"],
+                identity=self._owner.identity,
+                umask=self._message.get("umask"),
+                cpu_ids=cpus,
+                controlling_tty=stdio.terminal,
+                extra_fds={_PMI_CHILD_FD: pmi_fd} if pmi_fd >= 0 else None,
+                join_files=self._owner.join_files,
+            )
+        except SpawnError as error:
+            os.write(stdio.stderr_fd, f"slurmstepd: error: {error}\n".encode(errors="surrogateescape"))
+            stdio.hand_over(self.hub, rank)
+            self._never_ran(rank, status(error.exit_code), "")
+            return
+        finally:
+            if pmi_fd >= 0:
+                os.close(pmi_fd)
+        task = Task(rank, self.node.remember_process(self.key, pid))
+        self._tasks[rank] = task
+        self.node.loop.on_exit(pid, lambda reaped: self._exited(task, env, reaped))
+        stdio.hand_over(self.hub, rank)
+        if wants_verbose(self._message.get("cpu_bind", "")):
+            self._tell_binding(index, task, cpus)
+
+    def _cpus(self, index: int) -> frozenset[int] | None:
+        wish = self._message.get("cpu_bind", "")
+        if self.node.settings.virtual or not (wish or self.node.settings.bind_cpus):
+            return None
+        try:
+            cpus = bound_cpus(wish, self._message.get("cpu_ids", ()), index, len(self._message["tasks"]))
+        except (ValueError, IndexError):
+            self._tell(f"slurmstepd: error: cannot understand --cpu-bind={wish}\n")
+            return None
+        return cpus
+
+    def _tell_binding(self, index: int, task: Task, cpus: frozenset[int] | None) -> None:
+        mask = mask_text(cpus if cpus is not None else frozenset(os.sched_getaffinity(0)))
+        how, done = ("MASK", " set") if cpus is not None else ("NULL", "")
+        self._tell(f"cpu-bind={how} - {self.node.name}, task {task.id:2d} {index:2d} [{task.pid}]: mask {mask}{done}\n")
+
+    def _tell(self, line: str) -> None:
+        self.hub.broadcast(protocol.encode_frame(protocol.STDERR, protocol.ALL_TASKS, line.encode()))
+
+    def _one_started(self) -> None:
+        self._to_start -= 1
+        if self._to_start:
+            return
+        self._began = True
+        pids = {str(task.id): task.pid for task in self._tasks.values()}
+        self.hub.broadcast(protocol.encode_json_frame(protocol.TASKS_STARTED, protocol.ALL_TASKS, pids))
+        self._report("step_began")
+        self._finish_if_all_over()
+
+    # --- ending --------------------------------------------------------------------------------------------
+
+    def _never_ran(self, rank: int, how: Message, why: str) -> None:
+        if why:
+            self._tell(f"slurmstepd: error: {why}\n")
+        self._task_over(rank, how)
+
+    def _exited(self, task: Task, env: dict[str, str], reaped: ReapedChild) -> None:
+        task.finish(reaped, self.node.name, self._owner.ran_out_of_memory())
+        how = task.ended
+        assert how is not None
+        epilogs = self._message.get("task_epilog") or ()
+        if not epilogs:
+            self._task_over(task.id, how)
+        else:
+            self._script(epilogs, env, lambda _problem, _output: self._task_over(task.id, how)).run()
+
+    def _task_over(self, rank: int, how: Message) -> None:
+        self.hub.drain(rank)
+        if self._pmi:
+            self._pmi.close(rank)
+        told = {"code": how["code"], "signal": how["signal"], "oom": how["out_of_memory"]}
+        self.hub.broadcast(protocol.encode_json_frame(protocol.TASK_EXITED, rank, told))
+        self._statuses.append(how)
+        self._unfinished.discard(rank)
+        self._finish_if_all_over()
+
+    def _finish_if_all_over(self) -> None:
+        if self._unfinished or not self._began or self.over:
+            return
+        self.over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._kill_leftovers()
+        self._files.close()
+        self.hub.finish()
+        used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
+        self._report("step_ended", status=worst_status(self._statuses), usage=usage_message(used))
+        self._owner.on_over()
+
+    def _kill_leftovers(self) -> None:
+        """Background processes do not outlive their step."""
+        tasks = list(self._tasks.values())
+        if any(self.node.left_orphans(self.key, task.pid, task.started_at) for task in tasks):
+            number = str(self.id)
+            orphans = [stray.process for stray in self.node.strays_of(self.key)]
+            ours = [each for each in orphans if environment_value(each.pid, "SLURM_STEP_ID") == number]
+            kill_tree([task.process for task in tasks] + ours)
+
+    def close(self) -> None:
+        self.hub.close()
+
+    # --- signals -------------------------------------------------------------------------------------------
+
+    def send_signal(self, number: int, rank: int = protocol.ALL_TASKS) -> None:
+        tasks = [task for task in self.living_tasks() if rank in (protocol.ALL_TASKS, task.id)]
+        signal_tree([task.process for task in tasks], number)
+
+    def terminate(self, grace_s: float, cause: str = "") -> None:
+        if self.over or self._killed or (self._deadline is not None and grace_s > 0):
+            return
+        if self._deadline is None:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+            due = f" DUE TO {cause}" if cause else ""
+            what = f"STEP {self.key[0]}.{self.id} ON {self.node.name} CANCELLED AT {stamp}{due}"
+            self._tell(f"slurmstepd: error: *** {what} ***\n")
+        else:
+            self._deadline.cancel()
+        if grace_s <= 0:
+            self._kill()
+            return
+        self.send_signal(signal.SIGCONT)
+        self.send_signal(signal.SIGTERM)
+        self._deadline = self.node.loop.call_later(grace_s, self._kill)
+
+    def _kill(self) -> None:
+        self._killed = True
+        kill_tree([task.process for task in self.living_tasks()])
+
+    def _signal_from_client(self, number: int, rank: int) -> None:
+        if 0 < number < signal.NSIG:
+            self.send_signal(number, rank)
+
+    # --- PMI -----------------------------------------------------------------------------------------------
+
+    def _pmi_server(self) -> StepPmi:
+        return StepPmi(
+            self.node.loop,
+            key_space=f"{self.key[0]}.{self.key[1]}.{self.id}",
+            node_of_rank=self._message["node_of_rank"],
+            local_ranks=tuple(task["id"] for task in self._message["tasks"]),
+            send_fence=self._send_fence,
+            abort=self._pmi_abort,
+        )
+
+    def _send_fence(self, pairs: dict[str, str]) -> None:
+        self.hub.broadcast(protocol.encode_json_frame(protocol.FENCE, protocol.ALL_TASKS, pairs))
+
+    def _fence_result(self, merged: dict[str, str]) -> None:
+        if self._pmi:
+            self._pmi.complete(merged)
+
+    def _pmi_abort(self, rank: int, why: str) -> None:
+        self._tell(f"slurmstepd: error: *** STEP {self.key[0]}.{self.id} ABORTED by task {rank}: {why} ***\n")
+        self._kill()
+
+    def _report(self, event: str, **facts: object) -> None:
+        self.node.report(event, self.key, step=self.id, **facts)

@@ -1,0 +1,85 @@
+"""One running process of a job: the batch script or a task of a step. How it ended and what it used, in the
+words the daemon understands.
+
+Called by `jobs` and `steps`. It does not start anything (`spawn`) nor wait (`loop`).
+
+Invariant: final CPU times come from the kernel (wait4). Peaks are the larger of the kernel's figure, which knows
+single processes only, and the samples, which add up a task's whole tree.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from bireme.agent.processes import ProcessEntry, ProcessIdentity, descendants, sample_usage
+from bireme.agent.protocol import Message
+from bireme.agent.reaper import ReapedChild
+from bireme.agent.usage import TaskUsage
+from bireme.core.model.resources import Usage
+
+_NOTHING = TaskUsage()
+_USAGE_FIELDS = tuple(Usage.__dataclass_fields__)
+
+
+@dataclass(slots=True)
+class Task:
+    """A process that was started. `id` is its rank in its step; 0 for a batch script."""
+
+    id: int
+    process: ProcessIdentity
+    started_at: float = field(default_factory=time.time)
+    sampled: TaskUsage = _NOTHING
+    ended: Message | None = None
+    """Its status, once it ended."""
+    used: Usage | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def sample(self, table: dict[int, ProcessEntry]) -> None:
+        pids = {self.pid} | descendants([self.pid], table)
+        self.sampled = sample_usage(pids).peak_with(self.sampled)
+
+    def finish(self, reaped: ReapedChild, node: str, out_of_memory: bool) -> None:
+        self.ended = status(reaped.status.code, reaped.status.signal, out_of_memory)
+        self.used = self._usage(reaped.usage.peak_with(self.sampled), node)
+
+    def live_usage(self, node: str) -> Usage:
+        return self._usage(self.sampled, node)
+
+    def _usage(self, used: TaskUsage, node: str) -> Usage:
+        return Usage(
+            user_cpu_s=used.user_cpu_s,
+            system_cpu_s=used.system_cpu_s,
+            max_rss_kib=used.max_rss_kib,
+            max_rss_node=node,
+            max_rss_task=self.id,
+            max_vmsize_kib=used.max_vsize_kib,
+            max_disk_read_bytes=used.read_bytes,
+            max_disk_write_bytes=used.written_bytes,
+            min_cpu_s=used.cpu_s,
+            min_cpu_node=node,
+            min_cpu_task=self.id,
+            total_rss_kib=used.max_rss_kib,
+            tasks=1,
+        )
+
+
+def status(code: int = 0, signal: int = 0, out_of_memory: bool = False) -> Message:
+    return {"code": code, "signal": signal, "out_of_memory": out_of_memory}
+
+
+def worst_status(statuses: list[Message]) -> Message:
+    """Slurm's exit status of several tasks: the highest exit code, and the highest signal beside it."""
+    return status(
+        max((each["code"] for each in statuses), default=0),
+        max((each["signal"] for each in statuses), default=0),
+        any(each["out_of_memory"] for each in statuses),
+    )
+
+
+def usage_message(usage: Usage) -> Message:
+    """Only the figures that say something."""
+    return {name: value for name in _USAGE_FIELDS if (value := getattr(usage, name))}
