@@ -1,0 +1,166 @@
+"""What the commands that look share: local time, standard output, and how a failure is told.
+
+Not an output format (`slurm/formats`) and not the API (`client/transport`). Every `main` of squeue, sinfo, sacct,
+sstat and scontrol runs inside `guarded`. Invariant: a reader that goes away (`squeue | head`) is never an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+from bireme.cli.optline import OptionLineError
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats.values import Context
+
+DAY_S = 86400
+
+
+class CommandFailed(Exception):
+    """The message is complete as it is printed; `code` is the exit code."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
+    """Runs a command's body and turns what it raises into Slurm's words and exit codes.
+
+    `pointer`: whether getopt's refusals are followed by the pointer to --help.
+    """
+    try:
+        code = body()
+        sys.stdout.flush()
+        return code
+    except OptionLineError as error:
+        tell(f"{name}: {error}")
+        if pointer:
+            tell(f'Try "{name} --help" for more information')
+        return 1
+    except SlurmSyntaxError as error:
+        for line in str(error).splitlines():
+            tell(f"{name}: error: {line}")
+        return 1
+    except CommandFailed as error:
+        tell(str(error))
+        return error.code
+    except BrokenPipeError:
+        # The interpreter would flush again on its way out and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def tell(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def show(lines: Iterable[str]) -> None:
+    text = "\n".join(lines)
+    if text:
+        sys.stdout.write(text + "\n")
+
+
+def make_context(*, convert: bool = True, unit: str = "", cluster: str = "", now: float | None = None) -> Context:
+    """The context of this process: its clock, its time zone, its SLURM_TIME_FORMAT."""
+    at = time.time() if now is None else now
+    limit = os.environ.get("SLURM_BITSTR_LEN", "")
+    return Context(
+        now=at,
+        stamp=make_stamp(os.environ.get("SLURM_TIME_FORMAT", ""), at),
+        convert=convert,
+        unit=unit,
+        bitstr_len=int(limit) if limit.isdigit() else 64,
+        cluster=cluster,
+    )
+
+
+def make_stamp(form: str, now: float) -> Callable[[float], str]:
+    """Epoch seconds to local time text. Many jobs share a second, so answers are kept."""
+    known: dict[int, str] = {}
+
+    def stamp(at: float) -> str:
+        second = int(at)
+        text = known.get(second)
+        if text is None:
+            text = known[second] = _stamp(form, second, now)
+        return text
+
+    return stamp
+
+
+def _stamp(form: str, second: int, now: float) -> str:
+    local = time.localtime(second)
+    if form == "relative":
+        return _relative(local, second, now)
+    if form and form != "standard":
+        return time.strftime(form, local)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", local)
+
+
+def _relative(local: time.struct_time, second: int, now: float) -> str:
+    """SLURM_TIME_FORMAT=relative: `12:34:56` today, `Tomorr 12:34`, `Mon 12:34`, `25 Apr 12:34`, `6 Jun 2012`."""
+    today = time.localtime(now)
+    midnight = time.mktime((*today[:3], 0, 0, 0, 0, 0, -1))
+    days = int((second - midnight) // DAY_S)
+    if days == 0:
+        return time.strftime("%H:%M:%S", local)
+    clock = time.strftime("%H:%M", local)
+    if days == 1:
+        return f"Tomorr {clock}"
+    if days == -1:
+        return f"Ystday {clock}"
+    if 1 < days < 7:
+        return f"{time.strftime('%a', local)} {clock}"
+    if local.tm_year == today.tm_year:
+        return f"{local.tm_mday} {time.strftime('%b', local)} {clock}"
+    return f"{local.tm_mday} {time.strftime('%b %Y', local)}"
+
+
+def date_line() -> str:
+    """The line above long and repeated listings: `Sun Nov 15 05:18:17 2026`."""
+    return time.ctime()
+
+
+def repeat(seconds: int, body: Callable[[], int]) -> int:
+    """--iterate: again and again, a blank line in between, until interrupted."""
+    while True:
+        code = body()
+        if not seconds:
+            return code
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        time.sleep(seconds)
+
+
+def positive_seconds(text: str, name: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise SlurmSyntaxError(f"--{name}={text}")
+    return int(text)
+
+
+def user_ids(command: str, text: str) -> set[int]:
+    """Uids of a comma list of names or numbers. A name nobody has is said and selects nothing, as in Slurm."""
+    import pwd  # late: only filters by user need it
+
+    uids: set[int] = set()
+    for word in words_of(text):
+        try:
+            uids.add(int(word) if word.isdigit() else pwd.getpwnam(word).pw_uid)
+        except KeyError:
+            tell(f"{command}: error: Invalid user: {word}")
+    return uids
+
+
+def failure(command: str, what: str, error: Exception) -> CommandFailed:
+    """How a command tells that the daemon refused (`ApiError`) or does not answer (`BiremeUnavailable`)."""
+    message, hint = getattr(error, "message", str(error)), getattr(error, "hint", "")
+    return CommandFailed(f"{what}: {message}" + (f"\n{command}: {hint}" if hint else ""))
+
+
+def words_of(text: str | None) -> list[str]:
+    return [word for word in (text or "").split(",") if word]

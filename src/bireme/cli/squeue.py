@@ -1,0 +1,356 @@
+"""squeue: the queue, as Slurm prints it.
+
+Options and SQUEUE_* variables in, lines out. It asks the API only for the keys that its format, sort order and
+filters read, which is what keeps ten thousand jobs under half a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from bireme.cli import reports
+from bireme.cli.optline import Opt, aliases, options, read
+from bireme.slurm.version import VERSION_LINE
+
+TABLE: list[Opt] = aliases(
+    options(
+        "-A--account= -a--all -r--array --array-unique -M--clusters= --federation -o--format= -O--Format= --help"
+        " --hide -i--iterate= -j--jobs[=] --json[=] -L--licenses= --local -l--long --me -n--name= --noconvert"
+        " -w--nodelist= -h--noheader --only-job-state -p--partition= -P--priority -q--qos= -R--reservation="
+        " --sibling -S--sort= --start -s--steps[=] -t--states= --usage -u--user= -v--verbose -V--version"
+        " --yaml[=] --notme --expand-patterns --autocomplete="
+    ),
+    users="user", nodes="nodelist", partitions="partition", accounts="account", names="name",
+)  # fmt: skip
+
+_VARIABLES = {
+    "account": "SQUEUE_ACCOUNT",
+    "licenses": "SQUEUE_LICENSES",
+    "name": "SQUEUE_NAMES",
+    "partition": "SQUEUE_PARTITION",
+    "qos": "SQUEUE_QOS",
+    "sort": "SQUEUE_SORT",
+    "states": "SQUEUE_STATES",
+    "user": "SQUEUE_USERS",
+}
+_FLAG_VARIABLES = {"all": "SQUEUE_ALL", "array": "SQUEUE_ARRAY", "priority": "SQUEUE_PRIORITY"}
+_LIVE_STEPS = frozenset({"STARTING", "RUNNING", "SUSPENDED", "COMPLETING"})
+LOAD_ERROR = "slurm_load_jobs error"
+
+
+def main(argv: list[str]) -> int:
+    return reports.guarded("squeue", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    given, words = read(TABLE, argv)
+    asked: dict[str, str | None] = {}
+    for name, value in given:
+        if name == "version":
+            print(VERSION_LINE)
+            return 0
+        if name in ("help", "usage"):
+            return _print_help(name)
+        asked[name] = value
+        if name in ("format", "Format"):  # the later of the two wins
+            asked.pop("Format" if name == "format" else "format", None)
+    for optional in ("jobs", "steps"):  # `-j 42` for what getopt only takes as `-j42`
+        if words and optional in asked and asked[optional] is None:
+            asked[optional] = words.pop(0)
+    if words:
+        reports.tell(f"squeue: error: Unrecognized option: {words[0]}")
+        _print_help("usage")
+        return 1
+    listing = _Listing(_with_environment(asked))
+    return reports.repeat(listing.iterate, listing.print)
+
+
+def _print_help(kind: str) -> int:
+    from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
+
+    print(usage_text("squeue", TABLE) if kind == "usage" else help_text("squeue", TABLE))
+    return 0
+
+
+def _with_environment(asked: dict[str, str | None]) -> dict[str, str | None]:
+    """The command line over SQUEUE_* variables."""
+    merged: dict[str, str | None] = {}
+    for name, variable in _VARIABLES.items():
+        if os.environ.get(variable):
+            merged[name] = os.environ[variable]
+    for name, variable in _FLAG_VARIABLES.items():
+        if variable in os.environ:
+            merged[name] = None
+    merged.update(asked)
+    if "format" not in asked and "Format" not in asked:
+        if os.environ.get("SQUEUE_FORMAT2"):
+            merged["Format"] = os.environ["SQUEUE_FORMAT2"]
+        elif os.environ.get("SQUEUE_FORMAT"):
+            merged["format"] = os.environ["SQUEUE_FORMAT"]
+    return merged
+
+
+class _Listing:
+    """One squeue command, checked before anything is asked of the daemon."""
+
+    def __init__(self, asked: dict[str, str | None]) -> None:
+        # Late imports: `squeue --version` must not pay for tables it does not print.
+        from bireme.client.transport import Transport
+        from bireme.slurm.formats import fields, identity, states
+
+        self.asked = asked
+        self.iterate = reports.positive_seconds(asked["iterate"] or "", "iterate") if "iterate" in asked else 0
+        self.steps = "steps" in asked
+        self.selectors = identity.parse_selectors(asked.get("jobs") or "")
+        self.step_selectors = self._step_selectors(asked.get("steps"))
+        self.start = "start" in asked
+        states_text = asked.get("states") or ("PD" if self.start else "")
+        self.states = states.parse_job_states(states_text) if states_text else states.LIVE_STATES
+        if states_text and self.states is not None and not self.states:
+            self.states = states.LIVE_STATES
+        self.uids = reports.user_ids("squeue", asked["user"] or "") if asked.get("user") else None
+        if "me" in asked:
+            self.uids = {os.getuid()}
+        self.transport = Transport()
+        self.sort = fields.parse_sort(self._sort_text())
+        self._check_sort()
+
+    def _step_selectors(self, text: str | None) -> list[Any]:
+        from bireme.slurm.errors import SlurmSyntaxError
+        from bireme.slurm.formats import identity
+
+        chosen = []
+        for item in identity.split_ids(text or ""):
+            try:
+                selector = identity.parse_selector(item)
+            except SlurmSyntaxError:
+                raise SlurmSyntaxError(f"Invalid job_step id: {item}") from None
+            if selector.step is None:
+                raise SlurmSyntaxError(f"Invalid job_step id: {item}.??")
+            chosen.append(selector)
+        return chosen
+
+    def _sort_text(self) -> str:
+        from bireme.slurm.formats import job_fields, step_fields
+
+        default = job_fields.START_SORT if self.start else job_fields.DEFAULT_SORT
+        return self.asked.get("sort") or (step_fields.DEFAULT_STEP_SORT if self.steps else default)
+
+    def _table(self) -> Any:
+        from bireme.slurm.formats.job_fields import JOB_FIELDS
+        from bireme.slurm.formats.step_fields import STEP_FIELDS
+
+        return STEP_FIELDS if self.steps else JOB_FIELDS
+
+    def _check_sort(self) -> None:
+        from bireme.slurm.errors import SlurmSyntaxError
+        from bireme.slurm.formats import fields
+
+        unknown = fields.unknown_sorts(self.sort, self._table())
+        if unknown and not self.steps:
+            raise SlurmSyntaxError(f"Invalid sort specification: {unknown[0]}")
+
+    def _plan(self) -> Any:
+        from bireme.slurm.formats import fields, job_fields, layout, step_fields
+
+        table = self._table()
+        complaint = f"Invalid {table.kind} format specification"
+        if self.asked.get("Format"):
+            plan = fields.plan_named(layout.parse_named(self.asked["Format"] or ""), table, complaint)
+        else:
+            text = self.asked.get("format")
+            if text is None and self.steps:
+                text = step_fields.DEFAULT_STEP_FORMAT
+            elif text is None and self.start:
+                text = job_fields.START_FORMAT
+            elif text is None:
+                text = job_fields.LONG_FORMAT if "long" in self.asked else job_fields.DEFAULT_FORMAT
+            plan = fields.plan_percent(layout.parse_percent(text), table, complaint)
+        for line in plan.complaints:
+            reports.tell(f"squeue: error: {line}")
+        return plan
+
+    def print(self) -> int:
+        if "json" in self.asked or "yaml" in self.asked:
+            return self._print_data()
+        plan = self._plan()
+        if ("long" in self.asked or self.iterate) and "noheader" not in self.asked:
+            reports.show([reports.date_line()])
+        if self.steps:
+            return self._print_steps(plan)
+        from bireme.slurm.formats import fields
+
+        jobs, now = self._jobs(plan.needs() | self._sort_needs())
+        context = reports.make_context(convert="noconvert" not in self.asked, now=now)
+        jobs.sort(key=lambda job: job["job_id"])
+        fields.sort_records(jobs, self.sort, self._table(), context)
+        lines = [] if "noheader" in self.asked else [plan.header()]
+        reports.show(lines + plan.lines(jobs, context))
+        return 0
+
+    def _sort_needs(self) -> set[str]:
+        by_letter = self._table().by_letter
+        return {need for spec in self.sort if spec.letter in by_letter for need in by_letter[spec.letter].needs}
+
+    def _jobs(self, needs: set[str]) -> tuple[list[dict[str, Any]], float]:
+        """The jobs that pass the filters, each with the keys in `needs`."""
+        from bireme.client.transport import ApiError, BiremeUnavailable
+
+        self._check_nodes()
+        keys = needs | {"job_id", "state", "array_job_id", "array_task_id", "array_tasks", "het_job_id"}
+        keys |= {key for option, key in _FILTER_KEYS.items() if option in self.asked}
+        if self.uids is not None:
+            keys.add("user_id")
+        if self.selectors:
+            keys.add("het_offset")
+        params: dict[str, str | int | float | None] = {"fields": ",".join(sorted(keys))}
+        try:
+            answer = self._ask(params)
+        except (ApiError, BiremeUnavailable) as error:
+            raise reports.failure("squeue", LOAD_ERROR, error) from None
+        jobs = [job for job in answer["jobs"] if self._wanted(job)]
+        return self._spread(jobs), float(answer.get("now") or 0)
+
+    def _check_nodes(self) -> None:
+        """-w with a node nobody has is an error, found before the queue is asked for."""
+        if not self.asked.get("nodelist"):
+            return
+        from bireme.client.transport import ApiError, BiremeUnavailable
+        from bireme.slurm.errors import SlurmSyntaxError
+        from bireme.slurm.hostlist import expand
+
+        try:
+            nodes = self.transport.get("/v1/nodes", {"fields": "name,hostname"})["nodes"]
+        except (ApiError, BiremeUnavailable) as error:
+            raise reports.failure("squeue", LOAD_ERROR, error) from None
+        known = {node["name"] for node in nodes} | {node.get("hostname") for node in nodes}
+        for name in expand(self.asked["nodelist"] or ""):
+            if name not in known:
+                raise SlurmSyntaxError(f"Invalid node name {name}")
+
+    def _ask(self, params: dict[str, str | int | float | None]) -> dict[str, Any]:
+        """One job is asked for by its id, so that an unknown one is an error, as in Slurm; several by a filter."""
+        if len(self.selectors) == 1 and not self.steps:
+            return dict(self.transport.get(f"/v1/jobs/{self.selectors[0].job_id}", params))
+        if self.selectors:
+            params["job"] = ",".join(str(selector.job_id) for selector in self.selectors)
+        if self.states is not None:
+            params["state"] = ",".join(sorted(self.states))
+        return dict(self.transport.get("/v1/jobs", params))
+
+    def _wanted(self, job: dict[str, Any]) -> bool:
+        if self.states is not None and job["state"] not in self.states:
+            return False
+        if self.selectors and not any(selector.matches(job) for selector in self.selectors):
+            return False
+        if self.uids is not None and job.get("user_id") not in self.uids:
+            return False
+        return all(check(self.asked[option] or "", job) for option, check in _CHECKS.items() if option in self.asked)
+
+    def _spread(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """--array: a line for each waiting task. --priority: a line for each partition of a waiting job."""
+        from bireme.slurm.formats.identity import expand_tasks
+
+        if "array" in self.asked:
+            jobs = [
+                job if task is None else {**job, "array_task_id": task, "array_tasks": ""}
+                for job in jobs
+                for task in (expand_tasks(job["array_tasks"]) if job.get("array_tasks") else [None])
+            ]
+        if "priority" in self.asked:
+            wanted = reports.words_of(self.asked.get("partition"))
+            jobs = [
+                {**job, "partition": partition}
+                for job in jobs
+                for partition in str(job.get("partition") or "").split(",")
+                if not wanted or partition in wanted
+            ]
+        return jobs
+
+    def _print_steps(self, plan: Any) -> int:
+        from bireme.slurm.formats import fields
+        from bireme.slurm.formats.identity import job_label
+
+        wanted = {"user_name", "user_id", "array_job_id", "array_throttle", "het_offset", "partition"}
+        jobs, now = self._jobs(wanted)
+        context = reports.make_context(now=now)
+        steps: list[dict[str, Any]] = []
+        for job in jobs:
+            if job["state"] in ("PENDING", "CONFIGURING"):
+                continue
+            for step in self.transport.get(f"/v1/jobs/{job['job_id']}/steps")["steps"]:
+                if step.get("state") in _LIVE_STEPS and self._wanted_step(job, step):
+                    about = {key: job.get(key) for key in ("user_name", "array_job_id", "array_task_id")}
+                    steps.append({**step, **about, "job_label": job_label(job)})
+        fields.sort_records(steps, self.sort, self._table(), context)
+        lines = [] if "noheader" in self.asked else [plan.header()]
+        reports.show(lines + plan.lines(steps, context))
+        return 0
+
+    def _wanted_step(self, job: dict[str, Any], step: dict[str, Any]) -> bool:
+        return not self.step_selectors or any(
+            selector.matches(job) and selector.step == str(step["step_id"]) for selector in self.step_selectors
+        )
+
+    def _print_data(self) -> int:
+        """--json and --yaml: everything, in the shape of Slurm's own; filters by job and user still hold."""
+        from bireme.client.transport import ApiError, BiremeUnavailable
+        from bireme.slurm.json_shapes.envelope import dump, envelope
+        from bireme.slurm.json_shapes.jobs import job_shape
+
+        if not self.asked.get("states"):
+            self.states = None
+        try:
+            answer = self._ask({})
+        except (ApiError, BiremeUnavailable) as error:
+            raise reports.failure("squeue", LOAD_ERROR, error) from None
+        jobs = [job_shape(job) for job in answer["jobs"] if self._wanted(job)]
+        update = {"last_backfill": 0, "last_update": int(answer.get("now") or 0)}
+        sys.stdout.write(dump(envelope("squeue", {"jobs": jobs}, update), yaml="yaml" in self.asked))
+        return 0
+
+
+def _in_list(key: str) -> Any:
+    def check(text: str, job: dict[str, Any]) -> bool:
+        return str(job.get(key) or "") in text.split(",")
+
+    return check
+
+
+def _in_partition(text: str, job: dict[str, Any]) -> bool:
+    return not set(text.split(",")).isdisjoint(str(job.get("partition") or "").split(","))
+
+
+def _uses_license(text: str, job: dict[str, Any]) -> bool:
+    held = {item.partition(":")[0].partition("=")[0] for item in str(job.get("licenses") or "").split(",")}
+    return not held.isdisjoint(text.split(","))
+
+
+def _on_nodes(text: str, job: dict[str, Any]) -> bool:
+    from bireme.slurm.hostlist import expand  # late: only -w needs it
+
+    return not set(expand(text)).isdisjoint(expand(job.get("node_list") or ""))
+
+
+_CHECKS = {
+    "account": _in_list("account"),
+    "name": _in_list("name"),
+    "qos": _in_list("qos"),
+    "reservation": _in_list("reservation"),
+    "partition": _in_partition,
+    "licenses": _uses_license,
+    "nodelist": _on_nodes,
+}
+_FILTER_KEYS = {
+    "account": "account",
+    "name": "name",
+    "qos": "qos",
+    "reservation": "reservation",
+    "partition": "partition",
+    "licenses": "licenses",
+    "nodelist": "node_list",
+    "priority": "partition",
+    "array": "array_tasks",
+}

@@ -1,0 +1,85 @@
+"""What single facts about a job look like in squeue, scontrol and sacct: the rules more than one of them shares.
+
+Records in, text out; `squeue`'s table is `job_fields`, `scontrol show job` is `show_job`.
+"""
+
+from __future__ import annotations
+
+from bireme.slurm.formats.values import Context, Record, size, tres_per
+
+REASON_SHOWN_FOR = frozenset({"PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED"})
+"""States for which squeue's last column says why instead of where."""
+FINISHED = frozenset({
+    "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+    "OUT_OF_MEMORY",
+})  # fmt: skip
+
+
+def base_state(job: Record) -> str:
+    """The outcome of a job that is completing; its state otherwise."""
+    return str((job.get("base_state") or job["state"]) if job["state"] == "COMPLETING" else job["state"])
+
+
+def reason(job: Record) -> str:
+    return str(job.get("reason") or "None")
+
+
+def start_time(job: Record) -> float | None:
+    """Actual or expected start."""
+    started: float | None = job.get("start_time")
+    if started is not None:
+        return started
+    if job["state"] in FINISHED:
+        return job.get("end_time")
+    expected: float | None = job.get("expected_start")
+    return expected if expected is not None else job.get("begin_time")
+
+
+START_NEEDS = ("start_time", "expected_start", "begin_time", "state", "end_time")
+
+
+def end_time(job: Record) -> float | None:
+    """Actual end, or the one its limit allows; None when there is no telling."""
+    ended: float | None = job.get("end_time")
+    if ended is not None:
+        return ended
+    started, limit = start_time(job), job.get("time_limit_s")
+    return started + limit if started is not None and limit is not None else None
+
+
+END_NEEDS = (*START_NEEDS, "time_limit_s")
+
+
+def elapsed(job: Record) -> float:
+    return float(job.get("elapsed_s") or 0)
+
+
+def min_cpus(job: Record) -> int:
+    """The fewest CPUs a node must give: those of the tasks that have to run on it."""
+    return int(job.get("cpus_per_task") or 1) * int(job.get("ntasks_per_node") or 1)
+
+
+MIN_CPUS_NEEDS = ("cpus_per_task", "ntasks_per_node")
+
+
+def min_memory(job: Record, context: Context) -> str:
+    """Memory per node or per CPU; Slurm has no column for memory per GPU and shows 0."""
+    if job.get("memory_per") == "gpu":
+        return "0"
+    return size(job.get("memory_mib"), "M", context)
+
+
+def node_count(job: Record) -> int:
+    return int(job.get("node_count") or job.get("nodes_min") or 1)
+
+
+def per_node(job: Record) -> str:
+    return tres_per(job.get("tres_per_node") or job.get("gres_requested"))
+
+
+def is_batch(job: Record) -> bool:
+    return str(job.get("kind") or "batch") == "batch"
+
+
+def priority(job: Record) -> int:
+    return int(job.get("priority") or 0)
