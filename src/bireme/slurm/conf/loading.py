@@ -1,0 +1,114 @@
+"""A cluster from its configuration files: slurm.conf with gres.conf, topology.conf and cgroup.conf beside it.
+
+The one entrance of this package. Pure: `read` gives a file's text. Called by the daemon at start and on
+`scontrol reconfigure`, and by `bireme explain`. Invariant: either a consistent cluster with warnings, or a
+`ConfigurationError` that lists every mistake with file and line; never a half-read cluster.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.slurm.conf import keys
+from bireme.slurm.conf.diagnostics import ConfigurationError, Diagnostic, Findings, Place
+from bireme.slurm.conf.gres import GresFile, add_gres, read_gres_file
+from bireme.slurm.conf.lines import Line, Read, read_lines
+from bireme.slurm.conf.nodes import apply_down_nodes, read_node_sets, read_nodes
+from bireme.slurm.conf.partitions import read_partitions
+from bireme.slurm.conf.records import sort_records
+from bireme.slurm.conf.settings import RawSettings, read_raw_settings, typed_settings
+from bireme.slurm.conf.topology import read_topology
+
+DEFAULT_CLUSTER_NAME = "linux"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What the files say. `cluster` is all the core needs; the rest is for the engine and for people."""
+
+    cluster: ClusterConfig
+    warnings: tuple[Diagnostic, ...] = ()
+    cgroup: Mapping[str, str] = field(default_factory=dict)
+    """cgroup.conf, in Slurm's spelling."""
+    gres: GresFile = field(default_factory=GresFile)
+    """gres.conf as read: AutoDetect and flags of each node."""
+
+
+def load_configuration(path: str, read: Read) -> Configuration:
+    """Reads `path` (a slurm.conf) and its neighbours. `read` raises FileNotFoundError for a file that is not there."""
+    findings = Findings()
+    try:
+        lines = read_lines(path, read, findings)
+    except OSError as error:
+        raise ConfigurationError([Diagnostic(Place(path), f"cannot be read: {error.strerror or error}")]) from error
+    folder = posixpath.dirname(path)
+    neighbours = {
+        name: _optional_lines(posixpath.join(folder, name), read, findings)
+        for name in ("gres.conf", "topology.conf", "cgroup.conf")
+    }
+    configuration = _build(path, lines, neighbours, findings)
+    findings.raise_errors()
+    return configuration
+
+
+def parse_configuration(texts: Mapping[str, str], path: str = "slurm.conf") -> Configuration:
+    """The same, from texts by file name: for tests and for tools that hold the files in memory."""
+
+    def read(name: str) -> str:
+        if name not in texts:
+            raise FileNotFoundError(2, "No such file or directory", name)
+        return texts[name]
+
+    return load_configuration(path, read)
+
+
+def _optional_lines(path: str, read: Read, findings: Findings) -> list[Line]:
+    try:
+        return read_lines(path, read, findings)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        findings.error(Place(path), f"cannot be read: {error.strerror or error}")
+        return []
+
+
+def _build(path: str, lines: list[Line], neighbours: Mapping[str, list[Line]], findings: Findings) -> Configuration:
+    records = sort_records(lines, findings)
+    raw = read_raw_settings(records.settings, findings)
+    settings = typed_settings(raw, findings)
+    node_lines = read_nodes(records.nodes, findings)
+    apply_down_nodes(records.down_nodes, node_lines, findings)
+    node_sets = read_node_sets(records.node_sets, node_lines, findings)
+    gres = read_gres_file(neighbours["gres.conf"], node_lines, findings)
+    nodes: tuple[NodeConfig, ...] = add_gres(node_lines, gres, settings.gres_types, findings)
+    cluster = ClusterConfig(
+        name=raw.values.get("ClusterName", DEFAULT_CLUSTER_NAME).lower(),
+        nodes=nodes,
+        partitions=read_partitions(records.partitions, tuple(node_lines), node_sets, findings),
+        topology=read_topology(
+            raw.values.get("TopologyPlugin"), neighbours["topology.conf"], tuple(node_lines), findings
+        ),
+        settings=settings,
+        raw=raw.values,
+        source=path,
+    )
+    cgroup = _cgroup_settings(neighbours["cgroup.conf"], findings)
+    if not nodes:
+        findings.error(Place(path), "no NodeName line defines a node; add at least one")
+    return Configuration(cluster=cluster, warnings=tuple(findings.warnings), cgroup=cgroup, gres=gres)
+
+
+def _cgroup_settings(lines: list[Line], findings: Findings) -> dict[str, str]:
+    spelling = {key.lower(): key for key in keys.CGROUP_KEYS}
+    raw = RawSettings()
+    for line in lines:
+        for written, value in line.pairs:
+            key = spelling.get(written.lower())
+            if key is None:
+                findings.unknown_key(line.place, written, keys.CGROUP_KEYS, " of cgroup.conf")
+            else:
+                raw.add(key, value, line.place, findings)
+    return raw.values
