@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from bireme.agent.identity import Identity
 from bireme.agent.output import open_input, open_output
@@ -56,9 +55,9 @@ def open_files(batch: Message, identity: Identity | None) -> BatchFiles:
     return BatchFiles(*opened)
 
 
-def write_script(directory: Path, text: str, uid: int) -> str:
+def write_script(directory: str, text: str, uid: int) -> str:
     """The path of the script, ready to be executed by its owner."""
-    path = str(directory / SCRIPT_NAME)
+    path = f"{directory}/{SCRIPT_NAME}"
     try:
         os.mkdir(directory, 0o711)
     except FileExistsError:  # of an earlier start that was not tidied up
@@ -76,8 +75,8 @@ def write_script(directory: Path, text: str, uid: int) -> str:
     return path
 
 
-def remove_job_directory(directory: Path) -> None:
+def remove_job_directory(directory: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(directory / SCRIPT_NAME)
+        os.unlink(f"{directory}/{SCRIPT_NAME}")
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(directory)

@@ -21,7 +21,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
-from pathlib import Path
 
 from bireme.agent.batch import BatchFiles, open_files, remove_job_directory, write_script
 from bireme.agent.confined import JobGroup
@@ -65,6 +64,7 @@ class JobRun:
         self.phase = Phase.PREPARING
         self.steps: dict[int, StepRun] = {}
         self._group: JobGroup | None = None
+        self._directory = f"{node.directory}/jobs/{self.key[0]}"
         self._message = message
         self._on_cleared = on_cleared
         self._batch: Task | None = None
@@ -126,10 +126,6 @@ class JobRun:
 
     # --- the batch script ----------------------------------------------------------------------------------
 
-    @property
-    def directory(self) -> Path:
-        return self.node.settings.directory / "jobs" / str(self.key[0])
-
     def _start_batch(self, batch: Message) -> None:
         self._batch_launched = True
         try:
@@ -138,7 +134,7 @@ class JobRun:
             self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
             return
         try:
-            script = write_script(self.directory, batch["script"], self.uid)
+            script = write_script(self._directory, batch["script"], self.uid)
             pid = self._spawn_batch(batch, script, files)
         except (SpawnError, OSError) as error:
             self._tell(files.stderr_fd, f"slurmstepd: error: {error}\n")
@@ -147,7 +143,8 @@ class JobRun:
             self._batch_not_started(status(code), str(error))
             return
         self._stderr_fd = files.close_but_stderr()
-        self._batch = Task(0, self.node.remember_process(self.key, pid))
+        self.node.records.started(self.key, pid)
+        self._batch = Task(0, pid)
         self.node.loop.on_exit(pid, self._batch_exited)
         self.node.report("launched", self.key)
 
@@ -318,7 +315,7 @@ class JobRun:
         self.phase = Phase.CLEARED
         self._close_stderr()
         if self._batch_launched:
-            remove_job_directory(self.directory)
+            remove_job_directory(self._directory)
         for step in self.steps.values():
             step.close()
         if self._group is not None:

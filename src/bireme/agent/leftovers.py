@@ -12,20 +12,23 @@ marker with the home and the node beside it.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 
 from bireme.agent.node import JOB_MARKER
-from bireme.agent.processes import ProcessIdentity, environment_value, find_marked, kill_tree
-from bireme.agent.records import Leftover
+from bireme.agent.processes import ProcessIdentity, environment_value, find_marked, kill_tree, process_identity
+from bireme.agent.records import Leftover, RecordedProcess
 
 log = logging.getLogger("bireme.agent")
 
+_START_TOLERANCE_S = 5.0
+"""Between the kernel's start time and the agent's note of it lie an exec and, on a busy machine, a wait."""
 _LAST_WORDS = ("batch_ended", "refused", "cleared", "vanished")
 
 
 def kill_leftovers(leftovers: Sequence[Leftover], home: str, node: str) -> None:
-    recorded = [process for leftover in leftovers for process in leftover.processes]
-    if not kill_tree(recorded):
+    recorded = [_still_there(process) for leftover in leftovers for process in leftover.processes]
+    if not kill_tree([process for process in recorded if process is not None]):
         log.error("some process of an earlier agent cannot be killed")
     for process in _marked(home, node):
         log.warning("killing process %d, left by an earlier agent", process.pid)
@@ -35,6 +38,15 @@ def kill_leftovers(leftovers: Sequence[Leftover], home: str, node: str) -> None:
 def needs_vanished(leftover: Leftover) -> bool:
     """Whether nothing the dead agent recorded says how the job ended here."""
     return not any(event["ev"] in _LAST_WORDS for event in leftover.events)
+
+
+def _still_there(recorded: RecordedProcess) -> ProcessIdentity | None:
+    """The recorded process if it still runs: the pid alone could be somebody else's by now."""
+    found = process_identity(recorded.pid)
+    if found is None or found.boot_id != recorded.boot:
+        return None
+    started = found.start_ticks / os.sysconf("SC_CLK_TCK")
+    return found if abs(started - recorded.started) < _START_TOLERANCE_S else None
 
 
 def _marked(home: str, node: str) -> list[ProcessIdentity]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bireme.agent.confined import NodeConfinement
 from bireme.agent.identity import Identity
 from bireme.agent.loop import Loop
-from bireme.agent.processes import ProcessIdentity, Stray, environment_value, process_identity, read_process, strays
+from bireme.agent.processes import Stray, environment_value, read_process, strays
 from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
 
@@ -26,6 +26,7 @@ JOB_MARKER = "BIREME_JOB"
 """In the environment of every process of a job: `<job>.<generation>`."""
 
 _SHORT_LIFE_S = 10.0
+_FEW_PIDS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,10 @@ class Node:
     send: Callable[[Message], None]
     confinement: NodeConfinement
     isolation: dict[str, str] = field(default_factory=dict)
+    directory: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.directory = str(self.settings.directory)
 
     @property
     def name(self) -> str:
@@ -61,13 +66,6 @@ class Node:
 
     def report(self, event: str, key: JobKey, **facts: object) -> None:
         self.send({"ev": event, "job": key[0], "gen": key[1], **facts, "at": time.time()})
-
-    def remember_process(self, key: JobKey, pid: int) -> ProcessIdentity:
-        """Writes the pid down; its start time makes it one process for all time."""
-        process = process_identity(pid)
-        assert process is not None, "a child that was not waited for is in the process table"
-        self.records.started(key, process)
-        return process
 
     def strays_of(self, key: JobKey) -> list[Stray]:
         """Orphans of the job's tasks: living processes the kernel handed to this agent."""
@@ -77,18 +75,18 @@ class Node:
     def left_orphans(self, key: JobKey, leader: int, started_at: float) -> bool:
         """Whether a job whose only task just ended left a process behind. The cheap form of `strays_of`.
 
-        Most jobs leave nothing, and thousands end in a minute: the process table is read only where it could
-        hold something. Pids grow, so a young job's orphans have higher ones than its leader had.
+        Most jobs leave nothing, and thousands end in a minute: only processes that can be this job's are looked
+        at. Pids are given out in order, so a young job's orphans lie between its leader's pid and the newest.
         """
         if not self.loop.children and not _has_children():
             return False
         if _group_exists(leader):
             return True
-        if time.time() - started_at > _SHORT_LIFE_S or _newest_pid() < leader:  # it may have wrapped around
+        if time.time() - started_at > _SHORT_LIFE_S:
             return bool(self.strays_of(key))
         agent, marker = os.getpid(), f"{key[0]}.{key[1]}"
-        for name in os.listdir("/proc"):
-            if not name.isdigit() or (pid := int(name)) <= leader or pid in self.loop.children:
+        for pid in _pids_since(leader):
+            if pid in self.loop.children:
                 continue
             entry = read_process(pid)
             if entry is None or entry.ppid != agent or entry.is_dead:
@@ -112,9 +110,16 @@ def _has_children() -> bool:
     return True
 
 
-def _newest_pid() -> int:
+def _pids_since(first: int) -> Iterable[int]:
+    """Pids that may have been given out after `first`, whose numbers start over at some point."""
     with open("/proc/loadavg", "rb") as file:
-        return int(file.read().split()[-1])
+        newest = int(file.read().split()[-1])
+    if 0 <= newest - first <= _FEW_PIDS:
+        return range(first + 1, newest + 1)
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    if newest >= first:
+        return (pid for pid in pids if first < pid <= newest)
+    return (pid for pid in pids if pid > first or pid <= newest)
 
 
 def _group_exists(leader: int) -> bool:

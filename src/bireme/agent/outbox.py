@@ -63,12 +63,12 @@ class Outbox:
         return done
 
     def _keep(self, event: Message, *, record: bool) -> bytes:
-        line = encode_line(event)
+        line, key = encode_line(event), (event["job"], event["gen"])
         self._lines[event["seq"]] = line
-        self._by_job.setdefault((event["job"], event["gen"]), []).append(event["seq"])
+        self._by_job.setdefault(key, []).append(event["seq"])
         if record:
             try:
-                self._records.reported(event)
+                self._records.reported(key, line)
             except OSError as error:
                 log.error("an event could not be written down, and dies with this agent: %s", error)
         return line

@@ -15,11 +15,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from bireme.agent.processes import ProcessIdentity
 from bireme.agent.protocol import Message, encode_line
 
 JobKey = tuple[int, int]
@@ -32,12 +32,24 @@ class NodeTakenError(Exception):
     """Another agent owns this node."""
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedProcess:
+    """A process that was started. `started` is when, in seconds since the machine's boot, as the agent saw it.
+
+    The kernel's own start time would cost a read of /proc that waits for the fresh process's exec.
+    """
+
+    pid: int
+    started: float
+    boot: str
+
+
 @dataclass(slots=True)
 class Leftover:
     """What the records say of one job that was not forgotten."""
 
     key: JobKey
-    processes: list[ProcessIdentity] = field(default_factory=list)
+    processes: list[RecordedProcess] = field(default_factory=list)
     events: list[Message] = field(default_factory=list)
 
 
@@ -67,14 +79,15 @@ class TaskRecords:
         self._rewrite(self.last_seq)
 
     def held(self, key: JobKey) -> None:
-        self._append(key, {"r": "job", "job": key[0], "gen": key[1]})
+        self._append(key, _held_line(key))
 
-    def started(self, key: JobKey, process: ProcessIdentity) -> None:
-        record = {"r": "pid", "job": key[0], "gen": key[1], "pid": process.pid, "start": process.start_ticks}
-        self._append(key, record | {"boot": process.boot_id})
+    def started(self, key: JobKey, pid: int) -> None:
+        process = RecordedProcess(pid, time.clock_gettime(time.CLOCK_BOOTTIME), _boot_id())
+        self._append(key, _process_line(key, process))
 
-    def reported(self, event: Message) -> None:
-        self._append((event["job"], event["gen"]), {"r": "ev", "event": event})
+    def reported(self, key: JobKey, line: bytes) -> None:
+        """`line` is the event as it is sent."""
+        self._append(key, line)
 
     def forget(self, key: JobKey, last_seq: int) -> None:
         """Everything about this generation is known elsewhere."""
@@ -84,8 +97,7 @@ class TaskRecords:
         if self._bytes > _REWRITE_BYTES:
             self._rewrite(last_seq)
 
-    def _append(self, key: JobKey, record: Message) -> None:
-        line = encode_line(record)
+    def _append(self, key: JobKey, line: bytes) -> None:
         self._kept.setdefault(key, []).append(line)
         self._write(line)
 
@@ -106,15 +118,26 @@ class TaskRecords:
         self._fd, self._bytes = fd, 0
 
 
+@cache
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _held_line(key: JobKey) -> bytes:
+    return b'{"r":"job","job":%d,"gen":%d}\n' % key
+
+
+def _process_line(key: JobKey, process: RecordedProcess) -> bytes:
+    about = (*key, process.pid, process.started, process.boot.encode())
+    return b'{"r":"pid","job":%d,"gen":%d,"pid":%d,"started":%.2f,"boot":"%s"}\n' % about
+
+
 def _lines_of(leftover: Leftover) -> list[bytes]:
-    job, generation = leftover.key
-    held: list[Message] = [{"r": "job", "job": job, "gen": generation}]
-    held += [
-        {"r": "pid", "job": job, "gen": generation, "pid": p.pid, "start": p.start_ticks, "boot": p.boot_id}
-        for p in leftover.processes
-    ]
-    held += [{"r": "ev", "event": event} for event in leftover.events]
-    return [encode_line(record) for record in held]
+    processes = [_process_line(leftover.key, process) for process in leftover.processes]
+    return [_held_line(leftover.key), *processes, *(encode_line(event) for event in leftover.events)]
 
 
 def _read(path: Path) -> tuple[list[Leftover], int, int]:
@@ -127,22 +150,24 @@ def _read(path: Path) -> tuple[list[Leftover], int, int]:
         return [], 0, 0
     for line in text.splitlines():
         try:
-            record: dict[str, Any] = json.loads(line)
-            kind = record["r"]
-            if kind == "epoch":
+            record: Message = json.loads(line)
+            if record.get("r") == "epoch":
                 epoch, last_seq = record["epoch"], max(last_seq, record["seq"])
-                continue
-            about = record["event"] if kind == "ev" else record
-            key = (about["job"], about["gen"])
-            if kind == "gone":
-                jobs.pop(key, None)
-                continue
-            leftover = jobs.setdefault(key, Leftover(key))
-            if kind == "pid":
-                leftover.processes.append(ProcessIdentity(record["pid"], record["start"], record["boot"]))
-            elif kind == "ev":
-                leftover.events.append(about)
-                last_seq = max(last_seq, about["seq"])
-        except (ValueError, KeyError, TypeError):
+            else:
+                last_seq = max(last_seq, record.get("seq", 0))
+                _fold(jobs, record)
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return list(jobs.values()), epoch, last_seq
+
+
+def _fold(jobs: dict[JobKey, Leftover], record: Message) -> None:
+    key, kind = (record["job"], record["gen"]), record.get("r", "event")
+    if kind == "gone":
+        jobs.pop(key, None)
+        return
+    leftover = jobs.setdefault(key, Leftover(key))
+    if kind == "pid":
+        leftover.processes.append(RecordedProcess(record["pid"], record["started"], record["boot"]))
+    elif kind == "event":
+        leftover.events.append(record)

@@ -146,7 +146,8 @@ class StepRun:
         finally:
             if pmi_fd >= 0:
                 os.close(pmi_fd)
-        task = Task(rank, self.node.remember_process(self.key, pid))
+        self.node.records.started(self.key, pid)
+        task = Task(rank, pid)
         self._tasks[rank] = task
         self.node.loop.on_exit(pid, lambda reaped: self._exited(task, env, reaped))
         stdio.hand_over(self.hub, rank)

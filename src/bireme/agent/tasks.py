@@ -9,10 +9,11 @@ single processes only, and the samples, which add up a task's whole tree.
 
 from __future__ import annotations
 
+import resource
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from bireme.agent.processes import ProcessEntry, ProcessIdentity, descendants, sample_usage
+from bireme.agent.processes import ProcessEntry, ProcessIdentity, descendants, process_identity, sample_usage
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.usage import TaskUsage
@@ -27,7 +28,7 @@ class Task:
     """A process that was started. `id` is its rank in its step; 0 for a batch script."""
 
     id: int
-    process: ProcessIdentity
+    pid: int
     started_at: float = field(default_factory=time.time)
     sampled: TaskUsage = _NOTHING
     ended: Message | None = None
@@ -35,8 +36,10 @@ class Task:
     used: Usage | None = None
 
     @property
-    def pid(self) -> int:
-        return self.process.pid
+    def process(self) -> ProcessIdentity:
+        """For signals: read when needed. A child that was not waited for keeps its pid; a dead leader's session
+        is still told by it."""
+        return process_identity(self.pid) or ProcessIdentity(self.pid, -1, "")
 
     def sample(self, table: dict[int, ProcessEntry]) -> None:
         pids = {self.pid} | descendants([self.pid], table)
@@ -44,7 +47,7 @@ class Task:
 
     def finish(self, reaped: ReapedChild, node: str, out_of_memory: bool) -> None:
         self.ended = status(reaped.status.code, reaped.status.signal, out_of_memory)
-        self.used = self._usage(reaped.usage.peak_with(self.sampled), node)
+        self.used = self._usage(_without_inheritance(reaped.usage).peak_with(self.sampled), node)
 
     def live_usage(self, node: str) -> Usage:
         return self._usage(self.sampled, node)
@@ -65,6 +68,15 @@ class Task:
             total_rss_kib=used.max_rss_kib,
             tasks=1,
         )
+
+
+def _without_inheritance(used: TaskUsage) -> TaskUsage:
+    """The kernel counts the agent's own size as the task's, from the instant between fork and exec.
+
+    A peak no larger than that says nothing about the task: the samples speak, or nobody.
+    """
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if used.max_rss_kib > own else replace(used, max_rss_kib=0)
 
 
 def status(code: int = 0, signal: int = 0, out_of_memory: bool = False) -> Message:
