@@ -18,7 +18,19 @@ from bireme.store import codec
 from bireme.store.events import SpecPool
 
 FORMAT = 1
-DERIVED = frozenset({"occupancy", "pending", "holding", "finished", "array_members", "het_members", "verdicts"})
+DERIVED = frozenset(
+    {
+        "occupancy",
+        "pending",
+        "holding",
+        "finished",
+        "array_members",
+        "het_members",
+        "verdicts",
+        "empty",
+        "ever_fits",
+    }
+)
 
 
 def encode_state(state: State) -> bytes:

@@ -1,0 +1,230 @@
+"""One turn of Bireme, without a thread, a clock or a socket: inputs in, a group of events and commands out.
+
+The daemon's loop (`runtime/service.py`) and the simulator both drive this class, so that what is tested is what runs.
+A turn: decide requests, interpret observations, let time pass, plan; every event is applied at once, so that each
+decision sees the ones before it. Then the group is committed; only after that are requests answered and commands sent.
+If the commit fails, the state in memory is ahead of the disk and is read again from it (`rollback`).
+
+Invariant: after `settle` or `rollback`, the state in memory is the fold of the journal on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
+from bireme.core.lifecycle.due import due
+from bireme.core.lifecycle.intake import interpret
+from bireme.core.lifecycle.refusals import Refusal
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.tables import IllegalTransition
+from bireme.core.model import events as e
+from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.commands import Command
+from bireme.core.model.jobs import Ending, Finished
+from bireme.core.model.observations import Observation
+from bireme.core.model.steps import StepState
+from bireme.core.plan.decisions import accept
+from bireme.core.plan.planner import Policy, plan
+from bireme.ports import HistoryRow, Journal, JournalError
+from bireme.slurm.records import finished_records, step_record
+
+Decide = Callable[[State, float], list[e.Event]]
+"""Pure: what a request means, decided against the newest state. Raises Refusal."""
+
+CHANGES_NOTHING_FREE = (
+    e.JobStarted,
+    e.JobAllocated,
+    e.ArrayTaskSplit,
+    e.BatchExited,
+    e.JobEnding,
+    e.JobSignalled,
+    e.StepCreated,
+    e.StepStarted,
+    e.StepEnding,
+    e.StepNodeEnded,
+    e.JobForgotten,
+    e.JobSuspended,
+    e.JobResumed,
+)
+"""Events after which no waiting job can start that could not before: no pass is needed for them."""
+
+
+@dataclass(slots=True)
+class Request:
+    """Somebody's wish, waiting for its turn. `answer` is called once, after the commit: (events, error)."""
+
+    cause: str
+    decide: Decide
+    answer: Callable[[Sequence[e.Recorded], Exception | None], None]
+
+
+@dataclass(slots=True)
+class Group:
+    """What one turn produced, committed together."""
+
+    events: list[e.Recorded] = field(default_factory=list)
+    history: list[HistoryRow] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    answers: list[tuple[Request, int, int, Exception | None]] = field(default_factory=list)
+    """(request, first event, end of its events, error)."""
+    observations: list[Observation] = field(default_factory=list)
+    acknowledged: list[tuple[int, int]] = field(default_factory=list)
+    """(job, generation) whose end is in this group: the engine may forget them once it is on disk."""
+
+
+class Kernel:
+    """See the module. Not thread-safe: one caller, one turn at a time."""
+
+    def __init__(self, journal: Journal, policy: Policy | None = None) -> None:
+        self.journal = journal
+        self.policy = policy or Policy()
+        self.state = load(journal)
+        self.requests: deque[Request] = deque()
+        self.observations: deque[Observation] = deque()
+        self.replan = True
+
+    # -- inputs ------------------------------------------------------------------------------------------------------
+
+    def configure(self, config: ClusterConfig, now: float) -> Group:
+        """The first group of a run, and of every reconfiguration; empty if nothing changed."""
+        group = Group()
+        if self.state.config != config:
+            self._record(group, "configuration", e.ClusterConfigured(config), now)
+            self.replan = True
+        return group
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self.requests or self.observations)
+
+    # -- a turn ------------------------------------------------------------------------------------------------------
+
+    def turn(self, now: float, *, time_passed: bool, may_plan: bool = True) -> Group:
+        group = Group()
+        while self.observations:
+            seen = self.observations.popleft()
+            group.observations.append(seen)
+            self._record_all(group, "engine", interpret(self.state, seen, now), now)
+        while self.requests:
+            self._decide(group, self.requests.popleft(), now)
+        if time_passed:
+            self._record_all(group, "time", due(self.state, now), now)
+            self.replan = self.replan or bool(self.state.pending)
+        if self.replan and may_plan:
+            self._plan(group, now)
+        return group
+
+    def _decide(self, group: Group, request: Request, now: float) -> None:
+        first = len(group.events)
+        try:
+            self._record_all(group, request.cause, request.decide(self.state, now), now)
+        except Refusal as refusal:
+            group.answers.append((request, first, first, refusal))
+        else:
+            group.answers.append((request, first, len(group.events), None))
+
+    def _plan(self, group: Group, now: float) -> None:
+        """Decisions are accepted one by one, each against the state that the one before it left."""
+        self.replan = False
+        if not self.state.pending:
+            self.state.verdicts = {}
+            return
+        passed = plan(self.state, self.policy, now)
+        self.state.verdicts = passed.verdicts
+        for decision in passed.starts:
+            self._record_all(group, "planner", accept(self.state, decision), now)
+        if len(passed.starts) >= self.policy.starts_max:
+            self.replan = True
+
+    def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:
+        for event in events:
+            self._record(group, cause, event, now)
+
+    def _record(self, group: Group, cause: str, event: e.Event, now: float) -> None:
+        recorded = e.Recorded(self.state.seq + 1, now, cause, event)
+        if isinstance(event, e.JobEnded | e.JobCancelled):
+            group.history.extend(self._final_rows(event, now))
+        try:
+            group.commands.extend(apply(self.state, recorded))
+        except IllegalTransition as error:
+            raise IllegalTransitionError(error, self._story(event)) from error
+        group.events.append(recorded)
+        if isinstance(event, e.StepNodeEnded):
+            group.history.extend(self._step_rows(event, now))
+        if isinstance(event, e.JobEnded | e.JobLaunchFailed):
+            group.acknowledged.append((event.job_id, event.generation))
+        if not isinstance(event, CHANGES_NOTHING_FREE):
+            self.replan = True
+
+    def _final_rows(self, event: e.JobEnded | e.JobCancelled, now: float) -> list[HistoryRow]:
+        """Built before the event is applied: a requeued job forgets the run that just ended."""
+        job = self.state.jobs.get(event.job_id)
+        if job is None:
+            return []
+        if isinstance(event, e.JobCancelled):
+            phase = Finished(event.outcome, now)
+        else:
+            if not isinstance(job.phase, Ending):
+                return []
+            phase = finished_phase(job.phase, event)
+        return [
+            HistoryRow(job.id, step_id, job.submitted_at, job.restarts, record)
+            for step_id, record in finished_records(self.state, job, phase, now)
+        ]
+
+    def _step_rows(self, event: e.StepNodeEnded, now: float) -> list[HistoryRow]:
+        job = self.state.jobs[event.job_id]
+        step = job.steps[event.step_id]
+        if step.state is not StepState.ENDED:
+            return []
+        record = step_record(self.state, job, step, now)
+        return [HistoryRow(job.id, step.id, job.submitted_at, job.restarts, record)]
+
+    def _story(self, event: e.Event) -> list[e.Recorded]:
+        job_id = getattr(event, "job_id", None)
+        return self.journal.story(job_id) if job_id is not None else []
+
+    # -- the end of a turn -------------------------------------------------------------------------------------------
+
+    def commit(self, group: Group) -> None:
+        """Writes the group; may run in another thread. Raises JournalError: then call `rollback`, not `settle`."""
+        if group.events or group.history:
+            events = [(recorded.at, recorded.cause, recorded.event) for recorded in group.events]
+            self.journal.append(events, group.history)
+
+    def settle(self, group: Group) -> None:
+        """After the commit: every request gets its answer."""
+        for request, first, end, error in group.answers:
+            request.answer(group.events[first:end], error)
+
+    def rollback(self, group: Group, error: JournalError) -> None:
+        """Nothing of the group is on disk: forget it, answer its requests with the error, keep its observations."""
+        self.state = load(self.journal)
+        self.observations.extendleft(reversed(group.observations))
+        self.replan = True
+        for request, _, _, refusal in group.answers:
+            request.answer((), refusal or error)
+
+    def outstanding(self) -> list[Command]:
+        return outstanding(self.state)
+
+
+class IllegalTransitionError(RuntimeError):
+    """An illegal transition with everything that happened to the thing before it."""
+
+    def __init__(self, error: IllegalTransition, story: Sequence[e.Recorded]) -> None:
+        lines = [f"  {recorded.seq} {recorded.at:.3f} {recorded.cause}: {recorded.event}" for recorded in story]
+        super().__init__("\n".join([str(error), "its story:", *lines]))
+
+
+def load(journal: Journal) -> State:
+    """The state on disk: the newest snapshot and what happened since."""
+    found = journal.latest_snapshot()
+    seq, state = found if found is not None else (0, State())
+    for recorded in journal.replay(seq):
+        apply(state, recorded)
+    assert isinstance(state, State)
+    return state

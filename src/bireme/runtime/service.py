@@ -1,0 +1,237 @@
+"""The kernel on a real event loop: wakes on input, commits in a thread, answers, sends commands, tells subscribers.
+
+One asyncio task runs the turns; everything else (API handlers, engine callbacks) only puts things into queues or reads
+the state. Time-driven work and planning are rationed by their own measured cost, so that a large queue cannot make the
+loop deaf. Not here: what anything means (core), how it is stored (store) or done (engines).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from bireme.core.lifecycle.due import next_due
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.submission import submit
+from bireme.core.model import events as e
+from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.jobs import JobSpec
+from bireme.core.model.nodes import Health
+from bireme.core.model.observations import Observation
+from bireme.core.plan.planner import Policy
+from bireme.ports import Clock, Engine, Journal, JournalError
+from bireme.runtime.kernel import Decide, Group, Kernel, Request
+
+log = logging.getLogger("bireme.runtime")
+
+TICK_S = 0.5
+"""How often time-driven work is looked at while jobs exist."""
+RATION = 5.0
+"""A due or planning pass that took t seconds is not repeated within RATION x t."""
+SNAPSHOT_EVERY_EVENTS = 20_000
+RETRY_AFTER_S = 1.0
+"""Pause after the journal could not be written."""
+
+Subscriber = Callable[[Sequence[e.Recorded]], None]
+
+
+class Runtime:
+    def __init__(self, journal: Journal, engine: Engine, clock: Clock, policy: Policy | None = None) -> None:
+        self.journal = journal
+        self.engine = engine
+        self.clock = clock
+        self.kernel = Kernel(journal, policy)
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
+        self._subscribers: list[Subscriber] = []
+        self._watchers: dict[int, list[asyncio.Future[None]]] = {}
+        self._due_after = 0.0
+        self._plan_after = 0.0
+        self._snapshot_seq = self.kernel.state.seq
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[BaseException], None] | None = None
+
+    @property
+    def state(self) -> State:
+        return self.kernel.state
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self, config: ClusterConfig) -> None:
+        """Applies the configuration, connects the engine, repeats what nothing had confirmed."""
+        await self.reconfigure(config)
+        await self.engine.start(self.report)
+        self.engine.send(self.kernel.outstanding())
+        self._task = asyncio.create_task(self._run(), name="runtime")
+
+    async def reconfigure(self, config: ClusterConfig) -> None:
+        group = self.kernel.configure(config, self.clock.now())
+        await self._commit(group)
+        self._wake.set()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        await self.engine.stop()
+        self._write_snapshot()
+        self._committer.shutdown()
+
+    # -- inputs ------------------------------------------------------------------------------------------------------
+
+    def report(self, observations: Sequence[Observation]) -> None:
+        self.kernel.observations.extend(observations)
+        self._wake.set()
+
+    async def do(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:
+        """Has a request decided and committed; its events when they are on disk. Raises Refusal or JournalError."""
+        answered: asyncio.Future[Sequence[e.Recorded]] = asyncio.get_running_loop().create_future()
+
+        def answer(events: Sequence[e.Recorded], error: Exception | None) -> None:
+            if answered.done():
+                return
+            if error is not None:
+                answered.set_exception(error)
+            else:
+                answered.set_result(events)
+
+        if self.failure is not None:
+            raise JournalError("the daemon stopped after an internal error; see its log")
+        self.kernel.requests.append(Request(cause, decide, answer))
+        self._wake.set()
+        return await answered
+
+    async def submit(self, caller: Caller, specs: Sequence[JobSpec], key: str = "") -> int:
+        """Job id of the job (or of the het leader), on disk."""
+        events = await self.do(
+            f"{caller.user} submit", lambda state, now: submit(state, caller, specs, now, idempotency_key=key)
+        )
+        if not events:
+            return self.state.keys[key]
+        submitted = events[0].event
+        assert isinstance(submitted, e.JobSubmitted)
+        return submitted.job_id
+
+    # -- outputs -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Calls `subscriber` with every committed group; returns the way out."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    async def until(self, job_id: int, good: Callable[[State], bool], timeout_s: float | None) -> bool:
+        """Waits until `good(state)`, looked at whenever something happened to the job. False: time ran out."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        while not good(self.state):
+            changed: asyncio.Future[None] = loop.create_future()
+            self._watchers.setdefault(job_id, []).append(changed)
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                return False
+            try:
+                await asyncio.wait_for(changed, left)
+            except TimeoutError:
+                return False
+        return True
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopping:
+                await self._sleep()
+                await self._turn()
+        except BaseException as error:
+            self.failure = error
+            log.critical("the runtime stopped", exc_info=True)
+            for request in self.kernel.requests:
+                request.answer((), JournalError("the daemon stopped after an internal error; see its log"))
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+    async def _sleep(self) -> None:
+        if self.kernel.has_input:
+            await asyncio.sleep(0)  # lets handlers that are ready join this group
+            self._wake.clear()
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), self._next_wake_s())
+        self._wake.clear()
+
+    def _next_wake_s(self) -> float | None:
+        now = self.clock.now()
+        state = self.state
+        if self.kernel.replan:
+            return max(0.0, self._plan_after - now)
+        waiting = any(node.health is Health.LOST for node in state.nodes.values()) and state.holding
+        at = next_due(state, now)
+        if waiting:
+            at = min(at or now + 5.0, now + 5.0)
+        if at is None:
+            return None
+        return min(max(at - now, self._due_after - now, 0.02), 60.0)
+
+    async def _turn(self) -> None:
+        now = self.clock.now()
+        time_passed = now >= self._due_after
+        may_plan = now >= self._plan_after
+        group = self.kernel.turn(now, time_passed=time_passed, may_plan=may_plan)
+        spent = self.clock.now() - now
+        if time_passed:
+            self._due_after = now + max(TICK_S, RATION * spent)
+        if may_plan:
+            self._plan_after = now + RATION * spent if spent > 0.05 else now
+        await self._commit(group)
+        if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS:
+            self._write_snapshot()
+
+    async def _commit(self, group: Group) -> None:
+        if group.events:
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._committer, self.kernel.commit, group)
+            except JournalError as error:
+                log.error("the journal cannot be written: %s", error)
+                self.kernel.rollback(group, error)
+                await asyncio.sleep(RETRY_AFTER_S)
+                return
+        self.kernel.settle(group)
+        self.engine.send(group.commands)
+        for job_id, generation in group.acknowledged:
+            self.engine.acknowledge(job_id, generation)
+        self._tell(group.events)
+
+    def _tell(self, events: Sequence[e.Recorded]) -> None:
+        if not events:
+            return
+        for subscriber in tuple(self._subscribers):
+            subscriber(events)
+        if self._watchers:
+            touched: set[int] = {getattr(recorded.event, "job_id", 0) for recorded in events}
+            for job_id in touched & self._watchers.keys():
+                for future in self._watchers.pop(job_id):
+                    if not future.done():
+                        future.set_result(None)
+
+    def _write_snapshot(self) -> None:
+        seq = self.state.seq
+        if seq == self._snapshot_seq:
+            return
+        try:
+            self.journal.write_snapshot(seq, self.state)
+            self._snapshot_seq = seq
+        except JournalError as error:
+            log.warning("no snapshot written: %s", error)
+
+    def summary(self) -> dict[str, Any]:
+        state = self.state
+        return {"pending": len(state.pending), "running": len(state.holding), "known": len(state.jobs)}
