@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bireme.core.model.distribution import Distribution
 from bireme.slurm.arrays import parse_array
 from bireme.slurm.constraints import parse_constraint
 from bireme.slurm.dependencies import parse_dependencies
-from bireme.slurm.distribution import format_distribution, parse_distribution
+from bireme.slurm.distribution import parse_distribution
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.gres import parse_gpus, parse_gres
 from bireme.slurm.hostlist import expand
@@ -132,10 +133,10 @@ def _hosts(name: str, text: str | None, moment: Moment) -> tuple[str, ...]:
         raise refused(f"{words.SUBMISSION_FAILED[moment.command]}: Invalid node name specified") from error
 
 
-def _distribution(name: str, text: str | None, moment: Moment) -> str:
+def _distribution(name: str, text: str | None, moment: Moment) -> Distribution:
     if (text or "").lower().startswith("plane") and "=" not in (text or "") and not moment.plane_size:
         raise OptionError("Invalid plane size or size not specified", f"Invalid --{name} specification")
-    return format_distribution(parse_distribution(text or "", moment.plane_size))
+    return parse_distribution(text or "", moment.plane_size)
 
 
 def _job_time(name: str, text: str | None, moment: Moment) -> int | None:

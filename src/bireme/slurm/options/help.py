@@ -1,0 +1,87 @@
+"""`--help` and `--usage` of sbatch, srun and salloc, made from the catalogue.
+
+Text out; printing is the command's job.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from bireme.slurm.options.catalogue import OPTIONS, TABLES
+from bireme.slurm.options.errors import OptionError
+from bireme.slurm.options.layers import Options
+from bireme.slurm.options.table import Arity, Command, Option
+
+_SYNOPSIS = {
+    Command.SBATCH: "sbatch [OPTIONS] [: [OPTIONS]...] [SCRIPT [ARGUMENTS...]]",
+    Command.SRUN: "srun [OPTIONS] PROGRAM [ARGUMENTS...] [: [OPTIONS] PROGRAM [ARGUMENTS...]]",
+    Command.SALLOC: "salloc [OPTIONS] [: [OPTIONS]...] [PROGRAM [ARGUMENTS...]]",
+}
+_PURPOSE = {
+    Command.SBATCH: "Submits a batch script. Without SCRIPT it is read from standard input.",
+    Command.SRUN: "Runs tasks: in the job it is called from, or else in a job of its own.",
+    Command.SALLOC: "Gets an allocation, runs a program (or a shell) while holding it, and gives it back.",
+}
+_NOT_APPLIED = "(*)"
+_COLUMN = 32
+_WIDTH = 100
+
+
+def help_text(command: Command) -> str:
+    """The whole list, section by section. An option that is accepted but not applied says so."""
+    lines = [f"Usage: {_SYNOPSIS[command]}", "", _PURPOSE[command]]
+    known = [option for option in OPTIONS if command in option.commands]
+    for section, options in _sections(known).items():
+        lines += ["", f"{section}:"]
+        for option in options:
+            lines += _entry(option)
+    return "\n".join([*lines, "", f"{_NOT_APPLIED} accepted, not applied yet", ""])
+
+
+def usage_text(command: Command) -> str:
+    """The options alone, in a paragraph."""
+    written = " ".join(f"[{_signature(option)}]" for option in TABLES[command].options if not option.alias_of)
+    indent = " " * (len(f"Usage: {command} "))
+    body = textwrap.fill(
+        written, _WIDTH, initial_indent=f"Usage: {command} ", subsequent_indent=indent, break_on_hyphens=False
+    )
+    return body + "\n"
+
+
+def notices(options: Options) -> list[str]:
+    """One line for each option given but not applied, to be said once on standard error."""
+    table = TABLES[options.command]
+    return [f"--{name} is accepted but not applied: {table[name].ignored}" for name in options.ignored()]
+
+
+def error_text(command: Command, error: OptionError) -> str:
+    """What to print for a refused command line, with the final line break."""
+    return error.text_for(command) + "\n"
+
+
+def _sections(options: Iterable[Option]) -> dict[str, list[Option]]:
+    sections: dict[str, list[Option]] = {}
+    for option in options:
+        sections.setdefault(option.section, []).append(option)
+    return sections
+
+
+def _signature(option: Option) -> str:
+    value = {
+        Arity.NONE: "",
+        Arity.OPTIONAL: f"[={option.argument}]",
+        Arity.REQUIRED: f"={option.argument}",
+    }[option.arity]
+    return f"--{option.name}{value}"
+
+
+def _entry(option: Option) -> list[str]:
+    left = (f"  -{option.short}, " if option.short else "      ") + _signature(option)
+    summary = option.summary + (f" {_NOT_APPLIED}" if option.ignored else "")
+    wrapped = textwrap.wrap(summary, _WIDTH - _COLUMN) or [""]
+    if len(left) < _COLUMN - 1:
+        first, rest = [left.ljust(_COLUMN) + wrapped[0]], wrapped[1:]
+    else:
+        first, rest = [left], wrapped
+    return first + [" " * _COLUMN + line for line in rest]

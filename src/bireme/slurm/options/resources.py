@@ -1,0 +1,224 @@
+"""What a job asks to hold: options to `ResourceRequest`, with the numbers that follow from other numbers.
+
+Used by `job` for sbatch, salloc and srun's own allocation. Slurm's rules for combinations are here, each with
+Slurm's message; whether a cluster can satisfy the request is not asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from bireme.core.model.distribution import Distribution
+from bireme.core.model.jobs import ResourceRequest
+from bireme.core.model.resources import GresRequest
+from bireme.slurm.distribution import format_distribution
+from bireme.slurm.gres import parse_gres
+from bireme.slurm.hostlist import expand
+from bireme.slurm.options.errors import fatal, refused
+from bireme.slurm.options.layers import Options
+from bireme.slurm.options.values import NodeCount, NodeShape, Switches, TresPerTask
+
+_INVALID_GRES = "Invalid generic resource (gres) specification"
+_HINT_CLASH = (
+    "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and --cpu-bind "
+    "(other then --cpu-bind=verbose). Ignoring --hint."
+)
+
+
+@dataclass(slots=True)
+class Derived:
+    """A request under construction, and what the user should know about it."""
+
+    request: ResourceRequest
+    warnings: list[str] = field(default_factory=list)
+
+    def change(self, **changes: object) -> None:
+        self.request = replace(self.request, **changes)  # type: ignore[arg-type]
+
+
+def resources_of(options: Options, node_file: str = "") -> Derived:
+    """The request that these options make."""
+    _refuse_contradictions(options)
+    derived = Derived(_as_asked(options, node_file))
+    _apply_shape(derived, options)
+    _apply_hint(derived, options)
+    _derive_tasks_from_gpus(derived)
+    _fit_nodes_to_tasks(derived)
+    return derived
+
+
+def gres_of(options: Options, name: str) -> tuple[GresRequest, ...]:
+    found = options.typed(name, tuple)
+    return tuple(found) if found else ()
+
+
+def per_task_gres(options: Options) -> tuple[GresRequest, ...]:
+    """--gpus-per-task, and the generic resources of --tres-per-task."""
+    tres = options.typed("tres-per-task", TresPerTask)
+    return (*gres_of(options, "gpus-per-task"), *(parse_gres(tres.gres) if tres else ()))
+
+
+def cpus_per_task_of(options: Options) -> int | None:
+    tres = options.typed("tres-per-task", TresPerTask)
+    return options.number("cpus-per-task") or (tres.cpus if tres else None)
+
+
+def distribution_text(options: Options) -> str:
+    distribution = options.typed("distribution", Distribution)
+    return format_distribution(distribution) if distribution else ""
+
+
+def hosts_of(options: Options, node_file: str) -> tuple[str, ...]:
+    """--nodelist, or the nodes of --nodefile; a nodelist with a `/` is the name of such a file."""
+    listed = options.typed("nodelist", tuple) or ()
+    if "nodefile" in options or any("/" in host for host in listed):
+        return tuple(expand(",".join(node_file.split())))
+    return tuple(listed)
+
+
+def _refuse_contradictions(options: Options) -> None:
+    if "ntasks-per-gpu" in options:
+        for other in ("gpus-per-task", "gpus-per-socket", "ntasks-per-node"):
+            if options.asked(other):
+                raise fatal(f"--{other} is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
+    if options.asked("cpus-per-gpu") and options.asked("cpus-per-task"):
+        raise refused("--cpus-per-gpu is mutually exclusive with --cpus-per-task", _INVALID_GRES)
+    if "core-spec" in options and "thread-spec" in options:
+        raise fatal("-S/--core-spec and --thred-spec options are mutually exclusive")
+
+
+def _as_asked(options: Options, node_file: str) -> ResourceRequest:
+    nodes = options.typed("nodes", NodeCount)
+    if nodes is not None and nodes.minimum == 0:
+        nodes = None  # Slurm takes -N0 as no wish at all
+    switches = options.typed("switches", Switches)
+    return ResourceRequest(
+        nodes_min=nodes.minimum if nodes else 1,
+        nodes_max=nodes.maximum if nodes else None,
+        nodes_given=nodes is not None,
+        ntasks=options.number("ntasks"),
+        ntasks_per_node=options.number("ntasks-per-node"),
+        ntasks_per_socket=options.number("ntasks-per-socket"),
+        ntasks_per_core=options.number("ntasks-per-core"),
+        ntasks_per_gpu=options.number("ntasks-per-gpu"),
+        cpus_per_task=cpus_per_task_of(options),
+        cpus_per_gpu=options.number("cpus-per-gpu"),
+        min_cpus_per_node=options.number("mincpus"),
+        sockets_per_node=options.number("sockets-per-node"),
+        cores_per_socket=options.number("cores-per-socket"),
+        threads_per_core=options.number("threads-per-core"),
+        memory_per_node_mib=options.number("mem"),
+        memory_per_cpu_mib=options.number("mem-per-cpu"),
+        memory_per_gpu_mib=options.number("mem-per-gpu"),
+        tmp_disk_mib=options.number("tmp") or 0,
+        gres_per_node=(*gres_of(options, "gres"), *gres_of(options, "gpus-per-node")),
+        gres_per_job=gres_of(options, "gpus"),
+        gres_per_task=per_task_gres(options),
+        gres_per_socket=gres_of(options, "gpus-per-socket"),
+        exclusive="exclusive" in options,
+        oversubscribe=options.flag("oversubscribe") and "exclusive" not in options,
+        overcommit=options.flag("overcommit"),
+        contiguous=options.flag("contiguous"),
+        constraint=options.text("constraint"),
+        prefer=options.text("prefer"),
+        nodelist=hosts_of(options, node_file),
+        exclude=tuple(options.typed("exclude", tuple) or ()),
+        switches=switches.count if switches else None,
+        switches_wait_s=switches.wait_s if switches else None,
+        segment=options.number("segment"),
+        licenses=options.text("licenses"),
+        hint=options.text("hint"),
+        distribution=distribution_text(options),
+        spread=options.flag("spread-job"),
+        use_min_nodes=options.flag("use-min-nodes"),
+        gres_flags=tuple(options.typed("gres-flags", tuple) or ()),
+        core_spec=options.number("core-spec"),
+        thread_spec=options.number("thread-spec"),
+    )
+
+
+def _apply_shape(derived: Derived, options: Options) -> None:
+    """`-B sockets:cores:threads`, which also says how many tasks when nothing else does."""
+    shape = options.typed("extra-node-info", NodeShape)
+    if shape is None:
+        return
+    request = derived.request
+    derived.change(
+        sockets_per_node=shape.sockets or request.sockets_per_node,
+        cores_per_socket=shape.cores or request.cores_per_socket,
+        threads_per_core=shape.threads or request.threads_per_core,
+    )
+    if request.ntasks is None and shape.sockets:
+        each = shape.sockets * (shape.cores or 1) * (shape.threads or 1)
+        derived.change(ntasks=request.nodes_min * each)
+
+
+def _apply_hint(derived: Derived, options: Options) -> None:
+    """A hint is a shape in other words; an explicit shape wins over it."""
+    hint = derived.request.hint
+    if not hint:
+        return
+    if any(name in options for name in ("ntasks-per-core", "threads-per-core", "extra-node-info")):
+        derived.warnings.append(_HINT_CLASH)
+        derived.change(hint="")
+        return
+    if hint in ("nomultithread", "compute_bound", "memory_bound"):
+        derived.change(threads_per_core=1)
+    if hint == "memory_bound":
+        derived.change(cores_per_socket=1)
+
+
+def _gpus(requests: tuple[GresRequest, ...]) -> int:
+    return sum(request.count for request in requests if request.name == "gpu")
+
+
+def _derive_tasks_from_gpus(derived: Derived) -> None:
+    """Tasks, GPUs and nodes that follow from each other when one of them is left open."""
+    request = derived.request
+    in_all, per_node, per_task = (
+        _gpus(each) for each in (request.gres_per_job, request.gres_per_node, request.gres_per_task)
+    )
+    if in_all and per_node and not request.nodes_given and in_all % per_node == 0:
+        count = in_all // per_node
+        derived.change(nodes_min=count, nodes_max=count, nodes_given=True)
+    if per_task and request.ntasks is None:
+        if in_all and not request.ntasks_per_node:
+            derived.change(ntasks=max(1, in_all // per_task))
+        elif not request.ntasks_per_node and not request.nodes_given:
+            raise refused(
+                "Failed to validate job spec. "
+                "--gpus-per-task used without either --gpus or -n/--ntasks is not allowed.",
+                _INVALID_GRES,
+            )
+    if request.ntasks_per_gpu:
+        _derive_from_tasks_per_gpu(derived, in_all or per_node * derived.request.nodes_min)
+
+
+def _derive_from_tasks_per_gpu(derived: Derived, gpus: int) -> None:
+    request = derived.request
+    per_gpu = request.ntasks_per_gpu or 1
+    if request.ntasks is None and gpus:
+        derived.change(ntasks=gpus * per_gpu)
+    elif request.ntasks is not None and not gpus:
+        derived.change(gres_per_job=(GresRequest("gpu", None, -(-request.ntasks // per_gpu)),))
+    elif not gpus:
+        raise refused(
+            "gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask "
+            "specification",
+            _INVALID_GRES,
+        )
+
+
+def _fit_nodes_to_tasks(derived: Derived) -> None:
+    """No more nodes than tasks, and at least as many as were named."""
+    request = derived.request
+    named = len(dict.fromkeys(request.nodelist))
+    at_least = max(request.nodes_min, named)
+    if request.ntasks is not None and request.ntasks < at_least:
+        count = request.ntasks
+        derived.warnings.append(f"Warning: can't run {count} processes on {at_least} nodes, setting nnodes to {count}")
+        derived.change(nodes_min=count, nodes_max=count, nodes_given=True, nodelist=request.nodelist[:count])
+    elif named > request.nodes_min:
+        if request.nodes_max is not None and named > request.nodes_max:
+            raise refused(f"invalid number of nodes (-N {named}-{request.nodes_max})")
+        derived.change(nodes_min=named)

@@ -1,0 +1,179 @@
+"""From srun's options to `StepSpec`: what one `srun` asks for inside a job, its own or one it is already in.
+
+Inside a job srun finds the job's numbers in SLURM_ variables; they count as asked for, but yield to what the user
+wrote: `srun -n1` in a job of four nodes runs on one. Resources the job holds (memory, GRES per node) are asked for
+only by hand: left out, the step gets what the job has.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution, NodeMethod
+from bireme.core.model.resources import GresRequest
+from bireme.core.model.steps import StepSpec
+from bireme.slurm.options.context import SubmitContext
+from bireme.slurm.options.errors import fatal
+from bireme.slurm.options.export import exported
+from bireme.slurm.options.layers import Options
+from bireme.slurm.options.resources import cpus_per_task_of, gres_of, hosts_of, per_task_gres
+from bireme.slurm.options.values import NodeCount
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """A step as it is sent to the cluster. `job_id` None: srun is outside a job and needs an allocation first."""
+
+    spec: StepSpec
+    job_id: int | None
+    het_group: tuple[int, ...]
+    environment: dict[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Size:
+    """Nodes and tasks of a step while they are fitted to each other."""
+
+    nodes_min: int | None
+    nodes_max: int | None
+    ntasks: int | None
+    ntasks_per_node: int | None
+
+
+def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
+    """The step that these options ask for. `options.words` is the program and its arguments."""
+    if not options.words:
+        raise fatal("No command given to execute.")
+    job_id = options.number("jobid")
+    if "relative" in options and job_id is None:
+        raise fatal("--relative option invalid for job allocation request")
+    size, warnings = _size(options)
+    text = options.text("export") if "export" in options else None
+    spec = StepSpec(
+        name=_name(options),
+        argv=options.words,
+        nodes_min=size.nodes_min,
+        nodes_max=size.nodes_max,
+        ntasks=size.ntasks,
+        ntasks_per_node=size.ntasks_per_node,
+        cpus_per_task=cpus_per_task_of(options),
+        memory_per_node_mib=_by_hand(options, "mem"),
+        memory_per_cpu_mib=_by_hand(options, "mem-per-cpu"),
+        memory_per_gpu_mib=_by_hand(options, "mem-per-gpu"),
+        gres_per_node=_gres_per_node(options),
+        gres_per_task=per_task_gres(options) if not _refuses_gres(options) else (),
+        gres_per_step=gres_of(options, "gpus") if options.asked("gpus") else (),
+        gres_per_socket=gres_of(options, "gpus-per-socket") if options.asked("gpus-per-socket") else (),
+        ntasks_per_gpu=_by_hand(options, "ntasks-per-gpu"),
+        cpus_per_gpu=_by_hand(options, "cpus-per-gpu"),
+        nodelist=hosts_of(options, context.node_file),
+        exclude=tuple(options.typed("exclude", tuple) or ()),
+        relative=options.number("relative"),
+        distribution=options.typed("distribution", Distribution) or DEFAULT_DISTRIBUTION,
+        arbitrary_hosts=hosts_of(options, context.node_file) if _is_arbitrary(options) else (),
+        exact=_is_exact(options),
+        exclusive="exclusive" in options,
+        overlap="overlap" in options,
+        overcommit=options.flag("overcommit"),
+        immediate_s=options.number("immediate"),
+        time_limit_s=options.number("time"),
+        kill_on_bad_exit=bool(options.number("kill-on-bad-exit")),
+        wait_s=options.number("wait"),
+        std_in=_stream(options, "input"),
+        std_out=_stream(options, "output"),
+        std_err=_stream(options, "error"),
+        open_append=options.flag("open-mode"),
+        label=options.flag("label"),
+        unbuffered=options.flag("unbuffered") or "pty" in options,
+        pty="pty" in options,
+        mpi=options.text("mpi", "none"),
+        cpu_bind=options.text("cpu-bind"),
+        gpu_bind=options.text("gpu-bind"),
+        mem_bind=options.text("mem-bind"),
+        multi_prog=context.multi_prog if options.flag("multi-prog") else "",
+        work_dir=context.absolute(options.text("chdir")),
+        umask=context.umask,
+        task_prolog=options.text("task-prolog"),
+        task_epilog=options.text("task-epilog"),
+        container_image=options.text("container-image") or options.text("container"),
+        container_mounts=options.text("container-mounts"),
+        container_workdir=options.text("container-workdir"),
+        interactive=options.flag("interactive"),
+        submit_line=context.submit_line,
+    )
+    het_group = tuple(options.typed("het-group", tuple) or ())
+    environment = exported(context.environment, text).environment
+    return StepRequest(spec, job_id, het_group, environment, warnings)
+
+
+def _size(options: Options) -> tuple[_Size, tuple[str, ...]]:
+    """Nodes and tasks, where what the user wrote wins over what the job's variables say."""
+    nodes = options.typed("nodes", NodeCount)
+    size = _Size(
+        nodes.minimum if nodes else None,
+        nodes.maximum if nodes else None,
+        options.number("ntasks"),
+        options.number("ntasks-per-node"),
+    )
+    if options.from_environment("ntasks") and options.asked("ntasks-per-node"):
+        size.ntasks = None
+    if size.ntasks is None or size.nodes_min is None:
+        return size, ()
+    warnings: list[str] = []
+    if size.ntasks < size.nodes_min:
+        warnings.append(
+            f"Warning: can't run {size.ntasks} processes on {size.nodes_min} nodes, setting nnodes to {size.ntasks}"
+        )
+        size.nodes_min = size.nodes_max = size.ntasks
+        if options.from_environment("ntasks-per-node"):
+            size.ntasks_per_node = None
+    elif size.ntasks_per_node and size.ntasks > size.nodes_min * size.ntasks_per_node:
+        warnings.append(
+            f"Warning: can't honor --ntasks-per-node set to {size.ntasks_per_node} which doesn't match the requested "
+            f"tasks {size.ntasks} with the number of requested nodes {size.nodes_min}. Ignoring --ntasks-per-node."
+        )
+        size.ntasks_per_node = None
+    return size, tuple(warnings)
+
+
+def _by_hand(options: Options, name: str) -> int | None:
+    return options.number(name) if options.asked(name) else None
+
+
+def _refuses_gres(options: Options) -> bool:
+    return options.asked("gres") and not gres_of(options, "gres")
+
+
+def _gres_per_node(options: Options) -> tuple[GresRequest, ...] | None:
+    """None: all that the job has. Empty: none of it."""
+    if _refuses_gres(options):
+        return ()
+    asked = [name for name in ("gres", "gpus-per-node") if options.asked(name)]
+    if not asked:
+        return None
+    return tuple(request for name in asked for request in gres_of(options, name))
+
+
+def _is_arbitrary(options: Options) -> bool:
+    distribution = options.typed("distribution", Distribution)
+    return distribution is not None and distribution.nodes is NodeMethod.ARBITRARY
+
+
+def _is_exact(options: Options) -> bool:
+    """-c by hand means exactly so many CPUs, and so does --exclusive of a step."""
+    if options.flag("whole"):
+        return False
+    return options.flag("exact") or "exclusive" in options or options.asked("cpus-per-task")
+
+
+def _stream(options: Options, name: str) -> str:
+    """Empty: forwarded. `none`: discarded. A number: that task only. Else a file pattern."""
+    text = options.text(name)
+    return "" if text.lower() == "all" else "none" if text.lower() == "none" else text
+
+
+def _name(options: Options) -> str:
+    given = options.text("job-name") if options.asked("job-name") else ""
+    return given or posixpath.basename(options.words[0]) or options.words[0]
