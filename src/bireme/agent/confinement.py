@@ -125,7 +125,7 @@ class Group:
             for folder in _with_children(top):
                 with suppress(OSError):
                     found |= set(map(int, (folder / "cgroup.procs").read_text().split()))
-        return found
+        return found - {0}  # stands for a process of another pid namespace; kill(0) would be ourselves
 
     def oom_kills(self) -> int:
         """How often the kernel killed one of the group's processes for memory. Read before `remove`."""

@@ -141,23 +141,57 @@ def descendants(root_pids: Iterable[int], table: dict[int, ProcessEntry] | None 
 def strays(variable: str, known_pids: Collection[int]) -> list[Stray]:
     """Children of this agent that it did not start: orphans of its tasks, told by their job marker.
 
+    One call serves all jobs: ask once a turn of the loop, not once for each job that ended in it.
+
     `variable` is the environment variable every task is started with, `known_pids` what the agent started.
     """
-    agent = os.getpid()
     found = []
-    for entry in process_table().values():
-        if entry.ppid != agent or entry.pid in known_pids or entry.is_dead:
-            continue
-        marker = environment_value(entry.pid, variable)
-        if marker is not None:
+    for pid in own_children() - set(known_pids):
+        entry, marker = read_process(pid), environment_value(pid, variable)
+        if entry is not None and not entry.is_dead and marker is not None:
             found.append(Stray(_identity_of(entry), marker))
     return found
+
+
+def own_children() -> set[int]:
+    """The children of this process, zombies too. Nearly free when there is none."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
+    try:
+        return {pid for thread in os.listdir("/proc/self/task") for pid in _children_of_thread(thread)}
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN: look at everybody's parent
+        agent = str(os.getpid()).encode()
+        return {int(name) for name in os.listdir("/proc") if name.isdigit() and _parent_of(name) == agent}
+
+
+def _parent_of(pid: str) -> bytes:
+    """The parent alone, in a third of the time that `read_process` takes."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        text = os.read(fd, 512)
+    except OSError:  # it ended between the two calls
+        return b""
+    finally:
+        os.close(fd)
+    return text[text.rindex(b")") + 2 :].split(None, 2)[1]
+
+
+def _children_of_thread(thread: str) -> list[int]:
+    with open(f"/proc/self/task/{thread}/children", "rb") as file:
+        return list(map(int, file.read().split()))
 
 
 def find_marked(variable: str, value: str | None = None) -> list[Stray]:
     """Every process on the machine that carries the marker, whoever its parent is.
 
-    How a restarted agent finds what an earlier one left. Reads every environment: not for a hot loop.
+    How a restarted agent finds what an earlier one left. Reads every environment: not for a hot loop. An
+    agent without root must look before it enters its node: from inside one user namespace the kernel shows
+    no environment of a process in another, though both are the same user's.
     """
     found = []
     for entry in process_table().values():
@@ -272,7 +306,7 @@ def sample_usage(pids: Iterable[int]) -> TaskUsage:
 
 def _read_io(pid: int) -> dict[str, int]:
     try:
-        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+        with open(f"/proc/{pid}/io", encoding="utf-8") as file:
             return {name: int(value) for name, value in (line.split(":") for line in file)}
     except OSError:  # gone, or not ours to look at
         return {}
@@ -285,7 +319,7 @@ def _identity_of(entry: ProcessEntry) -> ProcessIdentity:
 @cache
 def _boot_id() -> str:
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return "unknown"

@@ -17,10 +17,7 @@ from bireme.agent.processes import ProcessIdentity
 def family() -> Iterator[tuple[int, list[int]]]:
     """A shell with a child and a grandchild, and one process that left for its own session."""
     read_fd, write_fd = os.pipe()
-    script = (
-        "setsid sh -c 'echo $$ >&5; exec sleep 600' &"
-        "sh -c 'echo $$ >&5; sleep 600 & echo $! >&5; wait' & wait"
-    )
+    script = "setsid sh -c 'echo $$ >&5; exec sleep 600' &sh -c 'echo $$ >&5; sleep 600 & echo $! >&5; wait' & wait"
     env = {"PATH": "/usr/bin:/bin", "BIREME_TEST_JOB": "42"}
     to_five = [(os.POSIX_SPAWN_DUP2, write_fd, 5)]  # a plain sh knows one-digit descriptors only
     root = os.posix_spawn("/bin/sh", ["sh", "-c", script], env, setsid=True, file_actions=to_five)
@@ -88,6 +85,24 @@ def test_strays_are_our_unknown_children_only(family):
     root, _ = family
     assert [s.process.pid for s in processes.strays("BIREME_TEST_JOB", known_pids=())] == [root]
     assert processes.strays("BIREME_TEST_JOB", known_pids={root}) == []
+
+
+def test_own_children_are_children_only(family):
+    root, members = family
+    assert root in processes.own_children()
+    assert not processes.own_children() & set(members)
+
+
+def test_own_children_by_the_kernels_list_and_without_it(family, monkeypatch):
+    root, _ = family
+    monkeypatch.setattr(processes, "_children_of_thread", lambda thread: [root])
+    assert processes.own_children() == {root}
+
+    def unknown_file(thread: str) -> list[int]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(processes, "_children_of_thread", unknown_file)
+    assert root in processes.own_children()
 
 
 def test_the_dead_are_not_alive():

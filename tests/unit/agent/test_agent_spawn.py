@@ -21,8 +21,10 @@ from bireme.agent.spawn import SpawnError, close_on_exec_from_here, spawn
 NOBODY = Identity(65534, 65534, (65534,))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for others")
 ENV = {"PATH": "/usr/bin:/bin"}
-# A niceness of 0 is no change at all, but it takes the exact path: both paths must mean the same.
-BOTH_PATHS = pytest.mark.parametrize("path", [{}, {"nice": 0}], ids=["fast", "exact"])
+# A niceness of 0 and a join that goes nowhere change nothing, but take the other paths: all must mean the same.
+EVERY_PATH = pytest.mark.parametrize(
+    "path", [{}, {"join_files": ["/dev/null"]}, {"nice": 0}], ids=["fast", "shell", "exact"]
+)
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def run(argv: list[str], null_fd: int, **options: object) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_child_gets_arguments_environment_directory_umask_and_own_session(path, null_fd, tmp_path):
     script = 'echo "$1|$COLOR|$(pwd -P)|$(umask)"; ps -o sid= -p $$ | tr -d " "; echo $$'
     before = os.getcwd(), os.umask(0o022)
@@ -64,7 +66,7 @@ def test_child_gets_arguments_environment_directory_umask_and_own_session(path, 
     assert (os.getcwd(), os.umask(before[1])) == (before[0], 0o022), "the agent's own state must be as before"
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_missing_directory_falls_back_to_tmp_with_slurms_message(path, null_fd):
     _, text = run(["pwd"], null_fd, cwd="/no/such/directory", **path)
     assert text == (
@@ -73,7 +75,7 @@ def test_missing_directory_falls_back_to_tmp_with_slurms_message(path, null_fd):
     )
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_cpu_binding_is_the_childs_alone(path, null_fd):
     own = os.sched_getaffinity(0)
     one = min(own)
@@ -82,7 +84,7 @@ def test_cpu_binding_is_the_childs_alone(path, null_fd):
     assert os.sched_getaffinity(0) == own
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_impossible_cpus_are_an_error_and_leave_no_process(path, null_fd):
     with pytest.raises(SpawnError, match=r"CPUs 1000|could not set up"):
         run(["true"], null_fd, cpu_ids=[1000], **path)
@@ -90,7 +92,7 @@ def test_impossible_cpus_are_an_error_and_leave_no_process(path, null_fd):
         os.waitpid(-1, os.WNOHANG)
 
 
-@BOTH_PATHS
+@EVERY_PATH
 @pytest.mark.parametrize(
     ("content", "mode", "number", "message"),
     [
@@ -105,9 +107,7 @@ def test_impossible_cpus_are_an_error_and_leave_no_process(path, null_fd):
         ),
     ],
 )
-def test_what_cannot_be_executed_is_told_in_slurms_words(
-    path, content, mode, number, message, null_fd, tmp_path
-):
+def test_what_cannot_be_executed_is_told_in_slurms_words(path, content, mode, number, message, null_fd, tmp_path):
     program = tmp_path / "program"
     if content is not None:
         program.write_text(content)
@@ -120,7 +120,7 @@ def test_what_cannot_be_executed_is_told_in_slurms_words(
         os.waitpid(-1, os.WNOHANG)
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_program_is_searched_in_the_tasks_path(path, null_fd, tmp_path):
     program = tmp_path / "only-here"
     program.write_text("#!/bin/sh\necho found\n")
@@ -130,13 +130,13 @@ def test_program_is_searched_in_the_tasks_path(path, null_fd, tmp_path):
         run(["only-here"], null_fd, **path)
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_nul_byte_is_an_error_not_a_crash(path, null_fd):
     with pytest.raises(SpawnError):
         run(["echo", "a\0b"], null_fd, **path)
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_ignored_and_blocked_signals_do_not_reach_the_child(path, null_fd):
     previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
@@ -150,7 +150,7 @@ def test_ignored_and_blocked_signals_do_not_reach_the_child(path, null_fd):
     assert (blocked, ignored & ~libc_internal) == (0, 0)
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_extra_descriptors_arrive_at_their_numbers_and_no_other(path, null_fd):
     close_on_exec_from_here()  # what the test run itself inherited, as an agent does when it starts
     read_fd, write_fd = os.pipe()
@@ -162,7 +162,7 @@ def test_extra_descriptors_arrive_at_their_numbers_and_no_other(path, null_fd):
     assert text.split() == ["0", "1", "2", "3", "9"]  # 3 is the listing's own directory
 
 
-@BOTH_PATHS
+@EVERY_PATH
 def test_descriptors_that_overwrite_each_other_are_kept_apart(path, null_fd, tmp_path):
     """Two of our descriptors change places on their way to the child."""
     paths = [tmp_path / "one", tmp_path / "two"]
@@ -183,9 +183,7 @@ def test_limits_that_equal_our_own_keep_the_fast_path_and_others_apply(null_fd):
         0,
         f"{soft}\n",
     )
-    _, text = run(
-        ["bash", "-c", "ulimit -n; ulimit -Hn"], null_fd, rlimits={resource.RLIMIT_NOFILE: (64, 128)}
-    )
+    _, text = run(["bash", "-c", "ulimit -n; ulimit -Hn"], null_fd, rlimits={resource.RLIMIT_NOFILE: (64, 128)})
     assert text == "64\n128\n"
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
 
@@ -213,9 +211,12 @@ def test_controlling_terminal(null_fd):
 
 def test_joins_files_before_running(null_fd, tmp_path):
     """A cgroup.procs file is entered by writing 0 into it; an ordinary file shows that this happens."""
-    (tmp_path / "cgroup.procs").touch()
-    run(["true"], null_fd, join_files=[str(tmp_path / "cgroup.procs")])
-    assert (tmp_path / "cgroup.procs").read_text() == "0"
+    groups = [tmp_path / "one.procs", tmp_path / "two.procs"]
+    for exact in ({}, {"nice": 0}):
+        for group in groups:
+            group.write_text("")
+        run(["true"], null_fd, join_files=list(map(str, groups)), **exact)
+        assert [group.read_text().strip() for group in groups] == ["0", "0"]
     with pytest.raises(SpawnError) as caught:
         run(["true"], null_fd, join_files=[str(tmp_path / "gone")])
     assert (caught.value.stage, caught.value.errno) == ("join cgroup", errno.ENOENT)
@@ -223,9 +224,7 @@ def test_joins_files_before_running(null_fd, tmp_path):
 
 @needs_root
 def test_task_of_another_user_has_all_of_their_ids_and_none_of_ours(null_fd):
-    _, text = run(
-        ["grep", "-E", "^(Uid|Gid|Groups|CapEff|CapPrm)", "/proc/self/status"], null_fd, identity=NOBODY
-    )
+    _, text = run(["grep", "-E", "^(Uid|Gid|Groups|CapEff|CapPrm)", "/proc/self/status"], null_fd, identity=NOBODY)
     fields = {line.split(":")[0]: line.split()[1:] for line in text.splitlines()}
     assert fields["Uid"] == fields["Gid"] == ["65534"] * 4
     assert fields["Groups"] == ["65534"]
@@ -268,9 +267,7 @@ def test_output_truncates_or_appends(tmp_path):
 def test_output_makes_no_parents_and_says_which_file(tmp_path):
     with pytest.raises(OpenFileError) as caught:
         open_output(str(tmp_path / "missing" / "out"), "truncate")
-    assert (
-        str(caught.value) == f"Could not open stdout file {tmp_path}/missing/out: No such file or directory"
-    )
+    assert str(caught.value) == f"Could not open stdout file {tmp_path}/missing/out: No such file or directory"
     assert caught.value.errno == errno.ENOENT
     assert not (tmp_path / "missing").exists()
 
