@@ -44,7 +44,6 @@ class PmiStep:
             "PMI_JOBID": self.job_id,
             "PMI_RANK": str(rank),
             "PMI_SIZE": str(self.size),
-            "PMI_SPAWNED": "0",
         }
 
 
