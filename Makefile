@@ -1,0 +1,54 @@
+# Everything a newcomer or CI types. `make` alone lists it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-fast check format bench gpu-test clients clean
+
+help: ## list these targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Bireme needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing Bireme into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo "installing the test tools ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed ## make the virtual environment and install Bireme into it
+
+demo: $(VENV)/.installed ## eight virtual nodes x eight GPUs on this machine, real jobs, under a minute
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev ## install what the tests need, then run all of them
+	@$(BIN)/python tests/prepare.py
+	@$(BIN)/python -m pytest tests
+
+test-fast: $(VENV)/.dev ## the tests that need no daemon
+	@$(BIN)/python -m pytest tests/unit tests/scenarios tests/properties tests/tidy
+
+check: $(VENV)/.dev ## ruff, mypy, import contracts, tidy tests
+	@$(BIN)/ruff check src tests examples bench
+	@$(BIN)/ruff format --check src tests examples bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q tests/tidy
+
+format: $(VENV)/.dev ## format the code
+	@$(BIN)/ruff check --fix-only --quiet src tests examples bench
+	@$(BIN)/ruff format src tests examples bench
+
+bench: $(VENV)/.dev ## measure; prints a table, writes bench-results/
+	@$(BIN)/python -m bench
+
+gpu-test: $(VENV)/.dev ## on a machine with an NVIDIA GPU: discovery, binding, confinement, torchrun
+	@$(BIN)/python -m pytest -v -m gpu tests/gpu
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results

@@ -1,0 +1,48 @@
+"""Installs what the tests need beyond the `dev` extra: the real clients (PyPI) and, as root on Debian, MPICH.
+
+Called by `make test`. What cannot be installed here is said in one line; the tests that need it skip with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STAMP = Path(sys.prefix) / ".clients"
+DEBIAN = {"mpicc": ["mpich", "libmpich-dev"]}
+
+
+def install_clients() -> None:
+    if STAMP.exists() and STAMP.stat().st_mtime >= (ROOT / "pyproject.toml").stat().st_mtime:
+        return
+    print("installing the real clients that tests/clients runs ...", flush=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if subprocess.run([*command, "--editable", f"{ROOT}[clients]"], check=False).returncode == 0:
+        STAMP.touch()
+    else:
+        print("the real clients could not be installed from PyPI: their tests will skip", flush=True)
+
+
+def install_debian_packages() -> None:
+    missing = [package for command, packages in DEBIAN.items() if not shutil.which(command) for package in packages]
+    if not missing:
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        print(f"not root on Debian: tests that need {', '.join(missing)} will skip", flush=True)
+        return
+    print(f"installing {', '.join(missing)} ...", flush=True)
+    quiet = {"check": False, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-q"], env=environment, **quiet)
+    subprocess.run(
+        ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing], env=environment, **quiet
+    )
+
+
+if __name__ == "__main__":
+    install_clients()
+    install_debian_packages()

@@ -1,0 +1,96 @@
+"""The source read as data: what the laws ban, how large things get, what every module must open with."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "bireme"
+MODULES = sorted(SOURCE.rglob("*.py"))
+PURE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] in ("core", "slurm")]
+
+BANNED_NAMES = {"utils", "helpers", "common", "manager", "misc"}
+BANNED_CALLS_IN_PURE = {"open", "print", "input", "exec", "eval"}
+BANNED_MODULES_IN_PURE = {"os", "time", "random", "secrets", "socket", "subprocess", "logging", "threading", "asyncio"}
+FILE_LINES = {"core": 600, "": 1000}
+FUNCTION_LINES = 70
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), f"{name_of(path)} has no docstring"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_names_explain_themselves(path: Path) -> None:
+    assert path.stem not in BANNED_NAMES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_files_fit_in_a_head(path: Path) -> None:
+    limit = FILE_LINES.get(path.relative_to(SOURCE).parts[0], FILE_LINES[""])
+    lines = len(path.read_text().splitlines())
+    assert lines <= limit, f"{name_of(path)} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_functions_are_small(path: Path) -> None:
+    long = [
+        f"{function.name} ({function.end_lineno - function.lineno + 1} lines)"
+        for function in functions(tree_of(path))
+        if function.end_lineno is not None and function.end_lineno - function.lineno + 1 > FUNCTION_LINES
+    ]
+    assert not long, f"{name_of(path)}: {', '.join(long)}"
+
+
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_the_pure_rooms_touch_nothing(path: Path) -> None:
+    """No IO, no clock, no random number, no log: `now` and `seed` are arguments."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in BANNED_CALLS_IN_PURE, f"{name_of(path)}:{node.lineno} calls {node.func.id}"
+        imported: list[str] = []
+        if isinstance(node, ast.Import):
+            imported = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imported = [node.module or ""]
+        for name in imported:
+            assert name.split(".")[0] not in BANNED_MODULES_IN_PURE, f"{name_of(path)}:{node.lineno} imports {name}"
+
+
+@pytest.mark.parametrize("path", [path for path in PURE if "core" in path.parts], ids=name_of)
+def test_the_core_imports_only_numpy_besides_the_standard_library(path: Path) -> None:
+    import sys
+
+    for node in ast.walk(tree_of(path)):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        for module in modules:
+            top = module.split(".")[0]
+            assert top in sys.stdlib_module_names or top in ("bireme", "numpy"), f"{name_of(path)} imports {module}"
+
+
+def test_no_shell_is_built_from_strings() -> None:
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                assert not (isinstance(node.value, ast.Constant) and node.value.value), f"{name_of(path)} uses shell=True"
+            if isinstance(node, ast.Attribute) and node.attr == "system":
+                assert not (isinstance(node.value, ast.Name) and node.value.id == "os"), f"{name_of(path)}: os.system"
