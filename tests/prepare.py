@@ -38,9 +38,7 @@ def install_debian_packages() -> None:
     quiet = {"check": False, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-q"], env=environment, **quiet)
-    subprocess.run(
-        ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing], env=environment, **quiet
-    )
+    subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing], env=environment, **quiet)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,8 @@ def test_no_shell_is_built_from_strings() -> None:
     for path in MODULES:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.keyword) and node.arg == "shell":
-                assert not (isinstance(node.value, ast.Constant) and node.value.value), f"{name_of(path)} uses shell=True"
+                assert not (isinstance(node.value, ast.Constant) and node.value.value), (
+                    f"{name_of(path)} uses shell=True"
+                )
             if isinstance(node, ast.Attribute) and node.attr == "system":
                 assert not (isinstance(node.value, ast.Name) and node.value.id == "os"), f"{name_of(path)}: os.system"

@@ -1,0 +1,137 @@
+"""`make demo`: a cluster of eight virtual nodes with eight GPUs each on this machine, and real jobs on it.
+
+Everything is done with the commands a user types (`bireme up`, `sbatch`, `squeue`, `sacct`), in a folder that is
+removed at the end; nothing is left running. The scripts are in examples/jobs: read them, they are ordinary Slurm scripts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+EXAMPLES = Path(__file__).resolve().parent
+JOBS = EXAMPLES / "jobs"
+BIREME = [sys.executable, "-m", "bireme"]
+DONE = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL"}
+COLOURS = {"RUNNING": "green", "COMPLETED": "cyan", "PENDING": "yellow", "CONFIGURING": "green", "COMPLETING": "green"}
+PATIENCE_S = 120
+
+console = Console(highlight=False)
+
+
+class Cluster:
+    """The demo's own cluster: its commands run with its BIREME_HOME, in its work folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.environment = {**os.environ, "BIREME_HOME": str(folder / "home")}
+        self.environment.pop("SLURM_CONF", None)
+
+    def run(self, *words: str, shown: bool = True) -> str:
+        """Runs `bireme WORDS` and returns what it printed; shows the command as a user would type it."""
+        if shown:
+            console.print(f"[bold]$ {' '.join(self._typed(word) for word in words)}[/bold]")
+        result = subprocess.run(
+            [*BIREME, *words], env=self.environment, cwd=self.work, capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            console.print(result.stdout + result.stderr, style="red", markup=False)
+            raise SystemExit(f"demo: `bireme {' '.join(words)}` failed with exit code {result.returncode}")
+        if shown and (result.stdout or result.stderr).strip():
+            console.print((result.stderr + result.stdout).rstrip(), markup=False)
+        return result.stdout.strip()
+
+    def _typed(self, word: str) -> str:
+        return word.replace(str(EXAMPLES.parent) + "/", "")
+
+
+def submit_all(cluster: Cluster) -> list[str]:
+    gang = cluster.run("sbatch", "--parsable", str(JOBS / "gang.sh"))
+    sweep = cluster.run("sbatch", "--parsable", str(JOBS / "sweep.sh"))
+    prepare = cluster.run("sbatch", "--parsable", str(JOBS / "prepare.sh"))
+    train = cluster.run("sbatch", "--parsable", f"--dependency=afterok:{prepare}", str(JOBS / "train.sh"))
+    evaluate = cluster.run("sbatch", "--parsable", f"--dependency=afterok:{train}", str(JOBS / "evaluate.sh"))
+    resume = cluster.run("sbatch", "--parsable", str(JOBS / "resume.sh"))
+    return [gang, sweep, prepare, train, evaluate, resume]
+
+
+def queue(cluster: Cluster) -> list[list[str]]:
+    fields = "%i|%j|%T|%M|%D|%b|%R"
+    lines = cluster.run("squeue", "--all", "--noheader", "--states=all", "--array", f"--format={fields}", shown=False)
+    return [line.split("|", 6) for line in lines.splitlines()]
+
+
+def screen(rows: list[list[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, title="squeue", title_justify="left", title_style="bold")
+    for heading in ("JOBID", "NAME", "STATE", "TIME", "NODES", "GPUS", "NODELIST(REASON)"):
+        table.add_column(heading)
+    for row in sorted(rows, key=lambda row: [int(part) for part in row[0].split("_") if part.isdigit()]):
+        state = Text(row[2], style=COLOURS.get(row[2], "red"))
+        table.add_row(row[0], row[1], state, *row[3:])
+    return table
+
+
+def watch(cluster: Cluster) -> None:
+    """Shows the queue until every job has ended. Without a terminal, one line a change."""
+    deadline = time.monotonic() + PATIENCE_S
+    live = Live(console=console, refresh_per_second=8) if console.is_terminal else None
+    if live:
+        live.start()
+    try:
+        while time.monotonic() < deadline:
+            rows = queue(cluster)
+            if live:
+                live.update(screen(rows))
+            if rows and all(row[2] in DONE for row in rows):
+                break
+            time.sleep(0.2)
+        else:
+            raise SystemExit(f"demo: the jobs did not end within {PATIENCE_S} s")
+    finally:
+        if live:
+            live.stop()
+    if not live:
+        console.print(screen(rows))
+
+
+def show_outputs(cluster: Cluster) -> None:
+    for path in sorted(cluster.work.glob("*.out"), key=lambda path: path.stat().st_mtime):
+        console.print(f"[bold]{path.name}[/bold]")
+        console.print("  " + path.read_text().rstrip().replace("\n", "\n  "), markup=False)
+
+
+def main() -> int:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bireme-demo-") as folder:
+        cluster = Cluster(Path(folder))
+        try:
+            cluster.run("up", "--conf", str(EXAMPLES / "cluster" / "slurm.conf"))
+            cluster.run("sinfo")
+            submit_all(cluster)
+            watch(cluster)
+            show_outputs(cluster)
+            cluster.run("sacct", "--allocations", "--format=JobID,JobName,State,ExitCode,Elapsed,NodeList,AllocTRES%44")
+            failed = [row[0] for row in queue(cluster) if row[2] != "COMPLETED"]
+        finally:
+            cluster.run("down")
+    if failed:
+        console.print(f"demo: these jobs did not complete: {', '.join(failed)}", style="red")
+        return 1
+    console.print(
+        f"Everything ran and nothing is left running ({time.monotonic() - began:.0f} s). Your turn: bireme up"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
