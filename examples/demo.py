@@ -1,7 +1,8 @@
 """`make demo`: a cluster of eight virtual nodes with eight GPUs each on this machine, and real jobs on it.
 
 Everything is done with the commands a user types (`bireme up`, `sbatch`, `squeue`, `sacct`), in a folder that is
-removed at the end; nothing is left running. The scripts are in examples/jobs: read them, they are ordinary Slurm scripts.
+removed at the end; nothing is left running. The scripts are in examples/jobs: read them, they are ordinary Slurm
+scripts.
 """
 
 from __future__ import annotations
