@@ -247,7 +247,9 @@ def _job_allocated(state: State, event: e.JobAllocated, at: float) -> Sequence[c
     allocation = event.allocation
     if job.is_waiting_array or allocation.generation != job.generation + 1:
         raise IllegalTransition(f"job {job.label}", f"generation {job.generation}", event)
+    assert isinstance(job.phase, Pending)
     state.occupancy.hold(allocation)
+    job.eligible_at = job.phase.eligible_at
     job.generation = allocation.generation
     job.phase = Starting(allocation, since=at)
     del state.pending[job.id]
@@ -284,7 +286,7 @@ def _job_launch_failed(state: State, event: e.JobLaunchFailed, at: float) -> Seq
 
 def _batch_exited(state: State, event: e.BatchExited, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
-    job.batch_status = event.status
+    job.batch_status, job.batch_usage, job.batch_ended_at = event.status, event.usage, event.at
     job.usage = merge_usage((job.usage, event.usage)) if job.usage is not NO_USAGE else event.usage
     if isinstance(job.phase, Ending):
         job.phase = replace(job.phase, ended_at=event.at)
@@ -339,6 +341,8 @@ def _job_cancelled(state: State, event: e.JobCancelled, at: float) -> Sequence[c
     tally = state.arrays.get(job.id)
     if isinstance(job.array, ArrayWaiting) and tally is not None:
         tally.failed.update(job.array.waiting)
+    assert isinstance(job.phase, Pending)
+    job.eligible_at = job.phase.eligible_at
     del state.pending[job.id]
     state.verdicts.pop(job.id, None)
     job.phase = Finished(event.outcome, at)
@@ -363,7 +367,8 @@ def _back_to_queue(
     job.restarts += 1
     job.last_restart_at = at
     job.steps, job.next_step, job.usage = {}, 0, NO_USAGE
-    job.batch_status, job.worst_step_status = None, SUCCESS
+    job.batch_status, job.batch_usage, job.batch_ended_at = None, NO_USAGE, None
+    job.worst_step_status, job.eligible_at = SUCCESS, None
     job.phase = Pending(
         since=at,
         eligible_at=None if hold else at,

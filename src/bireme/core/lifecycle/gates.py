@@ -87,7 +87,7 @@ def dependency_met(state: State, job: Job, now: float) -> Met:
     wanted = job.spec.dependencies
     if not wanted.items:
         return Met.YES
-    answers = [_one_met(state, job, item, now) for item in wanted.items]
+    answers = [condition_met(state, job, item, now) for item in wanted.items]
     if wanted.any_suffices:
         if Met.YES in answers:
             return Met.YES
@@ -105,12 +105,12 @@ def _dependency(state: State, job: Job, now: float) -> Reason | None:
     waiting_for = [
         f"{item.kind}:{item.job_id}" if item.job_id else str(item.kind)
         for item in job.spec.dependencies.items
-        if _one_met(state, job, item, now) is not Met.YES
+        if condition_met(state, job, item, now) is not Met.YES
     ]
     return reason(kind, on=",".join(waiting_for))
 
 
-def _one_met(state: State, job: Job, item: Dependency, now: float) -> Met:
+def condition_met(state: State, job: Job, item: Dependency, now: float) -> Met:
     if item.kind is DependencyKind.SINGLETON:
         return Met.NOT_YET if _another_of_same_name(state, job) else Met.YES
     if item.kind is DependencyKind.AFTER_CORR:

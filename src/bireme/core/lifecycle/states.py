@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bireme.core.lifecycle.state import State
-from bireme.core.model.jobs import Ending, Finished, Job, Pending, Running, Starting, Suspended
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Running, Starting, Suspended
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 
@@ -23,7 +23,10 @@ FINAL_STATES = frozenset(
 
 
 def job_state(job: Job) -> str:
-    phase = job.phase
+    return phase_state(job.phase)
+
+
+def phase_state(phase: Phase) -> str:
     if isinstance(phase, Pending):
         return "PENDING"
     if isinstance(phase, Starting):
@@ -37,19 +40,23 @@ def job_state(job: Job) -> str:
     return phase.outcome.state
 
 
-def base_state(job: Job) -> str:
+def base_state(phase: Phase) -> str:
     """While a job is completing: what it will be. Else the same as its state."""
-    return job.phase.outcome.state if isinstance(job.phase, Ending | Finished) else job_state(job)
+    return phase.outcome.state if isinstance(phase, Ending | Finished) else phase_state(phase)
 
 
-def job_reasons(state: State, job: Job) -> tuple[Reason, ...]:
-    phase = job.phase
+NOT_CONSIDERED = (reason(ReasonKind.NONE),)
+
+
+def job_reasons(state: State, job: Job, phase: Phase | None = None) -> tuple[Reason, ...]:
+    """Why it waits or how it ended. `phase`: of a phase it is about to enter, instead of its own."""
+    phase = phase or job.phase
     if isinstance(phase, Pending):
         verdict = state.verdicts.get(job.id)
-        return verdict.reasons if verdict else phase.reasons or (reason(ReasonKind.NONE),)
+        return verdict.reasons if verdict else phase.reasons or NOT_CONSIDERED
     if isinstance(phase, Ending | Finished) and phase.outcome.reason is not None:
         return (phase.outcome.reason,)
-    return (reason(ReasonKind.NONE),)
+    return NOT_CONSIDERED
 
 
 def node_base_state(state: State, node: Node) -> str:

@@ -310,6 +310,11 @@ class Job:
     usage: Usage = NO_USAGE
     """Of the batch script and the steps that ended, in this generation."""
     batch_status: ExitStatus | None = None
+    batch_usage: Usage = NO_USAGE
+    """Of the batch script alone."""
+    batch_ended_at: float | None = None
+    eligible_at: float | None = None
+    """When it could first have run, kept once it no longer waits (`Pending` has its own)."""
     worst_step_status: ExitStatus = SUCCESS
     """sacct's DerivedExitCode."""
     launch_failures: int = 0

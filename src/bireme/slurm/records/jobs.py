@@ -1,0 +1,387 @@
+"""A job as a record: a table from field name to how it is read, so that a caller pays only for what it asks.
+
+`squeue` with ten thousand jobs asks a dozen cheap fields; the history asks them all, with the phase that the job is
+about to enter. What each field means is said in the package. Invariant: every getter works in every phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from bireme.core.explain.wording import sentence
+from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.gates import Met, condition_met
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import base_state, job_reasons, phase_state
+from bireme.core.model.cluster import PartitionConfig
+from bireme.core.model.jobs import (
+    ArrayWaiting,
+    Dependencies,
+    Dependency,
+    Ending,
+    Finished,
+    Job,
+    Pending,
+    Phase,
+    Starting,
+    Suspended,
+)
+from bireme.core.model.resources import SUCCESS, Allocation, ExitStatus
+from bireme.core.placement.demand import Demand, requested_tres, resolve
+from bireme.slurm.arrays import format_array
+from bireme.slurm.dependencies import format_dependencies
+from bireme.slurm.gres import format_gres
+from bireme.slurm.hostlist import compress
+from bireme.slurm.records import values
+from bireme.slurm.records.paths import stream_paths
+from bireme.slurm.signals import format_warning_signal
+
+_NOWHERE = PartitionConfig(name="", nodes=())
+"""Stands in for a partition that left the configuration while a job named it."""
+
+
+class JobView:
+    """One job as seen now, in its own phase or one it is about to enter. Expensive parts are worked out once."""
+
+    def __init__(self, state: State, job: Job, now: float, phase: Phase) -> None:
+        self.state = state
+        self.job = job
+        self.spec = job.spec
+        self.asked = job.spec.resources
+        self.owner = job.spec.owner
+        self.now = now
+        self.phase = phase
+        self.allocation: Allocation | None = None if isinstance(phase, Pending) else phase.allocation
+
+    @cached_property
+    def demand(self) -> Demand:
+        name = self.allocation.partition if self.allocation else next(iter(self.spec.partitions), "")
+        partition = self.state.partitions.get(name, _NOWHERE)
+        return resolve(self.spec, partition, self.state.config.settings)
+
+    @cached_property
+    def paths(self) -> tuple[str, str, str]:
+        return stream_paths(self.job, self.allocation)
+
+    @cached_property
+    def status(self) -> ExitStatus:
+        return self.phase.outcome.status if isinstance(self.phase, Ending | Finished) else SUCCESS
+
+    @property
+    def started_at(self) -> float | None:
+        if isinstance(self.phase, Pending):
+            return None
+        return self.phase.since if isinstance(self.phase, Starting) else self.phase.started_at
+
+    @property
+    def suspended_s(self) -> float:
+        phase = self.phase
+        if isinstance(phase, Pending | Starting):
+            return 0.0
+        running_on = self.now - phase.since if isinstance(phase, Suspended) else 0.0
+        return phase.suspended_s + running_on
+
+    @property
+    def ended_at(self) -> float | None:
+        if isinstance(self.phase, Finished):
+            return self.phase.ended_at
+        if isinstance(self.phase, Ending):
+            return self.phase.ended_at or self.job.batch_ended_at or self.phase.since
+        return None
+
+
+def job_record(
+    state: State, job: Job, now: float, fields: Sequence[str] | None = None, phase: Phase | None = None
+) -> dict[str, Any]:
+    """The asked fields (all of them when None). Names that are no fields are left out."""
+    view = JobView(state, job, now, phase or job.phase)
+    if fields is None:
+        return {name: get(view) for name, get in FIELDS.items()}
+    return {name: FIELDS[name](view) for name in fields if name in FIELDS}
+
+
+# -- identity --------------------------------------------------------------------------------------------------------
+
+
+def _array_tasks(view: JobView) -> str:
+    array = view.job.array
+    return format_array(tuple(array.waiting), array.throttle, 0) if isinstance(array, ArrayWaiting) else ""
+
+
+def _array_throttle(view: JobView) -> int | None:
+    if isinstance(view.job.array, ArrayWaiting):
+        return view.job.array.throttle
+    return view.spec.array.throttle if view.spec.array else None
+
+
+def _het_offset(view: JobView) -> int | None:
+    if view.job.het_job_id is None:
+        return None
+    return view.job.id - view.job.het_job_id  # components have consecutive ids
+
+
+def _partition(view: JobView) -> str:
+    return view.allocation.partition if view.allocation else ",".join(view.spec.partitions)
+
+
+# -- state and reasons -----------------------------------------------------------------------------------------------
+
+
+def _cancelled_by(view: JobView) -> int | None:
+    return view.phase.outcome.by_uid if isinstance(view.phase, Ending | Finished) else None
+
+
+def _reason(view: JobView) -> str:
+    return str(job_reasons(view.state, view.job, view.phase)[0].kind.value)
+
+
+def _reasons(view: JobView) -> list[dict[str, Any]]:
+    return [
+        {"kind": each.kind.value, "facts": dict(each.facts), "text": sentence(each)}
+        for each in job_reasons(view.state, view.job, view.phase)
+    ]
+
+
+def _held_by(view: JobView) -> str | None:
+    return view.phase.held_by if isinstance(view.phase, Pending) else None
+
+
+def _priority(view: JobView) -> int:
+    return 0 if _held_by(view) else view.job.priority
+
+
+def _dependency(view: JobView) -> str:
+    if not isinstance(view.phase, Pending) or not view.spec.dependencies.items:
+        return ""
+    met = {item: condition_met(view.state, view.job, item, view.now) for item in view.spec.dependencies.items}
+    unmet = tuple(item for item, answer in met.items() if answer is not Met.YES)
+
+    def word(item: Dependency) -> str:
+        return "failed" if met[item] is Met.NEVER else "unfulfilled"
+
+    left = Dependencies(unmet, view.spec.dependencies.any_suffices)
+    return format_dependencies(left, is_array=view.state.arrays.__contains__, state_of=word)
+
+
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+def _eligible_time(view: JobView) -> float | None:
+    return view.phase.eligible_at if isinstance(view.phase, Pending) else view.job.eligible_at
+
+
+def _end_time(view: JobView) -> float | None:
+    ended, started = view.ended_at, view.started_at
+    if ended is not None or started is None:
+        return ended
+    limit = time_limit_s(view.state, view.job)
+    return None if limit is None else started + limit + view.suspended_s
+
+
+def _elapsed(view: JobView) -> int:
+    if isinstance(view.phase, Starting):
+        return 0
+    return values.elapsed_s(view.started_at, view.ended_at or view.now, view.suspended_s)
+
+
+def _expected_start(view: JobView) -> float | None:
+    if not isinstance(view.phase, Pending):
+        return None
+    verdict = view.state.verdicts.get(view.job.id)
+    return verdict.expected_start if verdict else view.phase.expected_start
+
+
+# -- resources -------------------------------------------------------------------------------------------------------
+
+
+def _node_list(view: JobView) -> str:
+    return values.node_list(view.allocation.node_names) if view.allocation else ""
+
+
+def _node_count(view: JobView) -> int:
+    return len(view.allocation.shares) if view.allocation else _nodes_wanted(view)
+
+
+def _nodes_wanted(view: JobView) -> int:
+    """As `Demand.nodes_wanted`, without resolving the rest of the request: squeue asks it of every waiting job."""
+    asked = view.asked
+    nodes = max(asked.nodes_min, len(asked.nodelist))
+    if asked.ntasks is None:
+        return nodes
+    if asked.ntasks_per_node:
+        return max(min(nodes, asked.ntasks), ceil(asked.ntasks / asked.ntasks_per_node))
+    return min(nodes, asked.ntasks)
+
+
+def _shares(view: JobView) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": share.node,
+            "cpus": share.cpus,
+            "memory_mib": share.memory_mib,
+            "cpu_ids": list(share.cpu_ids),
+            "gres": values.gres_records(share.gres),
+            "tasks": share.tasks,
+        }
+        for share in (view.allocation.shares if view.allocation else ())
+    ]
+
+
+def _num_tasks(view: JobView) -> int:
+    if view.allocation and view.asked.ntasks is None:
+        return sum(share.tasks for share in view.allocation.shares)
+    return view.demand.ntasks
+
+
+def _num_cpus(view: JobView) -> int:
+    return view.allocation.cpus if view.allocation else requested_tres(view.demand)["cpu"]
+
+
+def _memory(view: JobView) -> tuple[int, str | None]:
+    demand = view.demand
+    if demand.memory_per_node_mib is not None:
+        return demand.memory_per_node_mib, "node"
+    if demand.memory_per_cpu_mib is not None:
+        return demand.memory_per_cpu_mib, "cpu"
+    if demand.memory_per_gpu_mib is not None:
+        return demand.memory_per_gpu_mib, "gpu"
+    return 0, None
+
+
+def _per_node(view: JobView) -> str:
+    return format_gres(view.asked.gres_per_node)
+
+
+def _cpus_per_tres(view: JobView) -> str:
+    return f"gpu:{view.demand.cpus_per_gpu}" if view.demand.cpus_per_gpu else ""
+
+
+def _tres_requested(view: JobView) -> dict[str, int]:
+    return values.with_billing(requested_tres(view.demand))
+
+
+def _tres_allocated(view: JobView) -> dict[str, int]:
+    return values.with_billing(view.allocation.tres()) if view.allocation else {}
+
+
+def _oversubscribe(view: JobView) -> str:
+    return "NO" if view.asked.exclusive else "YES" if view.asked.oversubscribe else "OK"
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+def _open_mode(view: JobView) -> str | None:
+    return {None: None, True: "append", False: "truncate"}[view.spec.open_append]
+
+
+def _warning(view: JobView) -> str:
+    return format_warning_signal(view.spec.warning) if view.spec.warning else ""
+
+
+Getter = Callable[[JobView], Any]
+FIELDS: dict[str, Getter] = {
+    "job_id": lambda view: view.job.id,
+    "array_job_id": lambda view: view.job.array_job_id,
+    "array_task_id": lambda view: view.job.task_id,
+    "array_tasks": _array_tasks,
+    "array_throttle": _array_throttle,
+    "het_job_id": lambda view: view.job.het_job_id,
+    "het_offset": _het_offset,
+    "name": lambda view: view.spec.name,
+    "user_id": lambda view: view.owner.uid,
+    "user_name": lambda view: view.owner.user,
+    "group_id": lambda view: view.owner.gid,
+    "group_name": lambda view: view.owner.group,
+    "account": lambda view: view.spec.account,
+    "qos": lambda view: view.spec.qos,
+    "wckey": lambda view: view.spec.wckey,
+    "cluster": lambda view: view.state.config.name,
+    "partition": _partition,
+    "state": lambda view: phase_state(view.phase),
+    "base_state": lambda view: base_state(view.phase),
+    "cancelled_by": _cancelled_by,
+    "reason": _reason,
+    "reasons": _reasons,
+    "priority": _priority,
+    "nice": lambda view: view.spec.nice,
+    "submit_time": lambda view: view.job.submitted_at,
+    "eligible_time": _eligible_time,
+    "start_time": lambda view: view.started_at,
+    "end_time": _end_time,
+    "expected_start": _expected_start,
+    "time_limit_s": lambda view: time_limit_s(view.state, view.job),
+    "time_min_s": lambda view: view.spec.time_min_s,
+    "begin_time": lambda view: view.spec.begin_at,
+    "deadline": lambda view: view.spec.deadline_at,
+    "suspended_s": lambda view: int(view.suspended_s),
+    "elapsed_s": _elapsed,
+    "preempt_time": lambda view: None,
+    "last_sched_time": lambda view: None,
+    "node_list": _node_list,
+    "node_count": _node_count,
+    "batch_host": lambda view: view.allocation.first_node if view.allocation else "",
+    "shares": _shares,
+    "planned_nodes": lambda view: "",
+    "nodes_min": _nodes_wanted,
+    "nodes_max": lambda view: view.asked.nodes_max,
+    "num_tasks": _num_tasks,
+    "ntasks_per_node": lambda view: view.asked.ntasks_per_node,
+    "ntasks_per_socket": lambda view: view.asked.ntasks_per_socket,
+    "ntasks_per_core": lambda view: view.asked.ntasks_per_core,
+    "cpus_per_task": lambda view: view.asked.cpus_per_task or 1,
+    "num_cpus": _num_cpus,
+    "memory_mib": lambda view: _memory(view)[0],
+    "memory_per": lambda view: _memory(view)[1],
+    "tmp_disk_mib": lambda view: view.asked.tmp_disk_mib,
+    "gres_requested": _per_node,
+    "tres_per_job": lambda view: format_gres(view.asked.gres_per_job),
+    "tres_per_node": _per_node,
+    "tres_per_task": lambda view: format_gres(view.asked.gres_per_task),
+    "tres_per_socket": lambda view: format_gres(view.asked.gres_per_socket),
+    "cpus_per_tres": _cpus_per_tres,
+    "tres_requested": _tres_requested,
+    "tres_allocated": _tres_allocated,
+    "features": lambda view: view.asked.constraint,
+    "required_nodes": lambda view: compress(view.asked.nodelist),
+    "excluded_nodes": lambda view: compress(view.asked.exclude),
+    "licenses": lambda view: view.asked.licenses,
+    "reservation": lambda view: view.spec.reservation,
+    "dependency": _dependency,
+    "exit_code": lambda view: values.shown_status(view.status)[0],
+    "exit_signal": lambda view: values.shown_status(view.status)[1],
+    "derived_exit_code": lambda view: values.shown_status(view.job.worst_step_status)[0],
+    "derived_exit_signal": lambda view: values.shown_status(view.job.worst_step_status)[1],
+    "restarts": lambda view: view.job.restarts,
+    "requeue": lambda view: view.spec.requeue,
+    "work_dir": lambda view: view.spec.work_dir,
+    "std_in": lambda view: view.paths[0],
+    "std_out": lambda view: view.paths[1],
+    "std_err": lambda view: view.paths[2],
+    "command": lambda view: view.spec.command,
+    "argv": lambda view: list(view.spec.argv),
+    "comment": lambda view: view.spec.comment,
+    "admin_comment": lambda view: view.spec.admin_comment,
+    "open_mode": _open_mode,
+    "kill_on_node_fail": lambda view: view.spec.kill_on_node_fail,
+    "oversubscribe": _oversubscribe,
+    "exclusive": lambda view: view.asked.exclusive,
+    "contiguous": lambda view: view.asked.contiguous,
+    "switches": lambda view: view.asked.switches,
+    "switches_wait_s": lambda view: view.asked.switches_wait_s,
+    "core_spec": lambda view: view.asked.core_spec,
+    "mail_type": lambda view: ",".join(view.spec.mail_type),
+    "mail_user": lambda view: view.spec.mail_user,
+    "kind": lambda view: view.spec.kind.value,
+    "submit_host": lambda view: view.spec.submit_host,
+    "submit_line": lambda view: view.spec.submit_line,
+    "generation": lambda view: view.job.generation,
+    "held_by": _held_by,
+    "usage": lambda view: values.usage_record(view.job.usage),
+    "container_image": lambda view: view.spec.container_image,
+    "warning": _warning,
+    "ignored": lambda view: list(view.spec.ignored),
+}

@@ -1,0 +1,138 @@
+"""A node as a record: what it has, what jobs hold of it, and the GRES texts Slurm prints for both.
+
+What only the machine itself knows (load, free memory, boot time) is None here; who measured it fills it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import node_base_state, node_flags
+from bireme.core.model.cluster import NodeConfig
+from bireme.core.model.nodes import Node
+from bireme.core.model.resources import GresPool, add_gres_tres
+from bireme.core.placement.occupancy import NodeRoom
+from bireme.slurm.arrays import format_task_ids
+from bireme.slurm.records.values import with_billing
+
+
+def node_record(state: State, node: Node, now: float, partitions: Sequence[str] | None = None) -> dict[str, Any]:
+    """`partitions`: those it is in, when the caller already knows (see `node_records`)."""
+    config = node.config
+    room = state.occupancy.room(node.name)
+    note = node.note
+    if partitions is None:
+        partitions = partitions_by_node(state).get(node.name, ())
+    return {
+        "name": node.name,
+        "hostname": config.hostname or node.name,
+        "address": config.address or config.hostname or node.name,
+        "port": config.port,
+        "state": node_base_state(state, node),
+        "flags": node_flags(state, node),
+        **_hardware(config),
+        "cpus_allocated": config.cpus - len(room.cpus),
+        "memory_allocated_mib": config.memory_mib - room.memory_mib,
+        "memory_free_mib": None,
+        "gres": ",".join(gres_text(pool, config) for pool in config.gres),
+        "gres_used": ",".join(gres_used_text(pool, room) for pool in config.gres),
+        "partitions": list(partitions),
+        "reason": note.text if note else "",
+        "reason_user": None,
+        "reason_uid": note.by_uid if note else None,
+        "reason_time": note.at if note else None,
+        "cpu_load": None,
+        "boot_time": None,
+        "up_since": node.up_since,
+        "last_busy": now if room.jobs else None,
+        "version": node.agent,
+        "arch": None,
+        "os": None,
+        "tres": node_tres(config),
+        "tres_allocated": _tres_allocated(config, room),
+        "jobs": sorted(room.jobs),
+        "agent": node.agent,
+    }
+
+
+def node_records(state: State, now: float) -> list[dict[str, Any]]:
+    """All nodes, in the order of the configuration."""
+    members = partitions_by_node(state)
+    return [node_record(state, node, now, members.get(node.name, ())) for node in state.nodes.values()]
+
+
+def partitions_by_node(state: State) -> Mapping[str, list[str]]:
+    members: dict[str, list[str]] = {}
+    for partition in state.partitions.values():
+        for name in partition.nodes:
+            members.setdefault(name, []).append(partition.name)
+    return members
+
+
+def _hardware(config: NodeConfig) -> dict[str, Any]:
+    return {
+        "cpus": config.cpus,
+        "boards": config.boards,
+        "sockets": config.sockets,
+        "cores_per_socket": config.cores_per_socket,
+        "threads_per_core": config.threads_per_core,
+        "memory_mib": config.memory_mib,
+        "tmp_disk_mib": config.tmp_disk_mib,
+        "weight": config.weight,
+        "features": list(config.features),
+    }
+
+
+def node_tres(config: NodeConfig) -> dict[str, int]:
+    totals = {"cpu": config.cpus, "mem": config.memory_mib}
+    for pool in config.gres:
+        add_gres_tres(totals, pool.name, pool.type, pool.count)
+    return with_billing(totals)
+
+
+def _tres_allocated(config: NodeConfig, room: NodeRoom) -> dict[str, int]:
+    """Empty while nothing runs there, as Slurm shows it."""
+    if not room.jobs:
+        return {}
+    totals = {"cpu": config.cpus - len(room.cpus), "mem": config.memory_mib - room.memory_mib}
+    for pool in config.gres:
+        used = _used(pool, room)
+        if used:
+            add_gres_tres(totals, pool.name, pool.type, used)
+    return totals
+
+
+def gres_text(pool: GresPool, config: NodeConfig) -> str:
+    """`gpu:h100:8`, with the sockets behind it where every device's cores are known: `gpu:h100:8(S:0-1)`."""
+    name = f"{pool.name}:{pool.type}" if pool.type else pool.name
+    sockets = _sockets(pool, config)
+    suffix = f"(S:{format_task_ids(sockets, 0)})" if sockets else ""
+    return f"{name}:{pool.count}{suffix}"
+
+
+def _sockets(pool: GresPool, config: NodeConfig) -> list[int]:
+    if not pool.devices or not all(device.cores for device in pool.devices):
+        return []
+    return sorted({core // max(1, config.cores_per_socket) for device in pool.devices for core in device.cores})
+
+
+def gres_used_text(pool: GresPool, room: NodeRoom) -> str:
+    """`gpu:h100:2(IDX:0-1)`; `gpu:(null):0(IDX:N/A)` without a type and with none in use, as Slurm has it."""
+    if not pool.devices:
+        return f"{pool.name}:{pool.type}:{_used(pool, room)}" if pool.type else f"{pool.name}:{_used(pool, room)}"
+    used = _used_indices(pool, room)
+    indices = format_task_ids(used, 0) if used else "N/A"
+    return f"{pool.name}:{pool.type or '(null)'}:{len(used)}(IDX:{indices})"
+
+
+def _used_indices(pool: GresPool, room: NodeRoom) -> list[int]:
+    free = room.devices.get((pool.name, pool.type), set())
+    return sorted(device.index for device in pool.devices if device.index not in free)
+
+
+def _used(pool: GresPool, room: NodeRoom) -> int:
+    if pool.devices:
+        return len(_used_indices(pool, room))
+    return max(0, pool.count - room.counts.get((pool.name, pool.type), 0))

@@ -1,0 +1,33 @@
+"""Where a batch job's standard streams go: patterns expanded, relative to its working directory. Opens nothing."""
+
+from __future__ import annotations
+
+from posixpath import join
+
+from bireme.core.model.jobs import Job, JobKind
+from bireme.core.model.resources import Allocation
+from bireme.slurm.filenames import FilenameValues, default_output, expand_filename
+
+
+def stream_paths(job: Job, allocation: Allocation | None) -> tuple[str, str, str]:
+    """(stdin, stdout, stderr) of the batch script; empty for an interactive job, whose streams are a terminal's.
+
+    While it waits, `%N` and an array's `%a` have no meaning yet.
+    """
+    spec = job.spec
+    if spec.kind is not JobKind.BATCH:
+        return "", "", ""
+    values = FilenameValues(
+        job_id=job.id,
+        array_job_id=job.array_job_id,
+        array_task_id=job.task_id,
+        node=allocation.first_node if allocation else "",
+        user=spec.owner.user,
+        job_name=spec.name,
+    )
+    out_pattern = spec.std_out or default_output(job.array is not None)
+
+    def path(pattern: str) -> str:
+        return join(spec.work_dir, expand_filename(pattern, values))
+
+    return path(spec.std_in or "/dev/null"), path(out_pattern), path(spec.std_err or out_pattern)
