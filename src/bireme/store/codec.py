@@ -18,13 +18,11 @@ import typing
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
 
-TAG = "_"
-"""Key of the class name, where a hint is a union of dataclasses."""
+from bireme.store.plain import NO_DEFAULT, TAG, classes_of, default_of, to_plain
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
@@ -66,6 +64,19 @@ def convert(cls: type[T], value: Any) -> T:
     return typing.cast(T, _reader(cls, True)(value))
 
 
+def all_fields(value: Any) -> dict[str, Any]:
+    """Every field of a dataclass, defaults too, for people and tools to read. Cannot be decoded."""
+    return typing.cast("dict[str, Any]", msgspec.to_builtins(value))
+
+
+def convert_field(cls: type, name: str, value: Any) -> Any:
+    """A checked value for one field of `cls`; raises WrongShapeError naming it."""
+    try:
+        return _reader(typing.get_type_hints(cls)[name], True)(value)
+    except WrongShapeError as error:
+        raise error.within(name) from None
+
+
 def dumps(plain: Any) -> bytes:
     try:
         return msgspec.json.encode(plain)
@@ -80,101 +91,6 @@ def loads(data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return json.loads(data)
 
-
-# ---------------------------------------------------------------------------------------------------- writing
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _WritePlan:
-    names: tuple[str, ...]
-    values: Callable[[Any], tuple[Any, ...]]
-    defaults: tuple[Any, ...]
-    nested: tuple[str, ...]
-    tagged: frozenset[str]
-
-
-_NO_DEFAULT = object()
-_write_plans: dict[type, _WritePlan] = {}
-
-
-def to_plain(value: Any, without: tuple[str, ...] = ()) -> Any:
-    """Dictionaries, lists and scalars that msgspec can write: no field that has its default, none of `without`."""
-    if dataclasses.is_dataclass(value):
-        return _plain_fields(value, without)
-    return _plain_nested(value, False)
-
-
-def _plain_fields(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    plan = _write_plans.get(type(value)) or _plan_writing(type(value))
-    plain = {
-        name: field
-        for name, field, default in zip(plan.names, plan.values(value), plan.defaults)
-        if field is not default and field != default
-    }
-    for name in without:
-        plain.pop(name, None)
-    for name in plan.nested:
-        if name in plain:
-            plain[name] = _plain_nested(plain[name], name in plan.tagged)
-    return plain
-
-
-def _plain_nested(value: Any, tagged: bool) -> Any:
-    if dataclasses.is_dataclass(value):
-        plain = _plain_fields(value)
-        if tagged:
-            plain[TAG] = type(value).__name__
-        return plain
-    if isinstance(value, (tuple, list, deque, frozenset, set)):
-        return [_plain_nested(item, tagged) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain_nested(item, tagged) for key, item in value.items()}
-    return value
-
-
-def _plan_writing(cls: type) -> _WritePlan:
-    hints = typing.get_type_hints(cls)
-    fields = dataclasses.fields(cls)
-    names = tuple(field.name for field in fields)
-    getter = attrgetter(*names) if len(names) > 1 else None
-    plan = _WritePlan(
-        names=names,
-        values=getter or (lambda value: tuple(getattr(value, name) for name in names)),
-        defaults=tuple(_default(field) for field in fields),
-        nested=tuple(name for name in names if not _is_flat(hints[name])),
-        tagged=frozenset(name for name in names if _has_tagged_union(hints[name])),
-    )
-    _write_plans[cls] = plan
-    return plan
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return _NO_DEFAULT
-
-
-def _is_flat(hint: Any) -> bool:
-    """Whether msgspec writes values of this hint by itself, as they should be written."""
-    if dataclasses.is_dataclass(hint) or typing.get_origin(hint) in (deque, dict, Mapping) or hint is Any:
-        return False
-    return all(_is_flat(part) for part in typing.get_args(hint))
-
-
-def _has_tagged_union(hint: Any) -> bool:
-    return len(_classes(hint)) > 1 or any(_has_tagged_union(part) for part in typing.get_args(hint))
-
-
-def _classes(hint: Any) -> list[type]:
-    """The dataclasses a union hint allows."""
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
-        return []
-    return [part for part in typing.get_args(hint) if dataclasses.is_dataclass(part)]  # type: ignore[misc]
-
-
-# ---------------------------------------------------------------------------------------------------- reading
 
 _SCALARS: dict[Any, tuple[type, ...]] = {
     str: (str,),
@@ -262,7 +178,7 @@ def _union_reader(hint: Any, strict: bool) -> Read:
     elif all(part in _SCALARS for part in parts):
         allowed = tuple(kind for part in parts for kind in _SCALARS[part])
         one = _checked_scalar(allowed) if strict else _as_is
-    elif len(_classes(hint)) == len(parts):
+    elif len(classes_of(hint)) == len(parts):
         one = _tagged_reader(typing.cast("list[type]", parts), strict)
     else:
         raise TypeError(f"the codec cannot tell the parts of {hint!r} apart")
@@ -275,12 +191,25 @@ def _tagged_reader(classes: list[type], strict: bool) -> Read:
     readers = {cls.__name__: _reader(cls, strict) for cls in classes}
 
     def read(value: Any) -> Any:
-        if not isinstance(value, dict) or value.get(TAG) not in readers:
-            raise WrongShapeError("", f"expected an object whose {TAG!r} is one of {', '.join(readers)}")
+        if not isinstance(value, dict):
+            raise WrongShapeError("", f"expected an object, got {_word(type(value))}")
         fields = dict(value)
-        return readers[fields.pop(TAG)](fields)
+        name = fields.pop(TAG, None) or _fitting(classes, fields)
+        if name not in readers:
+            raise WrongShapeError("", f"expected an object whose {TAG!r} is one of {', '.join(readers)}")
+        return readers[name](fields)
 
     return read
+
+
+def _fitting(classes: list[type], fields: dict[str, Any]) -> str | None:
+    """The class whose fields these can only be: people who write JSON by hand need not say the obvious."""
+    for cls in classes:
+        known = {field.name: default_of(field) is NO_DEFAULT for field in dataclasses.fields(cls)}
+        required = {name for name, needed in known.items() if needed}
+        if required <= fields.keys() <= known.keys():
+            return cls.__name__
+    return None
 
 
 def _tuple_reader(arguments: tuple[Any, ...], strict: bool) -> Read:
@@ -337,7 +266,7 @@ def _class_reader(cls: type, strict: bool) -> Read:
     if strict:
         hints = typing.get_type_hints(cls)
         readers = {field.name: _reader(hints[field.name], True) for field in dataclasses.fields(cls)}
-        required = [field.name for field in dataclasses.fields(cls) if _default(field) is _NO_DEFAULT]
+        required = [field.name for field in dataclasses.fields(cls) if default_of(field) is NO_DEFAULT]
         return _strict_class_reader(cls, readers, required)
     laborious = _laborious_fields(cls)
 

@@ -1,0 +1,67 @@
+"""What the API asks of the runtime and of whoever started it: the whole boundary of `api/`, on one page.
+
+`runtime.service.Runtime` is a Cluster; tests have a small one of their own. The API never changes `state`: it hands a
+pure function of `core/lifecycle` to `do`, which runs it against the newest state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.state import State
+from bireme.core.model.events import Event, Recorded
+from bireme.ports import Clock, Engine
+from bireme.store.history import Query
+
+Decide = Callable[[State, float], list[Event]]
+"""(newest state, now) -> events, or raises Refusal."""
+
+
+class Cluster(Protocol):
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    async def do(self, cause: str, decide: Decide) -> Sequence[Recorded]:
+        """Decides, applies and journals; returns once the events are on disk. Raises Refusal or JournalError."""
+
+    def subscribe(self, subscriber: Callable[[Sequence[Recorded]], None]) -> Callable[[], None]:
+        """Calls `subscriber` with every committed group; returns the way out."""
+
+
+class Archive(Protocol):
+    """The store, as far as the API reads it."""
+
+    def put(self, data: bytes) -> str: ...
+
+    def get(self, blob_id: str) -> bytes: ...
+
+    def story(self, job_id: int) -> list[Recorded]: ...
+
+    def events_after(self, after: int, limit: int) -> list[Recorded]: ...
+
+    def finished(self, query: Query) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What the daemon says about itself, and does when asked to."""
+
+    version: str
+    pid: int
+    up_since: float
+    owner_uid: int
+    operators: frozenset[str] = frozenset()
+    max_body_bytes: int = 64 * 1024 * 1024
+    reconfigure: Callable[[Caller], Awaitable[None]] | None = None
+    shutdown: Callable[[bool], None] | None = None
+    """Begins the end of the daemon; True: the jobs too."""
+    extra_config: dict[str, str] = field(default_factory=dict)

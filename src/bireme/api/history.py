@@ -1,0 +1,89 @@
+"""What finished, and what runs, as `sacct` shows them together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import Request, Response
+
+from bireme.api import listing
+from bireme.api.problems import answer
+from bireme.api.routing import Context, Routes, flag, number, words
+from bireme.api.targets import targets_of
+from bireme.core.lifecycle.requests import Target
+from bireme.core.model.jobs import Finished
+from bireme.store.history import Query
+
+routes = Routes("history")
+
+
+@routes.get(
+    "/v1/history",
+    start="Jobs that ended at or after this time (seconds since the epoch), and those that still run.",
+    end="Jobs submitted before this time.",
+    user="Names or uids of owners.",
+    account="Accounts.",
+    partition="Partitions.",
+    state="States in Slurm's words.",
+    name="Job names.",
+    job="Job ids as people write them: 1,2_3,4_[1-3].",
+    steps="1: with the steps of each job, under `steps`.",
+    duplicates="1: also the earlier runs of requeued jobs.",
+    fields="Only these fields of each record.",
+)
+async def history(api: Context, request: Request) -> Response:
+    """Finished jobs from the store and the others from memory, oldest first (JobRecords)."""
+    query = _query(request)
+    finished = await asyncio.to_thread(api.archive.finished, query)
+    alive = _alive(api, query)
+    if not query.duplicates:
+        again = {record["job_id"] for record in alive}
+        finished = [record for record in finished if record["job_id"] not in again]
+    records = sorted(finished + alive, key=lambda record: (record["job_id"], record.get("restarts") or 0))
+    fields = words(request, "fields")
+    if fields:
+        kept = {*fields, "steps"} if query.with_steps else set(fields)
+        records = [{name: value for name, value in record.items() if name in kept} for record in records]
+    return answer({"jobs": records, "now": api.now()})
+
+
+def _query(request: Request) -> Query:
+    users = words(request, "user")
+    start, end = request.query_params.get("start"), request.query_params.get("end")
+    return Query(
+        start=number(request, "start", 0.0) if start else None,
+        end=number(request, "end", 0.0) if end else None,
+        users=tuple(user for user in users if not user.isdigit()),
+        uids=tuple(int(user) for user in users if user.isdigit()),
+        accounts=words(request, "account"),
+        partitions=words(request, "partition"),
+        states=words(request, "state"),
+        names=words(request, "name"),
+        jobs=tuple((target.job_id, target.task_id) for target in targets_of(request.query_params.get("job", ""))),
+        with_steps=flag(request, "steps"),
+        duplicates=flag(request, "duplicates"),
+    )
+
+
+def _alive(api: Context, query: Query) -> list[dict[str, Any]]:
+    """Jobs that did not end yet; those that did are in the store, with the very event that ended them."""
+    state, now = api.cluster.state, api.now()
+    wanted = listing.Filter(
+        users=(*query.users, *map(str, query.uids)),
+        accounts=query.accounts,
+        partitions=query.partitions,
+        states=query.states,
+        names=query.names,
+        jobs=tuple(Target(job_id, task_id) for job_id, task_id in query.jobs),
+    )
+    unfinished = [job for job in state.jobs.values() if not isinstance(job.phase, Finished)]
+    records = []
+    for job in listing.matching(state, wanted, unfinished):
+        if query.end is not None and job.submitted_at >= query.end:
+            continue
+        (record,) = listing.records_of(state, [job], now, ())
+        if query.with_steps:
+            record["steps"] = listing.step_records(state, job, now)
+        records.append(record)
+    return records

@@ -1,0 +1,371 @@
+"""Jobs that exist: list, show, wait, and everything that changes one.
+
+Each change is one pure function of `core/lifecycle/requests.py`, run by the runtime against the newest state. Not here:
+submission (`submissions.py`), steps (`steps.py`), finished jobs (`history.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.responses import StreamingResponse
+
+from bireme.api import listing
+from bireme.api.live import event_content
+from bireme.api.problems import ProblemError, answer, refusal_content
+from bireme.api.routing import Context, Routes, number, words
+from bireme.api.targets import one_target, targets_of
+from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.state import State
+from bireme.core.model.events import Event, JobSubmitted, JobUpdated
+from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, ResourceRequest, Running, Starting
+from bireme.core.model.resources import ExitStatus
+from bireme.store import codec
+from bireme.store.history import Query
+
+routes = Routes("jobs")
+LONGEST_WAIT_S = 3600.0
+_Change = Callable[[State, Caller, Target], list[Event]]
+
+FILTERS = {
+    "fields": "Only these fields of each record, separated by commas. All when absent.",
+    "user": "Names or uids of owners.",
+    "account": "Accounts.",
+    "partition": "Partitions.",
+    "state": "States in Slurm's words: PENDING, RUNNING, ...",
+    "name": "Job names.",
+    "job": "Job ids as people write them: 1,2_3,4_[1-3].",
+    "nodes": "Jobs that hold one of these nodes.",
+}
+
+
+@routes.get("/v1/jobs", **FILTERS)
+async def list_jobs(api: Context, request: Request) -> Response:
+    """List the jobs that are waiting, running, or ended a short while ago.
+
+    Each element is a JobRecord. Jobs that were forgotten (MinJobAge) are in `/v1/history`.
+    """
+    wanted = listing.Filter(
+        users=words(request, "user"),
+        accounts=words(request, "account"),
+        partitions=words(request, "partition"),
+        states=words(request, "state"),
+        names=words(request, "name"),
+        nodes=words(request, "nodes"),
+        jobs=tuple(targets_of(request.query_params.get("job", ""))),
+    )
+    now = api.now()
+    jobs = listing.job_records(api.cluster.state, now, wanted, words(request, "fields"))
+    return answer({"jobs": jobs, "now": now})
+
+
+@routes.get("/v1/jobs/{job}", fields=FILTERS["fields"])
+async def show_job(api: Context, request: Request) -> Response:
+    """Show a job: one record, or several for an array or a heterogeneous job."""
+    now = api.now()
+    found = requests.find(api.cluster.state, one_target(request.path_params["job"]))
+    records = listing.records_of(api.cluster.state, found, now, words(request, "fields"))
+    return answer({"jobs": records, "now": now})
+
+
+@routes.get("/v1/jobs/{job}/script", media="text/plain")
+async def job_script(api: Context, request: Request) -> Response:
+    """The batch script, as it was submitted. Only for the owner and operators."""
+    spec = await _own_spec(api, request)
+    if not spec.script:
+        raise Refusal(Why.JOB_SCRIPT_MISSING, "an interactive job has no script")
+    return Response(await asyncio.to_thread(api.archive.get, spec.script), media_type="text/plain; charset=utf-8")
+
+
+async def _own_spec(api: Context, request: Request) -> JobSpec:
+    caller = api.caller(request)
+    spec = requests.find(api.cluster.state, one_target(request.path_params["job"]))[0].spec
+    if not caller.may_change(spec.owner.uid):
+        raise Refusal(Why.ACCESS_DENIED)
+    return spec
+
+
+@routes.get("/v1/jobs/{job}/story")
+async def job_story(api: Context, request: Request) -> Response:
+    """Every event about a job, oldest first: what happened, when, and who or what made it happen.
+
+    Also for jobs that ended long ago. Only for the owner and operators.
+    """
+    target, caller = one_target(request.path_params["job"]), api.caller(request)
+    try:
+        job_id = requests.find(api.cluster.state, target)[0].id
+    except Refusal:
+        job_id = target.job_id
+    story = await asyncio.to_thread(api.archive.story, job_id)
+    if not story:
+        raise Refusal(Why.INVALID_JOB_ID)
+    owners = {
+        recorded.event.spec.owner.uid for recorded in story if isinstance(recorded.event, JobSubmitted | JobUpdated)
+    }
+    if not caller.admin and caller.uid not in owners:
+        raise Refusal(Why.ACCESS_DENIED)
+    return answer({"events": [event_content(recorded) for recorded in story]})
+
+
+@routes.get(
+    "/v1/jobs/{job}/wait",
+    timeout="Seconds to wait at most (default 60); then `done` is false.",
+    until="`ended` (default) or `started`.",
+)
+async def wait_for_job(api: Context, request: Request) -> Response:
+    """Wait until a job (every task of an array) ended, or started; answers with its records."""
+    target = one_target(request.path_params["job"])
+    until = request.query_params.get("until", "ended")
+    if until not in ("ended", "started"):
+        raise ProblemError(400, f"until={until!r}: use started or ended")
+    deadline = asyncio.get_running_loop().time() + min(number(request, "timeout", 60.0), LONGEST_WAIT_S)
+    while True:
+        jobs = _known(api.cluster.state, target)
+        done = all(_reached(job, until) for job in jobs)
+        left = deadline - asyncio.get_running_loop().time()
+        if done or left <= 0 or api.live.closing:
+            return await _wait_answer(api, target, jobs, done)
+        await api.live.changed([target.job_id, *(job.id for job in jobs)], left)
+
+
+def _known(state: State, target: Target) -> list[Job]:
+    try:
+        return requests.find(state, target)
+    except Refusal:
+        return []
+
+
+def _reached(job: Job, until: str) -> bool:
+    return isinstance(job.phase, Finished) or (until == "started" and not isinstance(job.phase, Pending | Starting))
+
+
+async def _wait_answer(api: Context, target: Target, jobs: list[Job], done: bool) -> Response:
+    records = listing.records_of(api.cluster.state, jobs, api.now(), ())
+    if done:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
+        past = Query(jobs=((target.job_id, target.task_id),))
+        known = {record["job_id"] for record in records}
+        finished = await asyncio.to_thread(api.archive.finished, past)
+        records += [record for record in finished if record["job_id"] not in known]
+        if not records:
+            raise Refusal(Why.INVALID_JOB_ID)
+    return answer({"done": done, "jobs": records})
+
+
+@routes.get("/v1/jobs/{job}/environment", scope="`allocation`: the variables that salloc gives to its command.")
+async def job_environment(api: Context, request: Request) -> Response:
+    """The variables a job's processes get. Only for the owner and operators."""
+    await _own_spec(api, request)
+    job = requests.find(api.cluster.state, one_target(request.path_params["job"]))[0]
+    if job.allocation is None:
+        raise Refusal(Why.JOB_PENDING)
+    return answer({"variables": listing.allocation_variables(api.cluster.state, job, job.allocation)})
+
+
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+
+async def _change(api: Context, request: Request, change: _Change) -> Response:
+    caller, target = api.caller(request), one_target(request.path_params["job"])
+    recorded = await api.cluster.do(api.cause(request), lambda state, _: change(state, caller, target))
+    touched = sorted({one.event.job_id for one in recorded if hasattr(one.event, "job_id")})
+    return answer({"jobs": touched})
+
+
+@routes.post(
+    "/v1/jobs/{job}/cancel",
+    body="`signal`: a number, instead of ending the job; `batch_only`: to the script; `full`: to script and steps.",
+)
+async def cancel_job(api: Context, request: Request) -> Response:
+    """Cancel a job, or send it a signal."""
+    body = await api.body(request)
+    return await _change(api, request, _cancelling(body))
+
+
+def _cancelling(body: dict[str, Any]) -> _Change:
+    number_ = _whole(body, "signal")
+    if number_ is None:
+        return requests.cancel
+    scope = "batch" if body.get("batch_only") else "all" if body.get("full") else body.get("scope", "steps")
+    if scope not in ("batch", "steps", "all"):
+        raise ProblemError(400, f"scope: {scope!r} is none of batch, steps, all")
+    if number_ == requests.KILL and scope == "steps":
+        scope = "all"  # as Slurm: SIGKILL without --batch ends the job
+    return lambda state, caller, target: requests.signal(state, caller, target, number_, scope)
+
+
+def _whole(body: dict[str, Any], name: str) -> int | None:
+    value = body.get(name)
+    if value is not None and (type(value) is not int or not 0 <= value <= 255):
+        raise ProblemError(400, f"{name}: expected a whole number from 0 to 255")
+    return value
+
+
+@routes.post("/v1/jobs/{job}/signal", body="`signal`: a number; `scope`: `steps` (default), `batch` or `all`.")
+async def signal_job(api: Context, request: Request) -> Response:
+    """Send a signal to the processes of a running job."""
+    body = await api.body(request)
+    if _whole(body, "signal") is None:
+        raise ProblemError(400, "signal: is missing")
+    return await _change(api, request, _cancelling(body))
+
+
+@routes.post("/v1/jobs/{job}/hold")
+async def hold_job(api: Context, request: Request) -> Response:
+    """Keep a waiting job from starting until it is released."""
+    return await _change(api, request, requests.hold)
+
+
+@routes.post("/v1/jobs/{job}/release")
+async def release_job(api: Context, request: Request) -> Response:
+    """Let a held job start again."""
+    return await _change(api, request, requests.release)
+
+
+@routes.post("/v1/jobs/{job}/requeue", body="`hold`: true to keep it from starting again by itself.")
+async def requeue_job(api: Context, request: Request) -> Response:
+    """Put a running or finished batch job back into the queue, under the same id."""
+    held = bool((await api.body(request)).get("hold"))
+    return await _change(api, request, lambda state, caller, target: requests.requeue(state, caller, target, held))
+
+
+@routes.post("/v1/jobs/{job}/suspend")
+async def suspend_job(api: Context, request: Request) -> Response:
+    """Stop the processes of a running job (operators only)."""
+    return await _change(api, request, requests.suspend)
+
+
+@routes.post("/v1/jobs/{job}/resume")
+async def resume_job(api: Context, request: Request) -> Response:
+    """Continue a suspended job (operators only)."""
+    return await _change(api, request, requests.resume)
+
+
+@routes.post("/v1/jobs/{job}/complete", body="`exit_code` and `signal` of the command that used the allocation.")
+async def complete_job(api: Context, request: Request) -> Response:
+    """Give back an interactive allocation: its command ended."""
+    body = await api.body(request)
+    status = ExitStatus(_whole(body, "exit_code") or 0, _whole(body, "signal") or 0)
+    return await _change(api, request, lambda state, caller, target: requests.complete(state, caller, target, status))
+
+
+@routes.post("/v1/jobs/{job}/update", body="`changes`: new values by the names of JobSpec and ResourceRequest.")
+async def update_job(api: Context, request: Request) -> Response:
+    """Change what a job asks for, as `scontrol update` does."""
+    changes = read_changes((await api.body(request)).get("changes"))
+    return await _change(api, request, lambda state, caller, target: requests.update(state, caller, target, changes))
+
+
+def read_changes(changes: Any) -> dict[str, Any]:
+    """Typed values of the fields to change; raises WrongShapeError."""
+    if not isinstance(changes, dict) or not changes:
+        raise ProblemError(400, "changes: expected an object with at least one field")
+    typed: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name == "array_throttle":
+            typed[name] = codec.convert_field(ResourceRequest, "switches", value)
+        elif name in requests.RESOURCE_FIELDS:
+            typed[name] = codec.convert_field(ResourceRequest, name, value)
+        elif name in requests.SPEC_FIELDS and name != "owner":
+            typed[name] = codec.convert_field(JobSpec, name, value)
+        else:
+            raise ProblemError(400, f"{name}: a job has no such field to change")
+    return typed
+
+
+@routes.post(
+    "/v1/cancel",
+    body="Filters as of `GET /v1/jobs` (`jobs`: a list of ids, `user`, `account`, `partition`, `state`, `name`, "
+    "`nodes`) and `signal`, `batch_only`, `full` as of cancel.",
+)
+async def cancel_jobs(api: Context, request: Request) -> Response:
+    """Cancel or signal every job that all filters match; says which were, and what went wrong with the others."""
+    body = await api.body(request)
+    caller, change = api.caller(request), _cancelling(body)
+    targets, errors = _cancel_targets(api, body)
+    cancelled = []
+    for target in targets:
+        try:
+            await api.cluster.do(
+                api.cause(request),
+                lambda state, _, target=target: change(state, caller, target),  # type: ignore[misc]
+            )
+            cancelled.append(_written(target))
+        except Refusal as refusal:
+            errors.append({"job": _written(target), **refusal_content(refusal)})
+    return answer({"cancelled": cancelled, "errors": errors})
+
+
+def _cancel_targets(api: Context, body: dict[str, Any]) -> tuple[list[Target], list[dict[str, Any]]]:
+    state = api.cluster.state
+    named: list[Target] = []
+    errors: list[dict[str, Any]] = []
+    for text in body.get("jobs", []):
+        try:
+            named.extend(targets_of(str(text)))
+        except Refusal as refusal:
+            errors.append({"job": str(text), **refusal_content(refusal)})
+    wanted = listing.Filter.from_body(body)
+    if not wanted:
+        return named, errors
+    among = [job for target in named for job in _known(state, target)] if body.get("jobs") else state.jobs.values()
+    matching = listing.matching(state, wanted, among)
+    return [Target(job.id) for job in matching if not isinstance(job.phase, Finished)], errors
+
+
+def _written(target: Target) -> str:
+    if target.task_id is not None:
+        return f"{target.job_id}_{target.task_id}"
+    return f"{target.job_id}+{target.het_offset}" if target.het_offset is not None else str(target.job_id)
+
+
+# -- the interactive caller's lease ----------------------------------------------------------------------------------
+
+
+@routes.get("/v1/jobs/{job}/hold-open", media="application/x-ndjson")
+async def hold_open(api: Context, request: Request) -> Response:
+    """Stay connected on behalf of an interactive job: events about it, one JSON object a line.
+
+    When the connection ends before the job does (the caller was killed), the allocation is given back.
+    """
+    await _own_spec(api, request)
+    target, caller = one_target(request.path_params["job"]), api.caller(request)
+    job_ids = {job.id for job in requests.find(api.cluster.state, target)}
+    lines = _lease(api, target, caller, job_ids)
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+async def _lease(api: Context, target: Target, caller: Caller, job_ids: set[int]) -> AsyncIterator[bytes]:
+    ended = False
+    try:
+        yield b'{"kind":"Watching"}\n'
+        follow = api.live.follow(_nothing_missed, lambda event: getattr(event, "job_id", None) in job_ids)
+        async for recorded in follow:
+            content = {"kind": "Heartbeat"} if recorded is None else event_content(recorded)
+            yield json.dumps(content).encode() + b"\n"
+            ended = all(isinstance(job.phase, Finished) for job in _known(api.cluster.state, target))
+            if ended:
+                return
+    finally:
+        if not ended and not api.live.closing:
+            await asyncio.shield(asyncio.ensure_future(_give_back(api, target, caller)))
+
+
+async def _nothing_missed() -> Sequence[Any]:
+    return ()
+
+
+async def _give_back(api: Context, target: Target, caller: Caller) -> None:
+    """The caller is gone without a word: as Slurm does when srun is killed, the allocation ends."""
+    jobs = _known(api.cluster.state, target)
+    if not any(isinstance(job.phase, Pending | Starting | Running) for job in jobs):
+        return
+    status = ExitStatus(0, requests.KILL)
+    await api.cluster.do(
+        f"uid {caller.uid} disconnected", lambda state, _: requests.complete(state, caller, target, status)
+    )

@@ -1,0 +1,110 @@
+"""Which jobs, nodes and steps a caller asked for, and their records.
+
+Filters look at the job itself before any record is made; records are made with only the fields that were asked for.
+Not here: what a record contains (`slurm/records.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import base_state, job_state
+from bireme.core.model.jobs import Job
+from bireme.core.model.resources import Allocation
+from bireme.slurm.records.jobs import job_record
+from bireme.slurm.records.steps import batch_step_record, step_record
+from bireme.slurm.variables.allocation import salloc_variables
+from bireme.slurm.variables.cluster import cluster_facts
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Conditions that must all hold; an empty one always does."""
+
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    jobs: tuple[Target, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any((self.users, self.accounts, self.partitions, self.states, self.names, self.nodes, self.jobs))
+
+    @classmethod
+    def from_body(cls, body: dict[str, Any]) -> Filter:
+        """From a request's JSON: each condition is a text or a list of texts."""
+        names = ("user", "account", "partition", "state", "name", "nodes")
+        users, accounts, partitions, states, job_names, nodes = (_texts(body.get(name)) for name in names)
+        return cls(users=users, accounts=accounts, partitions=partitions, states=states, names=job_names, nodes=nodes)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    return tuple(str(item) for item in value) if isinstance(value, list) else tuple(str(value).split(","))
+
+
+def matching(state: State, wanted: Filter, jobs: Iterable[Job] | None = None) -> list[Job]:
+    candidates = state.jobs.values() if jobs is None else jobs
+    return [job for job in candidates if _matches(job, wanted)] if wanted else list(candidates)
+
+
+def _matches(job: Job, wanted: Filter) -> bool:
+    spec = job.spec
+    return (
+        (not wanted.users or spec.owner.user in wanted.users or str(spec.owner.uid) in wanted.users)
+        and (not wanted.accounts or spec.account in wanted.accounts)
+        and (not wanted.partitions or _in_partitions(job, wanted.partitions))
+        and (not wanted.states or job_state(job) in wanted.states or base_state(job.phase) in wanted.states)
+        and (not wanted.names or spec.name in wanted.names)
+        and (not wanted.nodes or _on_nodes(job, wanted.nodes))
+        and (not wanted.jobs or any(_is_meant(job, target) for target in wanted.jobs))
+    )
+
+
+def _in_partitions(job: Job, partitions: Sequence[str]) -> bool:
+    chosen = (job.allocation.partition,) if job.allocation else job.spec.partitions
+    return not set(chosen).isdisjoint(partitions)
+
+
+def _on_nodes(job: Job, nodes: Sequence[str]) -> bool:
+    return job.allocation is not None and not set(job.allocation.node_names).isdisjoint(nodes)
+
+
+def _is_meant(job: Job, target: Target) -> bool:
+    if target.task_id is not None:
+        waiting = getattr(job.array, "waiting", ())
+        return job.array_job_id == target.job_id and (job.task_id == target.task_id or target.task_id in waiting)
+    if target.het_offset is not None:
+        return job.het_job_id == target.job_id and job.spec.het_component == target.het_offset
+    return target.job_id in (job.id, job.array_job_id, job.het_job_id)
+
+
+def job_records(state: State, now: float, wanted: Filter, fields: Sequence[str]) -> list[Record]:
+    return records_of(state, matching(state, wanted), now, fields)
+
+
+def records_of(state: State, jobs: Iterable[Job], now: float, fields: Sequence[str]) -> list[Record]:
+    return [job_record(state, job, now, fields or None) for job in jobs]
+
+
+def step_records(state: State, job: Job, now: float) -> list[Record]:
+    """The batch script and every step of the current run, ended or not."""
+    batch = batch_step_record(state, job, now)
+    steps = [step_record(state, job, step, now) for step in job.steps.values()]
+    return [batch, *steps] if batch is not None else steps
+
+
+def allocation_variables(state: State, job: Job, allocation: Allocation) -> dict[str, str]:
+    """What salloc gives to its command."""
+    members = [state.jobs[member] for member in state.het_members.get(job.het_job_id or 0, ())]
+    components = [(member, member.allocation) for member in members if member.allocation is not None]
+    return salloc_variables(job, allocation, cluster_facts(state.config), components=components)

@@ -1,0 +1,120 @@
+"""Events as they happen: server-sent events, and requests that wait for a job to change.
+
+The runtime calls `publish` after each group is on disk, so what is told here can no longer be lost. A reader that is
+too slow is cut off (it can come back with `after`); nobody makes the loop wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from bireme.core.model.events import Event, Recorded
+from bireme.store.plain import to_plain
+
+_QUEUE_AT_MOST = 10_000
+_HEARTBEAT_S = 15.0
+
+
+def event_content(recorded: Recorded) -> dict[str, Any]:
+    """An event as the API shows it. The key that opens a step's streams is nobody's business but srun's."""
+    data = to_plain(recorded.event)
+    if isinstance(data.get("spec"), dict):
+        data["spec"].pop("io_key", None)
+    return {
+        "seq": recorded.seq,
+        "at": recorded.at,
+        "cause": recorded.cause,
+        "kind": type(recorded.event).__name__,
+        "job_id": getattr(recorded.event, "job_id", None),
+        "data": data,
+    }
+
+
+class Live:
+    """The hub between the runtime's commits and whoever listens."""
+
+    def __init__(self) -> None:
+        self._streams: set[asyncio.Queue[Recorded | None]] = set()
+        self._waiting: defaultdict[int | None, set[asyncio.Future[None]]] = defaultdict(set)
+        self.closing = False
+
+    def publish(self, group: Sequence[Recorded]) -> None:
+        for queue in tuple(self._streams):
+            self._feed(queue, group)
+        touched = {getattr(recorded.event, "job_id", None) for recorded in group}
+        touched |= {getattr(recorded.event, "array_job_id", None) for recorded in group}
+        for job_id in touched & self._waiting.keys():
+            self._wake(job_id)
+        self._wake(None)
+
+    def _feed(self, queue: asyncio.Queue[Recorded | None], group: Sequence[Recorded]) -> None:
+        try:
+            for recorded in group:
+                queue.put_nowait(recorded)
+        except asyncio.QueueFull:
+            self._streams.discard(queue)
+
+    def _wake(self, job_id: int | None) -> None:
+        for future in self._waiting.pop(job_id, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def close(self) -> None:
+        """The daemon ends: all who wait get an answer now."""
+        self.closing = True
+        for queue in self._streams:
+            with contextlib.suppress(asyncio.QueueFull):
+                queue.put_nowait(None)
+        for job_id in list(self._waiting):
+            self._wake(job_id)
+
+    async def changed(self, job_ids: Sequence[int] | None, timeout_s: float) -> None:
+        """Returns when one of these jobs (None: anything) changes, after `timeout_s`, or when the daemon ends."""
+        if self.closing or timeout_s <= 0:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        keys: list[int | None] = [None] if job_ids is None else list(job_ids)
+        for key in keys:
+            self._waiting[key].add(future)
+        try:
+            await asyncio.wait([future], timeout=timeout_s)
+        finally:
+            for key in keys:
+                if key in self._waiting:
+                    self._waiting[key].discard(future)
+                    if not self._waiting[key]:
+                        del self._waiting[key]
+
+    @contextlib.contextmanager
+    def _subscription(self) -> Iterator[asyncio.Queue[Recorded | None]]:
+        queue: asyncio.Queue[Recorded | None] = asyncio.Queue(_QUEUE_AT_MOST)
+        self._streams.add(queue)
+        try:
+            yield queue
+        finally:
+            self._streams.discard(queue)
+
+    async def follow(
+        self, missed: Callable[[], Awaitable[Sequence[Recorded]]], wanted: Callable[[Event], bool]
+    ) -> AsyncIterator[Recorded | None]:
+        """Events that `missed` returns, then those that happen. None now and then: nothing happened."""
+        with self._subscription() as queue:
+            last = 0
+            for recorded in await missed():
+                last = recorded.seq
+                if wanted(recorded.event):
+                    yield recorded
+            while not self.closing and queue in self._streams:
+                try:
+                    new = await asyncio.wait_for(queue.get(), _HEARTBEAT_S)
+                except TimeoutError:
+                    yield None
+                    continue
+                if new is None:
+                    return
+                if new.seq > last and wanted(new.event):
+                    yield new

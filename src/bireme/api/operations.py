@@ -1,0 +1,206 @@
+"""The cluster itself: ping, nodes, partitions, configuration, live events, and what operators change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.responses import StreamingResponse
+
+from bireme.api.live import event_content
+from bireme.api.peers import user_name
+from bireme.api.problems import ProblemError, answer
+from bireme.api.routing import Context, Routes, words
+from bireme.core.lifecycle import operators
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.model.cluster import PartitionConfig
+from bireme.core.model.events import Event, Recorded
+from bireme.slurm.hostlist import expand
+from bireme.slurm.records.nodes import node_records
+from bireme.slurm.records.partitions import config_record, partition_record
+from bireme.store import codec
+
+routes = Routes("cluster")
+_PAGE = 5_000
+
+
+@routes.get("/v1/ping")
+async def ping(api: Context, request: Request) -> Response:
+    """Whether the daemon is there, and which cluster it serves."""
+    state = api.cluster.state
+    return answer(
+        {
+            "cluster": state.config.name,
+            "version": api.service.version,
+            "pid": api.service.pid,
+            "node_count": len(state.nodes),
+            "now": api.now(),
+            "engine": api.cluster.engine.name,
+            "up_since": api.service.up_since,
+        }
+    )
+
+
+@routes.get("/v1/nodes", nodes="Only these nodes, as a hostlist: n[1-4].", fields="Only these fields of each record.")
+async def list_nodes(api: Context, request: Request) -> Response:
+    """The nodes: configuration, state, what is allocated (NodeRecords)."""
+    state, names = api.cluster.state, _names(request.query_params.get("nodes", ""))
+    unknown = [name for name in names if name not in state.nodes]
+    if unknown:
+        raise Refusal(Why.INVALID_NODE_NAME, f"no node {unknown[0]!r} here")
+    chosen, fields = set(names), words(request, "fields")
+    records = [record for record in node_records(state, api.now()) if not chosen or record["name"] in chosen]
+    for record in records:
+        record["reason_user"] = user_name(record["reason_uid"]) if record["reason_uid"] is not None else ""
+    if fields:
+        records = [{name: record[name] for name in fields if name in record} for record in records]
+    return answer({"nodes": records, "now": api.now()})
+
+
+def _names(text: str) -> list[str]:
+    if not text:
+        return []
+    try:
+        return list(expand(text))
+    except ValueError as error:
+        raise ProblemError(400, f"{text!r} is not a list of nodes: {error}") from error
+
+
+@routes.get("/v1/partitions")
+async def list_partitions(api: Context, request: Request) -> Response:
+    """The partitions: limits, nodes, totals (PartitionRecords)."""
+    state = api.cluster.state
+    records = [partition_record(state, partition) for partition in state.partitions.values()]
+    return answer({"partitions": records, "now": api.now()})
+
+
+@routes.get("/v1/config")
+async def show_config(api: Context, request: Request) -> Response:
+    """The configuration in force: Slurm's keys as written, typed settings, and where it came from."""
+    return answer({**config_record(api.cluster.state), "bireme": api.service.extra_config})
+
+
+@routes.get("/v1/topology")
+async def show_topology(api: Context, request: Request) -> Response:
+    """Switches or blocks, as configured."""
+    return answer(codec.all_fields(api.cluster.state.config.topology))
+
+
+@routes.get(
+    "/v1/events",
+    media="text/event-stream",
+    after="Begin after this event of the journal (default: with what happens from now on).",
+    job="Only events about these jobs.",
+)
+async def live_events(api: Context, request: Request) -> Response:
+    """Events as they happen, as server-sent events.
+
+    Users see what happens to their own jobs and to the nodes; operators see everything. `id` is the event's place in
+    the journal: a reader that was cut off comes back with `after` (or the header Last-Event-ID) and misses nothing.
+    """
+    caller = api.caller(request)
+    jobs = {int(word) for word in words(request, "job") if word.isdigit()}
+    after = request.headers.get("last-event-id") or request.query_params.get("after")
+    if after is not None and not after.isdigit():
+        raise ProblemError(400, f"after={after!r} is not the number of an event")
+
+    def wanted(event: Event) -> bool:
+        job_id = getattr(event, "job_id", None)
+        return (not jobs or job_id in jobs) and _may_see(api, caller, event, job_id)
+
+    async def missed() -> Sequence[Recorded]:
+        return await _events_after(api, int(after)) if after is not None else ()
+
+    stream = _server_sent(api, missed, wanted)
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+def _may_see(api: Context, caller: Caller, event: Event, job_id: int | None) -> bool:
+    if caller.admin or job_id is None:
+        return True
+    job = api.cluster.state.jobs.get(job_id)
+    return job is not None and job.spec.owner.uid == caller.uid
+
+
+async def _events_after(api: Context, seq: int) -> Sequence[Recorded]:
+    events: list[Recorded] = []
+    while page := await asyncio.to_thread(api.archive.events_after, seq, _PAGE):
+        events += page
+        seq = page[-1].seq
+    return events
+
+
+async def _server_sent(api: Context, missed: Any, wanted: Any) -> AsyncIterator[bytes]:
+    yield b": bireme\n\n"  # so that the reader knows that it is connected
+    async for recorded in api.live.follow(missed, wanted):
+        if recorded is None:
+            yield b": still here\n\n"
+        else:
+            content = event_content(recorded)
+            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (
+                recorded.seq,
+                content["kind"].encode(),
+                codec.dumps(content),
+            )
+
+
+# -- what operators change -------------------------------------------------------------------------------------------
+
+
+@routes.post(
+    "/v1/nodes/update", body="`nodes` (a hostlist), and of `state`, `reason`, `weight`, `features` what changes."
+)
+async def update_nodes(api: Context, request: Request) -> Response:
+    """Take nodes out of service or bring them back, as `scontrol update nodename=...` (operators only)."""
+    body, caller = await api.body(request), api.caller(request)
+    names = _names(str(body.get("nodes", "")))
+    if not names:
+        raise Refusal(Why.INVALID_NODE_NAME)
+    features = body.get("features")
+    if features is not None:
+        features = tuple(str(feature) for feature in features)
+    state_word, note, weight = body.get("state"), body.get("reason"), body.get("weight")
+    await api.cluster.do(
+        api.cause(request),
+        lambda state, _: operators.update_nodes(state, caller, names, state_word, note, weight, features),
+    )
+    return answer({"nodes": names})
+
+
+@routes.post("/v1/partitions/{name}/update", body="`changes`: new values by the names of PartitionConfig.")
+async def update_partition(api: Context, request: Request) -> Response:
+    """Change a partition, as `scontrol update partitionname=...` (operators only)."""
+    body, caller, name = await api.body(request), api.caller(request), request.path_params["name"]
+    changes = body.get("changes")
+    if not isinstance(changes, dict):
+        raise ProblemError(400, "changes: expected an object")
+    unknown = changes.keys() - operators.PARTITION_FIELDS | ({"name"} & changes.keys())
+    if unknown:
+        raise ProblemError(400, f"{min(unknown)}: a partition has no such field to change")
+    typed = {field: codec.convert_field(PartitionConfig, field, value) for field, value in changes.items()}
+    await api.cluster.do(api.cause(request), lambda state, _: operators.update_partition(state, caller, name, typed))
+    return answer({"partition": name})
+
+
+@routes.post("/v1/reconfigure")
+async def reconfigure(api: Context, request: Request) -> Response:
+    """Read the configuration files again (operators only)."""
+    caller = api.caller(request)
+    if not caller.admin:
+        raise Refusal(Why.ACCESS_DENIED)
+    if api.service.reconfigure is not None:
+        await api.service.reconfigure(caller)
+    return answer({"source": api.cluster.state.config.source})
+
+
+@routes.post("/v1/shutdown", body="`end_jobs`: true to end the running jobs and the agents too.")
+async def shutdown(api: Context, request: Request) -> Response:
+    """End the daemon (operators only). Jobs run on unless `end_jobs` says otherwise."""
+    if not api.caller(request).admin:
+        raise Refusal(Why.ACCESS_DENIED)
+    end_jobs = bool((await api.body(request)).get("end_jobs"))
+    if api.service.shutdown is not None:
+        asyncio.get_running_loop().call_soon(api.service.shutdown, end_jobs)
+    return answer({"pid": api.service.pid})

@@ -1,0 +1,105 @@
+"""Who is on the other end of the socket: the kernel's word, not the request's.
+
+`PeerProtocol` puts the credentials of the connected process into each request's scope; `Callers` makes a `Caller` of
+them. Invariant: nothing a client sends can change who it is taken for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import pwd
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bireme.core.lifecycle.refusals import Caller
+
+SCOPE_KEY = "bireme.peer"
+_SO_PEERGROUPS = 59
+_CREDENTIALS = struct.Struct("3i")
+_MOST_GROUPS = 65_536  # NGROUPS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    uid: int
+    gid: int
+    pid: int
+    groups: tuple[int, ...] = ()
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    try:
+        packed = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
+        groups = struct.unpack(f"{len(packed) // 4}I", packed)
+    except OSError:  # before Linux 4.13
+        groups = ()
+    return Peer(uid, gid, pid, groups)
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol, which also asks the kernel who connected."""
+
+    _peer: Peer | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        sock = transport.get_extra_info("socket")
+        self._peer = peer_of(sock) if sock.family == socket.AF_UNIX else None
+        super().connection_made(transport)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[SCOPE_KEY] = self._peer  # type: ignore[literal-required]
+
+
+class Callers:
+    """Names for credentials, remembered: the user database may be slow (LDAP) and is asked once per uid and minute."""
+
+    def __init__(self, owner_uid: int, operators: frozenset[str], clock: Callable[[], float]) -> None:
+        self._owner_uid = owner_uid
+        self._operators = operators
+        self._clock = clock
+        self._known: dict[Peer, tuple[float, Caller]] = {}
+
+    def caller(self, scope: Any) -> Caller:
+        peer: Peer = scope[SCOPE_KEY]
+        key = Peer(peer.uid, peer.gid, 0, peer.groups)
+        now = self._clock()
+        made, caller = self._known.get(key, (float("-inf"), None))
+        if caller is None or now - made > 60:
+            caller = self._make(key)
+            self._known[key] = (now, caller)
+        return caller
+
+    def _make(self, peer: Peer) -> Caller:
+        user = user_name(peer.uid)
+        groups = tuple(sorted({peer.gid, *peer.groups}))
+        return Caller(
+            uid=peer.uid,
+            gid=peer.gid,
+            user=user,
+            admin=peer.uid in (0, self._owner_uid) or user in self._operators,
+            group=group_name(peer.gid),
+            groups=groups,
+            group_names=tuple(group_name(gid) for gid in groups),
+        )
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

@@ -1,0 +1,135 @@
+"""Errors as JSON, and reading a request's body within limits.
+
+Every error has the shape {"error": {"message", "code", "slurm_errno", "hint"}}: Slurm's sentence, name and number where
+Slurm has them, and what Bireme knows beyond it. Not here: deciding what is wrong (`core/lifecycle` raises Refusal).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.ports import JournalError
+from bireme.store.codec import WrongShapeError, dumps, loads
+from bireme.store.database import StoreError
+
+log = logging.getLogger(__name__)
+
+_STATUS = {
+    Why.ACCESS_DENIED: 403,
+    Why.INVALID_JOB_ID: 404,
+    Why.NODES_BUSY: 409,
+    Why.JOB_PENDING: 409,
+    Why.TRANSITION_STATE_NO_UPDATE: 409,
+    Why.TOO_MANY_JOBS: 503,
+}
+
+
+class ProblemError(Exception):
+    """A request that cannot be understood or is not possible here."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str | None = None, errno: int | None = None, hint: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.content = _content(message, code, errno, hint)
+
+
+def script_too_large(size: int, limit: int) -> ProblemError:
+    return ProblemError(
+        413,
+        "Pathname of a file, directory or other parameter too long",
+        code="ESLURM_PATHNAME_TOO_LONG",
+        errno=2012,
+        hint=f"the script has {size} bytes, max_script_size is {limit}",
+    )
+
+
+def _content(message: str, code: str | None, errno: int | None, hint: str) -> dict[str, Any]:
+    return {"error": {"message": message, "code": code, "slurm_errno": errno, "hint": hint}}
+
+
+def refusal_content(refusal: Refusal) -> dict[str, Any]:
+    return _content(refusal.message, refusal.name, refusal.errno, refusal.hint)
+
+
+def answer(content: Any, status: int = 200) -> Response:
+    """JSON by msgspec: several times faster than the framework's own way, which matters for ten thousand jobs."""
+    return Response(dumps(content), status, media_type="application/json")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body; refuses more than `limit` bytes without reading them all."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _body_too_large(limit)
+    received = bytearray()
+    async for piece in request.stream():
+        received += piece
+        if len(received) > limit:
+            raise _body_too_large(limit)
+    return bytes(received)
+
+
+def _body_too_large(limit: int) -> ProblemError:
+    return ProblemError(
+        413,
+        "Pathname of a file, directory or other parameter too long",
+        code="ESLURM_PATHNAME_TOO_LONG",
+        errno=2012,
+        hint=f"requests of more than {limit} bytes are not read (setting api.max_body_bytes)",
+    )
+
+
+async def read_json(request: Request, limit: int) -> dict[str, Any]:
+    body = await read_body(request, limit)
+    if not body:
+        return {}
+    try:
+        content = loads(body)
+    except ValueError as error:
+        raise ProblemError(400, f"the request is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ProblemError(400, "the request must be a JSON object")
+    return content
+
+
+def install(app: FastAPI) -> None:
+    """One handler for each kind of failure, so that routes only raise."""
+
+    @app.exception_handler(Refusal)
+    async def refused(_: Request, error: Refusal) -> Response:
+        return answer(refusal_content(error), _STATUS.get(error.why, 400))
+
+    @app.exception_handler(ProblemError)
+    async def problem(_: Request, error: ProblemError) -> Response:
+        return answer(error.content, error.status)
+
+    @app.exception_handler(WrongShapeError)
+    async def wrong_shape(_: Request, error: WrongShapeError) -> Response:
+        return answer(_content(str(error), None, 22, ""), 400)
+
+    @app.exception_handler(JournalError)
+    async def not_stored(_: Request, error: JournalError) -> Response:
+        log.error("%s", error)
+        return answer(_content(f"nothing was stored: {error}", "EIO", 5, ""), 507)
+
+    @app.exception_handler(StoreError)
+    async def unreadable(_: Request, error: StoreError) -> Response:
+        log.error("%s", error)
+        return answer(_content(str(error), "EIO", 5, ""), 500)
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        message = "there is no such route" if error.status_code == 404 else str(error.detail)
+        return answer(_content(message, None, None, ""), error.status_code)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return answer(_content("the daemon failed to answer; its log says why", None, None, ""), 500)

@@ -1,0 +1,171 @@
+"""A table of routes: method, path, handler, and what the OpenAPI document says about them.
+
+Handlers take the context and the raw request and return a response: parsing with the framework's models would cost more
+than the work itself on the routes that matter. Their docstrings are the descriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+from bireme.api.cluster import Archive, Cluster, Service
+from bireme.api.live import Live
+from bireme.api.peers import Callers
+from bireme.api.problems import ProblemError, read_json
+from bireme.core.lifecycle.refusals import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every handler needs."""
+
+    cluster: Cluster
+    archive: Archive
+    service: Service
+    live: Live
+    callers: Callers
+
+    def now(self) -> float:
+        return self.cluster.clock.now()
+
+    def caller(self, request: Request) -> Caller:
+        return self.callers.caller(request.scope)
+
+    def cause(self, request: Request) -> str:
+        """Who made it happen, for the journal: "uid 1000 sbatch"."""
+        return f"uid {self.caller(request).uid} {request.headers.get('user-agent', 'api')[:40]}"
+
+    async def body(self, request: Request) -> dict[str, Any]:
+        return await read_json(request, self.service.max_body_bytes)
+
+
+Handler = Callable[[Context, Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    path: str
+    handler: Handler
+    query: dict[str, str]
+    body: str
+    media: str
+
+
+class Routes:
+    """Collects the routes of one module: `@routes.get("/v1/ping")`."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.table: list[Route] = []
+
+    def get(self, path: str, *, media: str = "application/json", **query: str) -> Callable[[Handler], Handler]:
+        return self._add("GET", path, query, "", media)
+
+    def post(self, path: str, *, body: str = "", **query: str) -> Callable[[Handler], Handler]:
+        return self._add("POST", path, query, body, "application/json")
+
+    def _add(
+        self, method: str, path: str, query: dict[str, str], body: str, media: str
+    ) -> Callable[[Handler], Handler]:
+        def register(handler: Handler) -> Handler:
+            self.table.append(Route(method, path, handler, query, body, media))
+            return handler
+
+        return register
+
+    def mount(self, app: FastAPI, context: Context) -> None:
+        for route in self.table:
+            words = (route.handler.__doc__ or "").strip()
+            app.add_api_route(
+                route.path,
+                _endpoint(route.handler, context),
+                methods=[route.method],
+                tags=[self.tag],
+                name=route.handler.__name__,
+                operation_id=route.handler.__name__,
+                summary=words.split("\n")[0].rstrip("."),
+                description="\n".join(line.strip() for line in words.split("\n")),
+                response_class=Response,
+                responses={200: {"content": {route.media: {}}}, "4XX": {"$ref": "#/components/responses/Error"}},
+                openapi_extra=_documented(route),
+            )
+
+
+def _endpoint(handler: Handler, context: Context) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await handler(context, request)
+
+    return endpoint
+
+
+def _documented(route: Route) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    in_path = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _IN_PATH[name]}
+        for name in in_path
+    ]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": text}
+        for name, text in route.query.items()
+    ]
+    if parameters:
+        extra["parameters"] = parameters
+    if route.body:
+        schema = {"type": "object", "description": route.body}
+        extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "description": route.body}
+    return extra
+
+
+_IN_PATH = {
+    "job": "A job as people write it: `42`, an array task `42_7`, or a component of a heterogeneous job `42+1`.",
+    "step": "Number of a step.",
+    "name": "Name of a partition.",
+}
+
+ERROR_RESPONSE = {
+    "description": "Refused or failed. `message` is Slurm's sentence where Slurm has one; `hint` says more.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "properties": {
+                            "message": {"type": "string"},
+                            "code": {"type": ["string", "null"], "examples": ["ESLURM_INVALID_PARTITION_NAME"]},
+                            "slurm_errno": {"type": ["integer", "null"]},
+                            "hint": {"type": "string"},
+                        },
+                    }
+                },
+            }
+        }
+    },
+}
+
+
+def number(request: Request, name: str, default: float) -> float:
+    """A number from the query string."""
+    text = request.query_params.get(name)
+    if text is None or text == "":
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise ProblemError(400, f"{name}={text!r} is not a number") from None
+
+
+def flag(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "") not in ("", "0", "false", "no")
+
+
+def words(request: Request, name: str) -> tuple[str, ...]:
+    """A comma-separated list from the query string."""
+    return tuple(word for word in request.query_params.get(name, "").split(",") if word)

@@ -1,0 +1,80 @@
+"""Serving the app on a unix socket, with uvicorn's HTTP protocol and none of its process management.
+
+The daemon has one event loop and its own signals; of uvicorn only the parser and the ASGI cycle are needed.
+Invariant: whoever calls `listen` holds the daemon's lock, so a socket file that is already there is a leftover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from bireme.api.peers import PeerProtocol
+
+_BACKLOG = 1024
+_GOODBYE_S = 5.0
+
+
+def listen(path: str, *, for_everyone: bool) -> socket.socket:
+    """A listening socket at `path`, private to its owner unless `for_everyone` (root's daemon: credentials decide)."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:
+        # Through the folder's descriptor: a socket address holds 107 bytes, a home may be deeper.
+        sock.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+        os.chmod(path, 0o666 if for_everyone else 0o600)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(folder)
+    return sock
+
+
+class Server:
+    """Accepts connections from `start` until `stop`."""
+
+    def __init__(self, app: Any, *, keep_alive_s: int = 75) -> None:
+        self._config = uvicorn.Config(
+            app,
+            http=PeerProtocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=keep_alive_s,
+        )
+        self._state = ServerState()
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        self._config.load()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._protocol, sock=sock, backlog=_BACKLOG)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return PeerProtocol(config=self._config, server_state=self._state, app_state={})
+
+    async def stop(self) -> None:
+        """No new connections; requests under way get a moment to finish."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            _, late = await asyncio.wait(list(self._state.tasks), timeout=_GOODBYE_S)
+            for task in late:
+                task.cancel()

@@ -1,0 +1,137 @@
+"""Steps of a running job: what srun, sattach and sstat ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from fastapi import Request, Response
+
+from bireme.api import listing
+from bireme.api.problems import ProblemError, answer
+from bireme.api.routing import Context, Routes, number
+from bireme.api.submissions import put_environment
+from bireme.api.targets import one_target
+from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.step_creation import create_step
+from bireme.core.model.events import StepCreated
+from bireme.core.model.jobs import Job
+from bireme.core.model.steps import StepSpec
+from bireme.store import codec
+
+routes = Routes("steps")
+_MAY_CHANGE_SOON = (Why.NODES_BUSY, Why.JOB_PENDING, Why.JOB_SUSPENDED)
+
+
+@routes.post(
+    "/v1/jobs/{job}/steps",
+    body="`spec` (a StepSpec) and `environment` (object): the variables of the tasks.",
+    wait="Seconds to wait for resources that other steps of the job use; then 409.",
+)
+async def create_job_step(api: Context, request: Request) -> Response:
+    """Create a step: lay its tasks out over the job's nodes and start them.
+
+    The answer says where its streams are: for each node, the endpoint to connect to and the tasks it runs.
+    """
+    body = await api.body(request)
+    spec = _read_spec(api, body)
+    target, caller = one_target(request.path_params["job"]), api.caller(request)
+    deadline = asyncio.get_running_loop().time() + number(request, "wait", 0.0)
+    while True:
+        try:
+            recorded = await api.cluster.do(
+                api.cause(request), lambda state, _: create_step(state, caller, target, spec)
+            )
+            break
+        except Refusal as refusal:
+            left = deadline - asyncio.get_running_loop().time()
+            if refusal.why not in _MAY_CHANGE_SOON or left <= 0 or api.live.closing:
+                raise
+            await api.live.changed([job.id for job in requests.find(api.cluster.state, target)], left)
+    created = recorded[-1].event
+    assert isinstance(created, StepCreated)
+    return answer(_created(api, created))
+
+
+def _read_spec(api: Context, body: dict[str, Any]) -> StepSpec:
+    spec = codec.convert(StepSpec, body.get("spec", {}))
+    if body.get("environment") is not None:
+        spec = replace(spec, environment=put_environment(api, body["environment"]))
+    return spec
+
+
+def _created(api: Context, created: StepCreated) -> dict[str, Any]:
+    return {
+        "job_id": created.job_id,
+        "generation": created.generation,
+        "step_id": created.step_id,
+        "ntasks": sum(len(node.task_ids) for node in created.nodes),
+        "nodes": _places(api, created.job_id, created.step_id, created.nodes),
+    }
+
+
+def _places(api: Context, job_id: int, step_id: int, nodes: Any) -> list[dict[str, Any]]:
+    endpoints = {one.node: one.address for one in api.cluster.engine.step_endpoints(job_id, step_id)}
+    return [
+        {"node": node.node, "endpoint": endpoints.get(node.node, ""), "tasks": list(node.task_ids), "cpus": node.cpus}
+        for node in nodes
+    ]
+
+
+@routes.get("/v1/jobs/{job}/steps")
+async def list_steps(api: Context, request: Request) -> Response:
+    """The steps of a job's current run, as StepRecords; with the endpoints of those that still run."""
+    found = requests.find(api.cluster.state, one_target(request.path_params["job"]))
+    caller = api.caller(request)
+    return answer({"steps": [record for job in found for record in _step_records(api, caller, job)]})
+
+
+def _step_records(api: Context, caller: Caller, job: Job) -> list[dict[str, Any]]:
+    records = listing.step_records(api.cluster.state, job, api.now())
+    if caller.may_change(job.spec.owner.uid):
+        running = {step.label: step for step in job.steps.values() if step.ended_at is None}
+        for record in records:
+            step = running.get(str(record["step_id"]))
+            if step is not None:
+                record["endpoints"] = _places(api, job.id, step.id, step.nodes)
+                record["generation"] = job.generation
+    return records
+
+
+@routes.post(
+    "/v1/jobs/{job}/steps/{step}/cancel",
+    body="`signal`: a number; none ends the step. `failed`: true when srun ends it because a task failed.",
+)
+async def cancel_step(api: Context, request: Request) -> Response:
+    """End a step, or send its tasks a signal."""
+    body = await api.body(request)
+    signal = body.get("signal")
+    if signal is not None and type(signal) is not int:
+        raise ProblemError(400, "signal: expected a whole number")
+    target, caller = _step_target(request), api.caller(request)
+    if body.get("failed"):
+        await api.cluster.do(api.cause(request), lambda state, _: requests.fail_step(state, caller, target))
+    else:
+        await api.cluster.do(api.cause(request), lambda state, _: requests.end_step(state, caller, target, signal))
+    return answer({})
+
+
+def _step_target(request: Request) -> Target:
+    step = request.path_params["step"]
+    if not step.isascii() or not step.removeprefix("-").isdigit():
+        raise Refusal(Why.INVALID_JOB_ID, f"{step!r} is not a step")
+    return replace(one_target(request.path_params["job"]), step_id=int(step))
+
+
+@routes.get("/v1/jobs/{job}/usage")
+async def live_usage(api: Context, request: Request) -> Response:
+    """What the running steps of a job use right now (`sstat`). Only for the owner and operators."""
+    job = requests.find(api.cluster.state, one_target(request.path_params["job"]))[0]
+    if not api.caller(request).may_change(job.spec.owner.uid):
+        raise Refusal(Why.ACCESS_DENIED)
+    if job.allocation is None:
+        raise Refusal(Why.JOB_PENDING)
+    return answer({"steps": await api.cluster.engine.live_usage(job.id)})

@@ -1,0 +1,207 @@
+"""Submission: `POST /v1/jobs` for one job, many, or a heterogeneous one, and `POST /v1/blobs`.
+
+Many jobs in one request become one group in the journal: that is how a client reaches thousands of durable
+submissions a second. Invariant: the owner is the caller; what the request says about it is not looked at, except that
+an operator may submit for another uid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+
+from bireme.api.peers import group_name
+from bireme.api.problems import ProblemError, answer, read_body, refusal_content, script_too_large
+from bireme.api.routing import Context, Routes, flag
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.submission import admitted, submit
+from bireme.core.model.events import JobSubmitted, Recorded
+from bireme.core.model.jobs import JobSpec
+from bireme.core.model.resources import NodeShare
+from bireme.core.placement.demand import resolve
+from bireme.core.placement.fit import place
+from bireme.store import codec
+
+routes = Routes("jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One job, or all components of a heterogeneous one."""
+
+    specs: tuple[JobSpec, ...]
+    key: str = ""
+
+
+@routes.post("/v1/blobs", body="Raw bytes.")
+async def store_blob(api: Context, request: Request) -> Response:
+    """Keep a script or an environment, to be named by several jobs.
+
+    It is stored together with the first job that names it.
+    """
+    data = await read_body(request, api.service.max_body_bytes)
+    limit = api.cluster.state.config.settings.max_script_bytes
+    if len(data) > limit:
+        raise script_too_large(len(data), limit)
+    return answer({"id": api.archive.put(data)})
+
+
+@routes.post(
+    "/v1/jobs",
+    body="`spec` (a JobSpec without owner), `script` (text), `environment` (object), `idempotency_key`; "
+    "or `jobs`: a list of these; or `het`: the components of a heterogeneous job. "
+    "`script` and `environment` beside `jobs` hold for all jobs that give none.",
+    test_only="1: say whether and when it could start; store nothing.",
+)
+async def submit_jobs(api: Context, request: Request) -> Response:
+    """Submit jobs.
+
+    One job is answered with `job_id`. A list is answered with `jobs`: for each, `job_id` or `error`, in order.
+    The answer comes when everything is on disk. An `idempotency_key` that was seen before returns the first job's id.
+    """
+    body = await api.body(request)
+    caller = api.caller(request)
+    if "jobs" not in body:
+        submission = read_submission(api, caller, body, {})
+        if flag(request, "test_only"):
+            return answer(_would_start(api, caller, submission))
+        return answer(await _submit(api, caller, submission, api.cause(request)))
+    if not isinstance(body["jobs"], list):
+        raise ProblemError(400, "jobs: expected a list")
+    cause = api.cause(request)
+    pending = [_submit_or_say(api, caller, one, body, cause) for one in body["jobs"]]
+    return answer({"jobs": await asyncio.gather(*pending)})
+
+
+async def _submit_or_say(api: Context, caller: Caller, one: Any, shared: dict[str, Any], cause: str) -> dict[str, Any]:
+    """The answer for one of many: a bad job must not spoil the others."""
+    try:
+        if not isinstance(one, dict):
+            raise ProblemError(400, "each of jobs must be an object")
+        return await _submit(api, caller, read_submission(api, caller, one, shared), cause)
+    except Refusal as refusal:
+        return refusal_content(refusal)
+    except ProblemError as problem:
+        return problem.content
+    except codec.WrongShapeError as error:
+        return ProblemError(400, str(error)).content
+
+
+async def _submit(api: Context, caller: Caller, submission: Submission, cause: str) -> dict[str, Any]:
+    recorded = await api.cluster.do(
+        cause, lambda state, now: submit(state, caller, submission.specs, now, submission.key)
+    )
+    job_id = _job_id(recorded)
+    if job_id is None:  # the key was seen before
+        return {"job_id": api.cluster.state.keys[submission.key]}
+    return {"job_id": job_id}
+
+
+def _job_id(recorded: Sequence[Recorded]) -> int | None:
+    return next((one.event.job_id for one in recorded if isinstance(one.event, JobSubmitted)), None)
+
+
+def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: dict[str, Any]) -> Submission:
+    """Checks every part and puts the script and the environment among the blobs."""
+    parts = body.get("het", [body])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts) or not parts:
+        raise ProblemError(400, "het: expected a list of objects")
+    uid = body.get("uid")
+    owner = _owner(caller, uid)
+    key = body.get("idempotency_key", "")
+    if not isinstance(key, str):
+        raise ProblemError(400, "idempotency_key: expected text")
+    # Within the uid's own names: nobody can find out another's job id by guessing keys.
+    return Submission(
+        tuple(_read_spec(api, part, {**shared, **body}, owner) for part in parts),
+        f"{caller.uid}:{key}" if key else "",
+    )
+
+
+def _owner(caller: Caller, uid: Any) -> dict[str, Any]:
+    if uid is None or uid == caller.uid:
+        return {
+            "uid": caller.uid,
+            "gid": caller.gid,
+            "user": caller.user,
+            "group": caller.group,
+            "groups": list(caller.groups),
+        }
+    if not caller.admin:
+        raise Refusal(Why.ACCESS_DENIED, "only an operator may submit for another user")
+    try:
+        entry = pwd.getpwuid(uid)
+    except (KeyError, TypeError, OverflowError):
+        raise ProblemError(400, "Invalid user id", code="ESLURM_USER_ID_MISSING", errno=2010) from None
+    return {
+        "uid": entry.pw_uid,
+        "gid": entry.pw_gid,
+        "user": entry.pw_name,
+        "group": group_name(entry.pw_gid),
+        "groups": sorted(os.getgrouplist(entry.pw_name, entry.pw_gid)),
+    }
+
+
+def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner: dict[str, Any]) -> JobSpec:
+    spec = part.get("spec")
+    if not isinstance(spec, dict):
+        raise ProblemError(400, "spec: expected an object")
+    fields = {**spec, "owner": owner}
+    script = part.get("script", shared.get("script"))
+    if script is not None and not fields.get("script"):
+        fields["script"] = _put_script(api, script)
+    environment = part.get("environment", shared.get("environment"))
+    if environment is not None and not fields.get("environment"):
+        fields["environment"] = put_environment(api, environment)
+    return codec.convert(JobSpec, fields)
+
+
+def _put_script(api: Context, script: Any) -> str:
+    if not isinstance(script, str):
+        raise ProblemError(400, "script: expected text")
+    data = script.encode("utf-8", "surrogateescape")
+    limit = api.cluster.state.config.settings.max_script_bytes
+    if len(data) > limit:
+        raise script_too_large(len(data), limit)
+    if b"\0" in data:
+        raise ProblemError(400, "the script contains a NUL byte: it is not a text file")
+    return api.archive.put(data)
+
+
+def put_environment(api: Context, environment: Any) -> str:
+    if not isinstance(environment, dict):
+        raise ProblemError(400, "environment: expected an object")
+    for name, value in environment.items():
+        if not isinstance(value, str) or not name or "=" in name or "\0" in name or "\0" in value:
+            raise ProblemError(400, f"environment: {name!r} cannot be a variable with this value")
+    return api.archive.put(codec.dumps(environment))
+
+
+def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[str, Any]:
+    """`sbatch --test-only`: now if there is room, else not before something ends (the planner will know better)."""
+    state, settings = api.cluster.state, api.cluster.state.config.settings
+    spec = admitted(state, caller, submission.specs[0])
+    for name in spec.partitions:
+        partition = state.partitions[name]
+        usable = [node for node in partition.nodes if node in state.nodes and state.nodes[node].schedulable]
+        positions = [state.occupancy.index[node] for node in usable]
+        fit = place(resolve(spec, partition, settings), state.occupancy, positions, settings)
+        if fit.found:
+            return _test_answer(api, name, api.now(), fit.shares)
+    return _test_answer(api, spec.partitions[0], None, ())
+
+
+def _test_answer(api: Context, partition: str, start: float | None, shares: Sequence[NodeShare]) -> dict[str, Any]:
+    return {
+        "job_id": api.cluster.state.next_job_id,
+        "start_time": start,
+        "partition": partition,
+        "nodes": [share.node for share in shares],
+        "cpus": sum(share.cpus for share in shares),
+    }
