@@ -58,7 +58,7 @@ class Findings:
     def unknown_key(self, place: Place, key: str, known: Iterable[str], where: str = "") -> None:
         """Slurm refuses a file for one unknown key; a warning keeps files of newer versions usable."""
         by_lower = {name.lower(): name for name in known}
-        close = get_close_matches(key.lower(), by_lower, n=1, cutoff=0.8)
+        close = get_close_matches(key.lower(), by_lower, n=1, cutoff=0.9)
         hint = f"; did you mean {by_lower[close[0]]}?" if close else ""
         self.warn(place, f"unknown key {key}{where} is ignored{hint}")
 

@@ -248,8 +248,8 @@ _DOCUMENTED_BUT_NOT_SHOWN = _words(
 )
 _NEWER_THAN_22_05 = _words(
     "CertgenParameters CertgenType CertmgrParameters CertmgrType CliFilterParameters DataParserParameters "
-    "EpilogTimeout HashPlugin HttpParserType JobCompPassScript MaxBatchRequeue MetricsType NamespaceType PreemptParameters "
-    "PrologTimeout SbcastParameters SuspendExcStates TLSParameters TLSType UrlParserType"
+    "EpilogTimeout HashPlugin HttpParserType JobCompPassScript MaxBatchRequeue MetricsType NamespaceType "
+    "PreemptParameters PrologTimeout SbcastParameters SuspendExcStates TLSParameters TLSType UrlParserType"
 )
 _OLDER_THAN_22_05 = _words(
     "AccountingStoreJobComment CacheGroups CheckpointType CryptoType DefaultStorageHost DefaultStorageLoc "

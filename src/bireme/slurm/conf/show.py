@@ -85,6 +85,8 @@ def _row(key: str, kind: Shown, default: str, raw: Mapping[str, str]) -> Iterato
             return
     written = raw.get(key)
     text = default if written is None else _printed(written, kind)
+    if key in ("SlurmUser", "SlurmdUser") and text == "root":
+        text = "root(0)"
     name = "UsePam" if key == "UsePAM" else key
     yield name, text + _unit(text, kind)
 

@@ -1,0 +1,164 @@
+"""Variables of a step's tasks: what all its tasks share, and what each has of its own.
+
+Called by the engine for `srun`, inside a job (on top of the caller's environment) or as an allocation of its own.
+Invariant: task ids, node ids and local ids are those of the step's layout; the node list is in the step's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution, NodeMethod
+from bireme.core.model.jobs import Job
+from bireme.core.model.resources import Allocation
+from bireme.core.model.steps import Step, StepNode
+from bireme.slurm.counts import compress_counts
+from bireme.slurm.distribution import format_distribution
+from bireme.slurm.hostlist import compress
+from bireme.slurm.variables.allocation import (
+    Variables,
+    allocation_variables,
+    bind_variables,
+    device_variables,
+    node_variables,
+    owner_variables,
+)
+from bireme.slurm.variables.cluster import GPU_VARIABLES, ClusterFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Where srun runs and how it is reached."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    debug_level: int = 3
+    own_allocation: bool = False
+    """srun made the allocation itself: the allocation's variables are not in its environment yet."""
+
+
+def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterFacts, launch: Launch) -> Variables:
+    """Variables of all tasks of the step."""
+    spec = step.spec
+    node_list = compress(node.node for node in step.nodes)
+    tasks_per_node = compress_counts([len(node.task_ids) for node in step.nodes])
+    variables = allocation_variables(job, allocation, facts) if launch.own_allocation else _identity(job, facts)
+    variables.update(owner_variables(job.spec))
+    variables.update(
+        SLURM_LAUNCH_NODE_IPADDR=launch.host,
+        SLURM_NNODES=str(len(step.nodes)),
+        SLURM_NPROCS=str(step.ntasks),
+        SLURM_NTASKS=str(step.ntasks),
+        SLURM_PRIO_PROCESS="0",
+        SLURM_SRUN_COMM_HOST=launch.host,
+        SLURM_SRUN_COMM_PORT=str(launch.port),
+        SLURM_STEPID=step.label,
+        SLURM_STEP_ID=step.label,
+        SLURM_STEP_LAUNCHER_PORT=str(launch.port),
+        SLURM_STEP_NODELIST=node_list,
+        SLURM_STEP_NUM_NODES=str(len(step.nodes)),
+        SLURM_STEP_NUM_TASKS=str(step.ntasks),
+        SLURM_STEP_TASKS_PER_NODE=tasks_per_node,
+        SLURM_TASKS_PER_NODE=tasks_per_node,
+        SLURM_UMASK=f"{job.spec.umask if spec.umask is None else spec.umask:04o}",
+        SRUN_DEBUG=str(launch.debug_level),
+        TMPDIR="/tmp",
+    )
+    variables.update(_distribution(step, launch))
+    variables.update(_asked(step))
+    if launch.own_allocation:
+        # Slurm prints aliases of cloud nodes only where it allocates for others.
+        variables.pop("SLURM_NODE_ALIASES", None)
+    return variables
+
+
+def task_variables(
+    step: Step, node_index: int, local_id: int, facts: ClusterFacts, *, confined: bool = False
+) -> Variables:
+    """What one task has of its own, but SLURM_TASK_PID, which only the agent knows."""
+    node = step.nodes[node_index]
+    variables = {
+        "SLURM_CPUS_ON_NODE": str(node.cpus),
+        "SLURM_GTIDS": ",".join(map(str, node.task_ids)),
+        "SLURM_LOCALID": str(local_id),
+        "SLURM_NODEID": str(node_index),
+        "SLURM_PROCID": str(node.task_ids[local_id]),
+    }
+    variables.update(node_variables(node.node, facts))
+    variables.update(_gpus(node, local_id, facts, confined))
+    return variables
+
+
+def merged_step_environment(inherited: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """A task's environment: what srun sends, then the step's. GPUs that the step does not have are not inherited."""
+    merged = {name: value for name, value in inherited.items() if name not in _NOT_INHERITED}
+    merged.update(variables)
+    if "TMPDIR" in inherited:
+        merged["TMPDIR"] = inherited["TMPDIR"]
+    return merged
+
+
+_NOT_INHERITED = frozenset({*GPU_VARIABLES, "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"})
+
+
+def _identity(job: Job, facts: ClusterFacts) -> Variables:
+    return {
+        "SLURM_CLUSTER_NAME": facts.name,
+        "SLURM_JOBID": str(job.id),
+        "SLURM_JOB_ID": str(job.id),
+    }
+
+
+def _distribution(step: Step, launch: Launch) -> Variables:
+    """As asked. Unasked inside a job, srun settles it: cyclic with at most a task a node, else block."""
+    asked: Distribution = step.spec.distribution
+    if asked.nodes is NodeMethod.PLANE:
+        return {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": str(asked.plane_size)}
+    if asked != DEFAULT_DISTRIBUTION:
+        return {"SLURM_DISTRIBUTION": format_distribution(asked)}
+    if launch.own_allocation:
+        return {}
+    return {"SLURM_DISTRIBUTION": "cyclic" if step.ntasks <= len(step.nodes) else "block"}
+
+
+def _asked(step: Step) -> Variables:
+    """Variables that are there only because of an option of this srun."""
+    spec = step.spec
+    variables: Variables = {}
+    if spec.cpus_per_task is not None:
+        variables["SLURM_CPUS_PER_TASK"] = str(spec.cpus_per_task)
+    if spec.memory_per_cpu_mib:
+        variables["SLURM_MEM_PER_CPU"] = str(spec.memory_per_cpu_mib)
+    elif spec.memory_per_node_mib:
+        variables["SLURM_MEM_PER_NODE"] = str(spec.memory_per_node_mib)
+    if spec.label:
+        variables["SLURM_LABELIO"] = "1"
+    if spec.overcommit:
+        variables["SLURM_OVERCOMMIT"] = "1"
+    if spec.cpu_bind:
+        variables.update(bind_variables("SLURM_CPU_BIND", spec.cpu_bind))
+    if spec.mem_bind:
+        variables.update(bind_variables("SLURM_MEM_BIND", spec.mem_bind))
+    if spec.gpu_bind:
+        variables["SLURM_GPU_BIND"] = spec.gpu_bind
+    if spec.container_image:
+        variables["SLURM_CONTAINER"] = spec.container_image
+    return variables
+
+
+def _gpus(node: StepNode, local_id: int, facts: ClusterFacts, confined: bool) -> Variables:
+    """All of the step's GPUs on the node, or those bound to this task."""
+    count = sum(share.count for share in node.gres if share.name == "gpu")
+    if not count:
+        return {}
+    on_node = tuple(sorted(index for share in node.gres if share.name == "gpu" for index in share.indices))
+    bound = node.task_gres[local_id] if local_id < len(node.task_gres) else on_node
+    variables = {"SLURM_GPUS_ON_NODE": str(count)}
+    variables.update(device_variables(bound, node.node, facts, "SLURM_STEP_GPUS"))
+    if confined and bound:
+        # The node shows all of the step's devices to each of its tasks, numbered from 0.
+        local = {index: position for position, index in enumerate(on_node)}
+        visible = ",".join(str(local.get(index, index)) for index in bound)
+        variables.update(dict.fromkeys(facts.gpu_variables.get(node.node, GPU_VARIABLES), visible))
+    return variables

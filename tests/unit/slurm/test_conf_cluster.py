@@ -1,0 +1,319 @@
+"""Whole configurations: what a cluster is made of, what is warned about, what contradicts itself."""
+
+import pytest
+
+from bireme.core.model.cluster import NodeConfig, PartitionState
+from bireme.slurm.conf.diagnostics import ConfigurationError
+from bireme.slurm.conf.loading import Configuration, parse_configuration
+
+NODES = "ClusterName=c\nGresTypes=gpu\nNodeName=n[1-2] CPUs=8 Gres=gpu:h100:2\n"
+
+
+def load(slurm: str, **others: str) -> Configuration:
+    return parse_configuration({"slurm.conf": slurm, **{f"{name}.conf": text for name, text in others.items()}})
+
+
+def node(slurm: str, **others: str) -> NodeConfig:
+    configuration = load(slurm, **others)
+    assert configuration.warnings == ()
+    return configuration.cluster.nodes[0]
+
+
+def problems(slurm: str, **others: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(slurm, **others)
+    return [str(diagnostic) for diagnostic in caught.value.diagnostics]
+
+
+def test_a_training_cluster() -> None:
+    configuration = load(
+        "ClusterName=ship SlurmctldHost=head\nGresTypes=gpu\n"
+        "NodeName=oar-[001-004] \\\n  Gres=gpu:h100:8 \\\n  CPUs=128 \\\n  RealMemory=2048000 \\\n  State=UNKNOWN\n"
+        "PartitionName=train \\\n Nodes=oar-[001-004] Default=YES MaxTime=168:00:00 State=UP\n"
+        "PartitionName=debug Nodes=oar-001 MaxTime=02:00:00 PriorityJobFactor=2\n",
+        gres="AutoDetect=nvml\n"
+        + "".join(f"NodeName=oar-00{n} Name=gpu Type=h100 File=/dev/nvidia[0-7]\n" for n in range(1, 5)),
+        topology="SwitchName=s1 Switches=l1:l2\nSwitchName=l1 Nodes=oar-[001-002]\nSwitchName=l2 Nodes=oar-[003-004]\n",
+    )
+    cluster = configuration.cluster
+    assert configuration.warnings == ()
+    assert [n.name for n in cluster.nodes] == ["oar-001", "oar-002", "oar-003", "oar-004"]
+    first = cluster.nodes[0]
+    assert (first.cpus, first.sockets, first.memory_mib, first.gres_count("gpu", "h100")) == (128, 128, 2048000, 8)
+    assert [device.file for device in first.gres[0].devices][-1] == "/dev/nvidia7"
+    assert configuration.gres.autodetect_on("oar-001") == "nvml"
+    train, debug = cluster.partitions
+    assert (train.default, train.max_time_s, train.state) == (True, 168 * 3600, PartitionState.UP)
+    assert (debug.nodes, debug.priority_job_factor) == (("oar-001",), 2)
+    assert cluster.topology.plugin == "topology/tree"
+    assert cluster.topology.switches[0].switches == ("l1", "l2")
+    assert cluster.default_partition() is train
+
+
+def test_keys_ignore_case_and_keep_slurms_spelling() -> None:
+    configuration = load("clustername=C\nKILLWAIT=7\nnodename=n1 cpus=4\n")
+    assert configuration.cluster.settings.kill_wait_s == 7
+    assert configuration.cluster.raw == {"ClusterName": "C", "KillWait": "7"}
+    assert configuration.cluster.name == "c"
+
+
+def test_default_lines_add_up_and_are_overridden() -> None:
+    cluster = load(
+        "NodeName=DEFAULT CPUs=4 RealMemory=100\nNodeName=a\nNodeName=DEFAULT Weight=9\nNodeName=b Procs=2\n"
+        "PartitionName=DEFAULT MaxTime=30 MaxNodes=2\nPartitionName=p Nodes=a\n"
+        "PartitionName=q Nodes=ALL MaxTime=UNLIMITED\n"
+    ).cluster
+    a, b = cluster.nodes
+    assert (a.cpus, a.memory_mib, a.weight) == (4, 100, 1)
+    assert (b.cpus, b.memory_mib, b.weight) == (2, 100, 9)
+    assert [(p.max_time_s, p.max_nodes, p.nodes) for p in cluster.partitions] == [
+        (1800, 2, ("a",)),
+        (None, 2, ("a", "b")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus", "sockets", "cores", "threads"),
+    [
+        ("CPUs=16", 16, 16, 1, 1),
+        ("Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 16, 2, 4, 2),
+        ("CPUs=16 CoresPerSocket=4 ThreadsPerCore=2", 16, 2, 4, 2),
+        ("CPUs=8 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 8, 2, 4, 2),
+        ("Boards=2 SocketsPerBoard=2 CoresPerSocket=4", 16, 4, 4, 1),
+        ("", 1, 1, 1, 1),
+    ],
+)
+def test_processors(text: str, cpus: int, sockets: int, cores: int, threads: int) -> None:
+    found = node(f"NodeName=n1 {text}")
+    assert (found.cpus, found.sockets, found.cores_per_socket, found.threads_per_core) == (
+        cpus,
+        sockets,
+        cores,
+        threads,
+    )
+
+
+def test_virtual_nodes_of_one_host() -> None:
+    nodes = load("NodeName=v[1-3] NodeHostname=box NodeAddr=127.0.0.[1-3] Port=[7001-7003]").cluster.nodes
+    assert [(n.hostname, n.address, n.port) for n in nodes] == [
+        ("box", "127.0.0.1", 7001),
+        ("box", "127.0.0.2", 7002),
+        ("box", "127.0.0.3", 7003),
+    ]
+
+
+def test_down_nodes_and_node_sets() -> None:
+    cluster = load(
+        'NodeName=a[1-2] Feature=big\nNodeName=b1\nDownNodes=a2 State=DRAIN Reason="bad fan"\n'
+        "NodeSet=large Feature=big\nPartitionName=p Nodes=large,b1\n"
+    ).cluster
+    assert (cluster.nodes[1].initial_state, cluster.nodes[1].reason) == ("DRAIN", "bad fan")
+    assert cluster.partitions[0].nodes == ("a1", "a2", "b1")
+
+
+def test_devices_have_cores_and_links() -> None:
+    found = node(
+        "GresTypes=gpu\nNodeName=n1 CPUs=8 Gres=gpu:a100:2",
+        gres="Name=gpu Type=a100 File=/dev/nvidia0 Cores=[0-1] Links=-1,4\n"
+        "Name=gpu Type=a100 File=/dev/nvidia1 COREs=2,3 Links=4,-1\n",
+    )
+    assert [(d.index, d.cores, d.links) for d in found.gres[0].devices] == [(0, (0, 1), (-1, 4)), (1, (2, 3), (4, -1))]
+
+
+def test_mig_profiles_of_the_same_cards_are_understood_and_said_to_share() -> None:
+    configuration = load(
+        "GresTypes=gpu\nNodeName=n1 CPUs=8 Gres=gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:2",
+        gres="Name=gpu Type=a100_3g.20gb File=/dev/nvidia[0-1] Cores=[0-1]\n"
+        "Name=gpu Type=a100_1g.5gb File=/dev/nvidia[0-1] Cores=[2-3]\n",
+    )
+    pools = configuration.cluster.nodes[0].gres
+    assert [[d.index for d in pool.devices] for pool in pools] == [[0, 1], [2, 3]]
+    assert [str(w) for w in configuration.warnings] == [
+        "gres.conf:2: /dev/nvidia0 is in gpu:a100_3g.20gb and in gpu:a100_1g.5gb; jobs with either will share it"
+    ]
+
+
+def test_several_files_of_one_mig_device() -> None:
+    found = node(
+        "GresTypes=gpu\nNodeName=n1 CPUs=1 Gres=gpu:1",
+        gres="Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[21-22]",
+    )
+    assert [d.file for d in found.gres[0].devices] == [
+        "/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21,/dev/nvidia-caps/nvidia-cap22"
+    ]
+
+
+def test_gpus_without_a_gres_conf_are_devices_and_other_gres_are_counted() -> None:
+    found = node("GresTypes=gpu,bandwidth\nNodeName=n1 CPUs=1 Gres=gpu:h100:2,bandwidth:lustre:no_consume:4G")
+    assert [(p.name, p.type, p.count, len(p.devices)) for p in found.gres] == [
+        ("gpu", "h100", 2, 2),
+        ("bandwidth", "lustre", 4 << 30, 0),
+    ]
+
+
+def test_untyped_devices_take_the_types_of_slurm_conf() -> None:
+    found = node(
+        "GresTypes=gpu\nNodeName=n1 CPUs=1 Gres=gpu:a:1,gpu:b:1", gres="NodeName=n1 Name=gpu File=/dev/nvidia[0,2]"
+    )
+    assert [(p.type, p.devices[0].file, p.devices[0].index) for p in found.gres] == [
+        ("a", "/dev/nvidia0", 0),
+        ("b", "/dev/nvidia2", 1),
+    ]
+
+
+def test_shards_are_counted_for_each_gpu() -> None:
+    found = node(
+        "GresTypes=gpu,shard\nNodeName=n1 CPUs=1 Gres=gpu:2,shard:16",
+        gres="Name=gpu File=/dev/nvidia[0-1]\nName=shard Count=8 File=/dev/nvidia[0-1]",
+    )
+    assert found.gres_count("shard") == 16
+
+
+def test_blocks() -> None:
+    topology = load(
+        "NodeName=n[1-4]\nTopologyPlugin=topology/block",
+        topology="BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2,4",
+    ).cluster.topology
+    assert [b.nodes for b in topology.blocks] == [("n1", "n2"), ("n3", "n4")]
+    assert topology.block_sizes == (2, 4)
+
+
+def test_a_flat_plugin_does_not_use_topology_conf() -> None:
+    assert (
+        load("NodeName=n1\nTopologyPlugin=topology/flat", topology="SwitchName=s Nodes=n1").cluster.topology.switches
+        == ()
+    )
+
+
+def test_settings() -> None:
+    settings = load(
+        "NodeName=n1\nRequeueExit=1-3,9\nOverTimeLimit=5\nSelectTypeParameters=CR_CPU\nProlog=/a,/b\nMaxJobCount=5\n"
+        "JobRequeue=0\nEnforcePartLimits=yes\nJobAcctGatherFrequency=task=15,energy=30\nDefMemPerCPU=2000\nTaskProlog=/t\n"
+    ).cluster.settings
+    assert settings.requeue_exit == (1, 2, 3, 9)
+    assert settings.over_time_limit_s == 300
+    assert (settings.select_by_core, settings.memory_is_consumable) == (False, False)
+    assert (settings.prolog, settings.task_prolog) == (("/a", "/b"), "/t")
+    assert (settings.job_requeue, settings.enforce_part_limits) == (False, "ALL")
+    assert (settings.account_gather_frequency_s, settings.default_memory_per_cpu_mib) == (15, 2000)
+
+
+def test_defaults_are_slurms() -> None:
+    settings = load("NodeName=n1").cluster.settings
+    assert (settings.kill_wait_s, settings.min_job_age_s, settings.max_array_size) == (30, 300, 1001)
+    assert (settings.select_by_core, settings.memory_is_consumable, settings.job_requeue) == (True, True, True)
+
+
+def test_cgroup_conf() -> None:
+    configuration = load("NodeName=n1", cgroup="constrainramspace=yes\nConstrainDevices=yes # GPUs")
+    assert configuration.cgroup == {"ConstrainRAMSpace": "yes", "ConstrainDevices": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("files", "warning"),
+    [
+        ({"slurm": "KilWait=3\nNodeName=n1"}, "slurm.conf:1: unknown key KilWait is ignored; did you mean KillWait?"),
+        (
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 MaxCPUsPerUser=8"},
+            "slurm.conf:2: unknown key MaxCPUsPerUser of a PartitionName line is ignored",
+        ),
+        (
+            {"slurm": "NodeName=n1\nKillWait=1\nKillWait=2"},
+            "slurm.conf:3: KillWait is already set at slurm.conf:2; the latest value is used",
+        ),
+        (
+            {"slurm": "NodeName=n[1-3]", "topology": "SwitchName=s Nodes=n[1-2]"},
+            "topology.conf: no switch holds n3; jobs cannot span them and the others",
+        ),
+        (
+            {"slurm": "GresTypes=gpu\nNodeName=n1", "gres": "Name=gpu File=/dev/nvidia0"},
+            "gres.conf:1: no node of slurm.conf that this line describes has Gres=gpu; it is unused",
+        ),
+        ({"slurm": "NodeName=n1", "cgroup": "Foo=1"}, "cgroup.conf:1: unknown key Foo of cgroup.conf is ignored"),
+    ],
+)
+def test_warnings(files: dict[str, str], warning: str) -> None:
+    assert [str(found) for found in load(**files).warnings] == [warning]
+
+
+@pytest.mark.parametrize(
+    ("files", "error"),
+    [
+        ({"slurm": "KillWait=3"}, "slurm.conf: no NodeName line defines a node; add at least one"),
+        ({"slurm": "NodeName=n1\nNodeName=n[0-2]"}, "slurm.conf:2: node n1 is already defined at slurm.conf:1"),
+        (
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n[1-2]"},
+            "slurm.conf:2: partition p names node n2, which no NodeName line defines",
+        ),
+        (
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 Default=YES\nPartitionName=q Nodes=n1 Default=YES"},
+            "slurm.conf:3: partition q is a second default; p at slurm.conf:2 is the default already",
+        ),
+        (
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 MaxTime=1:00:00 DefaultTime=2:00:00"},
+            "slurm.conf:2: DefaultTime=2:00:00 is longer than MaxTime=1:00:00; shorten it",
+        ),
+        (
+            {"slurm": "NodeName=n1 CPUs=10 Sockets=2 CoresPerSocket=4"},
+            "slurm.conf:1: CPUs=10 is neither the sockets (2), the cores (8) nor the threads (8) that Boards, Sockets, "
+            "CoresPerSocket and ThreadsPerCore give",
+        ),
+        (
+            {"slurm": "NodeName=n1 Gres=gpu:2"},
+            "slurm.conf:1: GRES gpu is not in GresTypes; add GresTypes=gpu to slurm.conf",
+        ),
+        (
+            {"slurm": NODES, "gres": "Name=gpu Type=h100 File=/dev/nvidia[0-3]"},
+            "gres.conf:1: node n1: gres.conf has 4 gpu:h100, slurm.conf has 2 (slurm.conf: slurm.conf:3)",
+        ),
+        (
+            {"slurm": NODES, "gres": "Name=gpu Type=a100 File=/dev/nvidia[0-1]"},
+            "gres.conf:1: node n1: gres.conf has 0 gpu:h100, slurm.conf has 2 (slurm.conf: slurm.conf:3)",
+        ),
+        (
+            {"slurm": NODES, "gres": "NodeName=n[1-2] Name=gpu Type=h100 File=/dev/nvidia[0-1] Count=3"},
+            "gres.conf:1: Count=3 but File names 2 devices; leave Count out",
+        ),
+        (
+            {"slurm": NODES, "topology": "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]"},
+            "topology.conf:2: node n1 is under both a and b; keep one",
+        ),
+        (
+            {"slurm": NODES, "topology": "SwitchName=a Nodes=n[1-3]"},
+            "topology.conf:1: switch a names n3, which no NodeName line of slurm.conf defines",
+        ),
+        (
+            {"slurm": NODES, "topology": "SwitchName=a Nodes=n[1-2]\nSwitchName=s Switches=a,b"},
+            "topology.conf:2: switch s names switch b, which is not defined",
+        ),
+        (
+            {"slurm": "NodeName=n1\nDownNodes=n2"},
+            "slurm.conf:2: DownNodes names n2, which no NodeName line defines",
+        ),
+        ({"slurm": "NodeName=n1\nKillWait=soon"}, "slurm.conf:2: KillWait=soon: 'soon' is not a whole number"),
+        (
+            {"slurm": "NodeName=n[1-2] NodeAddr=a[1-3]"},
+            "slurm.conf:1: NodeAddr names 3 hosts for 2 nodes; it must name as many",
+        ),
+        (
+            {"slurm": "NodeName=n1\nDefMemPerCPU=1\nDefMemPerNode=2"},
+            "slurm.conf:3: DefMemPerCPU and DefMemPerNode exclude each other; keep one",
+        ),
+    ],
+)
+def test_contradictions(files: dict[str, str], error: str) -> None:
+    assert problems(**files) == [error]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    assert len(problems("NodeName=n1\nKillWait=x\nMinJobAge=y\nPartitionName=p Nodes=z")) == 3
+
+
+def test_a_missing_slurm_conf() -> None:
+    with pytest.raises(ConfigurationError, match=r"^slurm\.conf: cannot be read: No such file or directory$"):
+        parse_configuration({})
+
+
+def test_switches_in_a_ring() -> None:
+    found = problems(NODES, topology="SwitchName=l Nodes=n[1-2]\nSwitchName=a Switches=b\nSwitchName=b Switches=a")
+    assert found == ["topology.conf:2: switch a is above itself; a tree has a root"]
