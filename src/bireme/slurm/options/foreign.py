@@ -1,7 +1,7 @@
 """`#PBS` and `#BSUB` lines in a batch script: what Slurm's compatibility reading makes of them.
 
 Only the options that have a plain counterpart are translated into sbatch's; the others are reported by name, so that
-nobody thinks they had an effect. Slurm reads them before the `#SBATCH` lines, which therefore win.
+nobody thinks they had an effect. Slurm reads them after the `#SBATCH` lines, so they win over those.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def translate(lines: Iterable[ForeignDirective]) -> Translated:
 
 
 def with_foreign(directives: Directives) -> Directives:
-    """The directives with the translated `#PBS` and `#BSUB` lines before the first component's own."""
+    """The directives with the translated `#PBS` and `#BSUB` lines after the first component's own."""
     translated = translate(directives.foreign)
     first, *others = directives.components
-    return Directives(((*translated.directives, *first), *others), (), (*directives.warnings, *translated.warnings))
+    return Directives(((*first, *translated.directives), *others), (), (*directives.warnings, *translated.warnings))
 
 
 def _translate_line(line: ForeignDirective) -> tuple[list[str], list[str]]:

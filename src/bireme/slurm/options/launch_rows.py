@@ -78,10 +78,10 @@ _BINDING_ROWS = (
            variables={Command.SRUN: ("SLURM_CPU_BIND",)}),
     option("", "gpu-bind=[verbose,]TYPE", ALL, Kind.GPU_BIND, BINDING, "bind tasks to GPUs", env="GPU_BIND"),
     option("", "tres-bind=TRES:[verbose,]TYPE", ALL, Kind.TEXT, BINDING, "bind tasks to generic resources",
-           env="TRES_BIND", ignored="use --gpu-bind"),
+           env="TRES_BIND", ignored="use --gpu-bind for GPUs"),
     option("", "mem-bind=[quiet,|verbose,]TYPE", ALL, Kind.MEM_BIND, BINDING, "bind tasks to memory", env="MEM_BIND",
            ignored="memory is not bound to NUMA nodes"),
-    option("", "accel-bind=TYPE", SRUN, Kind.BIND, BINDING, "bind tasks to near devices", ignored="use --gpu-bind"),
+    option("", "accel-bind=TYPE", SRUN, Kind.BIND, BINDING, "bind tasks to near devices", ignored="use --gpu-bind for GPUs"),
 )
 
 _STREAM_ROWS = (

@@ -159,13 +159,13 @@ def _from_environment(table: OptionTable, environment: Mapping[str, str], inside
                 continue
             value = environment[variable]
             if option.kind is Kind.FLAG:
-                if _means_yes(value):
+                if means_yes(value):
                     yield Given(option)
             else:
                 yield Given(option, None if not value and option.arity is Arity.OPTIONAL else value)
 
 
-def _means_yes(value: str) -> bool:
+def means_yes(value: str) -> bool:
     """How Slurm reads a variable of an option without value."""
     if value.lower() in ("", "yes"):
         return True

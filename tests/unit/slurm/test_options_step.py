@@ -1,0 +1,128 @@
+"""srun from arguments to StepSpec: inside a job, with the job's variables, and outside one."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.model.distribution import NodeMethod
+from bireme.core.model.jobs import JobKind, Owner
+from bireme.core.model.resources import GresRequest
+from bireme.core.model.steps import StepSpec
+from bireme.slurm.options.context import SubmitContext
+from bireme.slurm.options.errors import OptionError
+from bireme.slurm.options.interactive import RunSubmission, read_run
+
+CONTEXT = SubmitContext(
+    owner=Owner(uid=1000, gid=1000, user="ada"), cwd="/home/ada", now=1.8e9, utc_offset=lambda at: 0.0
+)
+JOB = {"SLURM_JOB_ID": "42", "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "train"}
+FOUR_TASKS = {**JOB, "SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2", "SLURM_MEM_PER_NODE": "1000"}
+
+
+def run(*argv: str, environment: Mapping[str, str] | None = None) -> RunSubmission:
+    return read_run(argv, replace(CONTEXT, environment=environment or {}))
+
+
+def step(*argv: str, environment: Mapping[str, str] | None = None) -> StepSpec:
+    return run(*argv, environment=environment).steps[0].spec
+
+
+def test_outside_a_job_there_is_an_allocation_first() -> None:
+    got = run("-n4", "-N2", "--gres=gpu:1", "hostname", "-f")
+    assert got.jobs[0].spec.kind is JobKind.INTERACTIVE
+    assert got.jobs[0].spec.resources.ntasks == 4
+    assert got.steps[0].spec.argv == ("hostname", "-f")
+    assert got.steps[0].job_id is None
+
+
+def test_inside_a_job_the_job_says_how_many() -> None:
+    got = run("hostname", environment=FOUR_TASKS)
+    spec = got.steps[0].spec
+    assert (got.jobs, got.steps[0].job_id, spec.name) == ((), 42, "hostname")
+    assert (spec.nodes_min, spec.ntasks, spec.ntasks_per_node) == (2, 4, 2)
+    assert spec.memory_per_node_mib is None, "the step gets what the job has"
+    assert spec.gres_per_node is None
+
+
+def test_fewer_tasks_than_the_job_has_nodes() -> None:
+    got = run("-n1", "hostname", environment=FOUR_TASKS)
+    assert got.notices == ("Warning: can't run 1 processes on 2 nodes, setting nnodes to 1",)
+    assert (got.steps[0].spec.nodes_min, got.steps[0].spec.nodes_max) == (1, 1)
+
+
+def test_tasks_per_node_by_hand_win_over_the_jobs_tasks() -> None:
+    spec = step("--ntasks-per-node=1", "nvidia-smi", environment=FOUR_TASKS)
+    assert (spec.ntasks, spec.ntasks_per_node, spec.nodes_min) == (None, 1, 2)
+
+
+def test_cpus_per_task_come_from_sruns_own_variable_only() -> None:
+    assert step("x", environment={**JOB, "SLURM_CPUS_PER_TASK": "8"}).cpus_per_task is None
+    assert step("x", environment={**JOB, "SRUN_CPUS_PER_TASK": "8"}).cpus_per_task == 8
+
+
+def test_cpus_by_hand_are_exact() -> None:
+    assert step("-c2", "x", environment=JOB).exact
+    assert step("--exclusive", "x", environment=JOB).exact
+    assert not step("x", environment=JOB).exact
+
+
+def test_generic_resources_of_a_step() -> None:
+    assert step("--gres=none", "x", environment=JOB).gres_per_node == ()
+    assert step("--gres=gpu:1", "x", environment=JOB).gres_per_node == (GresRequest("gpu", None, 1),)
+    inherited = {**JOB, "SLURM_GPUS_PER_TASK": "1", "SLURM_GPUS": "4"}
+    assert step("x", environment=inherited).gres_per_task == (GresRequest("gpu", None, 1),)
+    assert step("x", environment=inherited).gres_per_step == ()
+    assert step("--gres=none", "x", environment=inherited).gres_per_task == ()
+
+
+def test_streams_and_launch() -> None:
+    spec = step("-l", "-oout-%t.log", "-inone", "-K", "-W30", "--mpi=pmi2", "--cpu-bind=cores", "-D", "sub", "x")
+    assert (spec.label, spec.std_out, spec.std_in) == (True, "out-%t.log", "none")
+    assert (spec.kill_on_bad_exit, spec.wait_s, spec.mpi, spec.cpu_bind) == (True, 30, "pmi2", "cores")
+    assert spec.work_dir == "/home/ada/sub"
+    assert step("--pty", "bash").unbuffered
+    assert step("-mcyclic", "x").distribution.nodes is NodeMethod.CYCLIC
+
+
+def test_job_id_by_hand_and_overlap() -> None:
+    got = run("--jobid=7", "--overlap", "nvidia-smi")
+    assert got.steps[0].job_id == 7
+    assert got.steps[0].spec.overlap
+
+
+def test_export() -> None:
+    got = run("--export=NONE", "x", environment={**JOB, "HOME": "/home/ada"})
+    assert got.steps[0].environment == JOB
+    inherited = run("x", environment={**JOB, "SLURM_EXPORT_ENV": "NIL", "HOME": "/home/ada"})
+    assert "HOME" not in inherited.steps[0].environment
+
+
+def test_components() -> None:
+    got = run("-n1", "server", ":", "-n2", "client", environment=JOB)
+    assert [(each.spec.argv, each.spec.ntasks) for each in got.steps] == [(("server",), 1), (("client",), 2)]
+    shared = run("-n1", ":", "-n2", "both", environment=JOB)
+    assert [each.spec.argv for each in shared.steps] == [("both",), ("both",)]
+
+
+def test_refusals() -> None:
+    for argv, text in (
+        ([], "srun: fatal: No command given to execute."),
+        (["-r1", "x"], "srun: fatal: --relative option invalid for job allocation request"),
+        (["--mpi=pmix", "x"], "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types"),
+    ):
+        with pytest.raises(OptionError) as caught:
+            run(*argv)
+        assert (caught.value.exit_code, caught.value.text_for("srun")) == (1, text)
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from(["-n2", "-N3", ":", "--gpus=1", "-w", "x"]), st.text(max_size=8)), max_size=6),
+    st.dictionaries(st.sampled_from(sorted(FOUR_TASKS)), st.text(max_size=6), max_size=4),
+)
+def test_any_run_is_understood_or_refused(argv: list[str], environment: dict[str, str]) -> None:
+    with contextlib.suppress(OptionError):
+        run(*argv, environment=environment)
