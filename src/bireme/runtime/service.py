@@ -191,7 +191,8 @@ class Runtime:
         if may_plan:
             self._plan_after = now + RATION * spent if spent > 0.05 else now
         await self._commit(group)
-        if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS:
+        # A snapshot costs as much as the jobs it holds: the more there are, the rarer it is.
+        if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS + len(self.state.jobs) // 2:
             self._write_snapshot()
 
     async def _commit(self, group: Group) -> None:
