@@ -82,12 +82,20 @@ def _started(answer: bytes | None, paths: Paths) -> int:
     return int(said["pid"])
 
 
-def announce(ready_fd: int | None, **said: Any) -> None:
-    """The daemon's side of `start`: says that it is ready (pid) or why it is not (error)."""
-    if ready_fd is None:
-        return
-    with os.fdopen(ready_fd, "wb") as pipe:
-        pipe.write(json.dumps(said).encode() + b"\n")
+class Readiness:
+    """The daemon's side of `start`: says once that it is ready (pid), or why it will not be (error)."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+        if fd is not None:
+            os.set_inheritable(fd, False)
+
+    def say(self, **said: Any) -> None:
+        if self._fd is None:
+            return
+        with os.fdopen(self._fd, "wb") as pipe:
+            self._fd = None
+            pipe.write(json.dumps(said).encode() + b"\n")
 
 
 class Lock:

@@ -52,22 +52,11 @@ class Settings:
         "access.operators",
         "Users who may change everybody's jobs and the nodes, besides root and the owner of the daemon.",
     )
-    namespaces: str = setting(
-        "auto",
-        "isolation.namespaces",
-        "Private host name and hosts file for virtual nodes: `auto` uses them where the kernel permits.",
-        ("auto", "off"),
-    )
     cgroups: str = setting(
         "auto",
         "isolation.cgroups",
         "Confinement of memory, CPUs and devices with cgroups: `auto` uses them where they can be written.",
         ("auto", "off"),
-    )
-    snapshot_every: int = setting(
-        50_000,
-        "store.snapshot_every",
-        "A snapshot of the state is stored after so many events: fewer make a restart quicker.",
     )
     keep_events_days: int = setting(
         0,

@@ -1,0 +1,185 @@
+"""The composition root: settings -> store -> runtime -> engine -> API, on one event loop, with the real clock.
+
+The only place that knows all the rooms. Not here: detaching from the terminal (`__main__`), deciding anything.
+Invariant: the lock is held from before the store is opened until after it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+import bireme
+from bireme.api.app import create_app
+from bireme.api.cluster import Service
+from bireme.api.server import Server, listen
+from bireme.core.lifecycle.refusals import Caller
+from bireme.daemon.configuration import Loaded, load_cluster
+from bireme.daemon.paths import Paths
+from bireme.daemon.process import DaemonError, Lock, Readiness
+from bireme.daemon.settings import Settings, SettingsError, describe, load
+from bireme.engines.embedded.engine import EmbeddedEngine
+from bireme.runtime.service import Runtime
+from bireme.slurm.conf.diagnostics import ConfigurationError
+from bireme.store.database import StoreError
+from bireme.store.journal import SqliteStore
+
+log = logging.getLogger("bireme.daemon")
+
+_DAY_S = 86_400.0
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+
+class Daemon:
+    """One run of the daemon, from `run` to its end."""
+
+    def __init__(self, paths: Paths, conf: str = "") -> None:
+        self._paths = paths
+        self._conf = conf
+        self._settings: Settings = load(paths.home, conf)
+        self._ended = asyncio.Event()
+        self._end_jobs = False
+        self._exit_code = 0
+
+    async def run(self, ready: Readiness) -> int:
+        """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
+        loaded = load_cluster(self._settings)
+        for warning in loaded.warnings:
+            log.warning("%s", warning)
+        store = SqliteStore(self._paths.journal)
+        try:
+            return await self._serve(store, loaded, ready)
+        finally:
+            store.close()
+
+    async def _serve(self, store: SqliteStore, loaded: Loaded, ready: Readiness) -> int:
+        engine = EmbeddedEngine(Path(self._paths.home), loaded.cluster, store, confine=loaded.confine)
+        runtime = self._recovered(store, engine)
+        runtime.on_failure = self._failed
+        app = create_app(runtime, store, self._service(runtime))
+        server = Server(app, keep_alive_s=self._settings.keep_alive_s)
+        await runtime.start(loaded.cluster)
+        self._watch_signals(runtime)
+        await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
+        pruning = asyncio.create_task(self._prune(store))
+        log.info("serving %s (%d nodes) at %s", loaded.cluster.name, len(loaded.cluster.nodes), self._paths.socket)
+        ready.say(pid=os.getpid())
+        await self._ended.wait()
+        log.info("ending%s", ", jobs too" if self._end_jobs else "; jobs run on")
+        pruning.cancel()
+        app.state.context.live.close()
+        await server.stop()
+        if self._end_jobs:
+            await engine.stop_agents(grace_s=float(runtime.state.config.settings.kill_wait_s))
+        await runtime.stop()
+        return self._exit_code
+
+    def _recovered(self, store: SqliteStore, engine: EmbeddedEngine) -> Runtime:
+        """Reading the journal makes many objects that stay: the collector need not look at them now nor ever."""
+        began = time.monotonic()
+        gc.disable()
+        runtime = Runtime(store, engine, SystemClock())
+        gc.freeze()
+        gc.enable()
+        log.info("read %d jobs from the journal in %.2f s", len(runtime.state.jobs), time.monotonic() - began)
+        return runtime
+
+    def _service(self, runtime: Runtime) -> Service:
+        async def reconfigure(caller: Caller) -> None:
+            await self._reconfigure(runtime)
+
+        return Service(
+            version=bireme.__version__,
+            pid=os.getpid(),
+            up_since=time.time(),
+            owner_uid=os.geteuid(),
+            operators=frozenset(self._settings.operators),
+            max_body_bytes=self._settings.max_body_bytes,
+            reconfigure=reconfigure,
+            shutdown=self._end,
+            extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
+        )
+
+    def _end(self, end_jobs: bool = False) -> None:
+        self._end_jobs = self._end_jobs or end_jobs
+        self._ended.set()
+
+    def _failed(self, error: BaseException) -> None:
+        self._exit_code = 1
+        self._ended.set()
+
+    def _watch_signals(self, runtime: Runtime) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end)
+        reloads: set[asyncio.Task[None]] = set()
+
+        def reload() -> None:
+            task = loop.create_task(self._reconfigure_or_log(runtime))
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, reload)
+
+    async def _reconfigure_or_log(self, runtime: Runtime) -> None:
+        try:
+            await self._reconfigure(runtime)
+        except (ConfigurationError, SettingsError) as error:
+            log.error("the configuration is left as it was: %s", error)
+
+    async def _reconfigure(self, runtime: Runtime) -> None:
+        self._settings = load(self._paths.home, self._conf)
+        loaded = await asyncio.to_thread(load_cluster, self._settings)
+        for warning in loaded.warnings:
+            log.warning("%s", warning)
+        await runtime.reconfigure(loaded.cluster)
+        log.info("reconfigured from %s", loaded.cluster.source or "this machine")
+
+    async def _prune(self, store: SqliteStore) -> None:
+        while self._settings.keep_events_days:
+            before = time.time() - self._settings.keep_events_days * _DAY_S
+            dropped = await asyncio.to_thread(store.prune, before)
+            log.info("dropped %d events older than %d days", dropped, self._settings.keep_events_days)
+            await asyncio.sleep(_DAY_S)
+
+
+def start_logging(paths: Paths, settings: Settings) -> None:
+    handler = RotatingFileHandler(
+        paths.log, maxBytes=settings.log_max_bytes, backupCount=settings.log_keep, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+
+
+def serve(home: str, conf: str, ready: Readiness) -> int:
+    """The life of the daemon's process; its exit code. What keeps it from starting is told to `ready`."""
+    paths = Paths(home)
+    try:
+        paths.create()
+        lock = Lock(paths)
+        start_logging(paths, load(paths.home, conf))
+        code = asyncio.run(_run(paths, conf, ready))
+        del lock
+        return code
+    except (DaemonError, SettingsError, ConfigurationError, StoreError, OSError) as error:
+        log.error("%s", error)
+        ready.say(error=str(error))
+        return 1
+    except Exception as error:
+        log.critical("the daemon failed", exc_info=True)
+        ready.say(error=f"{type(error).__name__}: {error}; see {paths.log}")
+        return 1
+
+
+async def _run(paths: Paths, conf: str, ready: Readiness) -> int:
+    return await Daemon(paths, conf).run(ready)

@@ -1,0 +1,86 @@
+"""The cluster this daemon serves: from slurm.conf and its neighbours, or this machine as it is.
+
+Read at start and again on `scontrol reconfigure` or SIGHUP. Invariant: a configuration with mistakes is never used in
+part; the daemon keeps the one it has.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field, replace
+
+from bireme.agent.gpus import GpuInfo
+from bireme.agent.gpus import discover as discover_gpus
+from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.core.model.resources import Device, GresPool
+from bireme.daemon.discovery import discover
+from bireme.daemon.settings import Settings
+from bireme.slurm.conf.loading import Configuration, load_configuration
+
+_CONFINEMENT = {"memory": "ConstrainRAMSpace", "cpus": "ConstrainCores", "devices": "ConstrainDevices"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    cluster: ClusterConfig
+    confine: dict[str, bool]
+    """What jobs are held to, where the kernel lets us: memory, cpus, devices."""
+    warnings: tuple[str, ...] = field(default=())
+
+
+def load_cluster(settings: Settings) -> Loaded:
+    """Raises ConfigurationError with every mistake of the files."""
+    wanted = settings.cgroups == "auto"
+    if not settings.conf:
+        gpus = discover_gpus().gpus if settings.gpus == "auto" else ()
+        cluster = discover(settings.cluster_name, tuple(device_of(gpu) for gpu in gpus))
+        return Loaded(cluster, dict.fromkeys(_CONFINEMENT, wanted))
+    read = load_configuration(settings.conf, _read)
+    said = {key.lower(): value.lower() for key, value in read.cgroup.items()}
+    confine = {kind: wanted and said.get(key.lower()) == "yes" for kind, key in _CONFINEMENT.items()}
+    cluster = _with_detected_gpus(read) if settings.gpus == "auto" else read.cluster
+    return Loaded(cluster, confine, tuple(map(str, read.warnings)))
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
+def device_of(gpu: GpuInfo) -> Device:
+    return Device(
+        index=gpu.index,
+        type=gpu.slurm_type,
+        file=gpu.device_file,
+        uuid=gpu.uuid,
+        cores=gpu.cpu_affinity,
+        links=gpu.links,
+        numa_node=gpu.numa_node,
+        memory_mib=gpu.memory_mib,
+    )
+
+
+def _with_detected_gpus(read: Configuration) -> ClusterConfig:
+    """AutoDetect in gres.conf: the GPUs of the node that is this machine get their files, UUIDs and neighbours."""
+    host = socket.gethostname().partition(".")[0]
+    here = [node for node in read.cluster.nodes if node.name == host and read.gres.autodetect_on(node.name)]
+    if not here or read.gres.autodetect_on(host) == "off" or not here[0].gres_count("gpu"):
+        return read.cluster
+    found = [device_of(gpu) for gpu in discover_gpus().gpus]
+    nodes = tuple(_described(node, found) if node.name == host else node for node in read.cluster.nodes)
+    return replace(read.cluster, nodes=nodes)
+
+
+def _described(node: NodeConfig, found: list[Device]) -> NodeConfig:
+    """A pool takes found devices whose type contains its own (`h200` is an `nvidia_h200`), as Slurm matches them."""
+    left = list(found)
+    pools: list[GresPool] = []
+    for pool in node.gres:
+        fitting = [device for device in left if (pool.type or "") in (device.type or "")][: pool.count]
+        known = pool.name != "gpu" or any(device.file for device in pool.devices)
+        if known or len(fitting) < pool.count:
+            pools.append(pool)
+            continue
+        left = [device for device in left if device not in fitting]
+        pools.append(replace(pool, devices=tuple(replace(device, type=pool.type) for device in fitting)))
+    return replace(node, gres=tuple(pools))
