@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.observations import Observation
+from bireme.slurm.records.steps import Row as HistoryRow
 
 Report = Callable[[Sequence[Observation]], None]
 """Called by an engine, from the event loop's thread, whenever it has something to say."""
@@ -76,17 +77,6 @@ class Journal(Protocol):
 
     def story(self, job_id: int) -> list[Recorded]:
         """Every event about one job, oldest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
-    """A finished job (step_id None) or step, as `core/accounting/records.py` describes it."""
-
-    job_id: int
-    step_id: int | None
-    submitted_at: float
-    restarts: int
-    record: dict[str, Any]
 
 
 class Blobs(Protocol):

@@ -29,7 +29,7 @@ from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import accept
 from bireme.core.plan.planner import Policy, plan
 from bireme.ports import HistoryRow, Journal, JournalError
-from bireme.slurm.records import finished_records, step_record
+from bireme.slurm.records.steps import history_rows, step_row
 
 Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
@@ -170,18 +170,12 @@ class Kernel:
             if not isinstance(job.phase, Ending):
                 return []
             phase = finished_phase(job.phase, event)
-        return [
-            HistoryRow(job.id, step_id, job.submitted_at, job.restarts, record)
-            for step_id, record in finished_records(self.state, job, phase, now)
-        ]
+        return history_rows(self.state, job, phase, now)
 
     def _step_rows(self, event: e.StepNodeEnded, now: float) -> list[HistoryRow]:
         job = self.state.jobs[event.job_id]
         step = job.steps[event.step_id]
-        if step.state is not StepState.ENDED:
-            return []
-        record = step_record(self.state, job, step, now)
-        return [HistoryRow(job.id, step.id, job.submitted_at, job.restarts, record)]
+        return [step_row(self.state, job, step, now)] if step.state is StepState.ENDED else []
 
     def _story(self, event: e.Event) -> list[e.Recorded]:
         job_id = getattr(event, "job_id", None)
