@@ -13,6 +13,7 @@ import json
 import os
 import select
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -40,10 +41,11 @@ class BiremeUnavailable(BiremeError):  # noqa: N818  # reads as what it means: `
 
 
 class ApiError(BiremeError):
-    """The daemon refused or failed: `message` is Slurm's where Slurm has one, `code` Slurm's error name if any."""
+    """The daemon refused or failed: `message` is Slurm's where Slurm has one, `code` its name; `hint` says more."""
 
-    def __init__(self, message: str, *, status: int, code: str | None, slurm_errno: int | None) -> None:
+    def __init__(self, message: str, *, status: int, code: str | None, slurm_errno: int | None, hint: str = "") -> None:
         self.message = message
+        self.hint = hint
         self.status = status
         self.code = code
         self.slurm_errno = slurm_errno
@@ -69,9 +71,10 @@ class Response:
         try:
             error = json.loads(self.body)["error"]
             message, code, number = error["message"], error.get("code"), error.get("slurm_errno")
+            hint = error.get("hint", "")
         except (ValueError, KeyError, TypeError):
-            message, code, number = f"the daemon answered with HTTP status {self.status}", None, None
-        raise ApiError(message, status=self.status, code=code, slurm_errno=number)
+            message, code, number, hint = f"the daemon answered with HTTP status {self.status}", None, None, ""
+        raise ApiError(message, status=self.status, code=code, slurm_errno=number, hint=hint)
 
 
 class Stream:
@@ -111,11 +114,17 @@ class Stream:
 class Transport:
     """Requests to the daemon of one home, over one kept connection. Not for several threads at once."""
 
-    def __init__(self, home: str | None = None, *, patience_s: float = 0.0, timeout_s: float = 100.0) -> None:
-        """`patience_s`: how long to wait for a daemon that is just starting again (srun inside a job does)."""
+    def __init__(
+        self, home: str | None = None, *, patience_s: float = 0.0, timeout_s: float = 100.0, tool: str = ""
+    ) -> None:
+        """`patience_s`: how long to wait for a daemon that is just starting again (srun inside a job does).
+
+        `tool`: what the journal names as the cause of changes; default is the name of the program.
+        """
         self.paths = Paths(home)
         self.patience_s = patience_s
         self.timeout_s = timeout_s
+        self._agent = (tool or os.path.basename(sys.argv[0] or "python")).encode("ascii", "replace").decode()
         self._kept: _Connection | None = None
 
     def get(self, path: str, params: Params | None = None, *, timeout_s: float | None = None) -> Any:
@@ -140,7 +149,7 @@ class Transport:
         """One exchange; raises ApiError for a status of 400 or more, BiremeUnavailable when nobody answers."""
         connection = self._connection(self.timeout_s if timeout_s is None else timeout_s)
         try:
-            response = connection.exchange(_request_bytes(method, path, params, body))
+            response = connection.exchange(_request_bytes(method, path, params, body, self._agent))
         except (OSError, _BadAnswerError) as error:
             self.close()
             raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
@@ -156,7 +165,7 @@ class Transport:
         """An answer without an end in sight, on a connection of its own, without a time limit."""
         connection = self._connect(None)
         try:
-            connection.send(_request_bytes(method, path, params, body))
+            connection.send(_request_bytes(method, path, params, body, self._agent))
             response = connection.read_head()
             if response.status >= 400:
                 response.body = b"".join(connection.read_body(_framing(response)))
@@ -325,7 +334,7 @@ def _framing(response: Response) -> int | None:
     return None if length is None else int(length)
 
 
-def _request_bytes(method: str, path: str, params: Params | None, body: Any) -> bytes:
+def _request_bytes(method: str, path: str, params: Params | None, body: Any, agent: str) -> bytes:
     target = quote(path) + _query(params)
     if body is None:
         payload, kind = b"", ""
@@ -334,7 +343,7 @@ def _request_bytes(method: str, path: str, params: Params | None, body: Any) -> 
     else:
         payload, kind = json.dumps(body, separators=(",", ":")).encode(), "Content-Type: application/json\r\n"
     length = f"Content-Length: {len(payload)}\r\n" if method != "GET" else ""
-    head = f"{method} {target} HTTP/1.1\r\nHost: bireme\r\n{kind}{length}\r\n"
+    head = f"{method} {target} HTTP/1.1\r\nHost: bireme\r\nUser-Agent: {agent}\r\n{kind}{length}\r\n"
     return head.encode("ascii") + payload
 
 
