@@ -1,0 +1,171 @@
+"""An interactive allocation while somebody holds it: waiting for it, its lease, giving it back.
+
+Used by salloc and by an srun outside a job. The lease is a connection the daemon watches: when it breaks because
+this process died, the allocation ends. It is read by a thread, which also learns that the job ended.
+Invariant: `release` is safe to call in any state, any number of times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon
+from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Stream, Transport
+
+IMMEDIATE_FAILED = "Unable to allocate resources: Immediate execution impossible, insufficient priority"
+_AT_ONCE_S = 1.0
+_WAIT_S = 300.0
+_RECONNECT_PATIENCE_S = 60.0
+ENDED_STATES = frozenset(
+    [
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "DEADLINE",
+        "BOOT_FAIL",
+        "REVOKED",
+    ]
+)
+
+
+class Allocation:
+    """One interactive job of ours."""
+
+    def __init__(self, transport: Transport, job_id: int, voice: Voice) -> None:
+        self.transport = transport
+        self.job_id = job_id
+        self.voice = voice
+        self.ended = threading.Event()
+        self.outcome = ""
+        self._lease: Stream | None = None
+        self._on_end: Callable[[], None] | None = None
+        self._released = False
+
+    # --- waiting -------------------------------------------------------------------------------------------
+
+    def await_start(self, immediate_s: int | None, *, announce_pending: bool) -> dict[str, Any]:
+        """The job's record once it runs. Says that it waits when it does not start at once, as Slurm does."""
+        patience = _AT_ONCE_S if immediate_s is None else float(max(immediate_s, _AT_ONCE_S))
+        answer = self._wait(patience)
+        if not answer["done"] and immediate_s is not None:
+            self.release(0)
+            raise CommandFailure(IMMEDIATE_FAILED)
+        if not answer["done"]:
+            if announce_pending:
+                self.voice.say(f"Pending job allocation {self.job_id}")
+            self.voice.say(f"job {self.job_id} queued and waiting for resources")
+            while not answer["done"]:
+                answer = self._wait(_WAIT_S)
+            if not _is_over(answer["jobs"]):
+                self.voice.say(f"job {self.job_id} has been allocated resources")
+        if _is_over(answer["jobs"]):
+            self.ended.set()
+            raise CommandFailure(f"{self.voice.command}: Job allocation {self.job_id} has been revoked", bare=True)
+        return dict(answer["jobs"][0])
+
+    def _wait(self, timeout_s: float) -> Any:
+        path = f"/v1/jobs/{self.job_id}/wait"
+        params: dict[str, str | int | float | None] = {"until": "started", "timeout": timeout_s}
+        try:
+            return self.transport.get(path, params, timeout_s=timeout_s + 30)
+        except BiremeUnavailable:
+            # The daemon went away while we waited: the job is still in its journal, so wait for both.
+            with Transport(self.transport.paths.home, patience_s=_RECONNECT_PATIENCE_S) as again:
+                return again.get(path, {**params, "timeout": 0})
+
+    def variables(self) -> dict[str, str]:
+        """The SLURM_ variables of the allocation."""
+        try:
+            answer = self.transport.get(f"/v1/jobs/{self.job_id}/environment", {"scope": "allocation"})
+        except (ApiError, BiremeUnavailable) as error:
+            raise refused_by_daemon(f"Unable to get the environment of job {self.job_id}", error) from error
+        return dict(answer["variables"])
+
+    # --- the lease -----------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Keeps the lease from now on."""
+        self._lease = self.transport.stream(f"/v1/jobs/{self.job_id}/hold-open")
+        threading.Thread(target=self._keep, name="lease", daemon=True).start()
+
+    def notify(self, on_end: Callable[[], None]) -> None:
+        """Calls `on_end`, from another thread, when the job ended by other hands; at once if it did already."""
+        self._on_end = on_end
+        if self.ended.is_set():
+            on_end()
+
+    def _keep(self) -> None:
+        while not self._released:
+            try:
+                assert self._lease is not None
+                for line in self._lease.lines():
+                    if line and json.loads(line).get("kind") == "JobEnding":
+                        self._ended()
+            except Exception:
+                pass
+            if self._released or self._find_out():
+                return
+            if not self._reconnect():
+                self._ended()
+                return
+
+    def _find_out(self) -> bool:
+        """Whether the job is over, once a daemon answers again."""
+        try:
+            with Transport(self.transport.paths.home, patience_s=_RECONNECT_PATIENCE_S) as fresh:
+                records = fresh.get(f"/v1/jobs/{self.job_id}")["jobs"]
+        except ApiError:
+            records = []
+        except BiremeUnavailable:
+            return False
+        if _is_over(records):
+            self.outcome = str(records[0].get("state", "")) if records else ""
+            self._ended()
+            return True
+        return False
+
+    def _reconnect(self) -> bool:
+        with contextlib.suppress(BiremeError):
+            fresh = Transport(self.transport.paths.home, patience_s=_RECONNECT_PATIENCE_S)
+            self._lease = fresh.stream(f"/v1/jobs/{self.job_id}/hold-open")
+            return True
+        return False
+
+    def _ended(self) -> None:
+        if not self._released and not self.ended.is_set():
+            self.ended.set()
+            if self._on_end is not None:
+                self._on_end()
+
+    def release(self, exit_code: int, signal: int = 0) -> None:
+        """Gives it back, saying how its command ended."""
+        if self._released:
+            return
+        self._released = True
+        if not self.ended.is_set():
+            body = {"exit_code": exit_code & 0xFF, "signal": signal}
+            try:
+                with Transport(self.transport.paths.home, patience_s=5.0) as fresh:
+                    fresh.post(f"/v1/jobs/{self.job_id}/complete", body)
+            except BiremeError as error:
+                self.voice.error(f"Unable to clean up job allocation {self.job_id}: {error}")
+        if self._lease is not None:
+            self._lease.close()
+
+
+def _is_over(records: list[dict[str, Any]]) -> bool:
+    return all(record.get("state") in ENDED_STATES or record.get("state") == "COMPLETING" for record in records)
+
+
+def begin_at(record: dict[str, Any]) -> float:
+    """When the job began, for clocks that count from it."""
+    return float(record.get("start_time") or time.time())

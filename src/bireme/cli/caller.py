@@ -1,0 +1,150 @@
+"""This process as the submitter of a job: who it is, where it stands, what its options name.
+
+The only place where sbatch, srun and salloc read the machine (user, directory, umask, clock, files named by
+options); `slurm/options` stays pure. Also how a specification travels: `plain`, the JSON the API reads.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from bireme.cli.voice import CommandFailure
+from bireme.client.transport import Transport
+from bireme.core.model.jobs import Owner
+from bireme.slurm.options.context import SubmitContext
+from bireme.slurm.options.layers import peek
+from bireme.slurm.options.table import Command
+
+_PATIENCE_INSIDE_JOB_S = 60.0
+
+
+def submit_context(
+    command: Command, argv: Sequence[str], environment: Mapping[str, str] | None = None
+) -> SubmitContext:
+    """The caller's side of a submission, with the files read that its options name."""
+    written = peek(command, argv)
+    environment = dict(os.environ) if environment is None else environment
+    return SubmitContext(
+        owner=_owner(),
+        cwd=working_directory(),
+        umask=current_umask(),
+        submit_host=socket.gethostname().partition(".")[0],
+        environment=environment,
+        now=time.time(),
+        utc_offset=local_utc_offset,
+        submit_line=" ".join([command, *argv]),
+        node_file=_node_file(written),
+        export_file=_export_file(written.get("export-file")),
+        multi_prog=_multi_prog(command, argv, written),
+    )
+
+
+def working_directory() -> str:
+    """As the kernel names it, like Slurm; $PWD is trusted only where the directory has no name any more."""
+    try:
+        return os.getcwd()
+    except OSError:
+        named = os.environ.get("PWD", "")
+        return named if named.startswith("/") else "/"
+
+
+def _owner() -> Owner:
+    """Only for what is shown before submission: the daemon takes the owner from the connection."""
+    uid, gid = os.getuid(), os.getgid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    return Owner(uid=uid, gid=gid, user=user)
+
+
+def current_umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def local_utc_offset(at: float) -> float:
+    return float(time.localtime(at).tm_gmtoff)
+
+
+def _node_file(written: Mapping[str, str | None]) -> str:
+    """What --nodefile holds, or a --nodelist that is a path (it has a slash in it)."""
+    named = written.get("nodefile")
+    nodelist = written.get("nodelist")
+    if not named and nodelist and "/" in nodelist:
+        named = nodelist
+    if not named:
+        return ""
+    try:
+        with open(named, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError as error:
+        raise CommandFailure(f"Unable to open hostfile {named}: {error.strerror}") from error
+
+
+def _export_file(named: str | None) -> bytes | None:
+    if named is None:
+        return None
+    try:
+        if named.isdigit():
+            with os.fdopen(os.dup(int(named)), "rb") as file:
+                return file.read()
+        with open(named, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise CommandFailure(f"Could not open user environment file {named}") from error
+
+
+def _multi_prog(command: Command, argv: Sequence[str], written: Mapping[str, str | None]) -> str:
+    if command is not Command.SRUN or "multi-prog" not in written:
+        return ""
+    # Late: only srun --multi-prog needs the words after the options here.
+    from bireme.slurm.options.catalogue import TABLES
+    from bireme.slurm.options.getopt import read_command_line
+
+    words = read_command_line(TABLES[command], argv)[0].words
+    if not words:
+        return ""
+    try:
+        with open(words[0], encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError as error:
+        raise CommandFailure(f"Could not open multi_prog config file {words[0]}") from error
+
+
+def make_transport() -> Transport:
+    """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
+    inside = bool(os.environ.get("BIREME_JOB"))
+    return Transport(patience_s=_PATIENCE_INSIDE_JOB_S if inside else 0.0)
+
+
+def plain(value: Any) -> Any:
+    """A specification as JSON values; fields that have their default are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value) if not _is_default(one, value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+def _is_default(field: Any, holder: Any) -> bool:
+    if field.default is not MISSING:
+        return bool(getattr(holder, field.name) == field.default)
+    return field.default_factory is not MISSING and bool(getattr(holder, field.name) == field.default_factory())
+
+
+def plain_spec(spec: Any) -> dict[str, Any]:
+    """A JobSpec as the API takes it: without its owner, whom the daemon knows from the connection."""
+    content: dict[str, Any] = plain(spec)
+    content.pop("owner", None)
+    return content

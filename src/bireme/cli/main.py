@@ -1,0 +1,124 @@
+"""The `bireme` program: finds the command by its name and runs it.
+
+`bireme sbatch x.sh`, a launcher named `sbatch` in BIREME_HOME/bin, and a link named `sbatch` all end in
+`run(name, argv)`. Only the module of the command that was asked for is imported: inside jobs these commands start
+hundreds of times a minute, and `squeue --version` must answer in well under a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+SLURM_COMMANDS = ("sbatch", "srun", "salloc", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sstat", "sattach")
+
+_OWN_COMMANDS = {
+    "up": ("bireme.cli.lifecycle", "up"),
+    "down": ("bireme.cli.lifecycle", "down"),
+    "status": ("bireme.cli.lifecycle", "status"),
+    "env": ("bireme.cli.lifecycle", "env"),
+    "doctor": ("bireme.cli.doctor", "main"),
+    "explain": ("bireme.cli.explain", "main"),
+    "logs": ("bireme.cli.logs", "main"),
+    "top": ("bireme.cli.top", "main"),
+}
+
+HELP = """\
+bireme: a Slurm-grade cluster on this machine, in Slurm's language.
+
+Begin
+  bireme up                    start the cluster (this machine; or --conf slurm.conf)
+  eval "$(bireme env)"         put sbatch, srun, squeue ... on your PATH
+  sbatch train.sh              submit your script, unchanged
+
+The cluster
+  bireme status                is it up, what runs
+  bireme top                   nodes, GPUs and the queue, live
+  bireme doctor                what this machine can enforce, and what to do about the rest
+  bireme down                  stop it (jobs run on; --end-jobs ends them)
+
+A job
+  bireme explain train.sh      what would be asked for, line by line; needs no cluster
+  bireme logs -f 42            follow a job's output until it ends
+
+Slurm's commands, here or on your PATH (each has --help)
+  sbatch  srun  salloc  scancel  sattach      do something
+  squeue  sinfo  scontrol  sacct  sstat       look at something
+
+bireme --version, bireme help COMMAND. The state lives in BIREME_HOME (now: {home}).
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the `bireme` script."""
+    name = os.path.basename(sys.argv[0])
+    words = sys.argv[1:] if argv is None else argv
+    if argv is None and name in SLURM_COMMANDS:
+        return run(name, words)
+    if not words or words[0] in ("-h", "--help") or words == ["help"]:
+        return _print_help()
+    if words[0] in ("-V", "--version", "version"):
+        return _print_version()
+    if words[0] == "help":
+        return run(words[1], ["--help"])
+    return run(words[0], words[1:])
+
+
+def run(name: str, argv: list[str]) -> int:
+    """Runs one command; returns its exit code."""
+    if name in SLURM_COMMANDS:
+        if argv in (["--version"], ["-V"]):
+            return _print_slurm_version()
+        module, function = f"bireme.cli.{name}", "main"
+    elif name in _OWN_COMMANDS:
+        module, function = _OWN_COMMANDS[name]
+    else:
+        return _unknown(name)
+    return int(getattr(import_module(module), function)(argv))
+
+
+def run_and_exit(name: str) -> None:
+    """What the launchers call. Leaves at once when done: tearing down a heap of ten thousand records takes time."""
+    code = run(name, sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # whoever read it went away
+    os._exit(code)
+
+
+def _print_help() -> int:
+    from bireme.daemon.paths import default_home  # late: only help names the home
+
+    print(HELP.format(home=default_home()), end="")
+    return 0
+
+
+def _print_version() -> int:
+    from bireme import __version__  # late: most commands never say it
+
+    print(f"bireme {__version__}")
+    return 0
+
+
+def _print_slurm_version() -> int:
+    from bireme.slurm.version import VERSION_LINE  # late: only this
+
+    print(VERSION_LINE)
+    return 0
+
+
+def _unknown(name: str) -> int:
+    import difflib  # late: only for a mistyped command
+
+    known = [*_OWN_COMMANDS, *SLURM_COMMANDS]
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f" Did you mean: bireme {close[0]}?" if close else ""
+    print(f"bireme: there is no command {name!r}.{hint}\nTry: bireme --help", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""sbatch: a script, its options and the environment become a job.
+
+Reads the script's file (or standard input, or --wrap), has `slurm/options` understand it, sends it, and says
+`Submitted batch job 42`. With --wait it stays until the job ended and ends as the job did.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bireme.cli.caller import make_transport, submit_context
+from bireme.cli.submission import cluster_asked, submission_body, submit, tell_options, test_only
+from bireme.cli.voice import CommandFailure, Voice, run_command
+from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
+from bireme.slurm.options.layers import peek
+from bireme.slurm.options.table import Command
+from bireme.slurm.options.words import SUBMISSION_FAILED
+
+_WAIT_S = 300.0
+_LARGEST_READ = 1 << 30
+
+
+def main(argv: list[str]) -> int:
+    return run_command("sbatch", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    written = peek(Command.SBATCH, argv)
+    if answer := answered_at_once(Command.SBATCH, written):
+        print(answer, end="")
+        return 0
+    context = submit_context(Command.SBATCH, argv)
+    batch = read_batch(argv, read_named_script(argv, written.get("chdir")), context)
+    voice = Voice("sbatch", quiet=batch.options.flag("quiet"), verbose=batch.options.times("verbose"))
+    for notice in batch.notices:
+        voice.say(notice)
+    tell_options(voice, batch.options)
+    with make_transport() as transport:
+        return _send(transport, batch, voice)
+
+
+def answered_at_once(command: Command, written: dict[str, str | None]) -> str:
+    """The text that --help, --usage or --version asks for; empty when none does."""
+    if "help" not in written and "usage" not in written and "version" not in written:
+        return ""
+    # Late: the help text is made from the whole catalogue, which no submission needs.
+    from bireme.slurm.options.help import help_text, usage_text
+    from bireme.slurm.version import VERSION_LINE
+
+    if "version" in written:
+        return VERSION_LINE + "\n"
+    return help_text(command) if "help" in written else usage_text(command)
+
+
+def read_named_script(argv: Sequence[str], chdir: str | None) -> bytes | None:
+    """The bytes of the script on this command line; None with --wrap."""
+    name = script_of(argv)
+    if name is None:
+        return None
+    if name == "":
+        return sys.stdin.buffer.read(_LARGEST_READ)
+    path = find_script_file(name, chdir or "")
+    try:
+        with open(path or name, "rb") as file:
+            return file.read(_LARGEST_READ)
+    except IsADirectoryError:
+        return b""
+    except OSError as error:
+        raise CommandFailure(f"Unable to open file {name}") from error
+
+
+def find_script_file(name: str, chdir: str) -> str | None:
+    """As Slurm looks for it: where the job will run, here, then along PATH. A name with . or / in front is itself."""
+    if name.startswith(("/", ".")):
+        places = [os.path.join(chdir, name), name]
+    else:
+        folders = [chdir, "", *os.environ.get("PATH", "").split(":")]
+        places = [os.path.join(folder, name) for folder in folders]
+    return next((place for place in places if os.path.isfile(place) and os.access(place, os.R_OK)), None)
+
+
+def _send(transport: Transport, batch: BatchSubmission, voice: Voice) -> int:
+    body = submission_body(batch.requests, batch.script)
+    if batch.options.flag("test-only"):
+        return test_only(transport, body, voice)
+    job_id = submit(transport, body, SUBMISSION_FAILED[Command.SBATCH], voice)
+    cluster = cluster_asked(transport, batch.options)
+    if batch.options.flag("parsable"):
+        print(f"{job_id};{cluster}" if cluster else job_id, flush=True)
+    elif not voice.quiet:
+        print(f"Submitted batch job {job_id}" + (f" on cluster {cluster}" if cluster else ""), flush=True)
+    return wait_for_end(transport, str(job_id)) if batch.options.flag("wait") else 0
+
+
+def wait_for_end(transport: Transport, job: str) -> int:
+    """Until the job (every task, every component) ended; the largest exit code of them."""
+    transport.patience_s = max(transport.patience_s, 60.0)
+    while True:
+        try:
+            answer = transport.get(f"/v1/jobs/{job}/wait", {"timeout": _WAIT_S}, timeout_s=_WAIT_S + 30)
+        except BiremeUnavailable:
+            # A daemon that stops closes its waiting requests; the next connection waits for it to come back.
+            answer = transport.get(f"/v1/jobs/{job}/wait", {"timeout": 0})
+        except ApiError as error:
+            raise CommandFailure(f"Job {job}: {error.message}") from error
+        if answer["done"]:
+            return max((exit_code_of(record) for record in answer["jobs"]), default=1)
+
+
+def exit_code_of(record: dict[str, Any]) -> int:
+    """A job's exit code for its waiter: what a signal, a limit or a cancellation ended counts as 1."""
+    code = int(record.get("exit_code") or 0)
+    if code:
+        return code & 0xFF
+    return 0 if record.get("state") == "COMPLETED" and not record.get("exit_signal") else 1

@@ -1,0 +1,331 @@
+"""scancel: ends jobs and steps, or sends them signals.
+
+Ids alone go straight to the daemon. With filters or -i the queue is read first and matched here, so that each job can
+be asked about. As in Slurm, a job that is not there (any more) is no error worth a word unless -v or -i was given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bireme.cli.caller import make_transport
+from bireme.cli.optline import options, read
+from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
+from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.hostlist import expand
+from bireme.slurm.signals import parse_signal
+from bireme.slurm.version import VERSION_LINE
+
+TABLE = options(
+    "-A--account= -b--batch --ctld -c--cron -f--full --help -H--hurry -i--interactive -M--clusters= --me -n--name="
+    " --jobname= -w--nodelist= -p--partition= -q--qos= -Q--quiet -R--reservation= --sibling= -s--signal= -t--state="
+    " --usage -u--user= -v--verbose -V--version --wckey="
+)
+_FILTERS = ("account", "name", "nodelist", "partition", "qos", "reservation", "state", "user", "wckey")
+_ENVIRONMENT = {
+    "account": "SCANCEL_ACCOUNT",
+    "name": "SCANCEL_NAME",
+    "partition": "SCANCEL_PARTITION",
+    "qos": "SCANCEL_QOS",
+    "state": "SCANCEL_STATE",
+    "user": "SCANCEL_USER",
+    "wckey": "SCANCEL_WCKEY",
+}
+_FLAG_ENVIRONMENT = {"batch": "SCANCEL_BATCH", "full": "SCANCEL_FULL", "interactive": "SCANCEL_INTERACTIVE"}
+_STATES = {"PENDING": "PENDING", "PD": "PENDING", "RUNNING": "RUNNING", "R": "RUNNING", "SUSPENDED": "SUSPENDED",
+           "S": "SUSPENDED"}  # fmt: skip
+_ID = re.compile(
+    r"(?P<job>\d+)(?:_(?P<tasks>\d+|\[[0-9,:%-]+\])|\+(?P<offset>\d+))?(?:\.(?P<step>\d+|batch))?", re.ASCII
+)
+_FIELDS = (
+    "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,partition,user_name,user_id,account,qos,"
+    "reservation,wckey,state,node_list"
+)
+_NOT_THERE = frozenset({"ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE"})
+_LIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED"})
+HELP = """\
+Usage: scancel [OPTIONS] [JOB[_TASK|_[TASKS]][.STEP]...]
+Ends jobs or steps, or sends them a signal. Without ids, the filters choose among all of your jobs.
+
+  -A, --account=NAME        jobs of this account
+  -b, --batch               signal only the batch script
+  -f, --full                signal the batch script and all steps
+  -i, --interactive         ask before each job
+      --me                  my own jobs
+  -n, --name=NAME           jobs of this name
+  -p, --partition=NAME      jobs of this partition
+  -q, --qos=NAME            jobs of this QOS
+  -Q, --quiet               say nothing about jobs that are over
+  -R, --reservation=NAME    jobs of this reservation
+  -s, --signal=NAME|NUMBER  send this signal instead of ending the job
+  -t, --state=STATE         jobs in this state: PENDING, RUNNING or SUSPENDED
+  -u, --user=NAME           jobs of this user
+  -v, --verbose             say what is done
+  -V, --version             the version
+  -w, --nodelist=NODES      jobs on these nodes
+      --wckey=KEY           jobs with this key
+"""
+
+
+@dataclass(slots=True)
+class Order:
+    """What was asked on one command line."""
+
+    filters: dict[str, str] = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list)
+    signal: int | None = None
+    batch: bool = False
+    full: bool = False
+    interactive: bool = False
+    quiet: bool = False
+    verbose: int = 0
+
+    def body(self) -> dict[str, Any]:
+        return {"signal": self.signal, "batch_only": self.batch, "full": self.full}
+
+
+def main(argv: list[str]) -> int:
+    return run_command("scancel", lambda: _main(argv), getopt_exit=1)
+
+
+def _main(argv: list[str]) -> int:
+    given, words = read(TABLE, argv)
+    asked = dict(given)
+    if "help" in asked or "usage" in asked:
+        print(HELP, end="")
+        return 0
+    if "version" in asked:
+        print(VERSION_LINE)
+        return 0
+    order = read_order(given, words)
+    voice = Voice("scancel", quiet=order.quiet, verbose=order.verbose)
+    with make_transport() as transport:
+        if order.filters or order.interactive:
+            return _cancel_matching(transport, order, voice)
+        return _cancel_named(transport, order, voice)
+
+
+def read_order(given: Sequence[tuple[str, str | None]], words: Sequence[str]) -> Order:
+    """The command line, with SCANCEL_ variables beneath it; raises Slurm's refusals."""
+    order = Order(ids=[part for word in words for part in _split_ids(word)])
+    for name, variable in _ENVIRONMENT.items():
+        if os.environ.get(variable):
+            order.filters[name] = os.environ[variable]
+    for name, variable in _FLAG_ENVIRONMENT.items():
+        if os.environ.get(variable, "").lower() in ("t", "true", "1", "yes"):
+            setattr(order, name, True)
+    for name, value in given:
+        _apply(order, "name" if name == "jobname" else name, value or "")
+    for word in order.ids:
+        if _ID.fullmatch(word) is None:
+            raise CommandFailure(f"Invalid job id {word}")
+    if not order.ids and not order.filters:
+        raise CommandFailure("No job identification provided")
+    return order
+
+
+def _split_ids(word: str) -> list[str]:
+    return [part for part in re.split(r",(?![^\[]*\])", word) if part]
+
+
+def _apply(order: Order, name: str, value: str) -> None:
+    if name == "me":
+        order.filters["user"] = str(os.getuid())
+    elif name == "state":
+        if value.upper() not in _STATES:
+            raise CommandFailure(
+                f"Invalid job state specified: {value}",
+                "Valid job states are PENDING, RUNNING, and SUSPENDED",
+                bare=True,
+            )
+        order.filters["state"] = _STATES[value.upper()]
+    elif name == "user":
+        order.filters["user"] = str(_uid(value))
+    elif name in _FILTERS:
+        order.filters[name] = value
+    elif name == "signal":
+        order.signal = _signal(value)
+    elif name == "verbose":
+        order.verbose += 1
+    elif name in ("batch", "full", "interactive", "quiet"):
+        setattr(order, name, True)
+
+
+def _uid(name: str) -> int:
+    import pwd  # late: only -u needs it
+
+    try:
+        return int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise CommandFailure(f"Invalid user name: {name}") from None
+
+
+def _signal(text: str) -> int:
+    try:
+        return parse_signal(text)
+    except SlurmSyntaxError:
+        raise CommandFailure(f"Unknown job signal: {text}", bare=True) from None
+
+
+# --- by id -------------------------------------------------------------------------------------------------
+
+
+def _cancel_named(transport: Transport, order: Order, voice: Voice) -> int:
+    code = 0
+    for word in order.ids:
+        code = max(code, _cancel_one(transport, order, voice, word))
+    return code
+
+
+def _cancel_one(transport: Transport, order: Order, voice: Voice, word: str) -> int:
+    match = _ID.fullmatch(word)
+    assert match is not None, "ids were checked when the command line was read"
+    if match["step"]:
+        return _cancel_step(transport, order, voice, word, match)
+    _tell(voice, order, f"job {word}")
+    code = 0
+    for target in single_jobs(word):
+        try:
+            transport.post(f"/v1/jobs/{target}/cancel", order.body())
+        except BiremeUnavailable as error:
+            raise refused_by_daemon(f"Kill job error on job id {word}", error) from error
+        except ApiError as error:
+            if error.code not in _NOT_THERE or order.verbose or order.interactive:
+                voice.error(f"Kill job error on job id {target}: {error.message}")
+            code = max(code, 0 if error.code in _NOT_THERE and not order.interactive else 1)
+    return code
+
+
+def single_jobs(word: str) -> Iterator[str]:
+    """`42_[1-3,7]` one task at a time; anything else as it is."""
+    head, bracket, rest = word.partition("[")
+    if not bracket:
+        yield word
+        return
+    for part in rest.rstrip("]").partition("%")[0].split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if match is None or match[3] == "0":
+            raise CommandFailure(f"Invalid job id {word}")
+        for task in range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)):
+            yield f"{head}{task}"
+
+
+def _cancel_step(transport: Transport, order: Order, voice: Voice, word: str, match: re.Match[str]) -> int:
+    job = word.partition(".")[0]
+    _tell(voice, order, f"step {word}")
+    try:
+        if match["step"] == "batch":
+            transport.post(f"/v1/jobs/{job}/cancel", {"signal": order.signal or 9, "batch_only": True})
+        else:
+            transport.post(f"/v1/jobs/{job}/steps/{match['step']}/cancel", {"signal": order.signal})
+    except BiremeUnavailable as error:
+        raise refused_by_daemon(f"Kill job error on job step id {word}", error) from error
+    except ApiError as error:
+        if error.code == "ESLURM_ALREADY_DONE" and not order.verbose:
+            return 0
+        voice.error(f"Kill job error on job step id {word}: {error.message}")
+        return 1
+    return 0
+
+
+def _tell(voice: Voice, order: Order, what: str) -> None:
+    if order.signal is None:
+        voice.detail(f"Terminating {what}")
+    elif what.startswith("step"):
+        voice.detail(f"Signal {order.signal} to {what}")
+    else:
+        part = "batch " if order.batch else "full " if order.full else ""
+        voice.detail(f"Signal {order.signal} to {part}{what}")
+
+
+# --- by filter ---------------------------------------------------------------------------------------------
+
+
+def _cancel_matching(transport: Transport, order: Order, voice: Voice) -> int:
+    try:
+        records = transport.get("/v1/jobs", {"fields": _FIELDS})["jobs"]
+    except (ApiError, BiremeUnavailable) as error:
+        raise refused_by_daemon("slurm_load_jobs error", error) from error
+    live = [record for record in records if record["state"] in _LIVE]
+    code = 0
+    if not order.ids:
+        for record in live:
+            if matches(record, order.filters):
+                code = max(code, _confirm_and_cancel(transport, order, voice, record))
+        return code
+    for word in order.ids:
+        named = [record for record in live if is_named(record, word)]
+        if not named:
+            if not order.quiet:
+                voice.error(f"Kill job error on job id {word}: Invalid job id specified")
+            code = 1
+        for record in named:
+            if matches(record, order.filters):
+                code = max(code, _confirm_and_cancel(transport, order, voice, record, word))
+    return code
+
+
+def matches(record: dict[str, Any], filters: dict[str, str]) -> bool:
+    """Whether a job passes every filter."""
+    for name, wanted in filters.items():
+        if name == "user":
+            passed = str(record.get("user_id")) == wanted or record.get("user_name") == wanted
+        elif name == "nodelist":
+            passed = bool(set(expand(wanted)) & set(expand(record.get("node_list") or "")))
+        elif name == "partition":
+            passed = wanted in (record.get("partition") or "").split(",")
+        elif name == "state":
+            passed = record["state"] == wanted or (wanted == "RUNNING" and record["state"] == "CONFIGURING")
+        else:
+            passed = str(record.get(name) or "") in wanted.split(",")
+        if not passed:
+            return False
+    return True
+
+
+def is_named(record: dict[str, Any], word: str) -> bool:
+    match = _ID.fullmatch(word)
+    assert match is not None
+    job = int(match["job"])
+    if match["tasks"]:
+        if record.get("array_job_id") != job:
+            return False
+        wanted = {int(each.partition("_")[2]) for each in single_jobs(word.partition(".")[0])}
+        return record.get("array_task_id") in wanted or bool(record.get("array_tasks"))
+    if match["offset"]:
+        return record.get("het_job_id") == job and record.get("het_offset") == int(match["offset"])
+    return job in (record["job_id"], record.get("array_job_id"), record.get("het_job_id"))
+
+
+def label(record: dict[str, Any]) -> str:
+    """The id as squeue shows it: `42`, `42_7`, `42_[8-9]`, `42+1`."""
+    if record.get("array_tasks"):
+        return f"{record['array_job_id']}_[{record['array_tasks'].strip('[]').partition('%')[0]}]"
+    if record.get("array_task_id") is not None:
+        return f"{record['array_job_id']}_{record['array_task_id']}"
+    if record.get("het_job_id"):
+        return f"{record['het_job_id']}+{record.get('het_offset') or 0}"
+    return str(record["job_id"])
+
+
+def _confirm_and_cancel(
+    transport: Transport, order: Order, voice: Voice, record: dict[str, Any], word: str = ""
+) -> int:
+    # Of a waiting array only the tasks that were named; a step stays a step.
+    target = word if "_" in word or "." in word else label(record)
+    if order.interactive and not _confirmed(target, record):
+        return 0
+    return _cancel_one(transport, order, voice, target)
+
+
+def _confirmed(target: str, record: dict[str, Any]) -> bool:
+    what = "step_id" if "." in target else "job_id"
+    sys.stdout.write(f"Cancel {what}={target} name={record['name']} partition={record['partition']} [y/n]? ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower().startswith("y")

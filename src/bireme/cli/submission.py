@@ -1,0 +1,101 @@
+"""Sending a job to the daemon: one request for sbatch, salloc and srun, with what each says when it is refused.
+
+Submitting twice must not make two jobs, so every submission has a key and may be sent again when the daemon went
+away in the middle. Not here: reading options (`slurm/options`) or waiting for the job (`allocation`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from bireme.cli.caller import plain_spec
+from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon
+from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.slurm.hostlist import compress
+from bireme.slurm.options.job import JobRequest
+from bireme.slurm.options.layers import Options
+
+_TRIES_WHILE_FULL = 15
+_TEMPORARILY_FULL = 11  # EAGAIN: Slurm's number for "temporarily unable to accept job"
+
+
+def submission_body(requests: Sequence[JobRequest], script: str | None = None) -> dict[str, Any]:
+    """The body of POST /v1/jobs: one job, or all components of a heterogeneous one."""
+    parts = [_part(request, script) for request in requests]
+    body = parts[0] if len(parts) == 1 else {"het": parts}
+    body["idempotency_key"] = os.urandom(16).hex()
+    return body
+
+
+def _part(request: JobRequest, script: str | None) -> dict[str, Any]:
+    part: dict[str, Any] = {"spec": plain_spec(request.spec), "environment": request.environment}
+    if script is not None:
+        part["script"] = script
+    return part
+
+
+def submit(transport: Transport, body: dict[str, Any], what: str, voice: Voice) -> int:
+    """The new job's id. `what` begins the sentence when the cluster refuses."""
+    for attempt in range(1, _TRIES_WHILE_FULL + 1):
+        try:
+            return int(_post_once_more(transport, body)["job_id"])
+        except BiremeUnavailable as error:
+            raise refused_by_daemon(what, error) from error
+        except ApiError as error:
+            if error.slurm_errno != _TEMPORARILY_FULL or attempt == _TRIES_WHILE_FULL:
+                raise refused_by_daemon(what, error) from error
+            if attempt == 1:
+                voice.error(error.message)
+            time.sleep(attempt)
+    raise AssertionError("the loop returns or raises")
+
+
+def _post_once_more(transport: Transport, body: dict[str, Any]) -> Any:
+    """An answer that got lost is asked for again: the key makes it the same job."""
+    try:
+        return transport.post("/v1/jobs", body)
+    except BiremeUnavailable:
+        if not transport.patience_s:
+            raise
+        return transport.post("/v1/jobs", body)
+
+
+def test_only(transport: Transport, body: dict[str, Any], voice: Voice) -> int:
+    """--test-only: when and where it would start, on standard error, as Slurm tells it."""
+    try:
+        answer = transport.post("/v1/jobs", body, {"test_only": 1})
+    except BiremeUnavailable as error:
+        raise refused_by_daemon("allocation failure", error) from error
+    except ApiError as error:
+        raise CommandFailure(f"allocation failure: {error.message}", bare=True) from error
+    start = answer.get("start_time")
+    when = "Unknown" if start is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(start))
+    nodes = compress(answer.get("nodes") or []) or "(none free now)"
+    voice.raw(
+        f"{voice.command}: Job {answer.get('job_id', '?')} to start at {when} using {answer.get('cpus', 0)} processors"
+        f" on nodes {nodes} in partition {answer.get('partition', '')}"
+    )
+    return 0
+
+
+def tell_options(voice: Voice, options: Options) -> None:
+    """-v: the options in force, by name, as Slurm lists them."""
+    if not voice.verbose:
+        return
+    line = "-------------------- --------------------"
+    voice.detail("defined options")
+    voice.detail(line)
+    for name in sorted(options.settings):
+        setting = options.settings[name]
+        shown = str(setting.times) if name == "verbose" else (setting.text if setting.text is not None else "set")
+        voice.detail(f"{name:<20}: {shown}")
+    voice.detail(line)
+    voice.detail("end of defined options")
+
+
+def cluster_asked(transport: Transport, options: Options) -> str:
+    """The cluster's name when -M asked for one, as `--parsable` prints it; there is one cluster here."""
+    return str(transport.get("/v1/ping")["cluster"]) if "clusters" in options else ""
