@@ -12,10 +12,14 @@ from typing import Any, Protocol
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.observations import Observation
-from bireme.slurm.records.steps import Row as HistoryRow
+from bireme.slurm.records.steps import Row
 
 Report = Callable[[Sequence[Observation]], None]
 """Called by an engine, from the event loop's thread, whenever it has something to say."""
+
+
+HistoryRow = Row
+"""A finished job or step, as `slurm/records` describes it."""
 
 
 class Clock(Protocol):
