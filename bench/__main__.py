@@ -1,0 +1,68 @@
+"""`python -m bench [--only launch,submit] [--quick]`: measures, prints one table, writes bench-results/bench.json."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench import bireme_cluster, launch, machine, queue, restart, submit
+from bench.results import Report, Row
+from bench.sizes import FULL, QUICK, Sizes
+
+SECTIONS = ("machine", "launch", "submit", "squeue", "restart")
+
+
+def main() -> int:
+    given = _arguments()
+    sizes = QUICK if given.quick else FULL
+    report = Report(machine.facts() | {"quick": given.quick, "sizes": asdict(sizes), "bireme_conf": _conf(sizes)})
+    for section in given.only:
+        print(f"measuring {section} ...", file=sys.stderr, flush=True)
+        report.rows.extend(_measure(section, sizes, report.facts, given.slurm))
+    report.show()
+    print(f"\nwritten to {report.write(Path(given.out))}")
+    return 0
+
+
+def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool) -> Iterator[Row]:
+    if section == "machine":
+        return _machine()
+    if section == "launch":
+        return launch.measure(sizes, facts, with_slurm)
+    return {"submit": submit, "squeue": queue, "restart": restart}[section].measure(sizes)
+
+
+def _machine() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(prefix="bireme-bench-") as folder:
+        yield Row("machine", "fdatasync of one page", machine.fsync_ms(Path(folder)), "ms")
+    yield Row("machine", "python -c ''", machine.python_start_ms(), "ms")
+
+
+def _conf(sizes: Sizes) -> str:
+    lines, names = bireme_cluster.this_host(sizes.cpus)
+    return bireme_cluster.CONF.format(host=bireme_cluster.host_name(), nodes=lines, names=names)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Bireme on this machine.")
+    parser.add_argument("--only", type=_sections, default=SECTIONS, help=f"some of {','.join(SECTIONS)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, not how fast")
+    parser.add_argument("--no-slurm", dest="slurm", action="store_false", help="do not start a Slurm to compare with")
+    parser.add_argument("--out", default="bench-results", help="folder for bench.json")
+    return parser.parse_args()
+
+
+def _sections(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := set(names) - set(SECTIONS):
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""How much of everything a run does. Invariant: `quick` proves that every row can be produced, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    launch_tasks: int = 2_000
+    cpus: int = 64
+    """CPUs of the node (ours and Slurm's), or of all virtual nodes together: how many tasks run at a time."""
+    virtual_nodes: int = 8
+    sbatch_calls: int = 1_000
+    sdk_single: int = 1_000
+    sdk_many: int = 10_000
+    queued_jobs: int = 10_000
+    repeats: int = 10
+    restart_jobs: int = 100_000
+    batch: int = 1_000
+    """Jobs in one `submit_many`."""
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    launch_tasks=40,
+    cpus=8,
+    virtual_nodes=2,
+    sbatch_calls=5,
+    sdk_single=20,
+    sdk_many=100,
+    queued_jobs=100,
+    repeats=2,
+    restart_jobs=200,
+    batch=100,
+)
