@@ -19,9 +19,10 @@ import signal
 import sys
 from typing import NoReturn
 
+from bireme.agent.leftovers import kill_leftovers
 from bireme.agent.namespaces import enter_virtual_node
 from bireme.agent.node import NodeSettings
-from bireme.agent.records import NodeTakenError, take_node
+from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.server import AgentServer
 from bireme.agent.spawn import close_on_exec_from_here
 
@@ -79,11 +80,14 @@ def _serve(settings: NodeSettings, answer_fd: int) -> NoReturn:
     _redirect(settings)
     close_on_exec_from_here()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    records = TaskRecords(settings.directory / "tasks.jsonl")
+    # Before entering the node: from within one user namespace no process of another shows its environment.
+    kill_leftovers(records, settings.home, settings.name)
     isolation: dict[str, str] = {}
     if settings.virtual:
         entered = enter_virtual_node(settings.name, settings.hosts, settings.directory / "etc")
         isolation = {"kind": entered.kind} | {f"missing {i}": text for i, text in enumerate(entered.missing)}
-    server = AgentServer(settings, isolation)
+    server = AgentServer(settings, records, isolation)
     logging.getLogger("bireme.agent").info("serving node %s, isolation %s", settings.name, isolation or "none")
     _answer(answer_fd, {"node": settings.name, "pid": os.getpid()})
     server.run()

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 
 from bireme.agent.identity import Identity
-from bireme.agent.output import open_input, open_output
+from bireme.agent.output import OpenMode, open_input, open_output
 from bireme.agent.protocol import Message
 
 SCRIPT_NAME = "slurm_script"
@@ -39,7 +39,7 @@ class BatchFiles:
 def open_files(batch: Message, identity: Identity | None) -> BatchFiles:
     """Raises OpenFileError, with nothing left open."""
     opened: list[int] = []
-    mode = "append" if batch.get("append") else "truncate"
+    mode: OpenMode = "append" if batch.get("append") else "truncate"
     umask = batch.get("umask")
     stdout, stderr = batch["stdout"], batch.get("stderr") or batch["stdout"]
     try:

@@ -65,7 +65,8 @@ class NodeConfinement:
 
     def report(self) -> dict[str, str]:
         """What was wished for and cannot be enforced, and why."""
-        return dict(self.confinement.refusals) if self.confinement else {}
+        refusals = self.confinement.refusals if self.confinement else {}
+        return {str(kind): why for kind, why in refusals.items()}
 
     def hold(self, message: Message) -> JobGroup | None:
         """The job's group with its limits; None where nothing is to be, or can be, enforced."""

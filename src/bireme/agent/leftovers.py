@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 
 from bireme.agent.node import JOB_MARKER
 from bireme.agent.processes import ProcessIdentity, environment_value, find_marked, kill_tree, process_identity
-from bireme.agent.records import Leftover, RecordedProcess
+from bireme.agent.records import Leftover, RecordedProcess, TaskRecords
 
 log = logging.getLogger("bireme.agent")
 
@@ -26,8 +25,10 @@ _START_TOLERANCE_S = 5.0
 _LAST_WORDS = ("batch_ended", "refused", "cleared", "vanished")
 
 
-def kill_leftovers(leftovers: Sequence[Leftover], home: str, node: str) -> None:
-    recorded = [_still_there(process) for leftover in leftovers for process in leftover.processes]
+def kill_leftovers(records: TaskRecords, home: str, node: str) -> None:
+    if records.epoch == 1:  # the first agent of this node: there is no past
+        return
+    recorded = [_still_there(process) for leftover in records.leftovers for process in leftover.processes]
     if not kill_tree([process for process in recorded if process is not None]):
         log.error("some process of an earlier agent cannot be killed")
     for process in _marked(home, node):

@@ -24,7 +24,7 @@ from bireme.agent import protocol
 from bireme.agent.confined import NodeConfinement
 from bireme.agent.connections import DaemonConnection, Greeting
 from bireme.agent.jobs import JobRun
-from bireme.agent.leftovers import kill_leftovers, needs_vanished
+from bireme.agent.leftovers import needs_vanished
 from bireme.agent.loop import READ, Loop
 from bireme.agent.node import Node, NodeSettings
 from bireme.agent.outbox import Outbox
@@ -43,10 +43,9 @@ _EXIT_PATIENCE_S = 30.0
 class AgentServer:
     """Construct it while holding the node's lock (`records.take_node`)."""
 
-    def __init__(self, settings: NodeSettings, isolation: dict[str, str]) -> None:
+    def __init__(self, settings: NodeSettings, records: TaskRecords, isolation: dict[str, str]) -> None:
         self.loop = Loop()
         become_subreaper()
-        records = TaskRecords(settings.directory / "tasks.jsonl")
         confinement = NodeConfinement.open(settings.name, settings.home, settings.confine)
         self.outbox = Outbox(records)
         self.node = Node(settings, self.loop, records, self._send_event, confinement, isolation)
@@ -68,16 +67,13 @@ class AgentServer:
     # --- the predecessor -----------------------------------------------------------------------------------
 
     def _settle_the_past(self) -> None:
-        """What an agent that died left: its processes are ended, its jobs reported."""
-        records, settings = self.node.records, self.node.settings
-        if records.epoch > 1:
-            self.node.confinement.kill_leftovers()
-            kill_leftovers(records.leftovers, settings.home, settings.name)
-        for leftover in records.leftovers:
+        """What an agent that died left: its processes were ended already, its jobs are reported."""
+        self.node.confinement.kill_leftovers()
+        for leftover in self.node.records.leftovers:
             for event in leftover.events:
                 self.outbox.restore(event)
             if needs_vanished(leftover):
-                reason = f"the agent of node {settings.name} died while it held the job"
+                reason = f"the agent of node {self.node.name} died while it held the job"
                 self.node.report("vanished", leftover.key, reason=reason)
 
     # --- connections ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pty
 from dataclasses import dataclass, field
 
 from bireme.agent.identity import Identity
-from bireme.agent.output import open_input, open_output
+from bireme.agent.output import OpenMode, open_input, open_output
 from bireme.agent.protocol import STDERR, STDOUT, Message
 from bireme.agent.streams import StreamHub
 
@@ -27,7 +27,7 @@ class SharedFiles:
 
     def output(self, path: str, append: bool, identity: Identity | None, stream: str, umask: int | None) -> int:
         if path not in self._open:
-            mode = "append" if append else "truncate"
+            mode: OpenMode = "append" if append else "truncate"
             self._open[path] = open_output(path, mode, identity, stream=stream, umask=umask)
         return os.dup(self._open[path])
 

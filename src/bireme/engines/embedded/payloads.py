@@ -1,0 +1,227 @@
+"""What is written into an order to an agent: users, files, environments, tasks.
+
+Called by the engine, which knows where orders go but not what they say. Values in, messages out: apart from reading
+blobs and the clock nothing here touches the world. The meaning of variables and filename patterns is Slurm's
+(`slurm/variables`, `slurm/filenames`); the meaning of the fields is the agent's (`agent/jobs`, `agent/steps`).
+
+Invariant: everything an agent needs for a job or step is in its message. Agents ask nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from bireme.agent.node import JOB_MARKER
+from bireme.agent.protocol import Message
+from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.core.model.jobs import Job
+from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.model.steps import Step, StepNode
+from bireme.engines.embedded.multi_prog import programs
+from bireme.ports import Blobs
+from bireme.slurm.filenames import FilenameValues, expand_filename
+from bireme.slurm.records.paths import stream_paths
+from bireme.slurm.variables.allocation import Component, batch_variables, merged_environment
+from bireme.slurm.variables.cluster import ClusterFacts, cluster_facts
+from bireme.slurm.variables.prologs import JobFiles, prolog_variables
+from bireme.slurm.variables.steps import Launch, merged_step_environment, step_variables, task_variables
+
+_PROLOG_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_NOWHERE = "/dev/null"
+
+
+class PayloadWriter:
+    def __init__(
+        self,
+        home: Path,
+        config: ClusterConfig,
+        blobs: Blobs,
+        facts: ClusterFacts | None = None,
+        confined_devices: frozenset[str] = frozenset(),
+    ) -> None:
+        """`confined_devices`: nodes that show a job only its own devices."""
+        self._home = str(home)
+        self._config = config
+        self._nodes = {node.name: node for node in config.nodes}
+        self._blobs = blobs
+        self._facts = facts or cluster_facts(config)
+        self.confined_devices = confined_devices
+        self._environment = lru_cache(maxsize=256)(self._read_environment)
+        self._script = lru_cache(maxsize=256)(self._read_script)
+
+    # --- jobs ----------------------------------------------------------------------------------------------
+
+    def prepare(self, job: Job, allocation: Allocation, share: NodeShare) -> Message:
+        """What every node of a job is told, without the `op`."""
+        settings, owner = self._config.settings, job.spec.owner
+        message: Message = {
+            "job": job.id,
+            "gen": allocation.generation,
+            "label": job.label,
+            "uid": owner.uid,
+            "gid": owner.gid,
+            "groups": owner.groups,
+            "share": {"cpus": share.cpus, "memory_mib": share.memory_mib, "cpu_ids": share.cpu_ids},
+        }
+        if denied := _denied_devices(self._nodes[share.node], share):
+            message["denied_devices"] = denied
+        if settings.prolog or settings.epilog:
+            files = job_files(job, allocation)
+            variables = prolog_variables(job, allocation, share.node, self._facts, files)
+            message["env"] = {"PATH": _PROLOG_PATH, "BIREME_HOME": self._home, **variables}
+            message["prolog"], message["epilog"] = settings.prolog, settings.epilog
+            message["script_timeout_s"] = settings.prolog_epilog_timeout_s
+        return message
+
+    def start(self, job: Job, allocation: Allocation, prepare: Message, components: Sequence[Component]) -> Message:
+        """The first node's order to run the batch script."""
+        spec, node = job.spec, allocation.first_node
+        variables = batch_variables(
+            job,
+            allocation,
+            self._facts,
+            started_at=time.time(),
+            components=components,
+            confined=node in self.confined_devices,
+        )
+        files = job_files(job, allocation)
+        batch: Message = {
+            "script": self._script(spec.script),
+            "argv": spec.argv,
+            "env": self._marked(merged_environment(self._environment(spec.environment), variables), job, allocation),
+            "cwd": spec.work_dir,
+            "stdin": files.std_in,
+            "stdout": files.std_out,
+            "stderr": files.std_err,
+            "append": self._appends(spec.open_append),
+            "umask": spec.umask,
+        }
+        return {"op": "start", **prepare, "batch": batch}
+
+    def _appends(self, asked: bool | None) -> bool:
+        return asked if asked is not None else self._config.raw.get("JobFileAppend", "0") == "1"
+
+    def _marked(self, env: dict[str, str], job: Job, allocation: Allocation) -> dict[str, str]:
+        """Adds what makes a process Bireme's: its cluster, its job, and the commands that reach the cluster."""
+        env["BIREME_HOME"] = self._home
+        env[JOB_MARKER] = f"{job.id}.{allocation.generation}"
+        own_bin = f"{self._home}/bin"
+        path = env.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+        if not path.startswith(f"{own_bin}:"):
+            env["PATH"] = f"{own_bin}:{path}"
+        return env
+
+    def _read_environment(self, blob_id: str) -> dict[str, str]:
+        loaded: dict[str, str] = json.loads(self._blobs.get(blob_id)) if blob_id else {}
+        return loaded
+
+    def _read_script(self, blob_id: str) -> str:
+        return self._blobs.get(blob_id).decode("utf-8", "surrogateescape")
+
+    # --- steps ---------------------------------------------------------------------------------------------
+
+    def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, Message]]:
+        """(node, message) for each node of the step. Raises MultiProgError."""
+        spec, settings = step.spec, self._config.settings
+        inherited = self._environment(spec.environment)
+        launch = Launch(own_allocation="SLURM_JOB_ID" not in inherited)
+        variables = step_variables(job, allocation, step, self._facts, launch)
+        env = self._marked(merged_step_environment(inherited, variables), job, allocation)
+        argvs = programs(spec.multi_prog, step.ntasks) if spec.multi_prog else None
+        common: Message = {
+            "op": "step",
+            "job": job.id,
+            "gen": allocation.generation,
+            "step": step.id,
+            "key": spec.io_key,
+            "argv": spec.argv,
+            "env": env,
+            "cwd": spec.work_dir or job.spec.work_dir,
+            "umask": job.spec.umask if spec.umask is None else spec.umask,
+            "append": self._appends(spec.open_append or job.spec.open_append),
+            "cpu_bind": spec.cpu_bind,
+            "task_prolog": [path for path in (settings.task_prolog, spec.task_prolog) if path],
+            "task_epilog": [path for path in (spec.task_epilog, settings.task_epilog) if path],
+        }
+        if spec.mpi == "pmi2":
+            common |= {"mpi": spec.mpi, "node_of_rank": _node_of_rank(step)}
+        for index, node in enumerate(step.nodes):
+            tasks = [self._task(job, step, index, local, argvs) for local in range(len(node.task_ids))]
+            yield node.node, {**common, "tasks": tasks, "cpu_ids": node.cpu_ids}
+
+    def _task(self, job: Job, step: Step, index: int, local: int, argvs: list[tuple[str, ...]] | None) -> Message:
+        node = step.nodes[index]
+        rank, confined = node.task_ids[local], node.node in self.confined_devices
+        env = task_variables(step, index, local, self._facts, confined=confined)
+        task: Message = {"id": rank, "env": env, **_stdio(job, step, node, index, rank)}
+        if argvs is not None:
+            task["argv"] = argvs[rank]
+        return task
+
+
+def job_files(job: Job, allocation: Allocation) -> JobFiles:
+    std_in, std_out, std_err = stream_paths(job, allocation)
+    return JobFiles(std_in=std_in, std_out=std_out, std_err=std_err)
+
+
+def _stdio(job: Job, step: Step, node: StepNode, index: int, rank: int) -> Message:
+    """Where the task's streams go: nothing said means to and from srun."""
+    spec = step.spec
+    if spec.pty:  # task 0 has the terminal, the others have nothing, as with Slurm
+        if rank == 0:
+            return {"terminal": True}
+        return {"stdin": _NOWHERE, "stdout": _NOWHERE, "stderr": _NOWHERE}
+    values = FilenameValues(
+        job_id=job.id,
+        array_job_id=job.array_job_id,
+        array_task_id=job.task_id,
+        step=step.id if step.id >= 0 else step.label,
+        node=_short(node.node),
+        node_index=index,
+        task_index=rank,
+        user=job.spec.owner.user,
+        job_name=job.spec.name,
+    )
+    work_dir = spec.work_dir or job.spec.work_dir
+    streams = {"stdin": spec.std_in, "stdout": spec.std_out, "stderr": spec.std_err or spec.std_out}
+    named = {name: _stream(pattern, values, rank, work_dir) for name, pattern in streams.items()}
+    return {name: path for name, path in named.items() if path}
+
+
+def _stream(pattern: str, values: FilenameValues, rank: int, work_dir: str) -> str:
+    """The file of one stream; empty when it is srun's."""
+    if pattern in ("", "all"):
+        return ""
+    if pattern == "none":
+        return _NOWHERE
+    if pattern.isdecimal():  # this one task's stream is srun's, the others have none
+        return "" if int(pattern) == rank else _NOWHERE
+    return _absolute(expand_filename(pattern, values), work_dir)
+
+
+def _node_of_rank(step: Step) -> list[int]:
+    places = {rank: index for index, node in enumerate(step.nodes) for rank in node.task_ids}
+    return [places[rank] for rank in range(step.ntasks)]
+
+
+def _denied_devices(node: NodeConfig, share: NodeShare) -> list[str]:
+    """Device files of the node that are not the job's."""
+    return [
+        device.file
+        for pool in node.gres
+        for device in pool.devices
+        if device.file and device.index not in share.gres_indices(pool.name)
+    ]
+
+
+def _short(node: str) -> str:
+    return node.partition(".")[0]
+
+
+def _absolute(path: str, work_dir: str) -> str:
+    return path if path.startswith("/") else os.path.join(work_dir, path)

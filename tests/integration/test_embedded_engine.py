@@ -1,0 +1,363 @@
+"""The embedded engine on two virtual nodes, driven by commands, without the runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import pwd
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.agent import protocol
+from bireme.agent.stream_client import StepStreams
+from bireme.core.model import commands as c
+from bireme.core.model import observations as o
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
+from bireme.core.model.jobs import Job, JobKind, JobSpec, Owner, Starting
+from bireme.core.model.resources import Allocation, ExitStatus, NodeShare
+from bireme.core.model.steps import Step, StepNode, StepSpec
+from bireme.engines.embedded import EmbeddedEngine
+
+DEADLINE_S = 30.0
+NODES = ("n1", "n2")
+
+
+class MemoryBlobs:
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, data: bytes) -> str:
+        key = hashlib.sha256(data).hexdigest()
+        self._kept[key] = data
+        return key
+
+    def get(self, blob_id: str) -> bytes:
+        return self._kept[blob_id]
+
+
+class Cluster:
+    """An engine, what it reported, and short ways to make jobs."""
+
+    def __init__(self, home: Path, **settings: Any) -> None:
+        self.home = home
+        self.blobs = MemoryBlobs()
+        self.seen: list[o.Observation] = []
+        self._news = asyncio.Event()
+        nodes = tuple(NodeConfig(name=name, cpus=4, memory_mib=1000) for name in NODES)
+        partition = PartitionConfig(name="main", nodes=NODES, default=True)
+        self.config = ClusterConfig(nodes=nodes, partitions=(partition,), settings=Settings(**settings))
+        self.engine = self.new_engine()
+
+    def new_engine(self) -> EmbeddedEngine:
+        return EmbeddedEngine(self.home, self.config, self.blobs)
+
+    def report(self, observations: Sequence[o.Observation]) -> None:
+        self.seen.extend(observations)
+        self._news.set()
+
+    async def until(self, kind: type, **facts: Any) -> Any:
+        """The first observation of this kind with these facts."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for seen in self.seen:
+                    if isinstance(seen, kind) and all(getattr(seen, k) == v for k, v in facts.items()):
+                        return seen
+                self._news.clear()
+                await self._news.wait()
+
+    def job(self, job_id: int, script: str = "", nodes: Sequence[str] = ("n1",), **changes: Any) -> c.LaunchJob:
+        me = pwd.getpwuid(os.getuid())
+        spec = JobSpec(
+            owner=Owner(uid=me.pw_uid, gid=me.pw_gid, user=me.pw_name),
+            script=self.blobs.put(script.encode()),
+            environment=self.blobs.put(json.dumps({"PATH": os.environ["PATH"], "GIVEN": "yes"}).encode()),
+            work_dir=str(self.home),
+            **changes,
+        )
+        shares = tuple(NodeShare(node, 2, 100, tasks=2) for node in nodes)
+        allocation = Allocation(job_id, 1, "main", shares)
+        job = Job(job_id, spec, time.time(), Starting(allocation, time.time()), generation=1)
+        return c.LaunchJob(job, allocation)
+
+    def step(self, launch: c.LaunchJob, step_id: int = 0, **changes: Any) -> c.LaunchStep:
+        """Two tasks on each of the job's nodes."""
+        names = launch.allocation.node_names
+        environment = self.blobs.put(json.dumps({"PATH": os.environ["PATH"], "SLURM_JOB_ID": "x"}).encode())
+        spec = StepSpec(io_key="secret", environment=environment, **changes)
+        nodes = tuple(StepNode(name, (2 * i, 2 * i + 1), 2) for i, name in enumerate(names))
+        step = Step(launch.job.id, step_id, spec, nodes, time.time())
+        return c.LaunchStep(launch.job, launch.allocation, step)
+
+    def streams(self, command: c.LaunchStep) -> StepStreams:
+        endpoints = self.engine.step_endpoints(command.job.id, command.step.id)
+        return StepStreams(command.job.id, command.step.id, "secret", {end.node: end.address for end in endpoints})
+
+    async def output(self, command: c.LaunchStep, stdin: bytes = b"") -> StepOutput:
+        with self.streams(command) as streams:
+            streams.connect()
+            if stdin:
+                streams.send_stdin(stdin)
+            streams.send_stdin(b"")
+            return await asyncio.to_thread(collect, streams)
+
+    def terminate(self, launch: c.LaunchJob, grace_s: int = 0) -> c.TerminateJob:
+        return c.TerminateJob(launch.job.id, 1, launch.allocation.node_names, grace_s)
+
+
+class StepOutput:
+    def __init__(self) -> None:
+        self.stdout: dict[int, bytes] = {}
+        self.stderr: dict[int, bytes] = {}
+        self.exits: dict[int, dict[str, Any]] = {}
+        self.ended: list[str] = []
+
+
+def collect(streams: StepStreams) -> StepOutput:
+    output, deadline = StepOutput(), time.monotonic() + DEADLINE_S
+    while not streams.finished:
+        assert time.monotonic() < deadline, "the step's streams did not end"
+        for frame in streams.poll(1.0)[0]:
+            if frame.kind in (protocol.STDOUT, protocol.STDERR):
+                kept = output.stdout if frame.kind == protocol.STDOUT else output.stderr
+                kept[frame.task] = kept.get(frame.task, b"") + frame.payload
+            elif frame.kind == protocol.TASK_EXITED:
+                output.exits[frame.task] = frame.value()
+            elif frame.kind == protocol.STEP_ENDED:
+                output.ended.append(frame.node)
+    return output
+
+
+def is_running(pid: int) -> bool:
+    """A zombie whose new parent is slow to wait for it does not count."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@asynccontextmanager
+async def running(home: Path, **settings: Any) -> AsyncIterator[Cluster]:
+    cluster = Cluster(home, **settings)
+    await cluster.engine.start(cluster.report)
+    try:
+        yield cluster
+    finally:
+        await cluster.engine.stop_agents()
+        await cluster.engine.stop()
+
+
+def test_batch_job_runs_and_says_how_it_ended(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            script = '#!/bin/bash\necho "$SLURM_JOB_ID $GIVEN $(hostname) $1"\nexit 7\n'
+            launch = cluster.job(42, script, argv=("word",))
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=42, generation=1)
+            ended = await cluster.until(o.BatchFinished, job_id=42)
+            assert ended.status == ExitStatus(code=7)
+            assert ended.cleared
+            words = (tmp_path / "slurm-42.out").read_text().split()
+            assert words[:2] == ["42", "yes"]
+            assert words[3] == "word"
+            cluster.engine.acknowledge(42, 1)
+
+    asyncio.run(scenario())
+
+
+def test_gang_starts_on_all_nodes_and_is_cleared_on_all(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(1, "#!/bin/bash\necho started\nsleep 1000\n", NODES)
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=1)
+            cluster.engine.send([cluster.terminate(launch, grace_s=10)])
+            ended = await cluster.until(o.BatchFinished, job_id=1)
+            assert ended.status.signal == signal.SIGTERM
+            assert not ended.cleared
+            await cluster.until(o.JobCleared, job_id=1)
+            assert "CANCELLED AT" in (tmp_path / "slurm-1.out").read_text()
+
+    asyncio.run(scenario())
+
+
+def test_gang_is_refused_whole_when_one_prolog_fails(tmp_path: Path) -> None:
+    prolog = tmp_path / "prolog"
+    prolog.write_text("#!/bin/sh\n[ $SLURMD_NODENAME = n1 ]\n")
+    prolog.chmod(0o755)
+
+    async def scenario() -> None:
+        async with running(tmp_path, prolog=(str(prolog),)) as cluster:
+            cluster.engine.send([cluster.job(1, "#!/bin/bash\ntouch ran\n", NODES)])
+            refused = await cluster.until(o.JobRefused, job_id=1)
+            assert refused.prolog_failed
+            assert "n2" in refused.reason
+            assert not (tmp_path / "ran").exists()
+
+    asyncio.run(scenario())
+
+
+def test_terminating_a_job_nobody_knows_is_confirmed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            cluster.engine.send([c.TerminateJob(99, 3, NODES, 0)])
+            cleared = await cluster.until(o.JobCleared, job_id=99)
+            assert cleared.generation == 3
+
+    asyncio.run(scenario())
+
+
+def test_step_output_comes_through_its_streams(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(5, nodes=NODES, kind=JobKind.INTERACTIVE)
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=5)
+            program = 'cat; echo "$SLURM_PROCID $SLURM_LOCALID $SLURMD_NODENAME"; exit $SLURM_PROCID'
+            step = cluster.step(launch, argv=("bash", "-c", program))
+            cluster.engine.send([step])
+            output = await cluster.output(step, stdin=b"in\n")
+            assert output.stdout == {
+                0: b"in\n0 0 n1\n",
+                1: b"in\n1 1 n1\n",
+                2: b"in\n2 0 n2\n",
+                3: b"in\n3 1 n2\n",
+            }
+            assert {task: status["code"] for task, status in output.exits.items()} == {0: 0, 1: 1, 2: 2, 3: 3}
+            await cluster.until(o.StepBegan, job_id=5, step_id=0)
+            second = await cluster.until(o.StepNodeFinished, job_id=5, step_id=0, node="n2")
+            assert second.status.code == 3
+            assert second.usage.tasks == 2
+
+    asyncio.run(scenario())
+
+
+def test_step_files_and_multi_prog(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(5, nodes=NODES, kind=JobKind.INTERACTIVE)
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=5)
+            programs = "0 echo first\n1-2 echo task %t offset %o\n* echo rest\n"
+            step = cluster.step(launch, std_out="out-%t-%N", multi_prog=programs)
+            cluster.engine.send([step])
+            for node in NODES:
+                await cluster.until(o.StepNodeFinished, job_id=5, node=node)
+            names = ("out-0-n1", "out-1-n1", "out-2-n2", "out-3-n2")
+            texts = [(tmp_path / name).read_text() for name in names]
+            assert texts == ["first\n", "task 1 offset 0\n", "task 2 offset 1\n", "rest\n"]
+
+    asyncio.run(scenario())
+
+
+def test_step_of_a_missing_program_ends_with_slurms_code_and_words(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(5, kind=JobKind.INTERACTIVE)
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=5)
+            step = cluster.step(launch, argv=("no-such-program",))
+            cluster.engine.send([step])
+            output = await cluster.output(step)
+            assert output.stderr[0] == b"slurmstepd: error: execve(): no-such-program: No such file or directory\n"
+            finished = await cluster.until(o.StepNodeFinished, job_id=5)
+            assert finished.status.code == 2
+
+    asyncio.run(scenario())
+
+
+def test_step_can_be_signalled_and_terminated(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(5, kind=JobKind.INTERACTIVE)
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=5)
+            cluster.engine.send([cluster.step(launch, 0, argv=("sleep", "1000"))])
+            await cluster.until(o.StepBegan, job_id=5, step_id=0)
+            cluster.engine.send([c.SignalStep(5, 1, 0, ("n1",), signal.SIGUSR1)])
+            finished = await cluster.until(o.StepNodeFinished, job_id=5, step_id=0)
+            assert finished.status.signal == signal.SIGUSR1
+            cluster.engine.send([cluster.step(launch, 1, argv=("sleep", "1000"))])
+            await cluster.until(o.StepBegan, job_id=5, step_id=1)
+            cluster.engine.send([c.TerminateStep(5, 1, 1, ("n1",), 0)])
+            finished = await cluster.until(o.StepNodeFinished, job_id=5, step_id=1)
+            assert finished.status.signal == signal.SIGKILL
+
+    asyncio.run(scenario())
+
+
+def test_jobs_outlive_the_engine_and_are_found_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        await cluster.engine.start(cluster.report)
+        launch = cluster.job(8, "#!/bin/bash\nuntil [ -e go ]; do sleep 0.05; done\necho once >> count\nexit 4\n")
+        cluster.engine.send([launch])
+        await cluster.until(o.JobLaunched, job_id=8)
+        await cluster.engine.stop()
+        (tmp_path / "go").touch()
+        cluster.seen.clear()
+        cluster.engine = cluster.new_engine()
+        await cluster.engine.start(cluster.report)
+        try:
+            answered = await cluster.until(o.NodeAnswered, node="n1")
+            assert answered.holds == ((8, 1),)
+            cluster.engine.send([launch])  # said again by a daemon that does not know: it must not run twice
+            ended = await cluster.until(o.BatchFinished, job_id=8)
+            assert ended.status.code == 4
+            assert (tmp_path / "count").read_text() == "once\n"
+        finally:
+            await cluster.engine.stop_agents()
+            await cluster.engine.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_agent_is_replaced_and_its_job_reported_vanished(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(9, "#!/bin/bash\necho $$ > pid\nexec sleep 1000\n")
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=9)
+            agent = int((tmp_path / "agents" / "n1" / "agent.pid").read_text())
+            os.kill(agent, signal.SIGKILL)
+            vanished = await cluster.until(o.JobVanished, job_id=9)
+            assert vanished.node == "n1"
+            cluster.engine.send([cluster.terminate(launch)])
+            await cluster.until(o.JobCleared, job_id=9)
+            recorded = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+            if recorded.strip():  # it may have been killed before it wrote
+                assert not is_running(int(recorded))
+
+    asyncio.run(scenario())
+
+
+def test_live_usage_names_the_batch_step(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            cluster.engine.send([cluster.job(3, "#!/bin/bash\nsleep 1000\n")])
+            await cluster.until(o.JobLaunched, job_id=3)
+            usage = await cluster.engine.live_usage(3)
+            assert usage["batch"]["tasks"] == 1
+            assert usage["batch"]["max_rss_kib"] > 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("missing", ["script", "environment"])
+def test_a_job_whose_blob_is_gone_is_refused_for_good(tmp_path: Path, missing: str) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(3, "#!/bin/bash\n")
+            cluster.blobs._kept.pop(getattr(launch.job.spec, missing))
+            cluster.engine.send([launch])
+            refused = await cluster.until(o.JobRefused, job_id=3)
+            assert refused.permanent
+
+    asyncio.run(scenario())

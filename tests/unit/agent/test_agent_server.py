@@ -1,0 +1,395 @@
+"""The agent as the daemon sees it: a real process, a real socket, real jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_process import AgentProcess, DaemonEnd, connect_raw, is_running, job_environment, until
+
+from bireme.agent import protocol
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    running = AgentProcess(tmp_path)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def daemon(agent: AgentProcess) -> Iterator[DaemonEnd]:
+    with agent.connect() as connection:
+        yield connection
+
+
+def started_pid(path: Path) -> int:
+    until(lambda: path.exists() and path.read_text().strip(), "the script to write its pid")
+    return int(path.read_text())
+
+
+# --- a batch job's life ------------------------------------------------------------------------------------
+
+
+def test_batch_ends_with_its_exit_code_and_output(daemon: DaemonEnd, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    daemon.start_job(1, "#!/bin/bash\necho hello; pwd; exit 3\n", out)
+    daemon.expect("launched")
+    ended = daemon.expect("batch_ended")
+    assert ended["status"] == {"code": 3, "signal": 0, "out_of_memory": False}
+    assert ended["cleared"]
+    assert out.read_text() == f"hello\n{tmp_path}\n"
+
+
+def test_nothing_of_a_cleared_job_stays_in_its_folder(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/bin/bash\nbasename $0\n", tmp_path / "out")
+    daemon.expect("launched")
+    daemon.expect("batch_ended")
+    assert (tmp_path / "out").read_text() == "slurm_script\n"
+    assert list((daemon.agent.directory / "jobs").iterdir()) == []
+
+
+def test_a_script_killed_by_a_signal_says_so(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/bin/bash\nkill -USR1 $$\n", tmp_path / "out")
+    daemon.expect("launched")
+    assert daemon.expect("batch_ended")["status"]["signal"] == signal.SIGUSR1
+
+
+def test_the_same_order_again_starts_nothing(daemon: DaemonEnd, tmp_path: Path) -> None:
+    script = "#!/bin/bash\necho x >> count\nsleep 1000\n"
+    daemon.start_job(1, script, tmp_path / "out")
+    daemon.expect("launched")
+    until(lambda: (tmp_path / "count").exists(), "the script to start")
+    daemon.start_job(1, script, tmp_path / "out")
+    daemon.expect("launched")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("batch_ended")
+    daemon.start_job(1, script, tmp_path / "out")  # ended and not acknowledged: said again, not run again
+    heard = [daemon.next()["ev"] for _ in range(5)]
+    assert heard == ["cleared", "launched", "launched", "batch_ended", "cleared"]
+    assert (tmp_path / "count").read_text() == "x\n"
+
+
+def test_prepare_then_start_is_a_gangs_first_node(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.start_job(1, "#!/bin/bash\n", tmp_path / "out", alone=False)
+    daemon.expect("launched")
+    assert not daemon.expect("batch_ended")["cleared"]
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("cleared")
+
+
+def test_an_older_generation_blocks_a_newer_one(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(op="prepare", job=1, gen=2, uid=os.getuid(), gid=os.getgid())
+    refused = daemon.expect("refused")
+    assert refused["gen"] == 2
+    assert "still being ended" in refused["reason"]
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------------
+
+
+def test_a_missing_interpreter_is_the_jobs_failure(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/no/such/shell\n", tmp_path / "out")
+    daemon.expect("launched")
+    ended = daemon.expect("batch_ended")
+    assert ended["status"]["code"] == 2
+    assert ended["cleared"]
+    assert "bad interpreter(/no/such/shell)" in (tmp_path / "out").read_text()
+
+
+def test_an_output_folder_that_is_not_there_fails_the_job_as_slurm_does(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/bin/bash\ntouch ran\n", tmp_path / "out", batch={"stdout": "/no/folder/out"})
+    daemon.expect("launched")
+    ended = daemon.expect("batch_ended")
+    assert ended["status"] == {"code": 0, "signal": 53, "out_of_memory": False}
+    assert "Could not open stdout file /no/folder/out" in ended["note"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_vanished_working_directory_becomes_tmp(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/bin/bash\npwd\n", tmp_path / "out", batch={"cwd": "/no/folder"})
+    daemon.expect("launched")
+    assert daemon.expect("batch_ended")["status"]["code"] == 0
+    text = (tmp_path / "out").read_text()
+    assert "couldn't chdir to `/no/folder'" in text
+    assert text.endswith("/tmp\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"not json\n", b"[1]\n", b'{"op":"dance"}\n', b'{"op":"terminate"}\n', b'{"op":"signal","job":"x"}\n', b"\xff\n"],
+)
+def test_a_bad_line_is_answered_and_harms_nobody(daemon: DaemonEnd, tmp_path: Path, line: bytes) -> None:
+    daemon.send_raw(line)
+    daemon.expect("error")
+    daemon.start_job(1, "#!/bin/bash\n", tmp_path / "out")
+    daemon.expect("launched")
+    daemon.expect("batch_ended")
+
+
+def test_a_start_order_without_a_batch_field_is_refused(daemon: DaemonEnd) -> None:
+    daemon.send(op="start", job=1, gen=1, uid=os.getuid(), gid=os.getgid(), batch={})
+    assert "KeyError" in daemon.expect("refused")["reason"]
+
+
+def test_a_connection_without_a_hello_is_dropped(agent: AgentProcess) -> None:
+    with connect_raw(agent) as connection:
+        connection.sendall(b"GET / HTTP/1.1\n\n")
+        assert connection.recv(100) == b""
+    with agent.connect() as daemon:
+        daemon.send(op="ping", id=4)
+        assert daemon.next()["re"] == 4
+
+
+# --- ending ------------------------------------------------------------------------------------------------
+
+
+def test_terminate_asks_first_and_kills_after_the_grace(daemon: DaemonEnd, tmp_path: Path) -> None:
+    script = "#!/bin/bash\ntrap 'echo asked' TERM\necho $$ > pid\nwhile :; do sleep 0.05; done\n"
+    daemon.start_job(1, script, tmp_path / "out")
+    daemon.expect("launched")
+    started_pid(tmp_path / "pid")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0.3, cause="TIME LIMIT")
+    assert daemon.expect("batch_ended")["status"]["signal"] == signal.SIGKILL
+    daemon.expect("cleared")
+    text = (tmp_path / "out").read_text()
+    assert "asked" in text
+    assert "*** JOB 1 ON n1 CANCELLED AT" in text
+    assert "DUE TO TIME LIMIT ***" in text
+
+
+def test_terminate_reaches_processes_that_left_their_session(daemon: DaemonEnd, tmp_path: Path) -> None:
+    script = "#!/bin/bash\nsetsid bash -c 'echo $$ > stray; exec sleep 1000' &\nwait\n"
+    daemon.start_job(1, script, tmp_path / "out")
+    daemon.expect("launched")
+    stray = started_pid(tmp_path / "stray")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("batch_ended")
+    daemon.expect("cleared")
+    assert not is_running(stray)
+
+
+@pytest.mark.parametrize("way", ["sleep 1000 &", 'setsid sleep 1000 & while [ -z "$(pgrep -n -P $$)" ]; do :; done'])
+def test_a_job_that_leaves_a_process_is_not_cleared_by_itself(daemon: DaemonEnd, tmp_path: Path, way: str) -> None:
+    daemon.start_job(1, f"#!/bin/bash\n{way}\necho $! > stray\n", tmp_path / "out")
+    daemon.expect("launched")
+    assert not daemon.expect("batch_ended")["cleared"]
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("cleared")
+    assert not is_running(int((tmp_path / "stray").read_text()))
+
+
+def test_signals_reach_the_batch_script_alone_or_everything(daemon: DaemonEnd, tmp_path: Path) -> None:
+    script = "#!/bin/bash\ntrap 'echo batch; exit 9' USR1\nsleep 1000 & echo $! > child\necho $$ > pid\nwait\n"
+    daemon.start_job(1, script, tmp_path / "out")
+    daemon.expect("launched")
+    started_pid(tmp_path / "pid")
+    daemon.send(op="signal", job=1, gen=1, signal=signal.SIGUSR1, scope="batch")
+    ended = daemon.expect("batch_ended")
+    assert ended["status"]["code"] == 9
+    assert not ended["cleared"]  # the child did not get the signal
+    daemon.send(op="signal", job=1, gen=1, signal=signal.SIGTERM, scope="all")
+    child = int((tmp_path / "child").read_text())
+    until(lambda: not is_running(child), "the child to end")
+
+
+def test_a_suspended_job_stops_and_goes_on(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/bin/bash\necho $$ > pid\nwhile :; do :; done\n", tmp_path / "out")
+    daemon.expect("launched")
+    pid = started_pid(tmp_path / "pid")
+    state = lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]  # noqa: E731
+    daemon.send(op="suspend", job=1, gen=1)
+    until(lambda: state() == "T", "the script to stop")
+    daemon.send(op="resume", job=1, gen=1)
+    until(lambda: state() == "R", "the script to go on")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("batch_ended")
+
+
+def test_an_epilog_runs_before_the_job_is_cleared(daemon: DaemonEnd, tmp_path: Path) -> None:
+    epilog = tmp_path / "epilog"
+    epilog.write_text(f"#!/bin/sh\necho $SLURM_JOB_ID > {tmp_path}/epilogged\n")
+    epilog.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1"}
+    daemon.start_job(1, "#!/bin/bash\n", tmp_path / "out", epilog=[str(epilog)], env=env)
+    daemon.expect("launched")
+    assert not daemon.expect("batch_ended")["cleared"]
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("cleared")
+    assert (tmp_path / "epilogged").read_text() == "1\n"
+
+
+def test_a_failing_prolog_refuses_the_job(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/bin/bash\ntouch ran\n", tmp_path / "out", prolog=["/bin/false"])
+    refused = daemon.expect("refused")
+    assert refused["prolog_failed"]
+    assert not (tmp_path / "ran").exists()
+
+
+# --- surviving ---------------------------------------------------------------------------------------------
+
+
+def test_events_are_said_again_until_acknowledged(agent: AgentProcess, tmp_path: Path) -> None:
+    with agent.connect() as daemon:
+        daemon.start_job(1, "#!/bin/bash\nexit 5\n", tmp_path / "out")
+        first = [daemon.expect("launched"), daemon.expect("batch_ended")]
+    with agent.connect() as daemon:
+        assert daemon.welcome["holds"] == [[1, 1]]
+        assert [daemon.next(), daemon.next()] == first
+        daemon.send(op="ack", job=1, gen=1)
+    with agent.connect() as daemon:
+        assert daemon.welcome["holds"] == []
+        daemon.send(op="ping", id=1)
+        assert daemon.next()["re"] == 1
+
+
+def test_a_killed_agents_job_vanishes_and_leaves_no_process(agent: AgentProcess, tmp_path: Path) -> None:
+    script = "#!/bin/bash\nsetsid sleep 1000 & echo $! > stray\necho $$ > pid\nsleep 1000\n"
+    with agent.connect() as daemon:
+        daemon.start_job(1, script, tmp_path / "out")
+        daemon.expect("launched")
+        pids = [started_pid(tmp_path / "pid"), int((tmp_path / "stray").read_text())]
+    agent.kill()
+    agent.start()
+    with agent.connect() as daemon:
+        assert daemon.welcome["epoch"] == 2
+        events = [daemon.next(), daemon.next()]
+        assert [event["ev"] for event in events] == ["launched", "vanished"]
+        assert "died" in events[1]["reason"]
+        daemon.start_job(1, script, tmp_path / "out")  # a daemon that had not heard yet: said again
+        assert [daemon.next()["ev"], daemon.next()["ev"]] == ["launched", "vanished"]
+    assert [is_running(pid) for pid in pids] == [False, False]
+
+
+def test_a_known_exit_survives_the_agent(agent: AgentProcess, tmp_path: Path) -> None:
+    with agent.connect() as daemon:
+        daemon.start_job(1, "#!/bin/bash\nexit 6\n", tmp_path / "out")
+        daemon.expect("launched")
+        daemon.expect("batch_ended")
+    agent.kill()
+    agent.start()
+    with agent.connect() as daemon:
+        daemon.expect("launched")
+        assert daemon.expect("batch_ended")["status"]["code"] == 6
+        daemon.send(op="ack", job=1, gen=1)
+        daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+        assert daemon.expect("cleared")["seq"] == 3
+
+
+def test_two_agents_never_own_one_node(agent: AgentProcess) -> None:
+    assert agent.start() == {"node": "n1", "running": True}
+    with agent.connect() as daemon:
+        assert daemon.welcome["pid"] == agent.pid
+
+
+def test_exit_ends_the_jobs_first(tmp_path: Path) -> None:
+    agent = AgentProcess(tmp_path)
+    with agent.connect() as daemon:
+        daemon.start_job(1, "#!/bin/bash\necho $$ > pid\nsleep 1000\n", tmp_path / "out")
+        daemon.expect("launched")
+        pid = started_pid(tmp_path / "pid")
+        daemon.send(op="exit")
+        daemon.expect("batch_ended")
+        daemon.expect("cleared")
+    until(lambda: not is_running(agent.pid), "the agent to exit")
+    assert not is_running(pid)
+
+
+# --- steps -------------------------------------------------------------------------------------------------
+
+
+def step_order(agent: AgentProcess, argv: list[str], tasks: int = 1, **changes: Any) -> dict[str, Any]:
+    env = job_environment(agent, 1)
+    each = [{"id": rank, "env": {"SLURM_PROCID": str(rank)}} for rank in range(tasks)]
+    order = {"op": "step", "job": 1, "gen": 1, "step": 0, "key": "k", "cwd": "/", "env": env, "tasks": each}
+    return order | {"argv": argv} | changes
+
+
+def test_streams_need_the_steps_key(daemon: DaemonEnd) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(**step_order(daemon.agent, ["sleep", "1000"]))
+    daemon.expect("step_began")
+    with connect_raw(daemon.agent) as connection:
+        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "wrong"}))
+        frames = protocol.FrameSplitter().feed(connection.recv(1000))
+        assert [(kind, text[:13]) for kind, _, text in frames] == [(protocol.MESSAGE, b"Access denied")]
+        assert connection.recv(100) == b""
+
+
+def test_a_step_for_a_job_that_is_not_there_ends_at_once(daemon: DaemonEnd) -> None:
+    daemon.send(**step_order(daemon.agent, ["true"]))
+    daemon.expect("step_began")
+    ended = daemon.expect("step_ended")
+    assert ended["status"]["code"] == 1
+    assert "not running" in ended["note"]
+
+
+def test_output_from_before_the_client_came_is_kept(daemon: DaemonEnd) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(**step_order(daemon.agent, ["bash", "-c", "echo $SLURM_PROCID; head -c 300000 /dev/zero"], 2))
+    daemon.expect("step_began")
+    assert daemon.expect("step_ended")["usage"]["tasks"] == 2
+    received: dict[int, int] = {}
+    with connect_raw(daemon.agent) as connection:
+        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        splitter = protocol.FrameSplitter()
+        while data := connection.recv(1 << 20):
+            for kind, task, payload in splitter.feed(data):
+                if kind == protocol.STDOUT:
+                    received[task] = received.get(task, 0) + len(payload)
+    assert received == {0: 300002, 1: 300002}
+
+
+def test_a_task_prolog_changes_the_tasks_environment(daemon: DaemonEnd, tmp_path: Path) -> None:
+    prolog = tmp_path / "task_prolog"
+    prolog.write_text("#!/bin/sh\necho export ADDED=by prolog\necho unset SLURM_PROCID\necho print greeting\n")
+    prolog.chmod(0o755)
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    out = tmp_path / "out"
+    order = step_order(daemon.agent, ["bash", "-c", 'echo "$ADDED${SLURM_PROCID-unset}"'], task_prolog=[str(prolog)])
+    order["tasks"][0]["stdout"] = str(out)
+    daemon.send(**order)
+    daemon.expect("step_began")
+    daemon.expect("step_ended")
+    assert out.read_text() == "greeting\nby prologunset\n"
+
+
+def test_background_processes_do_not_outlive_their_step(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(**step_order(daemon.agent, ["bash", "-c", f"sleep 1000 & echo $! > {tmp_path}/pid"]))
+    daemon.expect("step_began")
+    daemon.expect("step_ended")
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+def test_a_terminal_is_a_terminal(daemon: DaemonEnd) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    order = step_order(daemon.agent, ["bash", "-c", "read line; stty size; echo got $line; tty | head -c 9"])
+    order["tasks"][0]["terminal"] = True
+    received = b""
+    with connect_raw(daemon.agent) as connection:
+        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        daemon.send(**order)
+        daemon.expect("step_began")
+        size = {"rows": 33, "columns": 77}
+        connection.sendall(protocol.encode_json_frame(protocol.WINDOW_SIZE, protocol.ALL_TASKS, size))
+        connection.sendall(protocol.encode_frame(protocol.STDIN, 0, b"word\n"))
+        splitter = protocol.FrameSplitter()
+        while data := connection.recv(1 << 16):
+            received += b"".join(text for kind, _, text in splitter.feed(data) if kind == protocol.STDOUT)
+    assert b"33 77" in received
+    assert b"got word" in received
+    assert b"/dev/pts/" in received
