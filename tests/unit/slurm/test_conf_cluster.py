@@ -1,9 +1,12 @@
 """Whole configurations: what a cluster is made of, what is warned about, what contradicts itself."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bireme.core.model.cluster import NodeConfig, PartitionState
 from bireme.slurm.conf.diagnostics import ConfigurationError
+from bireme.slurm.conf.keys import GLOBAL_KEYS, GRES_KEYS, NODE_KEYS, PARTITION_KEYS, SWITCH_KEYS
 from bireme.slurm.conf.loading import Configuration, parse_configuration
 
 NODES = "ClusterName=c\nGresTypes=gpu\nNodeName=n[1-2] CPUs=8 Gres=gpu:h100:2\n"
@@ -264,11 +267,13 @@ def test_warnings(files: dict[str, str], warning: str) -> None:
         ),
         (
             {"slurm": NODES, "gres": "Name=gpu Type=h100 File=/dev/nvidia[0-3]"},
-            "gres.conf:1: node n1: gres.conf has 4 gpu:h100, slurm.conf has 2 (slurm.conf: slurm.conf:3)",
+            "gres.conf:1: node n1: gres.conf has 4 gpu:h100, slurm.conf has 2 (slurm.conf:3); "
+            "Gres=gpu:h100:4 there would agree",
         ),
         (
             {"slurm": NODES, "gres": "Name=gpu Type=a100 File=/dev/nvidia[0-1]"},
-            "gres.conf:1: node n1: gres.conf has 0 gpu:h100, slurm.conf has 2 (slurm.conf: slurm.conf:3)",
+            "gres.conf:1: node n1: gres.conf has 0 gpu:h100, slurm.conf has 2 (slurm.conf:3); "
+            "Gres=gpu:a100:2 there would agree",
         ),
         (
             {"slurm": NODES, "gres": "NodeName=n[1-2] Name=gpu Type=h100 File=/dev/nvidia[0-1] Count=3"},
@@ -317,3 +322,50 @@ def test_a_missing_slurm_conf() -> None:
 def test_switches_in_a_ring() -> None:
     found = problems(NODES, topology="SwitchName=l Nodes=n[1-2]\nSwitchName=a Switches=b\nSwitchName=b Switches=a")
     assert found == ["topology.conf:2: switch a is above itself; a tree has a root"]
+
+
+_VALUES = st.sampled_from(
+    [
+        "0",
+        "1",
+        "8",
+        "-1",
+        "n1",
+        "n[1-3]",
+        "n[1-",
+        "gpu",
+        "gpu:2",
+        "gpu:a:2",
+        "YES",
+        "no",
+        "UNLIMITED",
+        "1:00:00",
+        "ALL",
+        "x,y",
+    ]
+) | st.text("abn019[]-,:/=%", max_size=8)
+
+
+def _lines(first: str, keys: frozenset[str]) -> st.SearchStrategy[str]:
+    pair = st.tuples(st.sampled_from(sorted(keys)), _VALUES).map(lambda pair: f"{pair[0]}={pair[1]}")
+    return st.tuples(_VALUES, st.lists(pair, max_size=4)).map(lambda line: f"{first}={line[0]} {' '.join(line[1])}")
+
+
+_SLURM_LINES = _lines("NodeName", NODE_KEYS) | _lines("PartitionName", PARTITION_KEYS) | _lines("KillWait", GLOBAL_KEYS)
+
+
+@given(
+    st.lists(_SLURM_LINES, max_size=5),
+    st.lists(_lines("Name", GRES_KEYS), max_size=3),
+    st.lists(_lines("SwitchName", SWITCH_KEYS), max_size=3),
+)
+def test_any_files_give_a_cluster_or_diagnostics(slurm: list[str], gres: list[str], topology: list[str]) -> None:
+    try:
+        cluster = load("\n".join(slurm), gres="\n".join(gres), topology="\n".join(topology)).cluster
+    except ConfigurationError:
+        return
+    names = {node.name for node in cluster.nodes}
+    assert all(set(partition.nodes) <= names for partition in cluster.partitions)
+    assert sum(partition.default for partition in cluster.partitions) <= 1
+    for pool in (pool for node in cluster.nodes for pool in node.gres if pool.devices):
+        assert len(pool.devices) == pool.count

@@ -19,7 +19,13 @@ from bireme.core.model.jobs import (
 )
 from bireme.core.model.resources import Allocation, ExitStatus, GresRequest, GresShare, NodeShare
 from bireme.slurm.conf.loading import parse_configuration
-from bireme.slurm.variables.allocation import batch_variables, bind_variables, merged_environment, salloc_variables
+from bireme.slurm.variables.allocation import (
+    batch_variables,
+    cpu_bind_variables,
+    memory_bind_variables,
+    merged_environment,
+    salloc_variables,
+)
 from bireme.slurm.variables.cluster import cluster_facts
 from bireme.slurm.variables.prologs import JobEnd, JobFiles, controller_prolog_variables, prolog_variables
 
@@ -31,7 +37,8 @@ def cluster(gpu_type: str = "a100", extra: str = "") -> ClusterConfig:
         {
             "slurm.conf": f"ClusterName=oracle\nGresTypes=gpu\nNodeName=n[1-4] CPUs=16 Gres=gpu:{gpu_type}:4\n"
             f"PartitionName=gpu Nodes=ALL\n{extra}",
-            "topology.conf": "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=spine Switches=leaf[1-2]",
+            "topology.conf": "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n"
+            "SwitchName=spine Switches=leaf[1-2]",
         }
     ).cluster
 
@@ -203,10 +210,8 @@ def test_options_for_srun_inside() -> None:
         "SLURM_HINT": "nomultithread",
         "SLURM_OVERCOMMIT": "1",
         "SLURM_THREADS_PER_CORE": "1",
-        "SBATCH_MEM_BIND": "quiet,local",
-        "SBATCH_MEM_BIND_LIST": "",
-        "SBATCH_MEM_BIND_TYPE": "local",
-        "SBATCH_MEM_BIND_VERBOSE": "quiet",
+        "SLURM_MEM_BIND": "local",
+        "SLURM_MEM_BIND_VERBOSE": "quiet",
     }
 
 
@@ -261,12 +266,22 @@ def test_without_another_job_the_users_own_choices_stay() -> None:
     ],
 )
 def test_binding(value: str, whole: str, type_: str, listed: str) -> None:
-    found = bind_variables("SLURM_CPU_BIND", value)
+    found = cpu_bind_variables(value)
     assert (found["SLURM_CPU_BIND"], found["SLURM_CPU_BIND_TYPE"], found["SLURM_CPU_BIND_LIST"]) == (
         whole,
         type_,
         listed,
     )
+
+
+def test_memory_binding() -> None:
+    assert memory_bind_variables("v,prefer,map_mem:0,1") == {
+        "SLURM_MEM_BIND": "map_mem:0,1",
+        "SLURM_MEM_BIND_LIST": "0,1",
+        "SLURM_MEM_BIND_PREFER": "prefer",
+        "SLURM_MEM_BIND_TYPE": "map_mem:",
+        "SLURM_MEM_BIND_VERBOSE": "verbose",
+    }
 
 
 def test_prolog_and_epilog() -> None:

@@ -186,7 +186,12 @@ def _pools_of(
         problem = _disagreement(wanted, lines)
         if problem:
             where = f"node {node.config.name}: " if lines[0].nodes is None else ""
-            _once(findings, reported, lines[-1].place, f"{where}{problem} (slurm.conf: {node.place})")
+            _once(
+                findings,
+                reported,
+                lines[-1].place,
+                f"{where}{problem} ({node.place}); Gres={_as_gres(lines)} there would agree",
+            )
         pools += _numbered(_described_pools(wanted, lines))
     return tuple(pools)
 
@@ -212,6 +217,14 @@ def _disagreement(wanted: Sequence[GresRequest], lines: Sequence[GresLine]) -> s
         if described != configured:
             return f"gres.conf has {described} {name}:{type_}, slurm.conf has {configured}"
     return ""
+
+
+def _as_gres(lines: Sequence[GresLine]) -> str:
+    """What slurm.conf would have to say of these lines."""
+    return ",".join(
+        f"{lines[0].name}{f':{type_}' if type_ else ''}:{sum(line.count for line in lines if line.type == type_)}"
+        for type_ in dict.fromkeys(line.type for line in lines)
+    )
 
 
 def _undescribed_pool(request: GresRequest) -> GresPool:

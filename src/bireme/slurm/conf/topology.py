@@ -6,7 +6,6 @@ Invariant: every switch but the roots has one parent, every node at most one lea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 
 from bireme.core.model.cluster import Block, Switch, Topology
@@ -16,6 +15,7 @@ from bireme.slurm.conf.lines import Line
 from bireme.slurm.conf.nodes import expand_names
 from bireme.slurm.conf.records import report_unknown_keys
 from bireme.slurm.conf.values import names, positive, read_value
+from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.hostlist import compress, expand
 
 FLAT = "topology/flat"
@@ -62,7 +62,7 @@ def _read_tree(lines: list[Line], node_names: Collection[str], findings: Finding
 def _switches_of(line: Line, findings: Findings) -> list[Switch]:
     named = expand_names(line, "SwitchName", findings)
     nodes = tuple(expand_names(line, "Nodes", findings))
-    children = tuple(_child_switches(line))
+    children = tuple(_child_switches(line, findings))
     if not named:
         findings.error(line.place, "a line of topology.conf starts with SwitchName= (or BlockName= for topology/block)")
     elif bool(nodes) == bool(children):
@@ -71,10 +71,14 @@ def _switches_of(line: Line, findings: Findings) -> list[Switch]:
     return [Switch(name, children, nodes, speed) for name in named]
 
 
-def _child_switches(line: Line) -> list[str]:
+def _child_switches(line: Line, findings: Findings) -> list[str]:
     """Also split at colons, which people write: `leaf1:leaf2`."""
     text = line.get("Switches") or ""
-    return [name for part in re.split(":", text) if part for name in expand(part)]
+    try:
+        return [name for part in text.split(":") if part for name in expand(part)]
+    except SlurmSyntaxError as error:
+        findings.error(line.place, f"Switches={text}: {error}")
+        return []
 
 
 def _check_children(switches: dict[str, Switch], places: dict[str, Place], findings: Findings) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from bireme.core.model.jobs import ArrayTask, Job, JobKind, JobSpec, ResourceRequest
+from bireme.core.model.jobs import ArrayTask, Job, JobSpec, ResourceRequest
 from bireme.core.model.resources import Allocation, GresRequest, NodeShare
 from bireme.slurm.counts import compress_counts
 from bireme.slurm.dependencies import format_dependencies
@@ -270,30 +270,44 @@ def _step_defaults(spec: JobSpec) -> Variables:
             variables["SLURM_DISTRIBUTION"] = "plane"
             variables["SLURM_DIST_PLANESIZE"] = value.partition("=")[2]
         elif name == "SLURM_MEM_BIND":
-            prefix = "SBATCH" if spec.kind is JobKind.BATCH else "SLURM"
-            variables.update(bind_variables(f"{prefix}_MEM_BIND", value))
+            variables.update(memory_bind_variables(value))
         else:
             variables[name] = value
     return variables
 
 
-def bind_variables(name: str, value: str) -> Variables:
-    """SLURM_CPU_BIND and _MEM_BIND with their parts: `verbose,map_cpu:0,1` is verbosity, type and list."""
-    words = value.split(",")
-    verbosity = "verbose" if words[0].lower() in ("v", "verbose") else "quiet"
-    if words[0].lower() in ("v", "verbose", "q", "quiet"):
-        words = words[1:]
-    prefer = [word for word in words if word.lower() in ("p", "prefer")]
-    kind, colon, listed = ",".join(word for word in words if word not in prefer).partition(":")
-    variables = {
-        name: ",".join(part for part in (verbosity, *(["prefer"] if prefer else []), f"{kind}{colon}{listed}") if part),
-        f"{name}_VERBOSE": verbosity,
-        f"{name}_TYPE": f"{kind}{colon}",
-        f"{name}_LIST": listed,
+def cpu_bind_variables(value: str) -> Variables:
+    """SLURM_CPU_BIND with its parts: `verbose,map_cpu:0,1` is verbosity, type and list."""
+    verbosity, binding = _verbosity(value)
+    kind, colon, listed = binding.partition(":")
+    return {
+        "SLURM_CPU_BIND": f"{verbosity},{binding}",
+        "SLURM_CPU_BIND_VERBOSE": verbosity,
+        "SLURM_CPU_BIND_TYPE": f"{kind}{colon}",
+        "SLURM_CPU_BIND_LIST": listed,
     }
+
+
+def memory_bind_variables(value: str) -> Variables:
+    """SLURM_MEM_BIND is the binding alone; the rest is there when it was asked for."""
+    verbosity, binding = _verbosity(value)
+    words = binding.split(",")
+    prefer = [word for word in words if word.lower() in ("p", "prefer")]
+    binding = ",".join(word for word in words if word not in prefer)
+    variables = {"SLURM_MEM_BIND": binding, "SLURM_MEM_BIND_VERBOSE": verbosity}
     if prefer:
-        variables[f"{name}_PREFER"] = "prefer"
+        variables["SLURM_MEM_BIND_PREFER"] = "prefer"
+    kind, colon, listed = binding.partition(":")
+    if colon:
+        variables.update(SLURM_MEM_BIND_TYPE=f"{kind}:", SLURM_MEM_BIND_LIST=listed)
     return variables
+
+
+def _verbosity(value: str) -> tuple[str, str]:
+    """(quiet or verbose, the rest): `v,cores` is verbose."""
+    first, _, rest = value.partition(",")
+    word = {"v": "verbose", "verbose": "verbose", "q": "quiet", "quiet": "quiet"}.get(first.lower())
+    return (word, rest) if word else ("quiet", value)
 
 
 def merged_environment(user: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:

@@ -19,8 +19,9 @@ from bireme.slurm.hostlist import compress
 from bireme.slurm.variables.allocation import (
     Variables,
     allocation_variables,
-    bind_variables,
+    cpu_bind_variables,
     device_variables,
+    memory_bind_variables,
     node_variables,
     owner_variables,
 )
@@ -137,9 +138,9 @@ def _asked(step: Step) -> Variables:
     if spec.overcommit:
         variables["SLURM_OVERCOMMIT"] = "1"
     if spec.cpu_bind:
-        variables.update(bind_variables("SLURM_CPU_BIND", spec.cpu_bind))
+        variables.update(cpu_bind_variables(spec.cpu_bind))
     if spec.mem_bind:
-        variables.update(bind_variables("SLURM_MEM_BIND", spec.mem_bind))
+        variables.update(memory_bind_variables(spec.mem_bind))
     if spec.gpu_bind:
         variables["SLURM_GPU_BIND"] = spec.gpu_bind
     if spec.container_image:
