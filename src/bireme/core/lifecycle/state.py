@@ -69,8 +69,8 @@ class State:
 
     def reindex(self) -> None:
         """Rebuilds everything derived from jobs and nodes."""
-        self.occupancy = Occupancy([node.config for node in self.nodes.values()])
-        self.empty = self.occupancy.draft()
+        configs = [node.config for node in self.nodes.values()]
+        self.occupancy, self.empty = Occupancy(configs), Occupancy(configs)
         self.ever_fits = {}
         self.pending, self.holding, self.array_members, self.het_members = {}, {}, {}, {}
         ended: list[tuple[float, Job]] = []

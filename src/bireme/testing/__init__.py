@@ -1,0 +1,4 @@
+"""The test kit that ships with Bireme: the scenario language here, the engine conformance suite later.
+
+Not imported by the product itself.
+"""

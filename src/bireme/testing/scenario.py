@@ -1,0 +1,262 @@
+"""The scenario language: a cluster in a word, jobs in a line, and what must happen to each, every change listed.
+
+    world = Scenario("2x8:h100")
+    world.submit("gang", nodes=2, gpus_per_node=8)
+    world.submit("late", gpus=1)
+    world.expect(gang="runs n[1-2]", late="waits Resources")
+    world.finish("gang")
+    world.expect(gang="COMPLETED", late="runs n1")
+
+It drives the pure core as the runtime does (request -> events -> apply -> plan -> accept -> apply) on a virtual clock,
+with an engine that answers at once. Not a simulator of failures or load. Invariant: `State.validate` holds after
+every single event, and `journal` replays to an equal state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bireme.core.lifecycle import operators, requests
+from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.due import due, next_due
+from bireme.core.lifecycle.intake import interpret
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import job_reasons
+from bireme.core.lifecycle.step_creation import create_step
+from bireme.core.lifecycle.submission import submit
+from bireme.core.model import events as e
+from bireme.core.model import observations as o
+from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, Pending, Running, Starting
+from bireme.core.model.resources import NO_USAGE, ExitStatus
+from bireme.core.model.steps import Step, StepSpec
+from bireme.core.plan.decisions import accept
+from bireme.core.plan.planner import Policy, plan
+from bireme.slurm.arrays import format_task_ids
+from bireme.slurm.hostlist import compress
+from bireme.testing.instant import InstantEngine
+from bireme.testing.worlds import build_cluster, build_spec
+
+USERS = {"root": 0, "alice": 1001, "bob": 1002}
+PASSES_MAX = 100
+"""A queue that has not settled after so many passes never will: a bug."""
+
+Request = Callable[..., Sequence[e.Event]]
+
+
+class Scenario:
+    def __init__(self, cluster: str = "1x8", *, now: float = 1_000_000.0, **options: Any) -> None:
+        """`options`: those of `build_cluster`. All nodes answer from the start."""
+        self.state = State()
+        self.engine = InstantEngine()
+        self.journal: list[e.Recorded] = []
+        self.now = now
+        self.labels: dict[int, str] = {}
+        self.shown: dict[str, str] = {}
+        config = build_cluster(cluster, **options)
+        self.record([e.ClusterConfigured(config)])
+        for node in config.nodes:
+            self.engine.answer(node.name, self.now)
+        self.deliver()
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def submit(self, label: str, *, user: str = "alice", key: str = "", **options: Any) -> int:
+        """One job. Words of `build_spec`; `after` may name other jobs by their labels."""
+        return self.submit_het(label, options, user=user, key=key)
+
+    def submit_het(self, label: str, *components: Mapping[str, Any], user: str = "alice", key: str = "") -> int:
+        """A heterogeneous job when there is more than one component: `label`, `label+1` ..."""
+        caller = caller_named(user)
+        owner = Owner(uid=caller.uid, gid=caller.gid, user=user)
+        specs = [build_spec(label, options, owner, self.id_of) for options in components]
+        events = submit(self.state, caller, specs, self.now, key)
+        if not events:
+            return self.state.keys[key]
+        first = self.state.next_job_id
+        for offset in range(len(specs)):
+            self.labels[first + offset] = f"{label}+{offset}" if offset else label
+        self.record(events)
+        return first
+
+    def finish(self, label: str, code: int = 0, *, signal: int = 0, out_of_memory: bool = False) -> None:
+        """The batch script ends by itself, and nothing of the job is left."""
+        job = self.job(label)
+        self.engine.finish(job.id, job.generation, ExitStatus(code, signal, out_of_memory), self.now, cleared=True)
+        self.deliver()
+
+    def ask(self, request: Request, label: str, *arguments: Any, user: str = "alice", **options: Any) -> None:
+        """Any function of `core/lifecycle/requests`: `ask(requests.hold, "a", user="root")`."""
+        self.record(request(self.state, caller_named(user), self.target(label), *arguments, **options))
+
+    def cancel(self, label: str, *, user: str = "alice") -> None:
+        self.ask(requests.cancel, label, user=user)
+
+    def hold(self, label: str, *, user: str = "alice") -> None:
+        self.ask(requests.hold, label, user=user)
+
+    def release(self, label: str, *, user: str = "alice") -> None:
+        self.ask(requests.release, label, user=user)
+
+    def requeue(self, label: str, *, user: str = "alice", held: bool = False) -> None:
+        self.ask(requests.requeue, label, held, user=user)
+
+    def suspend(self, label: str) -> None:
+        self.ask(requests.suspend, label, user="root")
+
+    def resume(self, label: str) -> None:
+        self.ask(requests.resume, label, user="root")
+
+    def update(self, label: str, *, user: str = "alice", **changes: Any) -> None:
+        self.ask(requests.update, label, changes, user=user)
+
+    def step(self, label: str, *, user: str = "alice", **options: Any) -> Step:
+        job = self.job(label)
+        known = set(job.steps)
+        self.ask(create_step, label, StepSpec(**options), user=user)
+        return next(step for number, step in job.steps.items() if number not in known)
+
+    def finish_step(self, label: str, number: int, code: int = 0) -> None:
+        job = self.job(label)
+        for node in job.steps[number].nodes:
+            status = ExitStatus(code)
+            self.report(o.StepNodeFinished(job.id, job.generation, number, node.node, status, NO_USAGE, self.now))
+
+    def node(self, names: str, state: str, reason: str | None = "maintenance") -> None:
+        """An operator sets nodes DOWN, DRAIN, RESUME ..."""
+        self.record(operators.update_nodes(self.state, caller_named("root"), names.split(","), state, reason))
+
+    def partition(self, name: str, **changes: Any) -> None:
+        self.record(operators.update_partition(self.state, caller_named("root"), name, changes))
+
+    def lose(self, node: str) -> None:
+        """A node stops answering; what runs there may run on."""
+        self.report(o.NodeSilent(node, "no answer", self.now))
+
+    def comes_back(self, node: str, *, knows: bool = True) -> None:
+        """It answers again; `knows` False: its agent was replaced and remembers nothing."""
+        if not knows:
+            self.engine.forget(node)
+        self.engine.answer(node, self.now)
+        self.deliver()
+
+    def wait(self, seconds: float) -> None:
+        """Time passes; whatever becomes due on the way happens at its own time."""
+        end = self.now + seconds
+        self.settle()
+        while (at := next_due(self.state, self.now)) is not None and self.now < at < end:
+            self.now = at
+            self.settle()
+        self.now = end
+        self.settle()
+
+    # -- what must be true ---------------------------------------------------------------------------------------
+
+    def expect(self, changes: Mapping[str, str] | None = None, **more: str) -> None:
+        """Settles, then compares everything that changed since the last time with what is listed: all of it."""
+        self.settle()
+        wanted = {**(changes or {}), **more}
+        seen = self.described()
+        changed = {label: text for label, text in seen.items() if self.shown.get(label) != text}
+        gone = {label for label in self.shown if label not in seen and self._is_forgotten(label)}
+        changed.update(dict.fromkeys(gone, "gone"))
+        self.shown = seen
+        assert changed == wanted, f"\n  happened: {changed}\n  expected: {wanted}"
+
+    @contextmanager
+    def refused(self, why: Why) -> Iterator[None]:
+        """What is asked inside is refused for this reason and leaves no trace."""
+        before, answer = len(self.journal), None
+        try:
+            yield
+        except Refusal as refusal:
+            answer = refusal.why
+        assert answer is why, f"the answer was {answer}, not {why}"
+        assert len(self.journal) == before, "refused, but something was recorded"
+
+    def replayed(self) -> State:
+        """The state that the journal alone gives."""
+        state = State()
+        for recorded in self.journal:
+            apply(state, recorded)
+        return state
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def id_of(self, label: str) -> int:
+        return next(job_id for job_id, known in self.labels.items() if known == label)
+
+    def target(self, label: str) -> Target:
+        name, _, task = label.partition("_")
+        return Target(self.id_of(name), int(task) if task else None)
+
+    def job(self, label: str) -> Job:
+        return requests.find(self.state, self.target(label))[0]
+
+    def described(self) -> dict[str, str]:
+        return {self._label(job): describe(self.state, job) for job in self.state.jobs.values()}
+
+    def _label(self, job: Job) -> str:
+        if isinstance(job.array, ArrayWaiting):
+            return f"{self.labels[job.id]}_[{format_task_ids(tuple(job.array.waiting), 0)}]"
+        if job.array is not None:
+            return f"{self.labels[job.array.array_job_id]}_{job.array.task_id}"
+        return self.labels[job.id]
+
+    def _is_forgotten(self, label: str) -> bool:
+        """Not an array's record that merely has fewer waiting tasks now."""
+        return "[" not in label
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def record(self, events: Sequence[e.Event]) -> None:
+        for event in events:
+            recorded = e.Recorded(len(self.journal) + 1, self.now, "scenario", event)
+            self.journal.append(recorded)
+            commands = apply(self.state, recorded)
+            self.state.validate()
+            self.engine.send(commands, self.now)
+        self.deliver()
+
+    def report(self, seen: o.Observation) -> None:
+        self.engine.outbox.append(seen)
+        self.deliver()
+
+    def deliver(self) -> None:
+        while self.engine.outbox:
+            self.record(interpret(self.state, self.engine.outbox.popleft(), self.now))
+
+    def settle(self) -> None:
+        """What is due, and passes of the planner, until nothing moves any more."""
+        for _ in range(PASSES_MAX):
+            before = len(self.journal)
+            self.record(due(self.state, self.now))
+            decided = plan(self.state, Policy(), self.now)
+            self.state.verdicts = dict(decided.verdicts)
+            for decision in decided.starts:
+                self.record(accept(self.state, decision))
+            if len(self.journal) == before:
+                return
+        raise AssertionError(f"still moving after {PASSES_MAX} passes: {self.journal[-3:]}")
+
+
+def caller_named(user: str) -> Caller:
+    uid = USERS[user]
+    return Caller(uid=uid, gid=uid, user=user, admin=uid == 0)
+
+
+def describe(state: State, job: Job) -> str:
+    """`waits Priority`, `runs n[1-2]`, `ends TIMEOUT`, `FAILED 1:0`."""
+    phase = job.phase
+    if isinstance(phase, Pending):
+        return "waits " + ",".join(each.kind.value for each in job_reasons(state, job))
+    if isinstance(phase, Finished):
+        status = phase.outcome.status
+        return phase.outcome.state if status.ok else f"{phase.outcome.state} {status}"
+    if isinstance(phase, Ending):
+        return f"ends {phase.outcome.state}"
+    word = "starts" if isinstance(phase, Starting) else "runs" if isinstance(phase, Running) else "suspended"
+    return f"{word} {compress(phase.allocation.node_names)}"

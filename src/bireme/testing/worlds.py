@@ -1,0 +1,127 @@
+"""Clusters and jobs in one line each: `"2x8+4x8:h100"`, `cpus=4, gpus="h100:2", after="afterok:first"`.
+
+Text and keywords in, the core's own types out. Used by scenarios, properties and anyone's own tests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
+from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
+from bireme.core.model.resources import Device, GresPool
+from bireme.slurm.arrays import parse_array
+from bireme.slurm.dependencies import parse_dependencies
+from bireme.slurm.gres import parse_gpus
+from bireme.slurm.hostlist import expand
+from bireme.slurm.signals import parse_warning_signal
+
+_GROUP = re.compile(r"(?P<nodes>[0-9]+)x(?P<each>[0-9]+)(?::(?P<type>[a-z0-9]+))?")
+_RESOURCE_FIELDS = {field.name for field in fields(ResourceRequest)}
+_SPEC_FIELDS = {field.name for field in fields(JobSpec)}
+_LABEL = re.compile(r"[a-z][a-z0-9]*")
+_DEPENDENCY_WORDS = frozenset({"after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"})
+
+
+def build_cluster(
+    text: str,
+    partitions: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Settings | None = None,
+    raw: Mapping[str, str] | None = None,
+    **node_options: Any,
+) -> ClusterConfig:
+    """`4x8`: nodes n1 to n4 with 8 CPUs each. `4x8:h100`: and an H100 for each CPU. Groups are joined by `+`.
+
+    The first partition is the default one; without any there is `main` with all nodes. Memory counts only if
+    `memory_mib` is said.
+    """
+    nodes: list[NodeConfig] = []
+    for group in text.split("+"):
+        match = _GROUP.fullmatch(group)
+        assert match is not None, f"a cluster is NODESxCPUS[:GPUTYPE]+..., not {text!r}"
+        for _ in range(int(match["nodes"])):
+            nodes.append(_node(f"n{len(nodes) + 1}", int(match["each"]), match["type"], node_options))
+    everything = tuple(node.name for node in nodes)
+    named = partitions or {"main": {}}
+    return ClusterConfig(
+        nodes=tuple(nodes),
+        partitions=tuple(
+            _partition(name, dict(options), everything, default=position == 0)
+            for position, (name, options) in enumerate(named.items())
+        ),
+        settings=settings or Settings(memory_is_consumable="memory_mib" in node_options),
+        raw=dict(raw or {}),
+    )
+
+
+def _node(name: str, cpus: int, gpu_type: str | None, options: Mapping[str, Any]) -> NodeConfig:
+    threads = options.get("threads_per_core", 1)
+    gres: tuple[GresPool, ...] = ()
+    if gpu_type:
+        gres = (GresPool("gpu", gpu_type, cpus, tuple(Device(index, gpu_type) for index in range(cpus))),)
+    features = options.get("features", {})
+    return NodeConfig(
+        name=name,
+        cpus=cpus,
+        cores_per_socket=cpus // threads,
+        gres=gres,
+        features=tuple(features.get(name, ())),
+        **{key: value for key, value in options.items() if key != "features"},
+    )
+
+
+def _partition(name: str, options: dict[str, Any], everything: tuple[str, ...], default: bool) -> PartitionConfig:
+    nodes = options.pop("nodes", None)
+    members = everything if nodes is None else tuple(expand(nodes))
+    return PartitionConfig(name=name, nodes=members, default=default, **options)
+
+
+def build_spec(
+    label: str, options: Mapping[str, Any], owner: Owner, id_of: Callable[[str], int] | None = None
+) -> JobSpec:
+    """A batch job. Fields of JobSpec and ResourceRequest by their names, and the short words below."""
+    given = dict(options)
+    resources: dict[str, Any] = {}
+    spec: dict[str, Any] = {"name": label, "owner": owner, "script": "script"}
+    for name in list(given):
+        if name in SHORT_WORDS:
+            for field, value in SHORT_WORDS[name](given.pop(name)).items():
+                (resources if field in _RESOURCE_FIELDS else spec)[field] = value
+    if "after" in given:
+        spec["dependencies"] = parse_dependencies(_with_ids(given.pop("after"), id_of))
+    for name, value in given.items():
+        assert name in _RESOURCE_FIELDS | _SPEC_FIELDS, f"no field or short word {name!r}"
+        (resources if name in _RESOURCE_FIELDS else spec)[name] = value
+    return JobSpec(resources=ResourceRequest(**resources), **spec)
+
+
+SHORT_WORDS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "array": lambda text: {"array": parse_array(text)},
+    "cpus": lambda count: {"cpus_per_task": count},
+    "gpus": lambda text: {"gres_per_job": parse_gpus(str(text))},
+    "gpus_per_node": lambda text: {"gres_per_node": parse_gpus(str(text))},
+    "gpus_per_task": lambda text: {"gres_per_task": parse_gpus(str(text))},
+    "mem": lambda mib: {"memory_per_node_mib": mib},
+    "mem_per_cpu": lambda mib: {"memory_per_cpu_mib": mib},
+    "nodes": lambda count: {"nodes_min": count, "nodes_max": count, "nodes_given": True},
+    "partition": lambda text: {"partitions": tuple(text.split(","))},
+    "tasks": lambda count: {"ntasks": count},
+    "time_s": lambda seconds: {"time_limit_s": seconds, "time_limit_given": True},
+    "signal": lambda text: {"warning": parse_warning_signal(text)},
+    "on": lambda text: {"nodelist": tuple(expand(text))},
+    "not_on": lambda text: {"exclude": tuple(expand(text))},
+}
+"""Words that scenarios use instead of the model's longer names."""
+
+
+def _with_ids(text: str, id_of: Callable[[str], int] | None) -> str:
+    """`afterok:first` with the id of the job called first; numbers stay."""
+
+    def known(match: re.Match[str]) -> str:
+        word = match[0]
+        return word if word in _DEPENDENCY_WORDS or id_of is None else str(id_of(word))
+
+    return _LABEL.sub(known, text)
