@@ -63,7 +63,7 @@ _ONE_THING = (
     frozenset({"sockets", "socketsperboard"}),
     frozenset({"feature", "features"}),
     frozenset({"oversubscribe", "shared"}),
-    frozenset({"coreSpecCount".lower(), "cpuspeclist"}),
+    frozenset({"corespeccount", "cpuspeclist"}),
 )
 """Two names for one thing: writing either takes back a default for the other."""
 

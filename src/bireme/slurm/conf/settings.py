@@ -7,7 +7,6 @@ Invariant: the raw mapping has Slurm's own spelling of every known key, whatever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
 
 from bireme.core.model.cluster import Settings
 from bireme.slurm.conf.diagnostics import Findings, Place
@@ -24,8 +23,6 @@ from bireme.slurm.conf.values import (
     yes_no,
 )
 from bireme.slurm.errors import SlurmSyntaxError
-
-Parsed = TypeVar("Parsed")
 
 _SPELLING = {key.lower(): key for key in GLOBAL_KEYS}
 _ENFORCE_WORDS = {"NO": "NO", "ALL": "ALL", "YES": "ALL", "ANY": "ANY"}
