@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bireme.core.model.jobs import DependencyKind, JobKind, JobSpec, Owner
 from bireme.core.model.resources import GresRequest
-from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
+from bireme.slurm.options.batch import BatchSubmission, read_batch, script_candidates, script_of
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.interactive import read_allocation
@@ -70,6 +70,14 @@ def test_the_script_to_read() -> None:
         script_of(["--wrap=x", "run.sh"])
 
 
+def test_where_a_script_is_looked_for() -> None:
+    assert script_candidates("/a/run.sh", "/home", "/bin") == ("/a/run.sh",)
+    assert script_candidates("./run.sh", "/home", "/bin") == ("/home/./run.sh",)
+    assert script_candidates("run.sh", "/home", "/bin:/opt") == ("/home/run.sh", "/bin/run.sh", "/opt/run.sh")
+    found = read_batch(["run.sh"], b"#!/bin/sh\n", CONTEXT, "/opt/run.sh")
+    assert found.requests[0].spec.command == "/opt/run.sh"
+
+
 def test_files_belong_to_the_working_directory() -> None:
     got = spec("-D", "run", "-o", "logs/%j.out", "-e", "/tmp/%j.err", "-i", "none")
     assert got.work_dir == "/home/ada/run"
@@ -110,6 +118,8 @@ def test_numbers_that_follow_from_gpus() -> None:
     assert spec("-n4", "--ntasks-per-gpu=2").resources.gres_per_job == (GresRequest("gpu", None, 2),)
     asked = spec("--gpus=8", "--gpus-per-node=4").resources
     assert (asked.nodes_min, asked.nodes_max, asked.nodes_given) == (2, 2, True)
+    assert spec("-n8", "--gpus-per-task=1", "--gpus-per-node=4").resources.ntasks_per_node == 4
+    assert spec("-N2", "--gres=gpu:2", "--ntasks-per-gpu=2").resources.ntasks == 8
     assert spec("--tres-per-task=cpu=3,gres/gpu=1", "-n2").resources.cpus_per_task == 3
 
 
@@ -117,6 +127,13 @@ def test_numbers_that_follow_from_gpus() -> None:
     ("argv", "text"),
     [
         (["--gpus-per-task=1"], "error: Failed to validate job spec. --gpus-per-task used without either --gpus or"),
+        (["-n2", "--gpus-per-task=1", "--gpus=8"], "error: Failed to validate job spec. Based on --gpus and"),
+        (["--gpus=3", "--gpus-per-node=2"], "error: Failed to validate job spec, --gpus is not multiple of"),
+        (["-N1", "--gpus=4", "--gpus-per-node=2"], "error: Failed to validate job spec. Based on --gpu and --gres=gpu"),
+        (["--gpus-per-socket=1"], "error: --gpus-per-socket option requires --sockets-per-node specification"),
+        (["--mem-per-gpu=1G"], "error: Requested mem_per_tres=gres:gpu:1024 but did not request any GPU."),
+        (["-N4", "--gpus=2"], "error: Failed to validate job spec, --gpus < -N"),
+        (["--gres=gpu:a100:1", "--gpus-per-node=2"], "error: Invalid GRES specification (with and without type"),
         (["--cpus-per-gpu=2", "-c2"], "error: --cpus-per-gpu is mutually exclusive with --cpus-per-task"),
         (
             ["--ntasks-per-gpu=1", "--ntasks-per-node=2"],

@@ -6,7 +6,7 @@ import pytest
 
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.export import exported, parse_export_file
-from bireme.slurm.options.layers import Options, Source, resolve
+from bireme.slurm.options.layers import Options, Source, question, resolve
 from bireme.slurm.options.table import Command
 from bireme.slurm.options.values import Moment, NodeCount
 from bireme.slurm.script import directives
@@ -41,6 +41,12 @@ def test_the_last_of_a_layer_wins() -> None:
     assert one(["-N2", "-N3"]).typed("nodes", NodeCount) == NodeCount(3, 3)
     assert one(script=["--requeue", "--no-requeue"]).typed("requeue", bool) is False
     assert one(["--requeue"], script=["--no-requeue"]).typed("requeue", bool) is True
+
+
+def test_a_question_is_answered_before_later_mistakes() -> None:
+    assert question(Command.SBATCH, ["-N2", "--help", "--foo"]) == "help"
+    assert question(Command.SRUN, ["-V"]) == "version"
+    assert question(Command.SRUN, ["hostname", "--help"]) is None
 
 
 def test_an_alias_sets_what_it_stands_for() -> None:

@@ -24,6 +24,7 @@ SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort=1
 SelectType=select/cons_tres
 GresTypes=gpu
+TaskPlugin=task/affinity
 NodeName=n[1-4] CPUs=8 RealMemory=1000 Gres=gpu:2
 PartitionName=p Nodes=ALL Default=YES
 MessageTimeout=2
@@ -53,6 +54,9 @@ BAD_SBATCH = """
 --ntasks-per-node=x|--wait-all-nodes=3|--tmp=x|--mincpus=x|--profile=x|--gres-flags=x|--core-spec=x
 --threads-per-core=x|-B x|-B 2:x|--get-user-env=x|--delay-boot=x|--no-kill=x|--cpus-per-gpu=0
 --mem=1 --mem-per-cpu=2|--gres=gpu:|--gres=gpu=2|--gres=gpu:x:y:z
+--gpus-per-task=1|-n2 --gpus-per-task=1 --gpus=8|--gpus=3 --gpus-per-node=2|-N1 --gpus=4 --gpus-per-node=2
+--gpus-per-socket=1|--mem-per-gpu=1G|-N4 --gpus=2|--gpus=3 --gpus-per-task=2|--cpus-per-gpu=2 -c2 --gpus=1
+--gres=gpu:a100:1 --gpus-per-node=2|--ntasks-per-gpu=1|-w n[1-3] -N2
 --ntasks-per-gpu=1 --ntasks-per-node=2|--ntasks-per-gpu=1 --gpus-per-task=1
 """.replace("\n", "|")
 
@@ -95,6 +99,7 @@ def test_scripts_are_refused_in_the_same_words(conf: Path, tmp_path: Path, name:
     [
         "",
         "--foo x",
+        "--cpu-bind=foo x",
         "-Wx x",
         "-rx x",
         "--jobid=x x",

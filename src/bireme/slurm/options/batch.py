@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import refused
@@ -41,8 +42,23 @@ def script_of(argv: Sequence[str]) -> str | None:
     return words[0] if words else ""
 
 
-def read_batch(argv: Sequence[str], script: bytes | None, context: SubmitContext) -> BatchSubmission:
-    """The jobs that `sbatch argv` submits. `script` is what the file or standard input holds; None with --wrap."""
+def script_candidates(name: str, cwd: str, search_path: str) -> tuple[str, ...]:
+    """Where sbatch looks for a script, in this order. `search_path` is PATH, `cwd` already follows --chdir."""
+    if name.startswith("/"):
+        return (name,)
+    here = posixpath.join(cwd, name)
+    if name.startswith("."):
+        return (here,)
+    return (here, *(posixpath.join(folder, name) for folder in search_path.split(":") if folder))
+
+
+def read_batch(
+    argv: Sequence[str], script: bytes | None, context: SubmitContext, script_path: str = ""
+) -> BatchSubmission:
+    """The jobs that `sbatch argv` submits.
+
+    `script` is what the file or standard input holds (None with --wrap), `script_path` where the file was found.
+    """
     written = peek(Command.SBATCH, argv)
     name = script_of(argv)
     if name is None:
@@ -53,6 +69,8 @@ def read_batch(argv: Sequence[str], script: bytes | None, context: SubmitContext
     moment = context.moment(Command.SBATCH)
     components = resolve(Command.SBATCH, argv, context.environment, moment, found)
     requests = build_het_specs(components, context)
+    if script_path:
+        requests = tuple(replace(request, spec=replace(request.spec, command=script_path)) for request in requests)
     remarks = [*(found.warnings if found else ())]
     for request in requests:
         remarks += request.warnings

@@ -7,7 +7,7 @@ means is not known here. A `:` between components of a heterogeneous job starts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bireme.slurm.options.errors import OptionError, Severity
@@ -36,23 +36,28 @@ def usage_error(message: str) -> OptionError:
     return OptionError(message, severity=Severity.USAGE)
 
 
+def walk(table: OptionTable, words: Sequence[str]) -> Iterator[tuple[Given, int]]:
+    """The options at the beginning of `words`, one after another, each with the position of the next word."""
+    position = 0
+    while position < len(words) and words[position].startswith("-") and words[position] not in ("-", "--"):
+        word = words[position]
+        following = words[position + 1] if position + 1 < len(words) else None
+        read = _read_long if word.startswith("--") else _read_short
+        found, took_following = read(table, word, following)
+        position += 2 if took_following else 1
+        for given in found:
+            yield given, position
+
+
 def read_options(table: OptionTable, words: Sequence[str]) -> tuple[list[Given], list[str]]:
     """The options at the beginning of `words`, and the words after them."""
     given: list[Given] = []
     position = 0
-    while position < len(words):
-        word = words[position]
-        if word == "--":
-            return given, list(words[position + 1 :])
-        if not word.startswith("-") or word == "-":
-            break
-        following = words[position + 1] if position + 1 < len(words) else None
-        if word.startswith("--"):
-            found, took_following = _read_long(table, word, following)
-        else:
-            found, took_following = _read_short(table, word, following)
-        given.extend(found)
-        position += 2 if took_following else 1
+    for option, after in walk(table, words):
+        given.append(option)
+        position = after
+    if position < len(words) and words[position] == "--":
+        position += 1
     return given, list(words[position:])
 
 

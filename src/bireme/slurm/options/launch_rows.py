@@ -81,7 +81,8 @@ _BINDING_ROWS = (
            env="TRES_BIND", ignored="use --gpu-bind for GPUs"),
     option("", "mem-bind=[quiet,|verbose,]TYPE", ALL, Kind.MEM_BIND, BINDING, "bind tasks to memory", env="MEM_BIND",
            ignored="memory is not bound to NUMA nodes"),
-    option("", "accel-bind=TYPE", SRUN, Kind.BIND, BINDING, "bind tasks to near devices", ignored="use --gpu-bind for GPUs"),
+    option("", "accel-bind=TYPE", SRUN, Kind.BIND, BINDING, "bind tasks to near devices",
+           ignored="use --gpu-bind for GPUs"),
 )
 
 _STREAM_ROWS = (

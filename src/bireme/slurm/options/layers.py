@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from bireme.slurm.options.catalogue import TABLES
 from bireme.slurm.options.errors import OptionError, fatal
-from bireme.slurm.options.getopt import Given, read_command_line, read_options
+from bireme.slurm.options.getopt import Given, read_command_line, read_options, walk
 from bireme.slurm.options.table import Arity, Command, Kind, OptionTable
 from bireme.slurm.options.values import Moment, parse_value
 from bireme.slurm.script import Directive, Directives
@@ -141,6 +141,14 @@ def peek(command: Command, argv: Sequence[str]) -> dict[str, str | None]:
     """What a command line says before anything is judged: option -> value as written. For --help, --chdir, --wrap."""
     components = read_command_line(TABLES[command], argv)
     return {given.option.key: given.value for component in components for given in component.options}
+
+
+def question(command: Command, argv: Sequence[str]) -> str | None:
+    """`help`, `usage` or `version`, whichever the command line asks for first; what comes after it is not judged."""
+    for given, _ in walk(TABLES[command], argv):
+        if given.option.name in ("help", "usage", "version"):
+            return given.option.name
+    return None
 
 
 def _from_script(table: OptionTable, lines: Iterable[Directive]) -> Iterator[Given]:

@@ -6,43 +6,34 @@ Slurm's message; whether a cluster can satisfy the request is not asked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 from bireme.core.model.distribution import Distribution
 from bireme.core.model.jobs import ResourceRequest
 from bireme.core.model.resources import GresRequest
 from bireme.slurm.distribution import format_distribution
+from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.gres import parse_gres
 from bireme.slurm.hostlist import expand
 from bireme.slurm.options.errors import fatal, refused
+from bireme.slurm.options.gpus import INVALID_GRES, Derived, settle_gpus
 from bireme.slurm.options.layers import Options
 from bireme.slurm.options.values import NodeCount, NodeShape, Switches, TresPerTask
 
-_INVALID_GRES = "Invalid generic resource (gres) specification"
 _HINT_CLASH = (
     "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and --cpu-bind "
     "(other then --cpu-bind=verbose). Ignoring --hint."
 )
 
 
-@dataclass(slots=True)
-class Derived:
-    """A request under construction, and what the user should know about it."""
-
-    request: ResourceRequest
-    warnings: list[str] = field(default_factory=list)
-
-    def change(self, **changes: object) -> None:
-        self.request = replace(self.request, **changes)  # type: ignore[arg-type]
-
-
 def resources_of(options: Options, node_file: str = "") -> Derived:
     """The request that these options make."""
     _refuse_contradictions(options)
     derived = Derived(_as_asked(options, node_file))
+    shared_with = options.text("exclusive", "exclusive")
+    if shared_with != "exclusive":
+        derived.warnings.append(f"--exclusive={shared_with}: the nodes are held for this job alone")
     _apply_shape(derived, options)
     _apply_hint(derived, options)
-    _derive_tasks_from_gpus(derived)
+    settle_gpus(derived)
     _fit_nodes_to_tasks(derived)
     return derived
 
@@ -72,7 +63,10 @@ def hosts_of(options: Options, node_file: str) -> tuple[str, ...]:
     """--nodelist, or the nodes of --nodefile; a nodelist with a `/` is the name of such a file."""
     listed = options.typed("nodelist", tuple) or ()
     if "nodefile" in options or any("/" in host for host in listed):
-        return tuple(expand(",".join(node_file.split())))
+        try:
+            return tuple(expand(",".join(node_file.split())))
+        except SlurmSyntaxError as error:
+            raise refused("Invalid node name specified in the node file", str(error)) from error
     return tuple(listed)
 
 
@@ -82,7 +76,7 @@ def _refuse_contradictions(options: Options) -> None:
             if options.asked(other):
                 raise fatal(f"--{other} is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
     if options.asked("cpus-per-gpu") and options.asked("cpus-per-task"):
-        raise refused("--cpus-per-gpu is mutually exclusive with --cpus-per-task", _INVALID_GRES)
+        raise refused("--cpus-per-gpu is mutually exclusive with --cpus-per-task", INVALID_GRES)
     if "core-spec" in options and "thread-spec" in options:
         raise fatal("-S/--core-spec and --thred-spec options are mutually exclusive")
 
@@ -166,47 +160,6 @@ def _apply_hint(derived: Derived, options: Options) -> None:
         derived.change(threads_per_core=1)
     if hint == "memory_bound":
         derived.change(cores_per_socket=1)
-
-
-def _gpus(requests: tuple[GresRequest, ...]) -> int:
-    return sum(request.count for request in requests if request.name == "gpu")
-
-
-def _derive_tasks_from_gpus(derived: Derived) -> None:
-    """Tasks, GPUs and nodes that follow from each other when one of them is left open."""
-    request = derived.request
-    in_all, per_node, per_task = (
-        _gpus(each) for each in (request.gres_per_job, request.gres_per_node, request.gres_per_task)
-    )
-    if in_all and per_node and not request.nodes_given and in_all % per_node == 0:
-        count = in_all // per_node
-        derived.change(nodes_min=count, nodes_max=count, nodes_given=True)
-    if per_task and request.ntasks is None:
-        if in_all and not request.ntasks_per_node:
-            derived.change(ntasks=max(1, in_all // per_task))
-        elif not request.ntasks_per_node and not request.nodes_given:
-            raise refused(
-                "Failed to validate job spec. "
-                "--gpus-per-task used without either --gpus or -n/--ntasks is not allowed.",
-                _INVALID_GRES,
-            )
-    if request.ntasks_per_gpu:
-        _derive_from_tasks_per_gpu(derived, in_all or per_node * derived.request.nodes_min)
-
-
-def _derive_from_tasks_per_gpu(derived: Derived, gpus: int) -> None:
-    request = derived.request
-    per_gpu = request.ntasks_per_gpu or 1
-    if request.ntasks is None and gpus:
-        derived.change(ntasks=gpus * per_gpu)
-    elif request.ntasks is not None and not gpus:
-        derived.change(gres_per_job=(GresRequest("gpu", None, -(-request.ntasks // per_gpu)),))
-    elif not gpus:
-        raise refused(
-            "gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask "
-            "specification",
-            _INVALID_GRES,
-        )
 
 
 def _fit_nodes_to_tasks(derived: Derived) -> None:

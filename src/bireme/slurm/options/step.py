@@ -63,7 +63,7 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         memory_per_cpu_mib=_by_hand(options, "mem-per-cpu"),
         memory_per_gpu_mib=_by_hand(options, "mem-per-gpu"),
         gres_per_node=_gres_per_node(options),
-        gres_per_task=per_task_gres(options) if not _refuses_gres(options) else (),
+        gres_per_task=_gres_per_task(options),
         gres_per_step=gres_of(options, "gpus") if options.asked("gpus") else (),
         gres_per_socket=gres_of(options, "gpus-per-socket") if options.asked("gpus-per-socket") else (),
         ntasks_per_gpu=_by_hand(options, "ntasks-per-gpu"),
@@ -154,6 +154,13 @@ def _gres_per_node(options: Options) -> tuple[GresRequest, ...] | None:
     if not asked:
         return None
     return tuple(request for name in asked for request in gres_of(options, name))
+
+
+def _gres_per_task(options: Options) -> tuple[GresRequest, ...]:
+    """By hand, or as the job has it, unless the step names its devices in another way."""
+    by_hand = options.asked("gpus-per-task") or options.asked("tres-per-task")
+    otherwise = any(options.asked(name) for name in ("gres", "gpus", "gpus-per-node", "gpus-per-socket"))
+    return () if otherwise and not by_hand else per_task_gres(options)
 
 
 def _is_arbitrary(options: Options) -> bool:

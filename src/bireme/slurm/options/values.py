@@ -29,7 +29,7 @@ from bireme.slurm.times import Infinite, UtcOffset, parse_job_time_limit, parse_
 LARGEST_ARRAY = 4_000_001
 """The most that any cluster's MaxArraySize allows; the cluster itself judges by its own."""
 _LARGEST_COUNT = 2**31 - 1
-_TRES_FOR_TASK = re.compile(r"cpu[:=](?P<cpus>[0-9]{1,9})|gres/(?P<gres>[^=]+?)(?:[:=](?P<count>[0-9]+))?")
+_TRES_FOR_TASK = re.compile(r"cpu[:=](?P<cpus>[0-9]{1,9})|gres[/:](?P<gres>[^=]+?)(?:[:=](?P<count>[0-9]+))?")
 _NICE_DEFAULT = 100
 _NICE_MOST = 2**31 - 4
 
@@ -108,7 +108,8 @@ def _text(name: str, text: str | None, moment: Moment) -> str:
         try:
             parse_constraint(text)
         except SlurmSyntaxError as error:
-            raise refused("Batch job submission failed: Invalid feature specification") from error
+            failed = words.SUBMISSION_FAILED[moment.command]
+            raise refused(f"{failed}: Invalid feature specification") from error
     return text or ""
 
 
@@ -228,8 +229,12 @@ def _cpu_bind(name: str, text: str | None, moment: Moment) -> str:
     if text == "help":
         raise OptionError(words.CPU_BIND_HELP, severity=Severity.ANSWER, exit_code=0)
     if not re.fullmatch(words.CPU_BIND, text or "", re.IGNORECASE):
-        message = f'unrecognized --cpu-bind argument "{text}"'
-        raise OptionError(message, "Failed to parse --cpu-bind= values.", exit_code=1)
+        raise OptionError(
+            "Failed to parse --cpu-bind= values.",
+            severity=Severity.FATAL,
+            exit_code=1,
+            preface=(f'{moment.command}: error: unrecognized --cpu-bind argument "{text}"',),
+        )
     return text or ""
 
 

@@ -1,0 +1,131 @@
+"""How many tasks, nodes and GPUs follow from each other when a job names only some of them, and what contradicts.
+
+The rules and words of Slurm's own check of a job with --gpus, --gpus-per-node, --gpus-per-task, --gpus-per-socket and
+--ntasks-per-gpu. Called by `resources`; knows numbers, not options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from bireme.core.model.jobs import ResourceRequest
+from bireme.core.model.resources import GresRequest
+from bireme.slurm.options.errors import EXIT_FAILURE, OptionError, refused
+
+INVALID_GRES = "Invalid generic resource (gres) specification"
+
+
+@dataclass(slots=True)
+class Derived:
+    """A request under construction, and what the user should know about it."""
+
+    request: ResourceRequest
+    warnings: list[str] = field(default_factory=list)
+
+    def change(self, **changes: object) -> None:
+        self.request = replace(self.request, **changes)  # type: ignore[arg-type]
+
+    @property
+    def gpus_per_job(self) -> int:
+        return count_gpus(self.request.gres_per_job)
+
+    @property
+    def gpus_per_node(self) -> int:
+        return count_gpus(self.request.gres_per_node)
+
+    @property
+    def gpus_per_task(self) -> int:
+        return count_gpus(self.request.gres_per_task)
+
+
+def count_gpus(requests: tuple[GresRequest, ...]) -> int:
+    return sum(request.count for request in requests if request.name == "gpu")
+
+
+def settle_gpus(derived: Derived) -> None:
+    """Fills in what follows; raises where the numbers cannot all be true."""
+    _refuse_mixed_types(derived.request)
+    _refuse_what_lacks_a_partner(derived)
+    if derived.gpus_per_job and derived.gpus_per_node:
+        _settle_nodes(derived)
+    if derived.gpus_per_job and derived.gpus_per_job < derived.request.nodes_min:
+        raise _contradiction("Failed to validate job spec, --gpus < -N")
+    if derived.gpus_per_task:
+        _settle_tasks(derived)
+    if derived.request.ntasks_per_gpu:
+        _settle_tasks_per_gpu(derived)
+
+
+def _contradiction(message: str) -> OptionError:
+    return refused(message, INVALID_GRES)
+
+
+def _refuse_mixed_types(request: ResourceRequest) -> None:
+    gpus = [each for each in request.gres_per_node if each.name == "gpu"]
+    if len({each.type is None for each in gpus}) > 1:
+        message = "Invalid GRES specification (with and without type identification)"
+        raise OptionError(message, exit_code=EXIT_FAILURE, exit_code_settable=True)
+
+
+def _refuse_what_lacks_a_partner(derived: Derived) -> None:
+    request = derived.request
+    if request.gres_per_socket and request.sockets_per_node is None:
+        raise _contradiction("--gpus-per-socket option requires --sockets-per-node specification")
+    has_gpus = derived.gpus_per_job or derived.gpus_per_node or derived.gpus_per_task or request.gres_per_socket
+    if request.memory_per_gpu_mib is not None and not has_gpus and not request.ntasks_per_gpu:
+        raise _contradiction(
+            f"Requested mem_per_tres=gres:gpu:{request.memory_per_gpu_mib} but did not request any GPU."
+        )
+
+
+def _settle_nodes(derived: Derived) -> None:
+    """--gpus over --gpus-per-node is the number of nodes."""
+    request = derived.request
+    count, rest = divmod(derived.gpus_per_job, derived.gpus_per_node)
+    if rest:
+        raise _contradiction("Failed to validate job spec, --gpus is not multiple of --gres=gpu/--gpus-per-node")
+    most = request.nodes_max or count
+    if request.nodes_given and not request.nodes_min <= count <= most:
+        raise _contradiction(
+            "Failed to validate job spec. Based on --gpu and --gres=gpu/--gpus-per-node required nodes "
+            f"({count}) doesn't fall between min_nodes ({request.nodes_min}) and max_nodes ({most}) boundaries."
+        )
+    derived.change(nodes_min=count, nodes_max=count, nodes_given=True)
+
+
+def _settle_tasks(derived: Derived) -> None:
+    """--gpus over --gpus-per-task is the number of tasks, --gpus-per-node over it the number on each node."""
+    request = derived.request
+    per_task, in_all = derived.gpus_per_task, derived.gpus_per_job
+    if in_all:
+        count, rest = divmod(in_all, per_task)
+        if rest:
+            raise _contradiction("Failed to validate job spec, --gpus not multiple of --gpus-per-task")
+        if request.ntasks is not None and request.ntasks != count:
+            raise _contradiction(
+                "Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ "
+                "from -n/--ntasks."
+            )
+        derived.change(ntasks=count)
+    elif request.ntasks is None and not request.ntasks_per_node and not request.nodes_given:
+        raise _contradiction(
+            "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
+        )
+    if derived.gpus_per_node >= per_task and not request.ntasks_per_node:
+        derived.change(ntasks_per_node=derived.gpus_per_node // per_task)
+
+
+def _settle_tasks_per_gpu(derived: Derived) -> None:
+    request = derived.request
+    per_gpu = request.ntasks_per_gpu or 1
+    gpus = derived.gpus_per_job or derived.gpus_per_node * request.nodes_min
+    if gpus:
+        derived.change(ntasks=request.ntasks or gpus * per_gpu)
+        return
+    if request.ntasks is None and not request.nodes_given:
+        raise _contradiction(
+            "gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask "
+            "specification"
+        )
+    tasks = request.ntasks or request.nodes_min
+    derived.change(ntasks=tasks, gres_per_job=(GresRequest("gpu", None, -(-tasks // per_gpu)),))
