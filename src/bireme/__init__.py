@@ -6,17 +6,19 @@
 
 __version__ = "0.1.0"
 
-_FROM_SDK = ("Client", "JobHandle", "JobFailed")
-_FROM_TRANSPORT = ("ApiError", "BiremeError", "BiremeUnavailable")
+_LATE = {
+    "Client": "bireme.client.sdk",
+    "JobHandle": "bireme.client.sdk",
+    "JobFailed": "bireme.client.sdk",
+    "ApiError": "bireme.client.transport",
+    "BiremeError": "bireme.client.transport",
+    "BiremeUnavailable": "bireme.client.transport",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name in _FROM_SDK:
-        from bireme.client import sdk
+    if name not in _LATE:
+        raise AttributeError(f"module 'bireme' has no attribute {name!r}")
+    from importlib import import_module  # late, like what it imports
 
-        return getattr(sdk, name)
-    if name in _FROM_TRANSPORT:
-        from bireme.client import transport
-
-        return getattr(transport, name)
-    raise AttributeError(f"module 'bireme' has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)
