@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -333,10 +334,12 @@ class JobRun:
 
     @staticmethod
     def _tell(fd: int, line: str) -> None:
+        """Unless it would have to wait: a job's stderr may be a pipe that nobody reads."""
         try:
-            os.write(fd, line.encode(errors="surrogateescape"))
-        except OSError:
-            log.warning("could not write to a job's stderr: %s", line.rstrip())
+            if select.select([], [fd], [], 0)[1]:
+                os.write(fd, line.encode(errors="surrogateescape"))
+        except (OSError, ValueError) as error:
+            log.warning("could not write to a job's stderr: %s: %s", line.rstrip(), error)
 
     def _close_stderr(self) -> None:
         if self._stderr_fd >= 0:

@@ -9,6 +9,7 @@ everything they wrote is on its way to the clients.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -115,7 +116,7 @@ class StepRun:
                 self._never_ran(rank, status(1), str(error))
             else:
                 if greeting:
-                    os.write(stdio.stdout_fd, greeting)
+                    self._say(stdio.stdout_fd, stdio.stdout_pipe, protocol.STDOUT, rank, greeting)
                 self._spawn_task(index, spec, env, stdio)
         self._one_started()
 
@@ -139,7 +140,8 @@ class StepRun:
                 join_files=self._owner.join_files,
             )
         except SpawnError as error:
-            os.write(stdio.stderr_fd, f"slurmstepd: error: {error}\n".encode(errors="surrogateescape"))
+            line = f"slurmstepd: error: {error}\n".encode(errors="surrogateescape")
+            self._say(stdio.stderr_fd, stdio.stderr_pipe, protocol.STDERR, rank, line)
             stdio.hand_over(self.hub, rank)
             self._never_ran(rank, status(error.exit_code), "")
             return
@@ -169,6 +171,14 @@ class StepRun:
         mask = mask_text(cpus if cpus is not None else frozenset(os.sched_getaffinity(0)))
         how, done = ("MASK", " set") if cpus is not None else ("NULL", "")
         self._tell(f"cpu-bind={how} - {self.node.name}, task {task.id:2d} {index:2d} [{task.pid}]: mask {mask}{done}\n")
+
+    def _say(self, fd: int, pipe: int, kind: int, rank: int, text: bytes) -> None:
+        """In the task's name, wherever its stream goes. Never into a pipe: nobody may be reading it yet."""
+        if pipe >= 0:
+            self.hub.broadcast(protocol.encode_frame(kind, rank, text))
+        else:
+            with contextlib.suppress(OSError):
+                os.write(fd, text)
 
     def _tell(self, line: str) -> None:
         self.hub.broadcast(protocol.encode_frame(protocol.STDERR, protocol.ALL_TASKS, line.encode()))

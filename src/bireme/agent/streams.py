@@ -198,9 +198,9 @@ class StreamHub:
         return True
 
     def _close_source(self, source: _Source) -> None:
-        self._loop.unwatch(source.fd)
-        del self._sources[source.fd]
-        os.close(source.fd)
+        if self._sources.pop(source.fd, None) is not None:
+            self._loop.unwatch(source.fd)
+            os.close(source.fd)
 
     def _feed_stdin(self, task: int, data: bytes) -> None:
         for number in [task] if task != protocol.ALL_TASKS else list(self._sinks):
