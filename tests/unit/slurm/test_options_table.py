@@ -12,7 +12,7 @@ USED_IN_THE_WILD = """
 time job-name output nodes cpus-per-task partition error ntasks-per-node ntasks gres mem account hint qos constraint
 mem-per-cpu exclusive reservation gpus-per-node array mail-type mem-per-gpu wait-all-nodes gpus-per-task mail-user
 export open-mode signal ntasks-per-core clusters requeue tasks-per-node ntasks-per-socket gres-flags deadline
-no-requeue gpus dependency exclude cpus-per-gpu overcommit cluster nodelist distribution tmp ntasks-per-gpu
+no-requeue gpus dependency exclude cpus-per-gpu het-group overcommit cluster nodelist distribution tmp ntasks-per-gpu
 """
 PYXIS = """
 container-image container-mounts container-workdir container-name container-save container-mount-home

@@ -5,7 +5,7 @@ Rows of the catalogue, nothing else; `rows.option` explains how to read one.
 
 from __future__ import annotations
 
-from bireme.slurm.options.rows import ALL, SALLOC, SRUN, TERMINAL, option
+from bireme.slurm.options.rows import ALL, SALLOC, SBATCH, SRUN, TERMINAL, option
 from bireme.slurm.options.table import Command, Kind, Option
 
 STEP = "Steps and tasks"
@@ -23,6 +23,8 @@ _STEP_ROWS = (
     option("", "jobid=JOB", SRUN, Kind.NUMBER, STEP, "start the step in this job",
            variables={Command.SRUN: ("SLURM_JOBID", "SLURM_JOB_ID")}),
     option("", "het-group=COMPONENTS", SRUN, Kind.HET_GROUP, STEP, "components of a heterogeneous job to start in"),
+    option("", "het-group=COMPONENTS", SBATCH, Kind.TEXT, STEP, "an option of srun that some scripts carry",
+           ignored="only srun starts steps in components"),
     option("", "pack-group=COMPONENTS", SRUN, Kind.HET_GROUP, STEP, "the same as --het-group", alias_of="het-group"),
     option("r", "relative=N", SRUN, Kind.NUMBER, STEP, "begin at the job's Nth node"),
     option("", "exact", SRUN, Kind.FLAG, STEP, "use only what the step asks for",
