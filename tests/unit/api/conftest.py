@@ -1,0 +1,128 @@
+"""A cluster for the API to serve that has no engine, no planner and no thread: requests are decided and journaled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.api.app import create_app
+from bireme.api.cluster import Decide, Service
+from bireme.api.server import Server, listen
+from bireme.client.transport import Transport
+from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.state import State
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
+from bireme.core.model.events import ClusterConfigured, Event, NodeRegistered, Recorded
+from bireme.ports import StepEndpoint
+from bireme.store.journal import SqliteStore
+
+NODES = tuple(NodeConfig(name=f"n{n}", cpus=4, cores_per_socket=4, memory_mib=1000) for n in (1, 2))
+PARTITIONS = (
+    PartitionConfig(name="main", nodes=("n1", "n2"), default=True),
+    PartitionConfig(name="small", nodes=("n1",)),
+)
+
+
+class StandingClock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class NoEngine:
+    name = "none"
+
+    def step_endpoints(self, job_id: int, step_id: int) -> tuple[StepEndpoint, ...]:
+        return tuple(StepEndpoint(node.name, f"unix:/{node.name}") for node in NODES)
+
+    async def live_usage(self, job_id: int) -> dict[str, Any]:
+        return {"batch": {"max_rss_kib": 7}}
+
+
+class SmallCluster:
+    def __init__(self, store: SqliteStore) -> None:
+        self.state = State()
+        self.clock = StandingClock()
+        self.engine = NoEngine()
+        self.store = store
+        self.fail_with: Exception | None = None
+        self._subscribers: list[Callable[[Sequence[Recorded]], None]] = []
+        self.record(
+            "configuration", [ClusterConfigured(ClusterConfig(name="tiny", nodes=NODES, partitions=PARTITIONS))]
+        )
+        self.record("engine", [NodeRegistered(node.name, 1000.0) for node in NODES])
+
+    async def do(self, cause: str, decide: Decide) -> Sequence[Recorded]:
+        if self.fail_with is not None:
+            raise self.fail_with
+        return self.record(cause, decide(self.state, self.clock.now()))
+
+    def record(self, cause: str, events: Sequence[Event]) -> list[Recorded]:
+        recorded = []
+        for event in events:
+            recorded.append(Recorded(self.state.seq + 1, self.clock.now(), cause, event))
+            apply(self.state, recorded[-1])
+        self.store.append([(one.at, one.cause, one.event) for one in recorded], [])
+        for subscriber in self._subscribers:
+            subscriber(recorded)
+        return recorded
+
+    def subscribe(self, subscriber: Callable[[Sequence[Recorded]], None]) -> Callable[[], None]:
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+
+class Running:
+    """A served API: the cluster behind it, a transport to it, and a way to do things on its loop."""
+
+    def __init__(self, cluster: SmallCluster, loop: asyncio.AbstractEventLoop, home: str) -> None:
+        self.cluster = cluster
+        self.loop = loop
+        self.home = home
+        self.transport = Transport(home, timeout_s=20, tool="test")
+        self.shutdowns: list[bool] = []
+
+    def happen(self, *events: Event, cause: str = "engine") -> None:
+        """Something happens, as if the engine had reported it."""
+        done = threading.Event()
+
+        def record() -> None:
+            self.cluster.record(cause, events)
+            done.set()
+
+        self.loop.call_soon_threadsafe(record)
+        assert done.wait(10)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Running]:
+    home = tmp_path / "home"
+    (home / "run").mkdir(parents=True)
+    store = SqliteStore(str(home / "journal.db"))
+    loop = asyncio.new_event_loop()
+    cluster = SmallCluster(store)
+    running = Running(cluster, loop, str(home))
+    service = Service(
+        version="1.2.3", pid=42, up_since=900.0, owner_uid=0, max_body_bytes=8_000_000,
+        shutdown=running.shutdowns.append,
+    )  # fmt: skip
+    app = create_app(cluster, store, service)  # type: ignore[arg-type]
+    server = Server(app)
+    loop.run_until_complete(server.start(listen(running.transport.paths.socket, for_everyone=True)))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield running
+    running.transport.close()
+    loop.call_soon_threadsafe(app.state.context.live.close)
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    store.close()
