@@ -10,15 +10,20 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from bireme.cli.optline import OptionLineError
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.values import Context
 
+if TYPE_CHECKING:
+    from bireme.client.transport import Transport
+
 DAY_S = 86400
+_PATIENCE_INSIDE_JOB_S = 60.0
 
 
-class CommandFailed(Exception):
+class CommandError(Exception):
     """The message is complete as it is printed; `code` is the exit code."""
 
     def __init__(self, message: str, code: int = 1) -> None:
@@ -44,7 +49,7 @@ def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
         for line in str(error).splitlines():
             tell(f"{name}: error: {line}")
         return 1
-    except CommandFailed as error:
+    except CommandError as error:
         tell(str(error))
         return error.code
     except BrokenPipeError:
@@ -156,10 +161,17 @@ def user_ids(command: str, text: str) -> set[int]:
     return uids
 
 
-def failure(command: str, what: str, error: Exception) -> CommandFailed:
+def transport() -> Transport:
+    """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
+    from bireme.client.transport import Transport  # late: --version and --help need no daemon
+
+    return Transport(patience_s=_PATIENCE_INSIDE_JOB_S if os.environ.get("BIREME_JOB") else 0.0)
+
+
+def failure(command: str, what: str, error: Exception) -> CommandError:
     """How a command tells that the daemon refused (`ApiError`) or does not answer (`BiremeUnavailable`)."""
     message, hint = getattr(error, "message", str(error)), getattr(error, "hint", "")
-    return CommandFailed(f"{what}: {message}" + (f"\n{command}: {hint}" if hint else ""))
+    return CommandError(f"{what}: {message}" + (f"\n{command}: {hint}" if hint else ""))
 
 
 def words_of(text: str | None) -> list[str]:

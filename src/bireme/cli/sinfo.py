@@ -59,7 +59,6 @@ class _Listing:
 
     def __init__(self, asked: dict[str, str | None]) -> None:
         # Late imports: `sinfo --version` must not pay for tables it does not print.
-        from bireme.client.transport import Transport
         from bireme.slurm.formats import fields, node_states, sinfo_fields
         from bireme.slurm.hostlist import expand
 
@@ -72,7 +71,7 @@ class _Listing:
         self.partitions = reports.words_of(asked.get("partition"))
         default = sinfo_fields.NODE_SORT if self.per_node else sinfo_fields.DEFAULT_SORT
         self.sort = fields.parse_sort(asked.get("sort") or default)
-        self.transport = Transport()
+        self.transport = reports.transport()
 
     def _load(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         from bireme.client.transport import ApiError, BiremeUnavailable
@@ -186,10 +185,10 @@ class _Listing:
 
     def _print_data(self, nodes: list[dict[str, Any]], partitions: list[dict[str, Any]]) -> int:
         from bireme.slurm.json_shapes.envelope import dump, envelope
-        from bireme.slurm.json_shapes.nodes import sinfo_shape
+        from bireme.slurm.json_shapes.nodes import node_shape, sinfo_shape
 
         shown = [node for node in nodes if self._shows(node)]
         wanted = [p for p in partitions if not self.partitions or p["name"] in self.partitions]
-        body = {"sinfo": sinfo_shape(wanted, shown)}
+        body = {"sinfo": sinfo_shape(wanted, shown), "nodes": [node_shape(node) for node in shown]}
         sys.stdout.write(dump(envelope("sinfo", body), yaml="yaml" in self.asked))
         return 0

@@ -97,7 +97,6 @@ class _Listing:
 
     def __init__(self, asked: dict[str, str | None]) -> None:
         # Late imports: `squeue --version` must not pay for tables it does not print.
-        from bireme.client.transport import Transport
         from bireme.slurm.formats import fields, identity, states
 
         self.asked = asked
@@ -113,7 +112,7 @@ class _Listing:
         self.uids = reports.user_ids("squeue", asked["user"] or "") if asked.get("user") else None
         if "me" in asked:
             self.uids = {os.getuid()}
-        self.transport = Transport()
+        self.transport = reports.transport()
         self.sort = fields.parse_sort(self._sort_text())
         self._check_sort()
 

@@ -1,0 +1,334 @@
+"""sacct: what ran, from the history and the queue, as Slurm prints it.
+
+The time window follows Slurm's own table of defaults, which depends on --jobs and --state; `_window` has it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, NamedTuple
+
+from bireme.cli import reports
+from bireme.cli.optline import Opt, aliases, options, read
+from bireme.slurm.version import VERSION_LINE
+
+TABLE: list[Opt] = aliases(
+    options(
+        "-A--accounts= -L--allclusters -X--allocations -a--allusers -x--associations= -B--batch-script -b--brief"
+        " -M--clusters= -c--completion -C--constraints= --delimiter= -D--duplicates -E--endtime= --env-vars"
+        " --federation -f--file= -F--flags= -o--format= -g--group= -h--help -e--helpformat -j--jobs= --json[=]"
+        " --local -l--long --name= -i--nnodes= -I--ncpus= --noconvert -N--nodelist= -n--noheader -p--parsable"
+        " -P--parsable2 -r--partition= -q--qos= -R--reason= -S--starttime= -s--state= -K--timelimit-max="
+        " -k--timelimit-min= -T--truncate -u--user= --units= --usage --use-local-uid -v--verbose -V--version"
+        " -W--wckeys= --whole-hetjob[=] --yaml[=] --array --expand-patterns --autocomplete="
+    ),
+    uid="user", gid="group",
+)  # fmt: skip
+LOAD_ERROR = "sacct: error: Problem talking to the database"
+
+
+class Window(NamedTuple):
+    start: float
+    end: float | None
+    """None: until now, and whatever is still going on."""
+
+
+def main(argv: list[str]) -> int:
+    return reports.guarded("sacct", lambda: _main(argv), pointer=False)
+
+
+def _main(argv: list[str]) -> int:
+    given, words = read(TABLE, argv)
+    asked: dict[str, str | None] = {}
+    for name, value in given:
+        if name == "version":
+            print(VERSION_LINE)
+            return 0
+        if name in ("help", "usage"):
+            from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
+
+            print(usage_text("sacct", TABLE) if name == "usage" else help_text("sacct", TABLE))
+            return 0
+        if name == "format" and asked.get("format"):  # several -o add up
+            value = f"{asked['format']},{value}"
+        asked[name] = value
+    if words:
+        raise reports.CommandError(f"sacct: error: Unknown arguments: {' '.join(words)}")
+    if "helpformat" in asked:
+        from bireme.slurm.formats.accounting import name_lines
+        from bireme.slurm.formats.sacct_fields import SACCT_FIELDS
+
+        reports.show(["", *name_lines(SACCT_FIELDS.values()), ""])
+        return 0
+    return _Report(asked).print()
+
+
+class _Report:
+    """One sacct command, checked before anything is asked of the daemon."""
+
+    def __init__(self, asked: dict[str, str | None]) -> None:
+        # Late imports: `sacct --version` must not pay for tables it does not print.
+        from bireme.slurm.formats.identity import parse_selectors
+
+        self.asked = asked
+        self.now = time.time()
+        self.selectors = parse_selectors(asked.get("jobs") or "")
+        self.states = self._states()
+        self.window = self._window()
+        self.uids = self._uids()
+        self.columns = self._columns()
+        unit = (asked.get("units") or "").upper()
+        if unit and unit not in ("K", "M", "G", "T", "P"):
+            raise reports.CommandError(f"sacct: error: Invalid unit type: {asked['units']}")
+        self.context = reports.make_context(convert="noconvert" not in asked, unit=unit, now=self.now)
+        self.transport = reports.transport()
+
+    def _states(self) -> frozenset[str] | None:
+        from bireme.slurm.formats.states import job_state
+
+        states: set[str] = set()
+        for word in reports.words_of(self.asked.get("state")):
+            state = job_state(word)
+            if state is None:
+                raise reports.CommandError(f"sacct: fatal: unrecognized job state value '{word}'")
+            states.add(state)
+        return frozenset(states) or None
+
+    def _window(self) -> Window:
+        """Midnight to now; from the epoch with --jobs; the present moment with --state alone."""
+        start = self._moment("starttime")
+        end = self._moment("endtime")
+        if start is None and self.selectors:
+            start = 0.0
+        elif start is None and self.states:
+            start = self.now
+        elif start is None:
+            start = time.mktime((*time.localtime(self.now)[:3], 0, 0, 0, 0, 0, -1))
+        if end is not None and end < start:
+            raise reports.CommandError(
+                "sacct: fatal: Start time requested is after end time: give --starttime a time before --endtime"
+            )
+        return Window(start, end)
+
+    def _moment(self, name: str) -> float | None:
+        from bireme.slurm.errors import SlurmSyntaxError
+        from bireme.slurm.times import parse_timestamp
+
+        text = self.asked.get(name)
+        if not text:
+            return None
+        try:
+            return parse_timestamp(text, self.now, lambda at: time.localtime(at).tm_gmtoff, past=True)
+        except SlurmSyntaxError:
+            raise reports.CommandError(f"Invalid time specification (pos=0): {text}") from None
+
+    def _uids(self) -> set[int] | None:
+        """None is everybody: root's default, --allusers, and whoever asks for jobs by id."""
+        if self.asked.get("user"):
+            return reports.user_ids("sacct", self.asked["user"] or "")
+        if "allusers" in self.asked or self.selectors or os.getuid() == 0:
+            return None
+        return {os.getuid()}
+
+    def _columns(self) -> Any:
+        from bireme.slurm.formats import accounting, sacct_fields
+
+        if self.asked.get("format"):
+            text = self.asked["format"] or ""
+        elif "brief" in self.asked:
+            text = sacct_fields.BRIEF_FORMAT
+        elif "long" in self.asked:
+            text = sacct_fields.LONG_FORMAT
+        else:
+            text = os.environ.get("SACCT_FORMAT") or sacct_fields.DEFAULT_FORMAT
+        return accounting.choose_columns(text, sacct_fields.SACCT_FIELDS, sacct_fields.SACCT_ALIASES)
+
+    def _load(self) -> list[dict[str, Any]]:
+        from bireme.client.transport import ApiError, BiremeUnavailable
+
+        params: dict[str, str | int | float | None] = {
+            "start": self.window.start or None,
+            "end": self.window.end,
+            "job": ",".join(dict.fromkeys(str(selector.job_id) for selector in self.selectors)) or None,
+            "user": ",".join(map(str, sorted(self.uids))) if self.uids is not None else None,
+            "account": self.asked.get("accounts"),
+            "partition": self.asked.get("partition"),
+            "steps": 1,
+            "duplicates": 1 if "duplicates" in self.asked else None,
+        }
+        try:
+            jobs: list[dict[str, Any]] = self.transport.get("/v1/history", params)["jobs"]
+        except (ApiError, BiremeUnavailable) as error:
+            raise reports.failure("sacct", LOAD_ERROR, error) from None
+        return [job for job in jobs if self._wanted(job)]
+
+    def _wanted(self, job: dict[str, Any]) -> bool:
+        if self.uids is not None and job.get("user_id") not in self.uids:
+            return False
+        if self.selectors and not any(selector.matches(job) for selector in self.selectors):
+            return False
+        if self.states is not None and not self._was_in_states(job):
+            return False
+        if self.states is None and not self.selectors and not self._in_window(job):
+            return False
+        return all(check(self.asked[name] or "", job) for name, check in _CHECKS.items() if self.asked.get(name))
+
+    def _in_window(self, job: dict[str, Any]) -> bool:
+        """Jobs that were eligible or running at some time of the window."""
+        from bireme.slurm.formats.job_values import FINISHED
+
+        began = job.get("eligible_time") or job.get("start_time") or job.get("submit_time") or 0
+        ended = job.get("end_time") if job["state"] in FINISHED else None
+        return began <= (self.window.end or self.now + 1) and (ended is None or ended >= self.window.start)
+
+    def _was_in_states(self, job: dict[str, Any]) -> bool:
+        """In one of the asked states at some time of the window: waiting, running, or ended so within it."""
+        from bireme.slurm.formats.job_values import FINISHED
+
+        assert self.states is not None
+        low, high = self.window.start, self.window.end or self.now + 1
+        over = job["state"] in FINISHED
+        started = job.get("start_time")
+        ended = job.get("end_time") if over else None
+        if over and job["state"] in self.states and low <= (ended or 0) <= high:
+            return True
+        if not over and job["state"] in self.states:
+            return True
+        if "RUNNING" in self.states and started is not None:
+            return bool(started <= high and (ended is None or ended >= low))
+        if "PENDING" in self.states and job.get("eligible_time") is not None:
+            left_queue = started if started is not None else ended
+            return bool(job["eligible_time"] <= high and (left_queue is None or left_queue >= low))
+        return False
+
+    def _rows(self, jobs: list[dict[str, Any]]) -> list[Any]:
+        from bireme.slurm.formats.sacct_fields import rows_of
+
+        rows = [row for job in jobs for row in rows_of(job, steps="allocations" not in self.asked)]
+        asked_steps = [selector for selector in self.selectors if selector.step is not None]
+        if not asked_steps:
+            return rows
+        whole = [selector for selector in self.selectors if selector.step is None]
+        return [
+            row
+            for row in rows
+            if any(selector.matches(row.job) for selector in whole)
+            or (
+                row.step is not None
+                and any(s.matches(row.job) and s.step == str(row.step["step_id"]) for s in asked_steps)
+            )
+        ]
+
+    def print(self) -> int:
+        from bireme.slurm.formats import accounting
+
+        if "batch-script" in self.asked or "env-vars" in self.asked:
+            return self._print_scripts()
+        jobs = self._load()
+        if "json" in self.asked or "yaml" in self.asked:
+            return self._print_data(jobs)
+        if "truncate" in self.asked:
+            jobs = [self._truncated(job) for job in jobs]
+        rows, header = self._rows(jobs), "noheader" not in self.asked
+        if "parsable" in self.asked or "parsable2" in self.asked:
+            delimiter = self.asked.get("delimiter") or "|"
+            lines = accounting.parsable_lines(
+                self.columns, rows, self.context, header=header, delimiter=delimiter,
+                ending="parsable" in self.asked and "parsable2" not in self.asked,
+            )  # fmt: skip
+        else:
+            lines = accounting.fixed_lines(self.columns, rows, self.context, header=header)
+        reports.show(lines)
+        return 0
+
+    def _truncated(self, job: dict[str, Any]) -> dict[str, Any]:
+        """--truncate: times outside the window are shown as its edges, and elapsed is what lies within."""
+        start, end = job.get("start_time"), job.get("end_time")
+        if start is None:
+            return job
+        low = max(start, self.window.start)
+        high = min(end if end is not None else self.now, self.window.end or self.now)
+        return {**job, "start_time": low, "end_time": high, "elapsed_s": max(0, int(high - low))}
+
+    def _script(self, job_id: int) -> str:
+        from bireme.client.transport import ApiError
+
+        try:
+            return self.transport.get_bytes(f"/v1/jobs/{job_id}/script").decode("utf-8", "replace")
+        except ApiError:
+            return "NONE"
+
+    def _print_scripts(self) -> int:
+        if not self.selectors:
+            raise reports.CommandError("sacct: error: --batch-script and --env-vars need --jobs")
+        for job in self._load():
+            script = self._script(job["job_id"]) if "batch-script" in self.asked else "NONE"
+            what = "Batch Script" if "batch-script" in self.asked else "Environment used"
+            title = f"{what} for {job['job_id']}"
+            print(f"{title}\n{'-' * 80}\n{script}")
+        return 0
+
+    def _print_data(self, jobs: list[dict[str, Any]]) -> int:
+        from bireme.slurm.json_shapes.accounting import accounting_shape
+        from bireme.slurm.json_shapes.envelope import dump, envelope
+
+        body = {"jobs": [accounting_shape(job) for job in jobs]}
+        sys.stdout.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))
+        return 0
+
+
+def _in_list(key: str) -> Any:
+    def check(text: str, job: dict[str, Any]) -> bool:
+        return str(job.get(key) if job.get(key) is not None else "") in text.split(",")
+
+    return check
+
+
+def _in_partition(text: str, job: dict[str, Any]) -> bool:
+    return not set(text.split(",")).isdisjoint(str(job.get("partition") or "").split(","))
+
+
+def _in_group(text: str, job: dict[str, Any]) -> bool:
+    return not {str(job.get("group_id")), str(job.get("group_name"))}.isdisjoint(text.split(","))
+
+
+def _between(value: float, text: str) -> bool:
+    low, _, high = text.partition("-")
+    return (not low.isdigit() or value >= int(low)) and (
+        value <= int(high) if high.isdigit() else value == int(low) if low.isdigit() else True
+    )
+
+
+def _node_range(text: str, job: dict[str, Any]) -> bool:
+    return _between(int(job.get("node_count") or 0), text)
+
+
+def _cpu_range(text: str, job: dict[str, Any]) -> bool:
+    return _between(int((job.get("tres_allocated") or {}).get("cpu") or 0), text)
+
+
+def _on_nodes(text: str, job: dict[str, Any]) -> bool:
+    from bireme.slurm.hostlist import expand  # late: only -N needs it
+
+    return not set(expand(text)).isdisjoint(expand(job.get("node_list") or ""))
+
+
+def _has_constraints(text: str, job: dict[str, Any]) -> bool:
+    return all(word in str(job.get("features") or "") for word in text.split(","))
+
+
+_CHECKS = {
+    "accounts": _in_list("account"),
+    "constraints": _has_constraints,
+    "group": _in_group,
+    "name": _in_list("name"),
+    "ncpus": _cpu_range,
+    "nnodes": _node_range,
+    "nodelist": _on_nodes,
+    "partition": _in_partition,
+    "qos": _in_list("qos"),
+    "reason": _in_list("reason"),
+    "wckeys": _in_list("wckey"),
+}

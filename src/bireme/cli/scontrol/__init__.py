@@ -1,0 +1,152 @@
+"""scontrol: shows records in full and changes them. One command, or a prompt when there is none.
+
+`show` prints, `update` reads `Key=Value` changes, `actions` holds the verbs on jobs and on the daemon, `local` what
+needs no daemon at all (`show hostnames` is in half of all batch scripts).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from bireme.cli import reports
+from bireme.cli.optline import Opt, OptionLineError, options, read
+from bireme.cli.scontrol.session import Session
+from bireme.slurm.version import VERSION_LINE
+
+TABLE: list[Opt] = options(
+    "-a--all -M--clusters= -d--details --federation -F--future -h--help --hide --json[=] --local -o--oneliner"
+    " -Q--quiet --sibling -u--uid= -v--verbose -V--version --yaml[=] --autocomplete="
+)
+_Verb = Callable[[Session, list[str]], int]
+
+
+def main(argv: list[str]) -> int:
+    return reports.guarded("scontrol", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    given, words = read(TABLE, argv)
+    asked = dict(given)
+    if "version" in asked:
+        print(VERSION_LINE)
+        return 0
+    if "help" in asked:
+        return _help(Session({}), [])
+    session = Session(asked)
+    if not words:
+        return _converse(session)
+    return run(session, words)
+
+
+def run(session: Session, words: list[str]) -> int:
+    """One command; its verb may be shortened while it stays unambiguous."""
+    verb = words[0].lower()
+    known = sorted(_verbs())
+    found = [verb] if verb in known else [name for name in known if name.startswith(verb)]
+    if len(found) != 1:
+        raise reports.CommandError(f"invalid keyword: {words[0]}")
+    return _verbs()[found[0]](session, words[1:])
+
+
+def _converse(session: Session) -> int:
+    """The prompt: commands until quit, exit or the end of input. A failed one is told and the next is read."""
+    import shlex  # late: only the prompt splits lines
+
+    code, last = 0, ""
+    while not session.ended:
+        try:
+            line = input("scontrol: ").strip()
+        except EOFError:
+            print()
+            break
+        line = last if line == "!!" else line
+        if not line:
+            continue
+        last = line
+        try:
+            words = shlex.split(line)
+            code = run(session, words) if words else 0
+        except reports.CommandError as error:
+            reports.tell(str(error))
+            code = error.code
+        except (ValueError, OptionLineError) as error:
+            reports.tell(f"scontrol: error: {error}")
+            code = 1
+        sys.stdout.flush()
+    return code
+
+
+def _verbs() -> dict[str, _Verb]:
+    # Late imports: `scontrol show hostnames` must not pay for the update tables, nor `--version` for anything.
+    from bireme.cli.scontrol import actions, local, show, update
+
+    return {
+        "show": show.show,
+        "update": update.update,
+        "hold": actions.hold,
+        "uhold": actions.uhold,
+        "holdu": actions.uhold,
+        "release": actions.release,
+        "requeue": actions.requeue,
+        "requeuehold": actions.requeue_hold,
+        "suspend": actions.suspend,
+        "resume": actions.resume,
+        "top": actions.top,
+        "write": actions.write,
+        "wait_job": actions.wait_job,
+        "notify": actions.unsupported("notify", "write to the job's output instead"),
+        "ping": actions.ping,
+        "reconfigure": actions.reconfigure,
+        "shutdown": actions.shutdown,
+        "abort": actions.shutdown,
+        "takeover": actions.unsupported("takeover", "there is one daemon; start it with: bireme up"),
+        "token": actions.unsupported("token", "the daemon knows its callers from the socket"),
+        "reboot": actions.unsupported("reboot", "nodes are rebooted by their own operator"),
+        "cancel_reboot": actions.unsupported("cancel_reboot", "no node is waiting for a reboot"),
+        "create": actions.unsupported("create", "partitions and nodes are made in slurm.conf"),
+        "delete": actions.unsupported("delete", "partitions and nodes are removed in slurm.conf"),
+        "setdebug": actions.unsupported("setdebug", "the log level is a setting of bireme.toml"),
+        "setdebugflags": actions.unsupported("setdebugflags", "the log level is a setting of bireme.toml"),
+        "schedloglevel": actions.unsupported("schedloglevel", "the log level is a setting of bireme.toml"),
+        "fsdampeningfactor": actions.unsupported("fsdampeningfactor", "there is no fair share to dampen"),
+        "completing": show.completing,
+        "errnumstr": local.errnumstr,
+        "listpids": local.list_pids,
+        "pidinfo": local.pid_info,
+        "getent": local.getent,
+        "version": _version,
+        "help": _help,
+        "all": _switch("all"),
+        "cluster": lambda _session, _words: 0,
+        "clusters": lambda _session, _words: 0,
+        "details": _switch("details"),
+        "hide": lambda session, _words: session.unset("all"),
+        "oneliner": _switch("oneliner"),
+        "quiet": _switch("quiet"),
+        "verbose": _switch("verbose"),
+        "exit": _leave,
+        "quit": _leave,
+    }
+
+
+def _switch(name: str) -> _Verb:
+    """In the prompt, an option's name is a command that sets it for what follows."""
+    return lambda session, _words: session.set(name)
+
+
+def _leave(session: Session, _words: list[str]) -> int:
+    session.ended = True
+    return 0
+
+
+def _version(_session: Session, _words: list[str]) -> int:
+    print(VERSION_LINE)
+    return 0
+
+
+def _help(_session: Session, _words: list[str]) -> int:
+    from bireme.cli.scontrol.manual import HELP  # late: only people ask for it
+
+    print(HELP, end="")
+    return 0

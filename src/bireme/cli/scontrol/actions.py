@@ -1,0 +1,226 @@
+"""scontrol's verbs: hold, release, requeue, suspend, resume, write, ping, reconfigure, shutdown, wait_job.
+
+Each names its jobs (ids with commas or blanks, or `jobname=NAME`), asks the API once per job, tells every refusal as
+Slurm words it (`Invalid job id specified for job 9999`) and goes on with the next; the exit code says whether all went.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from bireme.cli import reports
+from bireme.cli.scontrol.session import Session
+
+_WAIT_ROUND_S = 60
+Verb = Callable[[Session, list[str]], int]
+
+
+def hold(session: Session, words: list[str]) -> int:
+    return _each(session, "hold", words, "hold", {"by": "admin"})
+
+
+def uhold(session: Session, words: list[str]) -> int:
+    return _each(session, "uhold", words, "hold", {"by": "user"})
+
+
+def release(session: Session, words: list[str]) -> int:
+    return _each(session, "release", words, "release", {})
+
+
+def requeue(session: Session, words: list[str]) -> int:
+    return _requeue(session, "requeue", words, {"hold": False})
+
+
+def requeue_hold(session: Session, words: list[str]) -> int:
+    return _requeue(session, "requeuehold", words, {"hold": True})
+
+
+def _requeue(session: Session, verb: str, words: list[str], body: dict[str, Any]) -> int:
+    """The options before the ids: `Incomplete`, `State=SpecialExit`."""
+    while words and not words[0][:1].isdigit():
+        option = words[0].lower()
+        if option == "incomplete":
+            body["incomplete"] = True
+        elif option == "state=specialexit":
+            body["special_exit"] = True
+        else:
+            break
+        words = words[1:]
+    return _each(session, verb, words, "requeue", body)
+
+
+def suspend(session: Session, words: list[str]) -> int:
+    return _each(session, "suspend", words, "suspend", {})
+
+
+def resume(session: Session, words: list[str]) -> int:
+    return _each(session, "resume", words, "resume", {})
+
+
+def top(session: Session, words: list[str]) -> int:
+    _needed("top", words)
+    raise reports.CommandError(
+        "scontrol: error: top is not supported yet: give the job a higher priority with"
+        " `scontrol update JobId=ID Priority=N`, or others a larger Nice"
+    )
+
+
+def _needed(verb: str, words: list[str]) -> None:
+    if not words:
+        raise reports.CommandError(f"too few arguments for keyword:{verb}")
+
+
+def job_ids(session: Session, words: list[str]) -> list[str]:
+    """Ids as typed; `jobname=NAME` stands for every job of that name."""
+    from bireme.slurm.formats.identity import split_ids
+
+    ids: list[str] = []
+    for word in words:
+        key, equals, name = word.partition("=")
+        if equals and key.lower() in ("jobname", "name"):
+            answer = session.get("/v1/jobs", "slurm_load_jobs error", {"name": name, "fields": "job_id,name,state"})
+            ids += [str(job["job_id"]) for job in answer["jobs"]]
+        elif equals and key.lower() in ("job", "jobid"):
+            ids += split_ids(name)
+        else:
+            ids += split_ids(word)
+    return ids
+
+
+def _each(session: Session, verb: str, words: list[str], route: str, body: dict[str, Any]) -> int:
+    """Posts to every job; goes on after a refusal."""
+    from bireme.client.transport import ApiError
+
+    _needed(verb, words)
+    code = 0
+    for job in job_ids(session, words):
+        try:
+            session.post(f"/v1/jobs/{job}/{route}", body)
+        except ApiError as error:
+            reports.tell(f"{error.message} for job {job}")
+            code = 1
+    return code
+
+
+def write(session: Session, words: list[str]) -> int:
+    """`write batch_script JOB [FILE|-]`, `write config [FILE]`."""
+    _needed("write", words)
+    what, rest = words[0].lower(), words[1:]
+    if "batch_script".startswith(what) and len(what) > 1:
+        return _write_script(session, rest)
+    if "config".startswith(what):
+        return _write_config(session, rest)
+    raise reports.CommandError(f"invalid write argument:{words[0]}")
+
+
+def _write_script(session: Session, words: list[str]) -> int:
+    from bireme.client.transport import ApiError, BiremeUnavailable
+
+    if not words:
+        raise reports.CommandError("too few arguments for keyword:write")
+    try:
+        script = session.transport.get_bytes(f"/v1/jobs/{words[0]}/script")
+    except (ApiError, BiremeUnavailable) as error:
+        raise reports.failure("scontrol", "job script retrieval failed", error) from None
+    name = words[1] if len(words) > 1 else f"slurm-{words[0]}.sh"
+    if name == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(script)
+        return 0
+    try:
+        # The script may hold secrets of its owner: nobody else reads the copy.
+        with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb") as file:
+            file.write(script)
+    except OSError as error:
+        raise reports.CommandError(f"failed to open file `{name}`: {error.strerror}") from None
+    session.say(f"batch script for job {words[0]} written to {name}")
+    return 0
+
+
+def _write_config(session: Session, words: list[str]) -> int:
+    """slurm.conf's keys as written, under a name with the time in it."""
+    import time  # late: only this verb names a file by the time
+
+    answer = session.get("/v1/config", "slurm_load_ctl_conf error")
+    base = words[0] if words else answer.get("source") or "slurm.conf"
+    name = f"{base}.{time.strftime('%Y-%m-%dT%H:%M:%S')}"
+    try:
+        with open(name, "w", encoding="utf-8") as file:
+            file.writelines(f"{key}={value}\n" for key, value in answer["raw"].items())
+    except OSError as error:
+        raise reports.CommandError(f"failed to open file `{name}`: {error.strerror}") from None
+    session.say(f"Slurm config saved to {name}")
+    return 0
+
+
+def wait_job(session: Session, words: list[str]) -> int:
+    """Until the job has its nodes, or is over."""
+    _needed("wait_job", words)
+    while True:
+        params = {"until": "started", "timeout": _WAIT_ROUND_S}
+        answer = session.get(f"/v1/jobs/{words[0]}/wait", "slurm_job_node_ready error", params)
+        if answer.get("done"):
+            break
+    from bireme.slurm.formats.job_values import FINISHED
+
+    if all(job["state"] in FINISHED for job in answer["jobs"]):
+        raise reports.CommandError(f"scontrol: Job {words[0]} is no longer running")
+    reports.tell(f"scontrol: Nodes are ready for job {words[0]}")
+    return 0
+
+
+def ping(session: Session, words: list[str]) -> int:
+    import socket  # late: only this verb names the host
+
+    from bireme.client.transport import ApiError, BiremeUnavailable
+
+    host = socket.gethostname().partition(".")[0]
+    try:
+        answer = session.transport.get("/v1/ping")
+    except (ApiError, BiremeUnavailable) as error:
+        print(f"Slurmctld(primary) at {host} is DOWN")
+        reports.tell(f"scontrol: {getattr(error, 'hint', error)}")
+        return 1
+    if session.wants_data:
+        from bireme.slurm.json_shapes.envelope import dump, envelope
+
+        pings = [{"hostname": host, "pinged": "UP", "responding": True, "mode": "primary", "primary": True}]
+        sys.stdout.write(dump(envelope("scontrol", {"pings": pings}), yaml=session.has("yaml")))
+        return 0
+    print(f"Slurmctld(primary) at {host} is UP")
+    if session.has("verbose"):
+        print(f"cluster {answer.get('cluster')}, engine {answer.get('engine')}, process {answer.get('pid')}")
+    return 0
+
+
+def reconfigure(session: Session, words: list[str]) -> int:
+    return _operate(session, "/v1/reconfigure", {}, "slurm_reconfigure error")
+
+
+def shutdown(session: Session, words: list[str]) -> int:
+    """Ends the daemon; jobs run on, as they do when Slurm's daemons end."""
+    if words and words[0].lower() not in ("slurmctld", "controller"):
+        raise reports.CommandError(f"invalid shutdown argument: {words[0]}")
+    return _operate(session, "/v1/shutdown", {"end_jobs": False}, "slurm_shutdown error")
+
+
+def _operate(session: Session, path: str, body: dict[str, Any], what: str) -> int:
+    from bireme.client.transport import ApiError
+
+    try:
+        session.post(path, body)
+    except ApiError as error:
+        raise reports.failure("scontrol", what, error) from None
+    return 0
+
+
+def unsupported(verb: str, instead: str) -> Verb:
+    """A verb of Slurm that makes no sense here, or not yet; says what to do instead."""
+
+    def refuse(session: Session, words: list[str]) -> int:
+        raise reports.CommandError(f"scontrol: error: {verb} is not supported here: {instead}")
+
+    return refuse

@@ -1,0 +1,295 @@
+"""`scontrol show ...`: fetches records and prints them in full, or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from bireme.cli import reports
+from bireme.cli.scontrol import local
+from bireme.cli.scontrol.session import Session
+
+_Shower = Callable[[Session, list[str]], int]
+LOAD_JOBS = "slurm_load_jobs error"
+
+
+def show(session: Session, words: list[str]) -> int:
+    """`show ENTITY [ID]` or `show ENTITY=ID`; the entity may be shortened."""
+    if not words:
+        raise reports.CommandError("too few arguments for keyword:show")
+    name, equals, value = words[0].partition("=")
+    ids = ([value] if equals else []) + words[1:]
+    shower = _shower(name.lower())
+    if shower is None:
+        raise reports.CommandError(f"invalid entity:{words[0]} for keyword:show ")
+    return shower(session, ids)
+
+
+def _shower(name: str) -> _Shower | None:
+    exact = _ENTITIES.get(name)
+    if exact is not None:
+        return exact
+    return next((_ENTITIES[entity] for entity in _ENTITIES if name and entity.startswith(name)), None)
+
+
+def _print_blocks(session: Session, blocks: Iterable[Sequence[str]]) -> None:
+    from bireme.slurm.formats.show_job import block_text
+
+    sys.stdout.writelines(block_text(block, oneliner=session.oneliner) for block in blocks)
+
+
+def _print_data(session: Session, body: dict[str, Any]) -> int:
+    from bireme.slurm.json_shapes.envelope import dump, envelope
+
+    sys.stdout.write(dump(envelope("scontrol", body), yaml=session.has("yaml")))
+    return 0
+
+
+def jobs(session: Session, ids: list[str]) -> int:
+    from bireme.slurm.formats.identity import expand_tasks, parse_selector
+    from bireme.slurm.formats.show_job import job_block
+
+    if not ids:
+        answer = session.get("/v1/jobs", LOAD_JOBS)
+    else:
+        selector = _selector(ids[0], parse_selector)
+        answer = session.get(f"/v1/jobs/{selector.job_id}", LOAD_JOBS)
+        answer["jobs"] = [job for job in answer["jobs"] if selector.matches(job)]
+        if not answer["jobs"]:
+            raise reports.CommandError(f"Job {ids[0]} not found")
+        if len(selector.tasks) == 1:  # one task of those that still wait under one record
+            answer["jobs"] = [_as_task(job, selector.tasks[0], expand_tasks) for job in answer["jobs"]]
+    if session.wants_data:
+        from bireme.slurm.json_shapes.jobs import job_shape
+
+        return _print_data(session, {"jobs": [job_shape(job) for job in answer["jobs"]]})
+    if not answer["jobs"]:
+        print("No jobs in the system")
+        return 0
+    context = session.context(answer)
+    _print_blocks(session, (job_block(job, context, details=session.has("details")) for job in answer["jobs"]))
+    return 0
+
+
+def _as_task(job: dict[str, Any], task: int, expand: Callable[[str], list[int]]) -> dict[str, Any]:
+    waits = job.get("array_task_id") is None and task in expand(job.get("array_tasks") or "")
+    return {**job, "array_task_id": task, "array_tasks": ""} if waits else job
+
+
+def _selector(text: str, parse: Callable[[str], Any]) -> Any:
+    from bireme.slurm.errors import SlurmSyntaxError
+
+    try:
+        return parse(text)
+    except SlurmSyntaxError:
+        raise reports.CommandError("scontrol_print_job error: Invalid job id specified") from None
+
+
+def steps(session: Session, ids: list[str]) -> int:
+    from bireme.slurm.formats.identity import job_label, parse_selector
+    from bireme.slurm.formats.show_job import step_block
+
+    what = "slurm_get_job_steps error"
+    selector = _selector(ids[0], parse_selector) if ids else None
+    answer = session.get(f"/v1/jobs/{selector.label}" if selector else "/v1/jobs", what)
+    context = session.context(answer)
+    blocks: list[list[str]] = []
+    found: list[dict[str, Any]] = []
+    for job in answer["jobs"]:
+        if job["state"] not in ("RUNNING", "SUSPENDED", "COMPLETING"):
+            continue
+        for step in session.get(f"/v1/jobs/{job['job_id']}/steps", what)["steps"]:
+            if step.get("state") not in ("RUNNING", "STARTING", "SUSPENDED"):
+                continue
+            if selector is None or selector.step in (None, str(step["step_id"])):
+                found.append(step)
+                blocks.append(step_block(step, context, f"{job_label(job)}.{step['step_id']}"))
+    if session.wants_data:
+        return _print_data(session, {"steps": found})
+    if not blocks:
+        if selector is not None and selector.step is not None:
+            raise reports.CommandError(f"Job step {ids[0]} not found")
+        print("No job steps in the system")
+        return 0
+    _print_blocks(session, blocks)
+    return 0
+
+
+def nodes(session: Session, ids: list[str]) -> int:
+    from bireme.slurm.formats.show_cluster import node_block
+    from bireme.slurm.hostlist import expand
+
+    answer = session.get("/v1/nodes", "slurm_load_node error")
+    known = {node["name"]: node for node in answer["nodes"]}
+    names = list(dict.fromkeys(expand(",".join(ids)))) if ids and ids[0].upper() != "ALL" else list(known)
+    code, found = 0, []
+    for name in names:
+        if name in known:
+            found.append(known[name])
+        else:
+            print(f"Node {name} not found")
+            code = 1
+    if session.wants_data:
+        from bireme.slurm.json_shapes.nodes import node_shape
+
+        return _print_data(session, {"nodes": [node_shape(node) for node in found]})
+    context = session.context(answer)
+    _print_blocks(session, (node_block(node, context, details=session.has("details")) for node in found))
+    return code
+
+
+def partitions(session: Session, ids: list[str]) -> int:
+    from bireme.slurm.formats.show_cluster import partition_block
+
+    answer = session.get("/v1/partitions", "slurm_load_partitions error")
+    chosen = [
+        partition
+        for partition in answer["partitions"]
+        if (partition["name"] in ids[0].split(",") if ids else session.has("all") or not partition.get("hidden"))
+    ]
+    if ids and not chosen:
+        print(f"Partition {ids[0]} not found")
+        return 1
+    if session.wants_data:
+        from bireme.slurm.json_shapes.nodes import partition_shape
+
+        return _print_data(session, {"partitions": [partition_shape(partition) for partition in chosen]})
+    context = session.context(answer)
+    _print_blocks(session, (partition_block(partition, context) for partition in chosen))
+    return 0
+
+
+def topology(session: Session, ids: list[str]) -> int:
+    from bireme.slurm.formats.show_cluster import topology_lines
+
+    lines = topology_lines(session.get("/v1/topology", "slurm_load_topo error"), ids[0] if ids else "")
+    if not lines and ids:
+        reports.tell(f"scontrol: error: Topology information contains no switch or node named {ids[0]}")
+    elif not lines:
+        print("No topology information available")
+    reports.show(lines)
+    return 0
+
+
+def config(session: Session, ids: list[str]) -> int:
+    """slurm.conf with Slurm's defaults, then what `bireme.toml` says."""
+    from bireme.core.model.cluster import ClusterConfig, NodeConfig
+    from bireme.slurm.conf.show import DaemonFacts, render_config
+    from bireme.slurm.version import SLURM_VERSION
+
+    answer = session.get("/v1/config", "slurm_load_ctl_conf error")
+    alive = session.get("/v1/ping", "slurm_load_ctl_conf error")
+    hosts = session.get("/v1/nodes", "slurm_load_ctl_conf error", {"fields": "name,hostname,cpus"})["nodes"]
+    made = ClusterConfig(
+        name=answer["cluster"],
+        source=answer.get("source") or "",
+        raw={"ClusterName": answer["cluster"], **answer["raw"]},
+        nodes=tuple(NodeConfig(name=n["name"], cpus=n["cpus"], hostname=n.get("hostname") or "") for n in hosts),
+    )
+    context = session.context(alive)
+    facts = DaemonFacts(
+        now=context.stamp(context.now),
+        boot_time=context.stamp(alive.get("up_since") or context.now),
+        next_job_id=answer.get("next_job_id") or 1,
+        version=SLURM_VERSION,
+    )
+    sys.stdout.write(render_config(made, facts))
+    extra = answer.get("bireme") or {}
+    if extra:
+        reports.show(["", "Bireme Configuration:", *(f"{key:<23} = {value}" for key, value in sorted(extra.items()))])
+    print(f"\nSlurmctld(primary) at {_controller()} is UP")
+    return 0
+
+
+def _controller() -> str:
+    import socket  # late: only this and ping name the host
+
+    return socket.gethostname().partition(".")[0]
+
+
+def aliases(session: Session, ids: list[str]) -> int:
+    """Node names of a host; of this one when none is named."""
+    host = ids[0] if ids else _controller()
+    answer = session.get("/v1/nodes", "slurm_load_node error", {"fields": "name,hostname"})
+    print(" ".join(node["name"] for node in answer["nodes"] if host in (node.get("hostname"), node["name"])))
+    return 0
+
+
+def completing(session: Session, words: list[str]) -> int:
+    """`scontrol completing`: jobs whose nodes are being cleared."""
+    answer = session.get("/v1/jobs", LOAD_JOBS, {"state": "COMPLETING"})
+    context = session.context(answer)
+    for job in answer["jobs"]:
+        if job["state"] != "COMPLETING":
+            continue
+        end = job.get("end_time") or context.now
+        print(
+            f"JobId={job['job_id']} EndTime={context.stamp(end)} "
+            f"CompletingTime={_clock(context.now - end)} Nodes(COMPLETING)={job.get('node_list')}"
+        )
+    return 0
+
+
+def _clock(seconds: float) -> str:
+    from bireme.slurm.formats.values import long_duration
+
+    return long_duration(max(0, seconds))
+
+
+def _nothing(text: str, named: str = "") -> _Shower:
+    """Things Slurm has and this cluster has none of. `named`: what is said, with exit code 1, when one is asked for."""
+
+    def shower(session: Session, ids: list[str]) -> int:
+        if ids and named:
+            print(named.format(ids[0]))
+            return 1
+        if text:
+            print(text)
+        return 0
+
+    return shower
+
+
+def slurmd(session: Session, ids: list[str]) -> int:
+    """The nodes on this machine and whether they answer."""
+    answer = session.get("/v1/nodes", "slurm_load_slurmd_status")
+    context = session.context(answer)
+    for node in answer["nodes"]:
+        up = node.get("up_since")
+        print(f"NodeName                = {node['name']}")
+        print(f"Boot time               = {context.stamp(up) if up else 'None'}")
+        print(f"Hostname                = {node.get('hostname')}")
+        print(f"Actual CPUs             = {node.get('cpus')}")
+        print(f"Actual real memory      = {node.get('memory_mib')} MB")
+        print(f"Version                 = {node.get('version')}\n")
+    return 0
+
+
+_ENTITIES: dict[str, _Shower] = {
+    "jobs": jobs,
+    "jobid": jobs,
+    "nodes": nodes,
+    "nodename": nodes,
+    "partitions": partitions,
+    "partitionname": partitions,
+    "config": config,
+    "hostnames": local.show_hostnames,
+    "hostlist": local.show_hostlist,
+    "hostlistsorted": local.show_hostlist_sorted,
+    "steps": steps,
+    "stepid": steps,
+    "topology": topology,
+    "daemons": local.show_daemons,
+    "aliases": aliases,
+    "licenses": _nothing("No licenses configured in Slurm."),
+    "reservations": _nothing("No reservations in the system", "Reservation {} not found"),
+    "federation": _nothing(""),
+    "frontend": _nothing("No nodes in the system"),
+    "assoc_mgr": _nothing("Current Association Manager state\n\nNo users currently cached in Slurm."),
+    "bbstat": _nothing(""),
+    "burstbuffer": _nothing("No burst buffers"),
+    "dwstat": _nothing(""),
+    "slurmd": slurmd,
+}
+"""In the order in which a shortened name is looked up."""

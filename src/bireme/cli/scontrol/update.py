@@ -1,0 +1,413 @@
+"""`scontrol update`: `Key=Value` pairs for a job, a node or a partition, checked and sent as typed changes.
+
+The tables say, for every key of the manual, which field of the specification it sets and how its text is read. What a
+change means for the job is decided by the daemon. Invariant: one wrong pair and nothing is sent, as in Slurm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bireme.cli import reports
+from bireme.cli.scontrol.actions import job_ids
+from bireme.cli.scontrol.session import Session
+from bireme.slurm.errors import SlurmSyntaxError
+
+Changes = dict[str, Any]
+_Reader = Callable[[str], Changes]
+
+_NODE_STATES = (
+    "DOWN", "DRAIN", "FAIL", "FUTURE", "IDLE", "NORESP", "POWER_DOWN", "POWER_UP", "RESUME", "UNDRAIN",
+    "CANCEL_REBOOT", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE",
+)  # fmt: skip
+
+
+def update(session: Session, words: list[str]) -> int:
+    if not words:
+        raise reports.CommandError("too few arguments for update keyword")
+    if words[0].lower() in ("job", "node", "partition", "step") and len(words) > 1 and "=" in words[1]:
+        words = words[1:]  # `update job JobId=42 ...`
+    pairs = [_pair(word) for word in words]
+    keys = {key.lower() for key, _ in pairs}
+    if keys & {"jobid", "job"} or ("jobname" in keys and not keys & {"nodename", "partitionname", "stepid"}):
+        return _update_jobs(session, pairs)
+    if "nodename" in keys:
+        return _update_nodes(session, pairs)
+    if "partitionname" in keys:
+        return _update_partition(session, pairs)
+    if keys & {"stepid", "reservation", "reservationname", "slurmctlddebug", "frontendname"}:
+        raise reports.CommandError(
+            f"scontrol: error: update of {pairs[0][0]} is not supported: jobs, nodes and partitions can be updated"
+        )
+    raise reports.CommandError(
+        "No valid entity in update command\n"
+        'Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug"'
+    )
+
+
+def _pair(word: str) -> tuple[str, str]:
+    """`Key=Value`, `Key+=Value`, `Key-=Value`; quotes around the value are taken off, as people paste them."""
+    key, _, value = word.partition("=")
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value = value[1:-1]
+    return key, value
+
+
+def _refuse(key: str, value: str, why: str = "Update of this parameter is not supported") -> reports.CommandError:
+    return reports.CommandError(f"{why}: {key}={value}\nRequest aborted")
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def _update_jobs(session: Session, pairs: list[tuple[str, str]]) -> int:
+    named, changes, relative = _job_changes(pairs)
+    from bireme.client.transport import ApiError
+
+    ids = job_ids(session, named)
+    if not ids:
+        raise reports.CommandError("Invalid job id specified")
+    code = 0
+    for job in ids:
+        try:
+            own = {**changes, **_relative_limit(session, job, relative)} if relative else changes
+            held = own.get("priority") == 0
+            if held:
+                session.post(f"/v1/jobs/{job}/hold", {})
+                own = {key: value for key, value in own.items() if key != "priority"}
+            if own:
+                session.post(f"/v1/jobs/{job}/update", {"changes": own})
+        except ApiError as error:
+            reports.tell(f"{error.message} for job {job}")
+            code = 1
+    return code
+
+
+def _job_changes(pairs: list[tuple[str, str]]) -> tuple[list[str], Changes, str]:
+    """Which jobs, what changes, and a time limit that is relative to each job's own (`+30`)."""
+    ids = [value for key, value in pairs if key.lower() in ("jobid", "job")]
+    named: list[str] = ids or [f"jobname={value}" for key, value in pairs if key.lower() == "jobname"][:1]
+    changes: Changes = {}
+    relative = ""
+    for key, value in pairs:
+        lower = key.lower()
+        if lower in ("jobid", "job", "userid") or (lower == "jobname" and not ids and f"jobname={value}" in named):
+            continue
+        if lower == "timelimit" and value[:1] in ("+", "-") and value != "-1":
+            relative = value
+        elif lower in ("timelimit+", "timelimit-"):  # `TimeLimit+=30`
+            relative = lower[-1] + value
+        else:
+            changes.update(_job_change(key, value))
+    return named, changes, relative
+
+
+def _job_change(key: str, value: str) -> Changes:
+    lower = key.lower()
+    matches = [name for name in _JOB_KEYS if name.startswith(lower)]
+    name = lower if lower in _JOB_KEYS else matches[0] if len(matches) == 1 and len(lower) > 3 else ""
+    if not name:
+        raise _refuse(key, value)
+    try:
+        return _JOB_KEYS[name](value)
+    except (SlurmSyntaxError, ValueError) as error:
+        reports.tell(f"scontrol: error: {error}")
+        raise _refuse(key, value, "Invalid input") from None
+
+
+def _relative_limit(session: Session, job: str, text: str) -> Changes:
+    from bireme.slurm.times import Infinite, parse_time_limit
+
+    by = parse_time_limit(text[1:])
+    answer = session.get(f"/v1/jobs/{job}", "slurm_load_jobs error", {"fields": "time_limit_s"})
+    now = answer["jobs"][0].get("time_limit_s")
+    if now is None or isinstance(by, Infinite):
+        raise reports.CommandError(f"Invalid input: TimeLimit={text}: job {job} has no limit to change by")
+    return {"time_limit_s": max(60, now + by if text[0] == "+" else now - by)}
+
+
+def _text(field: str) -> _Reader:
+    return lambda value: {field: value}
+
+
+def _number(field: str) -> _Reader:
+    return lambda value: {field: int(value)}
+
+
+def _words(field: str) -> _Reader:
+    return lambda value: {field: [word for word in value.split(",") if word]}
+
+
+def _yes_no(field: str) -> _Reader:
+    def reader(value: str) -> Changes:
+        word = value.lower()
+        if word not in ("yes", "no", "1", "0", "true", "false"):
+            raise ValueError(f"{value} is neither yes nor no")
+        return {field: word in ("yes", "1", "true")}
+
+    return reader
+
+
+def _hosts(field: str) -> _Reader:
+    def reader(value: str) -> Changes:
+        from bireme.slurm.hostlist import expand
+
+        return {field: expand(value)}
+
+    return reader
+
+
+def _limit(field: str) -> _Reader:
+    def reader(value: str) -> Changes:
+        from bireme.slurm.times import parse_job_time_limit
+
+        return {field: parse_job_time_limit(value)}
+
+    return reader
+
+
+def _moment(field: str) -> _Reader:
+    def reader(value: str) -> Changes:
+        from bireme.slurm.times import parse_timestamp
+
+        return {field: parse_timestamp(value, time.time(), lambda at: time.localtime(at).tm_gmtoff)}
+
+    return reader
+
+
+def _memory(field: str, *others: str) -> _Reader:
+    def reader(value: str) -> Changes:
+        from bireme.slurm.sizes import parse_memory
+
+        return {field: parse_memory(value), **dict.fromkeys(others)}
+
+    return reader
+
+
+def _dependency(value: str) -> Changes:
+    from dataclasses import asdict  # late: only this key builds a nested value
+
+    from bireme.slurm.dependencies import parse_dependencies
+
+    return {"dependencies": asdict(parse_dependencies(value)) if value else {}}
+
+
+def _gres(value: str) -> Changes:
+    from dataclasses import asdict  # late: only this key builds a nested value
+
+    from bireme.slurm.gres import parse_gres
+
+    return {"gres_per_node": [asdict(one) for one in parse_gres(value)] if value else []}
+
+
+def _node_range(value: str) -> Changes:
+    low, _, high = value.partition("-")
+    return {"nodes_min": int(low), "nodes_max": int(high or low), "nodes_given": True}
+
+
+def _nice(value: str) -> Changes:
+    return {"nice": int(value or 100)}
+
+
+def _switches(value: str) -> Changes:
+    from bireme.slurm.times import Infinite, parse_time_limit
+
+    count, at, wait = value.partition("@")
+    limit = parse_time_limit(wait) if at else None
+    return {"switches": int(count), "switches_wait_s": None if isinstance(limit, Infinite) else limit}
+
+
+def _first_count(field: str) -> _Reader:
+    """`MIN[-MAX]`, of which the least counts."""
+    return lambda value: {field: int(value.partition("-")[0])}
+
+
+_JOB_KEYS: dict[str, _Reader] = {
+    "account": _text("account"),
+    "admincomment": _text("admin_comment"),
+    "arraytaskthrottle": _number("array_throttle"),
+    "comment": _text("comment"),
+    "constraints": _text("constraint"),
+    "contiguous": _yes_no("contiguous"),
+    "corespec": _number("core_spec"),
+    "cpuspertask": _number("cpus_per_task"),
+    "deadline": _moment("deadline_at"),
+    "dependency": _dependency,
+    "eligibletime": _moment("begin_at"),
+    "excnodelist": _hosts("exclude"),
+    "features": _text("constraint"),
+    "gres": _gres,
+    "jobname": _text("name"),
+    "licenses": _text("licenses"),
+    "mailtype": _words("mail_type"),
+    "mailuser": _text("mail_user"),
+    "mincpusnode": _number("min_cpus_per_node"),
+    "minmemorycpu": _memory("memory_per_cpu_mib", "memory_per_node_mib"),
+    "minmemorynode": _memory("memory_per_node_mib", "memory_per_cpu_mib"),
+    "mintmpdisknode": _memory("tmp_disk_mib"),
+    "name": _text("name"),
+    "nice": _nice,
+    "numcpus": _first_count("ntasks"),
+    "numnodes": _node_range,
+    "numtasks": _number("ntasks"),
+    "oversubscribe": _yes_no("oversubscribe"),
+    "partition": _words("partitions"),
+    "prefer": _text("prefer"),
+    "priority": _number("priority"),
+    "qos": _text("qos"),
+    "reqcores": _number("cores_per_socket"),
+    "reqnodelist": _hosts("nodelist"),
+    "reqnodes": _node_range,
+    "reqprocs": _number("ntasks"),
+    "reqsockets": _number("sockets_per_node"),
+    "reqthreads": _number("threads_per_core"),
+    "requeue": _yes_no("requeue"),
+    "reservation": _text("reservation"),
+    "reservationname": _text("reservation"),
+    "shared": _yes_no("oversubscribe"),
+    "starttime": _moment("begin_at"),
+    "stderr": _text("std_err"),
+    "stdin": _text("std_in"),
+    "stdout": _text("std_out"),
+    "switches": _switches,
+    "timelimit": _limit("time_limit_s"),
+    "timemin": _limit("time_min_s"),
+    "trespernode": _gres,
+    "wckey": _text("wckey"),
+    "workdir": _text("work_dir"),
+}
+"""Keys of `update job` in lower case, and how they are read into fields of JobSpec and ResourceRequest."""
+
+
+# -- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def _update_nodes(session: Session, pairs: list[tuple[str, str]]) -> int:
+    from bireme.client.transport import ApiError
+
+    body: Changes = {}
+    for key, value in pairs:
+        body.update(_node_change(key, value))
+    if str(body["nodes"]).upper() == "ALL":
+        answer = session.get("/v1/nodes", "slurm_load_node error", {"fields": "name"})
+        body["nodes"] = ",".join(node["name"] for node in answer["nodes"])
+    if body.get("state") in ("DOWN", "DRAIN", "FAIL") and not body.get("reason"):
+        raise reports.CommandError("You must specify a reason when DOWNING or DRAINING a node. Request denied")
+    try:
+        session.post("/v1/nodes/update", body)
+    except ApiError as error:
+        raise reports.failure("scontrol", "slurm_update error", error) from None
+    return 0
+
+
+def _node_change(key: str, value: str) -> Changes:
+    lower = key.lower()
+    if lower == "nodename":
+        return {"nodes": value}
+    if lower == "state":
+        word = value.upper()
+        found = [state for state in _NODE_STATES if state.startswith(word)]
+        if not found or not word:
+            raise reports.CommandError(
+                f"Invalid input: {key}={value}\nRequest aborted\nValid states are: NoResp DRAIN FAIL FUTURE RESUME "
+                "POWER_DOWN POWER_UP UNDRAIN\nNot all states are valid given a node's prior state"
+            )
+        return {"state": found[0]}
+    if lower == "reason":
+        return {"reason": value}
+    if lower == "weight":
+        if not value.isdigit():
+            raise _refuse(key, value, "Invalid input")
+        return {"weight": int(value)}
+    if lower in ("features", "availablefeatures", "activefeatures", "feature"):
+        return {"features": [word for word in value.split(",") if word]}
+    raise _refuse(key, value)
+
+
+# -- partitions ------------------------------------------------------------------------------------------------------
+
+
+def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
+    from bireme.client.transport import ApiError
+
+    name, changes = "", {}
+    for key, value in pairs:
+        lower = key.lower()
+        if lower == "partitionname":
+            name = value
+            continue
+        reader = _PARTITION_KEYS.get(lower)
+        if reader is None:
+            raise _refuse(key, value)
+        try:
+            changes.update(reader(value))
+        except (SlurmSyntaxError, ValueError) as error:
+            reports.tell(f"scontrol: error: {error}")
+            raise _refuse(key, value, "Invalid input") from None
+    try:
+        session.post(f"/v1/partitions/{name}/update", {"changes": changes})
+    except ApiError as error:
+        raise reports.failure("scontrol", "slurm_update error", error) from None
+    return 0
+
+
+def _state(value: str) -> Changes:
+    if value.upper() not in ("UP", "DOWN", "DRAIN", "INACTIVE"):
+        raise ValueError(f"State={value}: use UP, DOWN, DRAIN or INACTIVE")
+    return {"state": value.upper()}
+
+
+def _count_or_none(field: str) -> _Reader:
+    return lambda value: {field: None if value.upper() in ("UNLIMITED", "INFINITE", "-1") else int(value)}
+
+
+def _names_or_all(field: str) -> _Reader:
+    return lambda value: {field: None if value.upper() == "ALL" else [word for word in value.split(",") if word]}
+
+
+def _seconds(field: str) -> _Reader:
+    def reader(value: str) -> Changes:
+        from bireme.slurm.times import Infinite, parse_time_limit
+
+        limit = None if value.upper() == "NONE" else parse_time_limit(value)
+        return {field: None if isinstance(limit, Infinite) else limit}
+
+    return reader
+
+
+_PARTITION_KEYS: dict[str, _Reader] = {
+    "allocnodes": _names_or_all("alloc_nodes"),
+    "allowaccounts": _names_or_all("allow_accounts"),
+    "allowgroups": _names_or_all("allow_groups"),
+    "allowqos": _names_or_all("allow_qos"),
+    "default": _yes_no("default"),
+    "defaulttime": _seconds("default_time_s"),
+    "defmempercpu": _count_or_none("default_memory_per_cpu_mib"),
+    "defmempernode": _count_or_none("default_memory_per_node_mib"),
+    "denyaccounts": _words("deny_accounts"),
+    "denyqos": _words("deny_qos"),
+    "disablerootjobs": _yes_no("disable_root_jobs"),
+    "exclusiveuser": _yes_no("exclusive_user"),
+    "gracetime": _number("grace_time_s"),
+    "hidden": _yes_no("hidden"),
+    "lln": _yes_no("lln"),
+    "maxcpuspernode": _count_or_none("max_cpus_per_node"),
+    "maxmempercpu": _count_or_none("max_memory_per_cpu_mib"),
+    "maxmempernode": _count_or_none("max_memory_per_node_mib"),
+    "maxnodes": _count_or_none("max_nodes"),
+    "maxtime": _seconds("max_time_s"),
+    "minnodes": _number("min_nodes"),
+    "nodes": _hosts("nodes"),
+    "oversubscribe": lambda value: {"over_subscribe": value.upper()},
+    "overtimelimit": _seconds("over_time_limit_s"),
+    "preemptmode": lambda value: {"preempt_mode": value.upper()},
+    "priorityjobfactor": _number("priority_job_factor"),
+    "prioritytier": _number("priority_tier"),
+    "qos": _text("qos"),
+    "reqresv": _yes_no("req_resv"),
+    "rootonly": _yes_no("root_only"),
+    "state": _state,
+}
+"""Keys of `update partition` in lower case, and how they are read into fields of PartitionConfig."""

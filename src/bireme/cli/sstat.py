@@ -1,0 +1,95 @@
+"""sstat: what running steps use right now, measured by the agents when asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.cli import reports
+from bireme.cli.optline import Opt, aliases, options, read
+from bireme.slurm.version import VERSION_LINE
+
+TABLE: list[Opt] = aliases(
+    options(
+        "-a--allsteps -o--format= -h--help -e--helpformat -j--jobs= --noconvert -n--noheader -p--parsable"
+        " -P--parsable2 -i--pidformat --usage -v--verbose -V--version --autocomplete="
+    ),
+    fields="format",
+)
+_NUMBERED_FIRST = {"batch": -3, "extern": -2, "interactive": -1}
+
+
+def main(argv: list[str]) -> int:
+    return reports.guarded("sstat", lambda: _main(argv), pointer=False)
+
+
+def _main(argv: list[str]) -> int:
+    given, words = read(TABLE, argv)
+    asked: dict[str, str | None] = {}
+    for name, value in given:
+        if name == "version":
+            print(VERSION_LINE)
+            return 0
+        if name in ("help", "usage"):
+            from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
+
+            print(usage_text("sstat", TABLE) if name == "usage" else help_text("sstat", TABLE))
+            return 0
+        asked[name] = value
+    from bireme.slurm.formats import accounting, sstat_fields  # late: --version must not pay for the tables
+
+    if "helpformat" in asked:
+        reports.show(accounting.name_lines(sstat_fields.SSTAT_FIELDS.values()))
+        return 0
+    ids = asked.get("jobs") or ",".join(words)
+    if not ids:
+        raise reports.CommandError("sstat: error: You didn't give me any jobs to stat.")
+    default = sstat_fields.PID_FORMAT if "pidformat" in asked else sstat_fields.DEFAULT_FORMAT
+    columns = accounting.choose_columns(
+        asked.get("format") or default, sstat_fields.SSTAT_FIELDS, sstat_fields.SSTAT_ALIASES
+    )
+    context = reports.make_context(convert="noconvert" not in asked)
+    rows = _live_steps(ids, all_steps="allsteps" in asked)
+    header = "noheader" not in asked
+    if "parsable" in asked or "parsable2" in asked:
+        ending = "parsable" in asked and "parsable2" not in asked
+        lines = accounting.parsable_lines(columns, rows, context, header=header, ending=ending)
+    else:
+        lines = accounting.fixed_lines(columns, rows, context, header=header)
+    reports.show(lines)
+    return 0
+
+
+def _live_steps(ids: str, *, all_steps: bool) -> list[dict[str, Any]]:
+    """The running steps that were asked for: one named, all with --allsteps, else the first numbered one."""
+    from bireme.client.transport import ApiError, BiremeUnavailable
+    from bireme.slurm.formats.identity import parse_selectors
+
+    transport = reports.transport()
+    rows: list[dict[str, Any]] = []
+    for selector in parse_selectors(ids):
+        try:
+            steps = transport.get(f"/v1/jobs/{selector.label}/steps")["steps"]
+            usage = transport.get(f"/v1/jobs/{selector.label}/usage")["steps"]
+        except BiremeUnavailable as error:
+            raise reports.failure("sstat", "sstat: error", error) from None
+        except ApiError:
+            reports.tell(f"sstat: error: couldn't get steps for job {selector.label}")
+            continue
+        running = [step for step in steps if step.get("state") in ("RUNNING", "STARTING", "SUSPENDED")]
+        chosen = _chosen(running, selector.step, all_steps)
+        if not chosen:
+            reports.tell(f"sstat: error: No steps running for job {selector.label}")
+        for step in chosen:
+            measured = usage.get(str(step["step_id"])) or step.get("usage") or {}
+            label = f"{selector.label}.{step['step_id']}"
+            rows.append({**step, "label": label, "usage": measured, "pids": measured.get("pids")})
+    return rows
+
+
+def _chosen(steps: list[dict[str, Any]], wanted: str | None, all_steps: bool) -> list[dict[str, Any]]:
+    steps = sorted(steps, key=lambda step: _NUMBERED_FIRST.get(step["step_id"], step["step_id"]))
+    if wanted is not None:
+        return [step for step in steps if str(step["step_id"]) == wanted]
+    if all_steps:
+        return steps
+    return [step for step in steps if isinstance(step["step_id"], int)][:1]

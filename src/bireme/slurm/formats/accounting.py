@@ -1,0 +1,93 @@
+"""The tables of sacct and sstat: fixed widths with `+` where a value was cut, dashes under the header, `-p` and `-P`.
+
+What the fields mean is in `sacct_fields` and `sstat_fields`. Invariant: with -p or -P nothing is ever cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats.layout import parse_accounting
+from bireme.slurm.formats.values import Context
+
+CutMark = str
+AccountingText = Callable[[Any, Context], str]
+
+
+class AccountingField(NamedTuple):
+    name: str
+    width: int
+    text: AccountingText
+    left: bool = False
+    plain_cut: bool = False
+    """Times are cut without the `+`."""
+
+
+class AccountingColumn(NamedTuple):
+    field: AccountingField
+    width: int
+    left: bool
+
+
+def field_map(fields: Iterable[AccountingField]) -> dict[str, AccountingField]:
+    return {field.name.lower(): field for field in fields}
+
+
+def choose_columns(
+    text: str, fields: Mapping[str, AccountingField], aliases: Mapping[str, str]
+) -> list[AccountingColumn]:
+    """The columns of a --format; names may be shortened to a beginning, and the first field so named wins."""
+    columns: list[AccountingColumn] = []
+    for spec in parse_accounting(text):
+        name = aliases.get(spec.type.lower(), spec.type.lower())
+        if name == "all":
+            columns.extend(AccountingColumn(field, field.width, field.left) for field in fields.values())
+            continue
+        field = fields.get(name) or next((field for key, field in fields.items() if key.startswith(name)), None)
+        if field is None:
+            raise SlurmSyntaxError(f'Invalid field requested: "{spec.type}"')
+        left = spec.left if spec.width else field.left
+        columns.append(AccountingColumn(field, spec.width or field.width, left or (field.left and not spec.left)))
+    return columns
+
+
+def fixed_lines(
+    columns: Sequence[AccountingColumn], rows: Iterable[Any], context: Context, *, header: bool = True
+) -> list[str]:
+    """Columns with a blank after each, as sacct pads them."""
+    template = "".join(f"%{'-' if column.left else ''}{column.width}s " for column in columns)
+    lines: list[str] = []
+    if header:
+        lines.append(template % tuple(column.field.name[: column.width] for column in columns))
+        lines.append(template % tuple("-" * column.width for column in columns))
+    lines.extend(template % tuple(_fitted(column, row, context) for column in columns) for row in rows)
+    return lines
+
+
+def _fitted(column: AccountingColumn, row: Any, context: Context) -> str:
+    text = column.field.text(row, context)
+    if len(text) <= column.width:
+        return text
+    if column.field.plain_cut:
+        return text[: column.width]
+    return text[: column.width - 1] + "+"
+
+
+def parsable_lines(
+    columns: Sequence[AccountingColumn], rows: Iterable[Any], context: Context, *,
+    header: bool = True, delimiter: str = "|", ending: bool = False,
+) -> list[str]:  # fmt: skip
+    """-P, and -p with its delimiter at the end of each line too."""
+    end = delimiter if ending else ""
+    lines = [delimiter.join(column.field.name for column in columns) + end] if header else []
+    texts = [column.field.text for column in columns]
+    lines.extend(delimiter.join([text(row, context) for text in texts]) + end for row in rows)
+    return lines
+
+
+def name_lines(fields: Iterable[AccountingField]) -> list[str]:
+    """--helpformat: the names, four to a line."""
+    names = [field.name for field in fields]
+    return ["".join(f"{name:<20}" for name in names[at : at + 4])[:79] for at in range(0, len(names), 4)]

@@ -1,0 +1,154 @@
+"""A finished or running job with its steps as `sacct --json` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bireme.slurm.formats.values import Record
+from bireme.slurm.hostlist import expand
+from bireme.slurm.json_shapes.envelope import Shape, exit_shape, triple
+
+_TRES_IDS = {"cpu": 1, "mem": 2, "energy": 3, "node": 4, "billing": 5, "fs/disk": 6, "vmem": 7, "pages": 8}
+_FIRST_GRES_ID = 1001
+
+
+def accounting_shape(job: Record) -> Shape:
+    return {
+        "job_id": job["job_id"],
+        "name": job.get("name") or "",
+        "account": job.get("account") or "",
+        "user": job.get("user_name") or "",
+        "group": job.get("group_name") or "",
+        "cluster": job.get("cluster") or "",
+        "partition": job.get("partition") or "",
+        "qos": job.get("qos") or "",
+        "nodes": job.get("node_list") or "None assigned",
+        "allocation_nodes": (job.get("node_count") or 0) if job.get("node_list") else 0,
+        "array": {
+            "job_id": job.get("array_job_id") or 0,
+            "limits": {"max": {"running": {"tasks": job.get("array_throttle") or 0}}},
+            "task_id": triple(job.get("array_task_id")),
+            "task": job.get("array_tasks") or "",
+        },
+        "het": {"job_id": job.get("het_job_id") or 0, "job_offset": triple(job.get("het_offset"))},
+        "association": {
+            "account": job.get("account") or "",
+            "cluster": job.get("cluster") or "",
+            "partition": "",
+            "user": job.get("user_name") or "",
+            "id": 0,
+        },
+        "state": {"current": [job["state"]], "reason": job.get("reason") or "None"},
+        "exit_code": exit_shape(job.get("exit_code"), job.get("exit_signal")),
+        "derived_exit_code": exit_shape(job.get("derived_exit_code"), job.get("derived_exit_signal")),
+        "time": {**_times(job, job.get("steps") or []), **_job_times(job)},
+        "required": _required(job),
+        "tres": {
+            "allocated": tres_list(job.get("tres_allocated")),
+            "requested": tres_list(job.get("tres_requested")),
+        },
+        "comment": {"administrator": job.get("admin_comment") or "", "job": job.get("comment") or "", "system": ""},
+        "constraints": job.get("features") or "",
+        "container": job.get("container_image") or "",
+        "flags": [],
+        "hold": bool(job.get("held_by")),
+        "kill_request_user": str(job["cancelled_by"]) if job.get("cancelled_by") is not None else "",
+        "licenses": job.get("licenses") or "",
+        "mcs": {"label": ""},
+        "priority": triple(job.get("priority") or 0),
+        "reservation": {"id": 0, "name": job.get("reservation") or ""},
+        "restart_cnt": job.get("restarts") or 0,
+        "script": "",
+        "stdin_expanded": job.get("std_in") or "",
+        "stdout_expanded": job.get("std_out") or "",
+        "stderr_expanded": job.get("std_err") or "",
+        "submit_line": job.get("submit_line") or "",
+        "used_gres": "",
+        "wckey": {"wckey": job.get("wckey") or "", "flags": []},
+        "working_directory": job.get("work_dir") or "",
+        "block": "",
+        "extra": "",
+        "failed_node": "",
+        "steps": [step_shape(job, step) for step in job.get("steps") or []],
+    }
+
+
+def _job_times(job: Record) -> Shape:
+    limit = job.get("time_limit_s")
+    return {
+        "eligible": int(job.get("eligible_time") or 0),
+        "submission": int(job.get("submit_time") or 0),
+        "limit": triple(None if limit is None else limit // 60, infinite=True),
+        "planned": triple(max(0, int((job.get("start_time") or 0) - (job.get("eligible_time") or 0)))),
+    }
+
+
+def _split_seconds(seconds: float) -> Shape:
+    return {"seconds": int(seconds), "microseconds": int(seconds * 1_000_000) % 1_000_000}
+
+
+def _times(subject: Record, measured: list[Any]) -> Shape:
+    """`measured`: whose usage adds up to the subject's."""
+    user, system = (
+        sum(float((part.get("usage") or {}).get(key) or 0) for part in measured)
+        for key in ("user_cpu_s", "system_cpu_s")
+    )
+    return {
+        "elapsed": int(subject.get("elapsed_s") or 0),
+        "start": int(subject.get("start_time") or 0),
+        "end": int(subject.get("end_time") or 0),
+        "suspended": int(subject.get("suspended_s") or 0),
+        "user": _split_seconds(user),
+        "system": _split_seconds(system),
+        "total": _split_seconds(user + system),
+    }
+
+
+def _required(job: Record) -> Shape:
+    per, memory = job.get("memory_per"), job.get("memory_mib")
+    return {
+        "CPUs": (job.get("tres_requested") or {}).get("cpu") or job.get("num_cpus") or 1,
+        "memory_per_cpu": triple(memory if per == "cpu" else None),
+        "memory_per_node": triple(memory if per == "node" else None),
+    }
+
+
+def tres_list(tres: Mapping[str, Any] | None) -> list[Shape]:
+    """`[{"type": "cpu", "name": "", "id": 1, "count": 4}, ...]`."""
+    shapes: list[Shape] = []
+    for index, (name, count) in enumerate((tres or {}).items()):
+        kind, _, rest = name.partition("/")
+        identity = _TRES_IDS.get(name, _FIRST_GRES_ID + index)
+        shapes.append({"type": kind, "name": rest, "id": identity, "count": count})
+    return shapes
+
+
+def step_shape(job: Record, step: Record) -> Shape:
+    usage = step.get("usage") or {}
+    nodes = step.get("node_list") or ""
+    peak = [
+        {"type": "mem", "name": "", "id": 2, "count": int(usage.get("max_rss_kib") or 0) * 1024,
+         "task": usage.get("max_rss_task") or 0, "node": usage.get("max_rss_node") or ""},
+        {"type": "vmem", "name": "", "id": 7, "count": int(usage.get("max_vmsize_kib") or 0) * 1024,
+         "task": usage.get("max_rss_task") or 0, "node": usage.get("max_rss_node") or ""},
+    ]  # fmt: skip
+    return {
+        "step": {"id": f"{job['job_id']}.{step['step_id']}", "name": step.get("name") or ""},
+        "state": [step.get("state") or ""],
+        "exit_code": exit_shape(step.get("exit_code"), step.get("exit_signal")),
+        "time": _times(step, [step]),
+        "nodes": {"count": step.get("node_count") or 0, "range": nodes, "list": expand(nodes) if nodes else []},
+        "tasks": {"count": step.get("num_tasks") or 1},
+        "task": {"distribution": str(step.get("layout") or "Unknown")},
+        "CPU": {"requested_frequency": {"min": triple(0), "max": triple(0)}, "governor": "0"},
+        "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": triple(0)}},
+        "tres": {
+            "requested": {"max": peak, "min": [], "average": [], "total": []},
+            "consumed": {"max": [], "min": [], "average": [], "total": []},
+            "allocated": tres_list(step.get("tres_allocated")),
+        },
+        "kill_request_user": str(step["cancelled_by"]) if step.get("cancelled_by") is not None else "",
+        "pid": "",
+        "submit_line": step.get("submit_line") or "",
+    }

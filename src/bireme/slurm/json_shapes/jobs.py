@@ -1,0 +1,218 @@
+"""A JobRecord as `squeue --json` and `scontrol show job --json` write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bireme.slurm.formats import job_values as facts
+from bireme.slurm.formats.identity import waiting_tasks
+from bireme.slurm.formats.values import Context, Record, gres_text, tres_per, tres_text
+from bireme.slurm.json_shapes.envelope import Shape, exit_shape, stamp, triple
+
+_PLAIN = Context(now=0, stamp=str)
+"""TRES texts do not depend on the clock."""
+
+
+def job_shape(job: Record) -> Shape:
+    return {**_identity(job), **_standing(job), **_times(job), **_amounts(job), **_place(job), **_request(job)}
+
+
+def _text(job: Record, key: str) -> str:
+    value = job.get(key)
+    return "" if value is None else str(value)
+
+
+def _identity(job: Record) -> Shape:
+    return {
+        "job_id": job["job_id"],
+        "array_job_id": triple(job.get("array_job_id") or 0),
+        "array_task_id": triple(job.get("array_task_id")),
+        "array_max_tasks": triple(job.get("array_throttle") or 0),
+        "array_task_string": waiting_tasks(job, 0) if job.get("array_tasks") else "",
+        "het_job_id": triple(job.get("het_job_id") or 0),
+        "het_job_id_set": "",
+        "het_job_offset": triple(job.get("het_offset") or 0),
+        "name": _text(job, "name"),
+        "user_id": job.get("user_id"),
+        "user_name": _text(job, "user_name"),
+        "group_id": job.get("group_id"),
+        "group_name": _text(job, "group_name"),
+        "account": _text(job, "account"),
+        "association_id": 0,
+        "cluster": _text(job, "cluster"),
+        "partition": _text(job, "partition"),
+        "qos": _text(job, "qos"),
+        "wckey": _text(job, "wckey"),
+        "comment": _text(job, "comment"),
+        "admin_comment": _text(job, "admin_comment"),
+        "system_comment": "",
+    }
+
+
+def _standing(job: Record) -> Shape:
+    states = [job["state"]] if job["state"] != "COMPLETING" else [facts.base_state(job), "COMPLETING"]
+    return {
+        "job_state": list(dict.fromkeys(states)),
+        "state_reason": facts.reason(job),
+        "state_description": "; ".join(str(each.get("text", "")) for each in job.get("reasons") or ()),
+        "dependency": _text(job, "dependency"),
+        "hold": bool(job.get("held_by")),
+        "priority": triple(facts.priority(job)),
+        "nice": job.get("nice") or 0,
+        "exit_code": exit_shape(job.get("exit_code"), job.get("exit_signal")),
+        "derived_exit_code": exit_shape(job.get("derived_exit_code"), job.get("derived_exit_signal")),
+        "restart_cnt": job.get("restarts") or 0,
+        "requeue": job.get("requeue") is not False,
+        "reboot": False,
+        "batch_flag": facts.is_batch(job),
+        "flags": [],
+        "show_flags": ["ALL", "DETAIL", "LOCAL"],
+        "profile": ["NOT_SET"],
+        "power": {"flags": []},
+        "preempt_time": stamp(job.get("preempt_time")),
+        "preemptable_time": stamp(None),
+    }
+
+
+def _minutes(seconds: float | None) -> float | None:
+    return None if seconds is None else int(seconds) // 60
+
+
+def _times(job: Record) -> Shape:
+    return {
+        "submit_time": stamp(job.get("submit_time")),
+        "eligible_time": stamp(job.get("eligible_time")),
+        "accrue_time": stamp(job.get("eligible_time")),
+        "start_time": stamp(facts.start_time(job)),
+        "end_time": stamp(facts.end_time(job)),
+        "deadline": stamp(job.get("deadline")),
+        "suspend_time": stamp(job.get("suspend_time")),
+        "pre_sus_time": stamp(None),
+        "resize_time": stamp(None),
+        "last_sched_evaluation": stamp(job.get("last_sched_time")),
+        "time_limit": triple(_minutes(job.get("time_limit_s")), infinite=True),
+        "time_minimum": triple(_minutes(job.get("time_min_s")) or 0),
+        "delay_boot": triple(0),
+    }
+
+
+def _amounts(job: Record) -> Shape:
+    per = job.get("memory_per")
+    memory = job.get("memory_mib")
+    return {
+        "cpus": triple(job.get("num_cpus") or 1),
+        "node_count": triple(facts.node_count(job)),
+        "tasks": triple(job.get("num_tasks") or 1),
+        "cpus_per_task": triple(job.get("cpus_per_task") or 1),
+        "tasks_per_node": triple(job.get("ntasks_per_node")),
+        "tasks_per_socket": triple(job.get("ntasks_per_socket")),
+        "tasks_per_core": triple(job.get("ntasks_per_core"), infinite=True),
+        "tasks_per_board": triple(0),
+        "tasks_per_tres": triple(None),
+        "threads_per_core": triple(None),
+        "cores_per_socket": triple(None),
+        "sockets_per_node": triple(None),
+        "sockets_per_board": 0,
+        "max_cpus": triple(0),
+        "max_nodes": triple(job.get("nodes_max") or 0),
+        "memory_per_cpu": triple(memory if per == "cpu" else None),
+        "memory_per_node": triple(memory if per == "node" else None),
+        "memory_per_tres": f"gres/gpu:{memory}" if per == "gpu" else "",
+        "minimum_cpus_per_node": triple(facts.min_cpus(job)),
+        "minimum_tmp_disk_per_node": triple(job.get("tmp_disk_mib") or 0),
+        "billable_tres": triple(float((job.get("tres_allocated") or {}).get("billing") or 0)),
+        "core_spec": job.get("core_spec") or 0,
+        "thread_spec": 32766,
+        "cpu_frequency_minimum": triple(None),
+        "cpu_frequency_maximum": triple(None),
+        "cpu_frequency_governor": triple(None),
+        "tres_req_str": tres_text(job.get("tres_requested"), _PLAIN),
+        "tres_alloc_str": tres_text(job.get("tres_allocated"), _PLAIN),
+        "tres_per_job": _tres(job.get("tres_per_job")),
+        "tres_per_node": _tres(job.get("tres_per_node") or job.get("gres_requested")),
+        "tres_per_socket": _tres(job.get("tres_per_socket")),
+        "tres_per_task": _tres(job.get("tres_per_task")),
+        "tres_bind": "",
+        "tres_freq": "",
+        "cpus_per_tres": _tres(job.get("cpus_per_tres")),
+    }
+
+
+def _tres(text: str | None) -> str:
+    """Since 23.11 Slurm writes `gres/gpu:2` where 22.05 wrote `gres:gpu:2`."""
+    return tres_per(text).replace("gres:", "gres/")
+
+
+def _place(job: Record) -> Shape:
+    shares = job.get("shares") or []
+    return {
+        "nodes": _text(job, "node_list"),
+        "batch_host": _text(job, "batch_host"),
+        "allocating_node": _text(job, "submit_host"),
+        "scheduled_nodes": _text(job, "planned_nodes"),
+        "required_nodes": _text(job, "required_nodes"),
+        "excluded_nodes": _text(job, "excluded_nodes"),
+        "failed_node": "",
+        "gres_detail": [_gres_detail(share) for share in shares if share.get("gres")],
+        "job_resources": _resources(job, shares) if shares else None,
+        "job_size_str": [],
+        "licenses": _text(job, "licenses"),
+        "resv_name": _text(job, "reservation"),
+    }
+
+
+def _gres_detail(share: Record) -> str:
+    return ",".join(f"{gres_text(gres)}(IDX:{','.join(map(str, gres.get('indices') or ()))})" for gres in share["gres"])
+
+
+def _resources(job: Record, shares: list[Any]) -> Shape:
+    return {
+        "nodes": _text(job, "node_list"),
+        "allocated_cores": sum(share.get("cpus") or 0 for share in shares),
+        "allocated_cpus": sum(share.get("cpus") or 0 for share in shares),
+        "allocated_hosts": len(shares),
+        "allocated_nodes": [
+            {
+                "nodename": share["node"],
+                "cpus_used": share.get("cpus") or 0,
+                "memory_used": share.get("memory_mib") or 0,
+                "memory_allocated": share.get("memory_mib") or 0,
+            }
+            for share in shares
+        ],
+    }
+
+
+def _request(job: Record) -> Shape:
+    mail = job.get("mail_type") or []
+    return {
+        "command": _text(job, "command"),
+        "current_working_directory": _text(job, "work_dir"),
+        "standard_input": _text(job, "std_in"),
+        "standard_output": _text(job, "std_out"),
+        "standard_error": _text(job, "std_err"),
+        "features": _text(job, "features"),
+        "batch_features": "",
+        "prefer": "",
+        "contiguous": bool(job.get("contiguous")),
+        "exclusive": ["true"] if job.get("exclusive") else [],
+        "oversubscribe": job.get("oversubscribe") == "YES",
+        "shared": [] if job.get("oversubscribe") != "NO" else ["none"],
+        "minimum_switches": job.get("switches") or 0,
+        "maximum_switch_wait_time": job.get("switches_wait_s") or 0,
+        "mail_type": mail.split(",") if isinstance(mail, str) and mail else list(mail),
+        "mail_user": _text(job, "mail_user"),
+        "container": _text(job, "container_image"),
+        "container_id": "",
+        "cron": None,
+        "extra": "",
+        "network": "",
+        "mcs_label": "",
+        "selinux_context": "",
+        "burst_buffer": "",
+        "burst_buffer_state": "",
+        "cluster_features": "",
+        "federation_origin": "",
+        "federation_siblings_active": "",
+        "federation_siblings_viable": "",
+    }
