@@ -160,6 +160,8 @@ class JobSpec:
     kill_on_node_fail: bool = True
     warning: WarningSignal | None = None
     work_dir: str = "/"
+    submit_dir: str = ""
+    """Where the submitter was; differs from work_dir with --chdir."""
     umask: int = 0o022
     std_in: str = "/dev/null"
     std_out: str = ""

@@ -90,7 +90,7 @@ def allocation_variables(job: Job, allocation: Allocation, facts: ClusterFacts) 
         "SLURM_NNODES": node_count,
         "SLURM_NODELIST": node_list,
         "SLURM_NODE_ALIASES": "(null)",
-        "SLURM_SUBMIT_DIR": spec.work_dir,
+        "SLURM_SUBMIT_DIR": spec.submit_dir or spec.work_dir,
         "SLURM_SUBMIT_HOST": spec.submit_host,
         "SLURM_TASKS_PER_NODE": compress_counts([share.tasks for share in shares]),
     }
