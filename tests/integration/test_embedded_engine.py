@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import pwd
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from bireme.agent import protocol
+from bireme.agent.confinement import probe
 from bireme.agent.stream_client import StepStreams
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
@@ -56,8 +59,8 @@ class Cluster:
         self.config = ClusterConfig(nodes=nodes, partitions=(partition,), settings=Settings(**settings))
         self.engine = self.new_engine()
 
-    def new_engine(self) -> EmbeddedEngine:
-        return EmbeddedEngine(self.home, self.config, self.blobs)
+    def new_engine(self, **options: Any) -> EmbeddedEngine:
+        return EmbeddedEngine(self.home, self.config, self.blobs, **options)
 
     def report(self, observations: Sequence[o.Observation]) -> None:
         self.seen.extend(observations)
@@ -166,6 +169,8 @@ def test_batch_job_runs_and_says_how_it_ended(tmp_path: Path) -> None:
             assert ended.cleared
             words = (tmp_path / "slurm-42.out").read_text().split()
             assert words[:2] == ["42", "yes"]
+            if cluster.engine.isolation["n1"]["kind"] != "none":
+                assert words[2] == "n1"
             assert words[3] == "word"
             cluster.engine.acknowledge(42, 1)
 
@@ -346,6 +351,65 @@ def test_live_usage_names_the_batch_step(tmp_path: Path) -> None:
             usage = await cluster.engine.live_usage(3)
             assert usage["batch"]["tasks"] == 1
             assert usage["batch"]["max_rss_kib"] > 0
+
+    asyncio.run(scenario())
+
+
+MPI_SUM = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  int rank, size, sum;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  printf("%d of %d: %d\\n", rank, size, sum);
+  return MPI_Finalize();
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("mpicc.mpich") is None, reason="needs MPICH's compiler")
+def test_an_mpi_program_meets_over_two_nodes(tmp_path: Path) -> None:
+    (tmp_path / "sum.c").write_text(MPI_SUM)
+    subprocess.run(["mpicc.mpich", "-o", tmp_path / "sum", tmp_path / "sum.c"], check=True)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(5, nodes=NODES, kind=JobKind.INTERACTIVE)
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=5)
+            step = cluster.step(launch, argv=(str(tmp_path / "sum"),), mpi="pmi2")
+            cluster.engine.send([step])
+            output = await cluster.output(step)
+            assert output.stdout == {rank: f"{rank} of 4: 6\n".encode() for rank in range(4)}, output.stderr
+
+    asyncio.run(scenario())
+
+
+def may_confine_memory() -> bool:
+    probed = {capability.name: capability.ok for capability in probe()}
+    return probed["confine memory"]
+
+
+@pytest.mark.skipif(not may_confine_memory(), reason="the kernel does not let us limit memory here")
+def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        cluster.engine = cluster.new_engine(confine={"memory": True})
+        await cluster.engine.start(cluster.report)
+        try:
+            hog = "#!/bin/bash\nhead -c 400000000 /dev/zero | tail\n"
+            cluster.engine.send([cluster.job(1, hog), cluster.job(2, "#!/bin/bash\nkill -9 $$\n")])
+            greedy = await cluster.until(o.BatchFinished, job_id=1)
+            assert greedy.status.out_of_memory
+            killed = await cluster.until(o.BatchFinished, job_id=2)
+            assert killed.status == ExitStatus(signal=signal.SIGKILL)
+            assert killed.cleared
+        finally:
+            await cluster.engine.stop_agents()
+            await cluster.engine.stop()
 
     asyncio.run(scenario())
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +94,34 @@ def test_an_older_generation_blocks_a_newer_one(daemon: DaemonEnd, tmp_path: Pat
     refused = daemon.expect("refused")
     assert refused["gen"] == 2
     assert "still being ended" in refused["reason"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs of others")
+def test_root_runs_a_job_as_its_owner(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    home, theirs = tempfile.mkdtemp(), tempfile.mkdtemp()
+    os.chmod(home, 0o711)
+    os.chown(theirs, nobody.pw_uid, nobody.pw_gid)
+    agent = AgentProcess(Path(home))
+    out = Path(theirs) / "out"
+    try:
+        with agent.connect() as daemon:
+            script = "#!/bin/bash\nid -u; id -G; cat $0 | head -1; umask\n"
+            owner = {"uid": nobody.pw_uid, "gid": nobody.pw_gid, "groups": [nobody.pw_gid]}
+            daemon.start_job(1, script, out, **owner, batch={"umask": 0o027})
+            daemon.expect("launched")
+            assert daemon.expect("batch_ended")["cleared"]
+            kept = {"stdout": str(tmp_path / "not-theirs")}
+            daemon.start_job(2, script, out, **owner, batch=kept)
+            daemon.expect("launched")
+            assert "Permission denied" in daemon.expect("batch_ended")["note"]
+        number = str(nobody.pw_uid)
+        assert out.read_text().split("\n") == [number, str(nobody.pw_gid), "#!/bin/bash", "0027", ""]
+        assert (out.stat().st_uid, out.stat().st_mode & 0o777) == (nobody.pw_uid, 0o640)
+    finally:
+        agent.close()
+        shutil.rmtree(home)
+        shutil.rmtree(theirs)
 
 
 # --- what goes wrong ---------------------------------------------------------------------------------------
