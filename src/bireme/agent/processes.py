@@ -225,8 +225,12 @@ def send_signal(process: ProcessIdentity, signal_number: int) -> bool:
 
 
 def signal_tree(roots: Iterable[ProcessIdentity], signal_number: int) -> int:
-    """Signal the roots and all below them once; returns how many were reached."""
-    return sum(send_signal(process, signal_number) for process in _living_tree(roots))
+    """Signal the roots and all below them once, the oldest first; returns how many were reached.
+
+    A shell whose child dies of the signal before it is reached itself would go on to its next command.
+    """
+    oldest_first = sorted(_living_tree(roots), key=lambda process: (process.start_ticks, process.pid))
+    return sum(send_signal(process, signal_number) for process in oldest_first)
 
 
 def kill_tree(roots: Iterable[ProcessIdentity], *, sessions: bool = True) -> bool:
