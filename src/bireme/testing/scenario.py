@@ -88,6 +88,11 @@ class Scenario:
         self.engine.finish(job.id, job.generation, ExitStatus(code, signal, out_of_memory), self.now, cleared=True)
         self.deliver()
 
+    def finish_when_running(self, label: str, code: int = 0) -> None:
+        """Lets the queue move once, then ends this job."""
+        self.settle()
+        self.finish(label, code)
+
     def ask(self, request: Request, label: str, *arguments: Any, user: str = "alice", **options: Any) -> None:
         """Any function of `core/lifecycle/requests`: `ask(requests.hold, "a", user="root")`."""
         self.record(request(self.state, caller_named(user), self.target(label), *arguments, **options))

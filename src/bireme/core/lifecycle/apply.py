@@ -23,6 +23,7 @@ from bireme.core.model.jobs import (
     Ending,
     Finished,
     Job,
+    JobSpec,
     Pending,
     Running,
     Starting,
@@ -236,10 +237,17 @@ def _job_released(state: State, event: e.JobReleased, at: float) -> Sequence[c.C
 
 def _job_updated(state: State, event: e.JobUpdated, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
-    job.spec, job.priority = event.spec, event.priority
+    before, job.spec, job.priority = job.spec, event.spec, event.priority
+    if isinstance(job.phase, Pending) and _when_of(before) != _when_of(event.spec):
+        job.phase = replace(job.phase, eligible_at=None)  # `due` says when it is again
+    state.verdicts.pop(job.id, None)
     if isinstance(job.array, ArrayWaiting) and event.spec.array is not None:
         job.array.throttle = event.spec.array.throttle
     return NOTHING
+
+
+def _when_of(spec: JobSpec) -> tuple[object, ...]:
+    return spec.begin_at, spec.dependencies
 
 
 def _job_allocated(state: State, event: e.JobAllocated, at: float) -> Sequence[c.Command]:

@@ -53,12 +53,28 @@ def _times(job: Job, now: float) -> list[Reason]:
 
 
 def _throttle(state: State, job: Job) -> Reason | None:
-    if not isinstance(job.array, ArrayWaiting) or job.array.throttle is None:
+    room = throttle_room(state, job)
+    return None if room is None or room > 0 else throttled(state, job)
+
+
+def throttle_of(job: Job) -> int | None:
+    """How many tasks of its array may run at once. A task that was requeued has a record of its own and counts too."""
+    if isinstance(job.array, ArrayWaiting):
+        return job.array.throttle
+    return job.spec.array.throttle if job.array is not None and job.spec.array is not None else None
+
+
+def throttle_room(state: State, job: Job) -> int | None:
+    """How many more tasks of its array may start; None: no throttle."""
+    limit = throttle_of(job)
+    if limit is None or job.array_job_id is None:
         return None
-    running = state.running_tasks(job.id)
-    if running < job.array.throttle:
-        return None
-    return reason(ReasonKind.JOB_ARRAY_TASK_LIMIT, limit=job.array.throttle, running=running)
+    return max(0, limit - state.running_tasks(job.array_job_id))
+
+
+def throttled(state: State, job: Job) -> Reason:
+    running = state.running_tasks(job.array_job_id or 0)
+    return reason(ReasonKind.JOB_ARRAY_TASK_LIMIT, limit=throttle_of(job) or 0, running=running)
 
 
 def partition_gate(state: State, name: str) -> Reason | None:
@@ -191,15 +207,13 @@ def _corresponding_met(state: State, job: Job, item: Dependency) -> Met:
 
 
 def startable_tasks(state: State, job: Job) -> list[int]:
-    """Which waiting tasks of an array may start now, in order (aftercorr lets some go before others)."""
+    """Which waiting tasks of an array may start as far as dependencies go (aftercorr lets some go before others)."""
     assert isinstance(job.array, ArrayWaiting)
     waiting = list(job.array.waiting)
     for item in job.spec.dependencies.items:
         tally = state.arrays.get(item.job_id)
         if item.kind is DependencyKind.AFTER_CORR and tally is not None:
             waiting = [task for task in waiting if task in tally.succeeded]
-    if job.array.throttle is not None:
-        waiting = waiting[: max(0, job.array.throttle - state.running_tasks(job.id))]
     return waiting
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import can_ever_run
@@ -170,12 +171,8 @@ def hold(state: State, caller: Caller, target: Target) -> list[e.Event]:
     for job in _mine(state, caller, target):
         if not isinstance(job.phase, Pending):
             continue
-        by = "user" if job.spec.owner.uid == caller.uid else "admin"
-        if target.task_id is not None and isinstance(job.array, ArrayWaiting):
-            split, new_id = split_events(state, job, target.task_id)
-            events.extend([*split, e.JobHeld(new_id, by)])
-        else:
-            events.append(e.JobHeld(job.id, by))
+        split, job_id = _own_record(state, job, target)
+        events.extend([*split, e.JobHeld(job_id, _holder(caller, job))])
     if not events:
         raise Refusal(Why.JOB_NOT_PENDING)
     return events
@@ -188,7 +185,8 @@ def release(state: State, caller: Caller, target: Target) -> list[e.Event]:
             continue
         if job.phase.held_by == "admin" and not caller.admin and not job.launch_failures:
             raise Refusal(Why.ACCESS_DENIED, "an operator holds it")
-        events.append(e.JobReleased(job.id))
+        split, job_id = _own_record(state, job, target)
+        events.extend([*split, e.JobReleased(job_id)])
     if not events:
         raise Refusal(Why.JOB_NOT_PENDING)
     return events
@@ -256,45 +254,91 @@ def complete(state: State, caller: Caller, target: Target, status: ExitStatus) -
 
 # -- update ----------------------------------------------------------------------------------------------------------
 
-ALWAYS = {"name", "comment", "admin_comment", "requeue", "nice", "time_limit_s", "mail_type", "mail_user", "wckey"}
+ALWAYS = {
+    "name", "comment", "admin_comment", "requeue", "nice", "time_limit_s", "mail_type", "mail_user", "wckey",
+    "array_throttle",
+}  # fmt: skip
 """What may change while the job runs; anything may while it waits."""
+AFTERWARDS = {"comment", "admin_comment"}
 SPEC_FIELDS = {field.name for field in fields(JobSpec)}
 RESOURCE_FIELDS = {field.name for field in fields(ResourceRequest)}
 
 
 def update(state: State, caller: Caller, target: Target, changes: Mapping[str, Any]) -> list[e.Event]:
-    """`scontrol update`: typed values by the names of JobSpec and ResourceRequest, plus array_throttle."""
+    """`scontrol update`: typed values by the names of JobSpec and ResourceRequest, plus array_throttle.
+
+    Of an array, the tasks that can still be changed are; it is refused where none can.
+    """
     events: list[e.Event] = []
+    too_late: Why | None = None
     for job in _mine(state, caller, target):
-        if isinstance(job.phase, Finished) and not changes.keys() <= {"comment", "admin_comment"}:
-            raise Refusal(Why.ALREADY_DONE)
-        if not isinstance(job.phase, Pending | Finished) and not changes.keys() <= ALWAYS:
-            raise Refusal(Why.JOB_NOT_PENDING)
-        _check_rights(state, caller, job, changes)
-        spec = changed_spec(job.spec, changes)
-        partitions = [state.partitions.get(name) for name in spec.partitions]
-        if None in partitions:
-            raise Refusal(Why.INVALID_PARTITION_NAME)
-        if isinstance(job.phase, Pending) and not any(p and can_ever_run(state, spec, p) for p in partitions):
-            raise Refusal(Why.NODE_CONFIG_UNAVAILABLE)
-        events.append(e.JobUpdated(job.id, spec, _new_priority(job, changes)))
+        late = _too_late(job, changes)
+        if late is None:
+            events.extend(_update_one(state, caller, target, job, changes))
+        too_late = too_late or late
+    if too_late is not None and not events:
+        raise Refusal(too_late)
     return events
+
+
+def _too_late(job: Job, changes: Mapping[str, Any]) -> Why | None:
+    if isinstance(job.phase, Finished):
+        return None if changes.keys() <= AFTERWARDS else Why.ALREADY_DONE
+    if isinstance(job.phase, Pending) or changes.keys() <= ALWAYS:
+        return Why.TRANSITION_STATE_NO_UPDATE if isinstance(job.phase, Ending) else None
+    return Why.JOB_NOT_PENDING
+
+
+def _update_one(state: State, caller: Caller, target: Target, job: Job, changes: Mapping[str, Any]) -> list[e.Event]:
+    _check_rights(state, caller, job, changes)
+    spec = changed_spec(job.spec, changes)
+    partitions = [state.partitions.get(name) for name in spec.partitions]
+    if None in partitions:
+        raise Refusal(Why.INVALID_PARTITION_NAME)
+    if isinstance(job.phase, Pending) and not any(p and can_ever_run(state, spec, p) for p in partitions):
+        raise Refusal(Why.NODE_CONFIG_UNAVAILABLE)
+    split, job_id = _own_record(state, job, target)
+    updated = e.JobUpdated(job_id, spec, _new_priority(job, changes))
+    return [*split, updated, *_hold_by_priority(caller, job, job_id, changes)]
+
+
+def _own_record(state: State, job: Job, target: Target) -> tuple[list[e.Event], int]:
+    """Where one waiting task of an array is meant, it leaves the array's record first: (events, its id)."""
+    if target.task_id is not None and isinstance(job.array, ArrayWaiting):
+        return split_events(state, job, target.task_id)
+    return [], job.id
+
+
+def _hold_by_priority(caller: Caller, job: Job, job_id: int, changes: Mapping[str, Any]) -> list[e.Event]:
+    """A priority of 0 holds a waiting job, as in Slurm; any other lets it go."""
+    priority = changes.get("priority")
+    if priority is None or not isinstance(job.phase, Pending):
+        return []
+    if priority == 0:
+        return [e.JobHeld(job_id, _holder(caller, job))]
+    return [e.JobReleased(job_id)] if job.phase.held_by is not None else []
+
+
+def _holder(caller: Caller, job: Job) -> str:
+    return "user" if job.spec.owner.uid == caller.uid else "admin"
 
 
 def _check_rights(state: State, caller: Caller, job: Job, changes: Mapping[str, Any]) -> None:
     if caller.admin:
         return
-    if "priority" in changes or "admin_comment" in changes or changes.get("nice", 0) < job.spec.nice:
+    if changes.get("priority") or "admin_comment" in changes or changes.get("nice", job.spec.nice) < job.spec.nice:
         raise Refusal(Why.ACCESS_DENIED, "only an operator may raise a priority")
     if "time_limit_s" in changes and isinstance(job.phase, Running | Suspended):
-        now, new = job.spec.time_limit_s, changes["time_limit_s"]
-        if new is None or (now is not None and new > now):
+        now, new = time_limit_s(state, job), changes["time_limit_s"]
+        if now is not None and (new is None or new > now):
             raise Refusal(Why.ACCESS_DENIED, "only an operator may lengthen a running job")
 
 
 def changed_spec(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
     resources = {name: value for name, value in changes.items() if name in RESOURCE_FIELDS}
     direct = {name: value for name, value in changes.items() if name in SPEC_FIELDS}
+    if not direct.get("priority"):
+        direct.pop("priority", None)  # 0 is a hold, not a priority
     if "time_limit_s" in direct:
         direct["time_limit_given"] = True
     if resources:
@@ -305,6 +349,6 @@ def changed_spec(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
 
 
 def _new_priority(job: Job, changes: Mapping[str, Any]) -> int:
-    if changes.get("priority") is not None:
+    if changes.get("priority"):
         return int(changes["priority"])
     return max(1, job.priority + job.spec.nice - int(changes.get("nice", job.spec.nice)))

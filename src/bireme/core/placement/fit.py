@@ -39,7 +39,10 @@ class Fit:
 
 
 def place(demand: Demand, occupancy: Occupancy, positions: Sequence[int], settings: Settings) -> Fit:
-    """Nodes are tried by weight, then in configuration order; required nodes come first and must all be there."""
+    """Nodes are tried by weight, then in configuration order; required nodes come first and must all be there.
+
+    The shares come in configuration order whatever was tried first: the first node of a job runs its script.
+    """
     ordered = _order(demand, occupancy, positions)
     best = Fit(nodes_needed=demand.nodes_wanted)
     for features in demand.features.alternatives():
@@ -50,7 +53,7 @@ def place(demand: Demand, occupancy: Occupancy, positions: Sequence[int], settin
             and (candidate := _candidate(demand, occupancy, position, settings)) is not None
         ]
         best = Fit(nodes_needed=demand.nodes_wanted, nodes_able=max(best.nodes_able, len(able)))
-        tasks = _spread(demand, able)
+        tasks = sorted(_spread(demand, able) or (), key=lambda chosen: chosen[0].position)
         if tasks and _has_required(demand, tasks) and (shares := _shares(demand, tasks, settings)):
             return Fit(shares=shares, nodes_needed=demand.nodes_wanted, nodes_able=len(able))
     return best

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks
+from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.lifecycle.submission import over_node_limit, over_time_limit
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.model.jobs import ArrayWaiting, Job, ResourceRequest
+from bireme.core.model.jobs import ArrayWaiting, Job, Pending, ResourceRequest
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.demand import Demand, resolve
@@ -50,6 +50,8 @@ class _Pass:
     demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
     misfits: dict[tuple[ResourceRequest, str], Fit] = field(default_factory=dict)
     """Shapes that did not fit: nothing is freed within a pass, so they still do not."""
+    tasks_started: dict[int, int] = field(default_factory=dict)
+    """array id -> tasks of it that this pass starts: they count against its throttle."""
 
 
 def plan(state: State, policy: Policy, now: float) -> Plan:
@@ -57,11 +59,18 @@ def plan(state: State, policy: Policy, now: float) -> Plan:
     for job in _in_order(state):
         if len(pass_.starts) >= policy.starts_max:
             break
-        if job.spec.partitions and all(name in pass_.blocked for name in job.spec.partitions):
+        if all(name in pass_.blocked for name in job.spec.partitions) and not _may_be_gated(job):
             pass_.verdicts[job.id] = BEHIND
             continue
         _consider(pass_, job, policy)
     return Plan(tuple(pass_.starts), pass_.verdicts)
+
+
+def _may_be_gated(job: Job) -> bool:
+    """A quick look: whether something other than the queue might keep it, which its reason should then say."""
+    phase = job.phase
+    assert isinstance(phase, Pending)
+    return phase.eligible_at is None or phase.held_by is not None or phase.not_before is not None
 
 
 def _schedulable(state: State) -> dict[str, list[int]]:
@@ -95,28 +104,44 @@ def _consider(pass_: _Pass, job: Job, policy: Policy) -> None:
     if isinstance(job.array, ArrayWaiting):
         _consider_array(pass_, job, policy)
         return
+    if _throttle_left(pass_, job) == 0:
+        pass_.verdicts[job.id] = Verdict((throttled(pass_.state, job),))
+        return
     start, reasons = _try(pass_, job)
     if start is None:
         pass_.verdicts[job.id] = Verdict(reasons)
     else:
-        pass_.starts.append(start)
+        _start(pass_, job, start)
+
+
+def _throttle_left(pass_: _Pass, job: Job) -> int | None:
+    room = throttle_room(pass_.state, job)
+    return None if room is None else max(0, room - pass_.tasks_started.get(job.array_job_id or 0, 0))
+
+
+def _start(pass_: _Pass, job: Job, start: Start) -> None:
+    pass_.starts.append(start)
+    if job.array_job_id is not None:
+        pass_.tasks_started[job.array_job_id] = pass_.tasks_started.get(job.array_job_id, 0) + 1
 
 
 def _consider_array(pass_: _Pass, job: Job, policy: Policy) -> None:
     """As many waiting tasks as fit, in order; what stays behind says why."""
     assert isinstance(job.array, ArrayWaiting)
     ready = startable_tasks(pass_.state, job)
-    for task_id in ready:
+    room = _throttle_left(pass_, job)
+    for task_id in ready[:room]:
         if len(pass_.starts) >= policy.starts_max:
             return
         start, reasons = _try(pass_, job, task_id)
         if start is None:
             pass_.verdicts[job.id] = Verdict(reasons)
             return
-        pass_.starts.append(start)
-    if len(ready) < len(job.array.waiting):
-        limit = job.array.throttle or 0
-        pass_.verdicts[job.id] = Verdict((reason(ReasonKind.JOB_ARRAY_TASK_LIMIT, limit=limit, running=limit),))
+        _start(pass_, job, start)
+    if room is not None and room < len(ready):
+        pass_.verdicts[job.id] = Verdict((throttled(pass_.state, job),))
+    elif len(ready) < len(job.array.waiting):
+        pass_.verdicts[job.id] = Verdict((reason(ReasonKind.DEPENDENCY, on="aftercorr"),))
 
 
 def _consider_het(pass_: _Pass, leader: Job) -> None:
