@@ -46,11 +46,11 @@ class InstantEngine:
                 if job.spec.kind is JobKind.BATCH:
                     self.scripts.add(job.id)
                 self.outbox.append(o.JobLaunched(job.id, allocation.generation, now))
-            case c.TerminateJob(job_id, generation, _, grace_s):
+            case c.TerminateJob(job_id, generation, _, grace_s, _):
                 self._terminate(job_id, generation, TERM if grace_s else KILL, now)
             case c.LaunchStep(job, allocation, step):
                 self.outbox.append(o.StepBegan(job.id, allocation.generation, step.id, now))
-            case c.TerminateStep(job_id, generation, step_id, nodes, _):
+            case c.TerminateStep(job_id, generation, step_id, nodes, _, _):
                 for node in nodes:
                     status = ExitStatus(signal=TERM)
                     self.outbox.append(o.StepNodeFinished(job_id, generation, step_id, node, status, NO_USAGE, now))

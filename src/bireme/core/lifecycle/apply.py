@@ -39,6 +39,14 @@ KEPT_KEYS = 10_000
 KEPT_ENDED_STEPS = 64
 """Ended steps kept in memory per job; all of them are in the history."""
 
+CAUSES = {
+    "TIMEOUT": "TIME LIMIT",
+    "REQUEUED": "JOB REQUEUE",
+    "PREEMPTED": "PREEMPTION",
+    "NODE_FAIL": "NODE FAILURE",
+}
+"""What Slurm writes into a job's stderr when it ends it, by the outcome."""
+
 
 def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:
     event = recorded.event
@@ -318,7 +326,8 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
             hold=event.hold,
             suspended_s=_suspended_until(phase, at),
         )
-    return (c.TerminateJob(job.id, job.generation, job.phase.allocation.node_names, grace_s),)
+    cause = CAUSES.get(event.outcome.state, "")
+    return (c.TerminateJob(job.id, job.generation, job.phase.allocation.node_names, grace_s, cause),)
 
 
 def _suspended_until(phase: Starting | Running | Suspended, at: float) -> float:
@@ -484,7 +493,7 @@ def _step_ending(state: State, event: e.StepEnding, at: float) -> Sequence[c.Com
     step.cancelled_by = event.by_uid
     nodes = tuple(node.node for node in step.nodes if node.node not in step.ended_nodes)
     grace_s = 0 if event.signal == 9 else state.config.settings.kill_wait_s
-    return (c.TerminateStep(job.id, job.generation, step.id, nodes, grace_s),)
+    return (c.TerminateStep(job.id, job.generation, step.id, nodes, grace_s, CAUSES.get(event.outcome, "")),)
 
 
 def _step_node_ended(state: State, event: e.StepNodeEnded, at: float) -> Sequence[c.Command]:

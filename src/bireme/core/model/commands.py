@@ -28,6 +28,8 @@ class TerminateJob:
     generation: int
     nodes: tuple[str, ...]
     grace_s: int
+    cause: str = ""
+    """What the job's stderr is told, in Slurm's words: TIME LIMIT, JOB REQUEUE ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class TerminateStep:
     step_id: int
     nodes: tuple[str, ...]
     grace_s: int
+    cause: str = ""
 
 
 Command = LaunchJob | TerminateJob | SignalJob | SuspendJob | ResumeJob | LaunchStep | SignalStep | TerminateStep

@@ -59,7 +59,7 @@ class AgentStarter:
 
     def __init__(self, home: Path, entries: Mapping[str, dict[str, Any]]) -> None:
         self._home = home
-        self._entries = entries
+        self.entries = entries
         self._lock = asyncio.Lock()
         self._wanted: set[str] = set()
 
@@ -74,7 +74,7 @@ class AgentStarter:
     async def _run(self, nodes: list[str]) -> None:
         launch = self._home / "run" / "agents.json"
         launch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        launch.write_text(json.dumps([self._entries[node] for node in nodes]))
+        launch.write_text(json.dumps([self.entries[node] for node in nodes]))
         command = [sys.executable, "-m", "bireme.agent", "--home", str(self._home), "--launch", str(launch)]
         process = await asyncio.create_subprocess_exec(
             *command,

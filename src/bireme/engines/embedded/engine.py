@@ -40,6 +40,7 @@ Key = tuple[int, int]
 
 _START_PATIENCE_S = 15.0
 _TAKE_BACK_S = 10.0
+_DONE_REMEMBERED = 10_000
 _DEFAULT_PROLOG_S = 300
 
 
@@ -62,10 +63,9 @@ class EmbeddedEngine:
         """
         self._home = home
         self._config = config
-        entries = launch_entries(config, confine or {})
-        self._starter = AgentStarter(home, entries)
+        self._confine = dict(confine or {})
+        self._starter = AgentStarter(home, launch_entries(config, self._confine))
         self._payloads = PayloadWriter(home, config, blobs, facts)
-        self._confines_devices = bool((confine or {}).get("devices"))
         self._links: dict[str, AgentLink] = {}
         self._report: Report = _drop
         self._gangs: dict[Key, Gang] = {}
@@ -78,6 +78,8 @@ class EmbeddedEngine:
         self._steps: dict[Key, dict[int, StepStart]] = {}
         self._generations: dict[int, int] = {}
         """The newest start of each job that was ordered or heard of."""
+        self._done: dict[Key, None] = {}
+        """Starts that were acknowledged lately: what an agent still says of them needs no one's attention."""
         self._components: dict[int, list[Component]] = {}
         """Of the heterogeneous jobs that start in the current `send`, by leader."""
         self.isolation: dict[str, dict[str, str]] = {}
@@ -89,21 +91,36 @@ class EmbeddedEngine:
         """Returns when every agent answered, or after some seconds without the rest."""
         self._report = report
         for node in self._config.nodes:
-            self._links[node.name] = AgentLink(
-                node.name,
-                self._home,
-                start_agent=lambda name: self._starter.start([name]),
-                on_welcome=self._welcomed,
-                on_events=self._heard,
-                on_silent=self._silent,
-            )
-        for link in self._links.values():
-            link.open()
+            self._open_link(node.name)
         waits = [asyncio.create_task(link.connected.wait()) for link in self._links.values()]
         if waits:
             _, late = await asyncio.wait(waits, timeout=_START_PATIENCE_S)
             for wait in late:
                 wait.cancel()
+
+    def reconfigure(self, config: ClusterConfig, facts: ClusterFacts | None = None) -> None:
+        """`scontrol reconfigure`: new nodes get an agent; agents that run keep the settings they were started with.
+
+        A node that was taken out keeps its agent until `stop_agents`: something may still run on it.
+        """
+        self._config = config
+        self._starter.entries = launch_entries(config, self._confine)
+        self._payloads.reconfigure(config, facts)
+        for node in config.nodes:
+            if node.name not in self._links:
+                self._open_link(node.name)
+
+    def _open_link(self, node: str) -> None:
+        link = AgentLink(
+            node,
+            self._home,
+            start_agent=lambda name: self._starter.start([name]),
+            on_welcome=self._welcomed,
+            on_events=self._heard,
+            on_silent=self._silent,
+        )
+        self._links[node] = link
+        link.open()
 
     async def stop(self) -> None:
         for deadline in self._deadlines.values():
@@ -144,10 +161,15 @@ class EmbeddedEngine:
     def acknowledge(self, job_id: int, generation: int) -> None:
         key = (job_id, generation)
         for node in self._nodes_of.pop(key, ()):
-            link = self._links[node]
-            link.send({"op": "ack", "job": job_id, "gen": generation})
-            link.confirm(("start", key))
+            self._links[node].confirm(("start", key))
+            self._ack(node, key)
         self._forget(key)
+        self._done[key] = None
+        if len(self._done) > _DONE_REMEMBERED:
+            del self._done[next(iter(self._done))]
+
+    def _ack(self, node: str, key: Key) -> None:
+        self._links[node].send({"op": "ack", "job": key[0], "gen": key[1]})
 
     # --- obeying -------------------------------------------------------------------------------------------
 
@@ -181,10 +203,10 @@ class EmbeddedEngine:
             self._farewells[key] = Farewell(set(nodes))
         for node in nodes:
             self._links[node].confirm(("start", key))
-            self._terminate_on(node, key, command.grace_s)
+            self._terminate_on(node, key, command.grace_s, command.cause)
 
-    def _terminate_on(self, node: str, key: Key, grace_s: int) -> None:
-        order = {"op": "terminate", "job": key[0], "gen": key[1], "grace_s": grace_s}
+    def _terminate_on(self, node: str, key: Key, grace_s: int, cause: str = "") -> None:
+        order = {"op": "terminate", "job": key[0], "gen": key[1], "grace_s": grace_s, "cause": cause}
         self._order(node, ("end", key), order)
 
     def _signal_job(self, command: c.SignalJob) -> None:
@@ -212,7 +234,7 @@ class EmbeddedEngine:
 
     def _terminate_step(self, command: c.TerminateStep) -> None:
         order = {"op": "terminate_step", "step": command.step_id, "grace_s": command.grace_s}
-        self._tell(command, order)
+        self._tell(command, order | {"cause": command.cause})
 
     def _tell(self, command: Any, message: Message) -> None:
         about = {"job": command.job_id, "gen": command.generation}
@@ -247,7 +269,7 @@ class EmbeddedEngine:
         for key in holds:
             self._touch(key, (node,))
         self.isolation[node] = message.get("isolation", {})
-        if self._confines_devices and "devices" not in self.isolation[node]:
+        if self._confine.get("devices") and "devices" not in self.isolation[node]:
             self._payloads.confined_devices |= {node}
         self._report([o.NodeAnswered(node, message["version"], holds, time.time())])
 
@@ -258,6 +280,10 @@ class EmbeddedEngine:
         seen: list[o.Observation] = []
         for event in events:
             key = (event["job"], event["gen"])
+            if key in self._done:
+                self._links[node].confirm(("end", key))
+                self._ack(node, key)
+                continue
             self._touch(key, (node,))
             handler = _UNDERSTAND.get(event["ev"])
             if handler is not None:

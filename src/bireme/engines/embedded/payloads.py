@@ -46,13 +46,16 @@ class PayloadWriter:
     ) -> None:
         """`confined_devices`: nodes that show a job only its own devices."""
         self._home = str(home)
-        self._config = config
-        self._nodes = {node.name: node for node in config.nodes}
         self._blobs = blobs
-        self._facts = facts or cluster_facts(config)
+        self.reconfigure(config, facts)
         self.confined_devices = confined_devices
         self._environment = lru_cache(maxsize=256)(self._read_environment)
         self._script = lru_cache(maxsize=256)(self._read_script)
+
+    def reconfigure(self, config: ClusterConfig, facts: ClusterFacts | None) -> None:
+        self._config = config
+        self._nodes = {node.name: node for node in config.nodes}
+        self._facts = facts or cluster_facts(config)
 
     # --- jobs ----------------------------------------------------------------------------------------------
 
