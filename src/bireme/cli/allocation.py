@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,18 +21,7 @@ _AT_ONCE_S = 1.0
 _WAIT_S = 300.0
 _RECONNECT_PATIENCE_S = 60.0
 ENDED_STATES = frozenset(
-    [
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "DEADLINE",
-        "BOOT_FAIL",
-        "REVOKED",
-    ]
+    "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED DEADLINE BOOT_FAIL REVOKED".split()  # noqa: SIM905
 )
 
 
@@ -164,8 +152,3 @@ class Allocation:
 
 def _is_over(records: list[dict[str, Any]]) -> bool:
     return all(record.get("state") in ENDED_STATES or record.get("state") == "COMPLETING" for record in records)
-
-
-def begin_at(record: dict[str, Any]) -> float:
-    """When the job began, for clocks that count from it."""
-    return float(record.get("start_time") or time.time())

@@ -30,13 +30,12 @@ def submit_context(
 ) -> SubmitContext:
     """The caller's side of a submission, with the files read that its options name."""
     written = peek(command, argv)
-    environment = dict(os.environ) if environment is None else environment
     return SubmitContext(
         owner=_owner(),
         cwd=working_directory(),
         umask=current_umask(),
         submit_host=socket.gethostname().partition(".")[0],
-        environment=environment,
+        environment=dict(os.environ),
         now=time.time(),
         utc_offset=local_utc_offset,
         submit_line=" ".join([command, *argv]),

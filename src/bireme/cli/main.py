@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 SLURM_COMMANDS = ("sbatch", "srun", "salloc", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sstat", "sattach")
@@ -82,10 +83,8 @@ def run_and_exit(name: str) -> None:
     """What the launchers call. Leaves at once when done: tearing down a heap of ten thousand records takes time."""
     code = run(name, sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):  # whoever read it went away
             stream.flush()
-        except (OSError, ValueError):
-            pass  # whoever read it went away
     os._exit(code)
 
 

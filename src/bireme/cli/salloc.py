@@ -138,7 +138,7 @@ def _start(path: str, program: Sequence[str], environment: Mapping[str, str], *,
             for number in range(1, signal.NSIG):
                 with suppress(OSError, ValueError):
                     signal.signal(number, signal.SIG_DFL)
-            os.execve(path, program, environment)
+            os.execve(path, list(program), dict(environment))
         except OSError as error:
             os.write(2, f"salloc: error: {program[0]}: {error.strerror}\n".encode())
         finally:
@@ -180,6 +180,6 @@ def _await_program(pid: int, *, owns_terminal: bool) -> int:
         with suppress(OSError):
             os.tcsetpgrp(0, os.getpgrp())
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return 0 if number in _USERS_OWN else 128 + number
+        ended_by = os.WTERMSIG(status)
+        return 0 if ended_by in _USERS_OWN else 128 + ended_by
     return os.waitstatus_to_exitcode(status)

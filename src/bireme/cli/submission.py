@@ -25,7 +25,7 @@ _TEMPORARILY_FULL = 11  # EAGAIN: Slurm's number for "temporarily unable to acce
 def submission_body(requests: Sequence[JobRequest], script: str | None = None) -> dict[str, Any]:
     """The body of POST /v1/jobs: one job, or all components of a heterogeneous one."""
     parts = [_part(request, script) for request in requests]
-    body = parts[0] if len(parts) == 1 else {"het": parts}
+    body: dict[str, Any] = parts[0] if len(parts) == 1 else {"het": parts}
     body["idempotency_key"] = os.urandom(16).hex()
     return body
 

@@ -1,0 +1,266 @@
+"""bireme up, down, status, env: the life of a cluster, from its user's side.
+
+Starting and stopping the process is `daemon/process`; here are the options, the launchers, and what people read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from bireme.cli.launchers import write_launchers
+from bireme.cli.voice import CommandFailure, run_command
+from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
+from bireme.daemon import process
+from bireme.daemon.paths import Paths
+
+_HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
+_NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
+
+
+# --- up ----------------------------------------------------------------------------------------------------
+
+
+def up(argv: list[str]) -> int:
+    return run_command("bireme up", lambda: _up(argv))
+
+
+def _up(argv: list[str]) -> int:
+    parser = _parser("up", "Start the cluster: this machine, or what a slurm.conf describes.")
+    parser.add_argument(
+        "--conf", default="", metavar="FILE", help="slurm.conf; gres.conf and topology.conf are read beside it"
+    )
+    parser.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
+    given = parser.parse_args(argv)
+    if given.conf and not os.path.isfile(given.conf):
+        raise CommandFailure(f"there is no configuration file {given.conf}")
+    paths = Paths(given.home)
+    running = process.running_pid(paths.home)
+    if running:
+        return _already_up(paths, running, given)
+    try:
+        paths.create()
+        write_launchers(paths)
+    except OSError as error:
+        raise CommandFailure(f"cannot write to {paths.home}: {error.strerror}") from error
+    if given.foreground:
+        return _serve_here(paths, given.conf)
+    try:
+        pid = process.start(paths.home, given.conf)
+    except process.DaemonError as error:
+        raise CommandFailure(str(error)) from error
+    if not given.quiet:
+        _tell_up(paths, pid)
+    return 0
+
+
+def _already_up(paths: Paths, pid: int, given: argparse.Namespace) -> int:
+    if given.conf:
+        raise CommandFailure(
+            f"a cluster already runs at {paths.home} (pid {pid})", hint="to start it with another --conf: bireme down"
+        )
+    write_launchers(paths)
+    if not given.quiet:
+        print(f"The cluster at {paths.home} is up already (pid {pid}).")
+    return 0
+
+
+def _serve_here(paths: Paths, conf: str) -> int:
+    """This process becomes the daemon, so that its end and its signals are the supervisor's."""
+    command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--foreground"]
+    if conf:
+        command += ["--conf", os.path.abspath(conf)]
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+def _tell_up(paths: Paths, pid: int) -> None:
+    with Transport(paths.home, patience_s=5.0) as transport:
+        try:
+            about, nodes = transport.get("/v1/ping"), transport.get("/v1/nodes")["nodes"]
+        except BiremeError as error:
+            raise CommandFailure(f"the daemon (pid {pid}) started but does not answer: {error}") from error
+    print(f"Cluster {about['cluster']} is up: {machine_words(nodes)} (pid {pid}, {paths.home})")
+    if os.path.join(paths.home, "bin") not in os.environ.get("PATH", "").split(":"):
+        home = "" if paths.home == Paths().home else f"--home {paths.home} "
+        print('Next:  eval "$(bireme env' + (f" {home.strip()}" if home else "") + ')"   then   sbatch train.sh')
+
+
+def machine_words(nodes: list[dict[str, Any]]) -> str:
+    """`8 nodes, 512 CPUs, 64 GPUs (h100)`."""
+    cpus = sum(node.get("cpus") or 0 for node in nodes)
+    gpus: Counter[str] = Counter()
+    for node in nodes:
+        gpus.update(gpus_of(node.get("gres") or ""))
+    words = [_plural(len(nodes), "node"), _plural(cpus, "CPU")]
+    if gpus:
+        types = ", ".join(sorted(name for name in gpus if name))
+        words.append(_plural(sum(gpus.values()), "GPU") + (f" ({types})" if types else ""))
+    return ", ".join(words)
+
+
+def gpus_of(gres: str) -> dict[str, int]:
+    """GPUs by type in a node's GRES text: `gpu:h100:8(S:0-1)` is {"h100": 8}."""
+    found: Counter[str] = Counter()
+    depth, word = 0, ""
+    for char in gres + ",":
+        depth += (char == "(") - (char == ")")
+        if char != "," or depth:
+            word += char
+            continue
+        parts = word.partition("(")[0].split(":")
+        if parts[0] == "gpu" and parts[-1].isdigit():
+            found[parts[1] if len(parts) > 2 else ""] += int(parts[-1])
+        word = ""
+    return dict(found)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+# --- down --------------------------------------------------------------------------------------------------
+
+
+def down(argv: list[str]) -> int:
+    return run_command("bireme down", lambda: _down(argv))
+
+
+def _down(argv: list[str]) -> int:
+    parser = _parser("down", "Stop the cluster's daemon. Running jobs go on and are found again by the next `up`.")
+    parser.add_argument("--end-jobs", action="store_true", help="end running jobs and the agents too")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
+    given = parser.parse_args(argv)
+    paths = Paths(given.home)
+
+    def ask() -> None:
+        with Transport(paths.home) as transport:
+            transport.post("/v1/shutdown", {"end_jobs": given.end_jobs})
+
+    try:
+        stopped = process.stop(paths.home, ask=ask, timeout_s=120.0 if given.end_jobs else process.STOP_TIMEOUT_S)
+    except process.DaemonError as error:
+        raise CommandFailure(str(error)) from error
+    if not given.quiet:
+        print(f"The cluster at {paths.home} is down." if stopped else f"No cluster runs at {paths.home}.")
+    return 0
+
+
+# --- status ------------------------------------------------------------------------------------------------
+
+
+def status(argv: list[str]) -> int:
+    return run_command("bireme status", lambda: _status(argv))
+
+
+def _status(argv: list[str]) -> int:
+    parser = _parser("status", "Is the cluster up, how big is it, what runs.")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    given = parser.parse_args(argv)
+    paths = Paths(given.home)
+    try:
+        with Transport(paths.home) as transport:
+            about = transport.get("/v1/ping")
+            nodes = transport.get("/v1/nodes")["nodes"]
+            jobs = transport.get("/v1/jobs", {"fields": "state,array_tasks"})["jobs"]
+    except BiremeUnavailable:
+        return _tell_down(paths, given.json)
+    except ApiError as error:
+        raise CommandFailure(error.message) from error
+    states = Counter(job["state"] for job in jobs)
+    if given.json:
+        import json  # late: only --json prints it
+
+        print(json.dumps({**about, "up": True, "home": paths.home, "jobs": states, "nodes": _node_states(nodes)}))
+        return 0
+    print(f"Cluster   {about['cluster']} ({about['engine']} engine), up {_ago(about['now'] - about['up_since'])}")
+    print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")
+    print(f"Machine   {machine_words(nodes)}")
+    print(f"Nodes     {_counts(_node_states(nodes))}")
+    print(f"Jobs      {_counts(states) or 'none'}")
+    return 0
+
+
+def _tell_down(paths: Paths, as_json: bool) -> int:
+    pid = process.running_pid(paths.home)
+    if as_json:
+        print('{"up": false}')
+    elif pid:
+        print(f"A daemon (pid {pid}) holds {paths.home} but does not answer; see {paths.log}")
+    else:
+        print(f"No cluster runs at {paths.home}. Start it with: bireme up")
+    return _NOT_RUNNING
+
+
+def _node_states(nodes: list[dict[str, Any]]) -> Counter[str]:
+    return Counter("+".join([node["state"], *(flag for flag in node.get("flags") or ())]) for node in nodes)
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {state.lower()}" for state, count in sorted(counter.items()))
+
+
+def _ago(seconds: float) -> str:
+    whole = int(max(0, seconds))
+    days, rest = divmod(whole, 86400)
+    clock = time.strftime("%H:%M:%S", time.gmtime(rest))
+    return f"{days}-{clock}" if days else clock
+
+
+# --- env ---------------------------------------------------------------------------------------------------
+
+
+def env(argv: list[str]) -> int:
+    return run_command("bireme env", lambda: _env(argv))
+
+
+def _env(argv: list[str]) -> int:
+    parser = _parser("env", 'Shell commands that put sbatch, srun, squeue ... on PATH: eval "$(bireme env)"')
+    parser.add_argument("--shell", choices=("bash", "zsh", "sh", "fish", "csh"), default=None, help="default: $SHELL")
+    parser.add_argument("--unset", action="store_true", help="commands that take it back")
+    given = parser.parse_args(argv)
+    paths = Paths(given.home)
+    try:
+        paths.create()
+        write_launchers(paths)
+    except OSError as error:
+        raise CommandFailure(f"cannot write to {paths.home}: {error.strerror}") from error
+    shell = given.shell or os.path.basename(os.environ.get("SHELL", "sh"))
+    print(env_text(paths, shell, os.environ.get("PATH", ""), unset=given.unset))
+    return 0
+
+
+def env_text(paths: Paths, shell: str, path: str, *, unset: bool = False) -> str:
+    """What the shell is to evaluate. Evaluated twice it changes nothing more."""
+    kept = [folder for folder in path.split(":") if folder and folder != paths.bin]
+    folders = kept if unset else [paths.bin, *kept]
+    home = None if unset else paths.home
+    if shell == "fish":
+        lines = ["set -gx PATH " + " ".join(map(_quoted_for_fish, folders)) + ";"]
+        lines.append(f"set -gx BIREME_HOME {_quoted_for_fish(home)};" if home else "set -e BIREME_HOME;")
+    elif shell in ("csh", "tcsh"):
+        lines = [f"setenv PATH {_quoted(':'.join(folders))};"]
+        lines.append(f"setenv BIREME_HOME {_quoted(home)};" if home else "unsetenv BIREME_HOME;")
+    else:
+        lines = [f"export PATH={_quoted(':'.join(folders))};"]
+        lines.append(f"export BIREME_HOME={_quoted(home)};" if home else "unset BIREME_HOME;")
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _quoted_for_fish(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _parser(name: str, about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"bireme {name}", description=about)
+    parser.add_argument("--home", default=None, metavar="DIR", help=_HOME_HELP)
+    return parser

@@ -1,0 +1,243 @@
+"""srun: runs tasks, in the job it is called from or in one of its own, and looks like them to its caller.
+
+Options become steps (`slurm/options`); the daemon lays them out; the agents run them; `srun_session` carries their
+output, input, signals and ends. Here: the order of these things, and Slurm's words where one of them fails.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any
+
+from bireme.agent.stream_client import StepStreams
+from bireme.cli.allocation import Allocation
+from bireme.cli.caller import make_transport, plain, submit_context
+from bireme.cli.sbatch import answered_at_once
+from bireme.cli.srun_session.session import Leg, Manners, Session
+from bireme.cli.srun_session.streams import choose_input, open_outputs, sent_to_nodes
+from bireme.cli.srun_session.tally import Tally
+from bireme.cli.srun_session.terminal import RawTerminal, window_size
+from bireme.cli.submission import submission_body, submit, tell_options, test_only
+from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
+from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
+from bireme.core.model.steps import StepSpec
+from bireme.slurm.options.interactive import RunSubmission, read_run
+from bireme.slurm.options.layers import Options, peek
+from bireme.slurm.options.step import StepRequest
+from bireme.slurm.options.table import Command
+from bireme.slurm.options.words import SUBMISSION_FAILED
+
+_RETRY_WAIT_S = 60.0
+_BUSY = frozenset({"ESLURM_NODES_BUSY", "ESLURM_JOB_SUSPENDED"})
+_NO_SUCH_ALLOCATION = frozenset({"ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE", "ESLURM_JOB_PENDING"})
+
+
+def main(argv: list[str]) -> int:
+    return run_command("srun", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    if answer := answered_at_once(Command.SRUN, peek(Command.SRUN, argv)):
+        print(answer, end="")
+        return 0
+    asked = read_run(argv, submit_context(Command.SRUN, argv))
+    options = asked.options[0]
+    voice = Voice("srun", quiet=options.flag("quiet"), verbose=options.times("verbose"))
+    for notice in asked.notices:
+        voice.say(notice)
+    tell_options(voice, options)
+    for step in asked.steps:
+        _check_programs(step)
+    with make_transport() as transport:
+        if options.flag("test-only"):
+            return _test_only(transport, asked, voice)
+        if asked.jobs:
+            return _run_in_own_job(transport, asked, voice)
+        return _run_steps(transport, asked, _jobs_inside(asked.steps), voice)
+
+
+def _check_programs(step: StepRequest) -> None:
+    """--multi-prog must name a program for every task: said before anything is allocated."""
+    spec = step.spec
+    if not spec.multi_prog:
+        return
+    # Late: few steps have such a file.
+    from bireme.engines.embedded.multi_prog import MultiProgError, programs
+
+    try:
+        programs(spec.multi_prog, spec.ntasks or (spec.nodes_min or 1) * (spec.ntasks_per_node or 1))
+    except MultiProgError as error:
+        named = str(error).replace("onfiguration file", f"onfiguration file {spec.argv[0]}", 1)
+        raise CommandFailure(named) from error
+
+
+def _test_only(transport: Transport, asked: RunSubmission, voice: Voice) -> int:
+    if asked.jobs:
+        return test_only(transport, submission_body(asked.jobs), voice)
+    voice.say(f"Job {asked.steps[0].job_id} is running already: nothing to test")
+    return 0
+
+
+def _jobs_inside(steps: Sequence[StepRequest]) -> list[tuple[str, StepRequest]]:
+    """(job, step) for each step: its het group's component, or the job itself."""
+    found: list[tuple[str, StepRequest]] = []
+    for index, step in enumerate(steps):
+        leader = os.environ.get("SLURM_HET_JOB_ID") or str(step.job_id)
+        if step.het_group:
+            found += [(f"{leader}+{group}", step) for group in step.het_group]
+        elif len(steps) > 1:
+            found.append((f"{leader}+{index}", step))
+        else:
+            found.append((str(step.job_id), step))
+    return found
+
+
+def _run_in_own_job(transport: Transport, asked: RunSubmission, voice: Voice) -> int:
+    job_id = submit(transport, submission_body(asked.jobs), SUBMISSION_FAILED[Command.SRUN], voice)
+    allocation = Allocation(transport, job_id, voice)
+    code = 1
+    try:
+        allocation.hold()
+        _await_allocation(allocation, asked.options[0])
+        if len(asked.steps) == 1:
+            places = [(str(job_id), _for_own_job(asked.steps[0], asked.options[0]))]
+        else:
+            places = [
+                (f"{job_id}+{index}", _for_own_job(step, asked.options[index]))
+                for index, step in enumerate(asked.steps)
+            ]
+        code = _run_steps(transport, asked, places, voice)
+    finally:
+        allocation.release(code)
+    return code
+
+
+def _await_allocation(allocation: Allocation, options: Options) -> None:
+    try:
+        allocation.await_start(options.number("immediate"), announce_pending=False)
+    except KeyboardInterrupt:
+        allocation.voice.say(f"Job allocation {allocation.job_id} has been revoked")
+        raise
+
+
+def _for_own_job(step: StepRequest, options: Options) -> StepRequest:
+    """In a job of its own the step has all of it: --exclusive was about the nodes, --immediate about the job."""
+    exact = step.spec.exact and (options.flag("exact") or options.asked("cpus-per-task"))
+    spec = replace(step.spec, exclusive=False, exact=exact, immediate_s=None, nodelist=(), exclude=())
+    return replace(step, spec=spec)
+
+
+# --- steps -------------------------------------------------------------------------------------------------
+
+
+class StepControl:
+    """A step as the daemon knows it."""
+
+    def __init__(self, transport: Transport, job: str, created: dict[str, Any]) -> None:
+        self._home = transport.paths.home
+        self._path = f"/v1/jobs/{job}/steps/{created['step_id']}/cancel"
+        self.name = f"{created['job_id']}.{created['step_id']}"
+
+    def terminate(self, *, failed: bool = False) -> None:
+        # A connection of its own: this may be called while another request is under way.
+        with suppress(BiremeError), Transport(self._home, patience_s=5.0) as transport:
+            transport.post(self._path, {"failed": True} if failed else {"signal": None})
+
+    def settings(self) -> dict[str, Any]:
+        with suppress(BiremeError), Transport(self._home) as transport:
+            return dict(transport.get("/v1/config")["settings"])
+        return {}
+
+
+def _run_steps(transport: Transport, asked: RunSubmission, places: list[tuple[str, StepRequest]], voice: Voice) -> int:
+    options = asked.options[0]
+    _run_local(options.text("prolog"))
+    with ExitStack() as held:
+        legs: list[Leg] = []
+        node_of: dict[int, str] = {}
+        for job, step in places:
+            spec = sent_to_nodes(replace(step.spec, io_key=os.urandom(16).hex()))
+            created = create_step(transport, job, spec, step.environment, voice)
+            endpoints = {place["node"]: place["endpoint"] for place in created["nodes"]}
+            streams = held.enter_context(StepStreams(created["job_id"], created["step_id"], spec.io_key, endpoints))
+            streams.connect()
+            first = len(node_of)
+            legs.append(Leg(streams, StepControl(transport, job, created), first))
+            node_of |= {first + task: place["node"] for place in created["nodes"] for task in place["tasks"]}
+        code = _attend(legs, Tally(node_of), places[0][1].spec, options, voice)
+    _run_local(options.text("epilog"))
+    return code
+
+
+def create_step(
+    transport: Transport, job: str, spec: StepSpec, environment: dict[str, str], voice: Voice
+) -> dict[str, Any]:
+    """The daemon's answer: step id and where its tasks are. Waits while other steps use what it needs."""
+    body = {"spec": plain(spec), "environment": environment}
+    told = False
+    while True:
+        params = {"wait": _RETRY_WAIT_S} if told else None
+        try:
+            created = transport.post(f"/v1/jobs/{job}/steps", body, params, timeout_s=_RETRY_WAIT_S + 60)
+        except BiremeUnavailable as error:
+            raise refused_by_daemon(f"Unable to create step for job {job}", error) from error
+        except ApiError as error:
+            if error.code not in _BUSY or spec.immediate_s is not None:
+                raise _step_refused(job, error) from error
+            if not told:
+                voice.say(f"Job {job} step creation temporarily disabled, retrying ({error.message})")
+            told = True
+            continue
+        if told:
+            voice.say(f"Step created for job {job}")
+        return dict(created)
+
+
+def _step_refused(job: str, error: ApiError) -> CommandFailure:
+    if error.code in _NO_SUCH_ALLOCATION:
+        return CommandFailure(
+            f"Unable to confirm allocation for job {job}: {error.message}",
+            hint=f"Check SLURM_JOB_ID environment variable. Expired or invalid job {job}",
+        )
+    return refused_by_daemon(f"Unable to create step for job {job}", error)
+
+
+def _attend(legs: list[Leg], tally: Tally, spec: StepSpec, options: Options, voice: Voice) -> int:
+    """Everything while the tasks run."""
+    manners = Manners(
+        pty=spec.pty,
+        kill_on_bad_exit=spec.kill_on_bad_exit if "kill-on-bad-exit" in options else None,
+        wait_s=spec.wait_s or 0,
+        disable_status=options.flag("disable-status"),
+        quit_on_interrupt=options.flag("quit-on-interrupt"),
+    )
+    manners.stdin_fd, manners.stdin_task = choose_input(spec)
+    job_id, _, step_id = legs[0].control.name.partition(".")
+    stdout, stderr = open_outputs(spec, int(job_id), int(step_id), tally.ntasks)
+    session = Session(legs, tally, stdout, stderr, voice, manners)
+    stdout.on_closed(session.reader_gone)
+    terminal = RawTerminal(0)
+    if spec.pty:
+        terminal.enter()
+        size = window_size(0)
+        if size is not None:
+            legs[0].streams.send_window_size(*size)
+    try:
+        return session.run()
+    except KeyboardInterrupt:
+        for leg in legs:
+            with suppress(BiremeError):
+                leg.control.terminate()
+        return 130
+    finally:
+        terminal.restore()
+
+
+def _run_local(program: str) -> None:
+    """--prolog and --epilog of srun run here, around the step."""
+    if program and program.lower() != "none":
+        subprocess.run([program], check=False)
