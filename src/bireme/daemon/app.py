@@ -167,18 +167,26 @@ def serve(home: str, conf: str, ready: Readiness) -> int:
     try:
         paths.create()
         lock = Lock(paths)
-        start_logging(paths, load(paths.home, conf))
-        code = asyncio.run(_run(paths, conf, ready))
-        del lock
-        return code
-    except (DaemonError, SettingsError, ConfigurationError, StoreError, OSError) as error:
-        log.error("%s", error)
+    except (DaemonError, OSError) as error:
         ready.say(error=str(error))
         return 1
+    try:
+        code, problem = _serve_locked(paths, conf, ready), ""
+    except (SettingsError, ConfigurationError, StoreError, OSError) as error:
+        log.error("%s", error)
+        code, problem = 1, str(error)
     except Exception as error:
         log.critical("the daemon failed", exc_info=True)
-        ready.say(error=f"{type(error).__name__}: {error}; see {paths.log}")
-        return 1
+        code, problem = 1, f"{type(error).__name__}: {error}; see {paths.log}"
+    lock.release()  # before anybody hears of a failure, and tries again
+    if problem:
+        ready.say(error=problem)
+    return code
+
+
+def _serve_locked(paths: Paths, conf: str, ready: Readiness) -> int:
+    start_logging(paths, load(paths.home, conf))
+    return asyncio.run(_run(paths, conf, ready))
 
 
 async def _run(paths: Paths, conf: str, ready: Readiness) -> int:

@@ -114,6 +114,9 @@ class Lock:
         with open(paths.pid_file, "w") as file:
             file.write(f"{os.getpid()}\n")
 
+    def release(self) -> None:
+        os.close(self._file)
+
 
 def running_pid(home: str | None = None) -> int | None:
     """The pid of the daemon that holds the lock of this home, or None."""

@@ -1,0 +1,102 @@
+"""The daemon starts, survives, ends, and is never there twice. These start real ones, each in a home of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bireme.client.transport import BiremeUnavailable, Transport
+from bireme.daemon import process
+from bireme.daemon.paths import Paths, default_home
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setenv("BIREME_CLUSTER_GPUS", "off")
+    place = str(tmp_path / "home")
+    yield place
+    process.stop(place, ask=lambda: Transport(place).post("/v1/shutdown", {"end_jobs": True}))
+
+
+def test_it_answers_when_start_returns(home: str) -> None:
+    pid = process.start(home)
+    with Transport(home) as transport:
+        assert transport.get("/v1/ping")["pid"] == pid
+        assert process.running_pid(home) == pid
+        with pytest.raises(process.DaemonError, match=rf"a daemon \(pid {pid}\) already serves {home}"):
+            process.start(home)
+        assert transport.get("/v1/ping")["pid"] == pid
+    expected = 0o711 if os.geteuid() == 0 else 0o700
+    assert stat.S_IMODE(os.stat(home).st_mode) == expected
+    assert stat.S_IMODE(os.stat(Paths(home).journal).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(Paths(home).log).st_mode) == 0o600
+
+
+def test_what_was_accepted_is_there_after_a_kill(home: str) -> None:
+    pid = process.start(home)
+    with Transport(home) as transport:
+        job = transport.post("/v1/jobs", {"spec": {"hold": True}, "script": "#!/bin/sh\n"})["job_id"]
+    os.kill(pid, signal.SIGKILL)
+    while process.running_pid(home) == pid:
+        pass
+    with pytest.raises(BiremeUnavailable, match="nobody listens"):
+        Transport(home).get("/v1/ping")
+    assert process.start(home) != pid
+    assert [record["job_id"] for record in Transport(home).get("/v1/jobs")["jobs"]] == [job]
+
+
+def test_stopping_what_does_not_run(home: str) -> None:
+    assert process.stop(home) is False
+    assert process.running_pid(home) is None
+
+
+def test_sigterm_is_enough(home: str) -> None:
+    process.start(home)
+    assert process.stop(home) is True
+    assert process.running_pid(home) is None
+
+
+def test_a_bad_configuration_is_told_to_whoever_starts_it(home: str, tmp_path: Path) -> None:
+    with pytest.raises(process.DaemonError, match=r"nowhere/slurm\.conf: cannot be read: No such file or directory"):
+        process.start(home, conf=str(tmp_path / "nowhere" / "slurm.conf"))
+    os.makedirs(home, exist_ok=True)
+    Path(home, "bireme.toml").write_text("[log]\ncolor = 1\n")
+    with pytest.raises(process.DaemonError, match=r"unknown setting 'log\.color'"):
+        process.start(home)
+    Path(home, "bireme.toml").unlink()
+
+
+def test_a_damaged_journal_is_told_to_whoever_starts_it(home: str) -> None:
+    os.makedirs(home)
+    Path(home, "journal.db").write_bytes(b"rubbish" * 100)
+    with pytest.raises(process.DaemonError, match=r"journal\.db is damaged"):
+        process.start(home)
+    assert process.running_pid(home) is None
+
+
+def test_a_home_deeper_than_a_socket_address_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIREME_CLUSTER_GPUS", "off")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    deep = str(tmp_path / ("d" * 60) / ("e" * 60))
+    process.start(deep)
+    try:
+        assert Transport(deep).get("/v1/ping")["cluster"] == "bireme"
+    finally:
+        process.stop(deep, ask=lambda: Transport(deep).post("/v1/shutdown", {"end_jobs": True}))
+
+
+def test_a_home_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIREME_HOME", "/a/b")
+    assert default_home() == "/a/b"
+    monkeypatch.delenv("BIREME_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert default_home() == "/state/bireme"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert default_home() == "/home/ann/.local/state/bireme"
