@@ -209,6 +209,32 @@ def test_gang_is_refused_whole_when_one_prolog_fails(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_gang_is_refused_whole_when_one_node_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bireme.engines.embedded.engine._TAKE_BACK_S", 0.3)
+
+    async def scenario() -> None:
+        async with running(tmp_path, batch_start_timeout_s=1) as cluster:
+            deaf = int((tmp_path / "agents" / "n2" / "agent.pid").read_text())
+            os.kill(deaf, signal.SIGSTOP)
+            try:
+                cluster.engine.send([cluster.job(1, "#!/bin/bash\ntouch ran\n", NODES)])
+                refused = await cluster.until(o.JobRefused, job_id=1)
+                assert "n2" in refused.reason
+                cluster.engine.acknowledge(1, 1)
+                usage = await cluster.engine._links["n1"].ask({"op": "ping"})
+                assert usage["jobs"] == 0
+            finally:
+                os.kill(deaf, signal.SIGCONT)
+            # The node that woke up finds the order to forget the job behind the order to prepare it.
+            answer = await cluster.engine._links["n2"].ask({"op": "ping"}, DEADLINE_S)
+            assert answer["jobs"] == 0
+            assert not (tmp_path / "ran").exists()
+
+    asyncio.run(scenario())
+
+
 def test_terminating_a_job_nobody_knows_is_confirmed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster:

@@ -15,6 +15,7 @@ Invariant: "cleared" is reported when no process of the job is left on the node,
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
@@ -44,6 +45,10 @@ log = logging.getLogger("bireme.agent")
 IO_FAILURE_SIGNAL = 53
 """Slurm shows a job whose files could not be opened as ended by "signal" 53: `0:53`."""
 _KILL_AGAIN_S = 0.5
+_FOLDER_PATIENCE_S = 3.0
+"""Clients (submitit) name the output folder after the job id, and make it when sbatch has told them the id: a job that
+starts within milliseconds is there before its folder. Slurm's own start is slow enough for them."""
+_LOOK_AGAIN_S = 0.02
 
 
 class Phase(Enum):
@@ -73,6 +78,7 @@ class JobRun:
         self._script: ScriptRun | None = None
         self._stderr_fd = -1
         self._deadline: Timer | None = None
+        self._told_to_end: set[ProcessIdentity] = set()
 
     # --- the beginning -------------------------------------------------------------------------------------
 
@@ -129,11 +135,23 @@ class JobRun:
 
     def _start_batch(self, batch: Message) -> None:
         self._batch_launched = True
+        self._message.pop("batch", None)  # script and environment: not needed again, and large
+        self._open_and_run(batch, time.monotonic() + _FOLDER_PATIENCE_S)
+
+    def _open_and_run(self, batch: Message, patient_until: float) -> None:
+        if self.phase is not Phase.READY:  # terminated while it waited for its folder
+            return
         try:
             files = open_files(batch, self.identity)
         except OpenFileError as error:
-            self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
+            if error.errno == errno.ENOENT and time.monotonic() < patient_until:
+                self.node.loop.call_later(_LOOK_AGAIN_S, lambda: self._open_and_run(batch, patient_until))
+            else:
+                self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
             return
+        self._run_batch(batch, files)
+
+    def _run_batch(self, batch: Message, files: BatchFiles) -> None:
         try:
             script = write_script(self._directory, batch["script"], self.uid)
             pid = self._spawn_batch(batch, script, files)
@@ -144,7 +162,7 @@ class JobRun:
             self._batch_not_started(status(code), str(error))
             return
         self._stderr_fd = files.close_but_stderr()
-        self.node.records.started(self.key, pid)
+        self.node.task_started(self.key, pid)
         self._batch = Task(0, pid)
         self.node.loop.on_exit(pid, self._batch_exited)
         self.node.report("launched", self.key)
@@ -270,6 +288,7 @@ class JobRun:
             roots = self._roots()
             signal_tree(roots, signal.SIGCONT)
             signal_tree(roots, signal.SIGTERM)
+            self._told_to_end.update(roots)
             self._deadline = self.node.loop.call_later(grace_s, self._kill)
             self._end_if_nothing_left()
         else:
@@ -295,7 +314,7 @@ class JobRun:
             return
         if self._batch is not None and self._batch.ended is None:
             return
-        if any(not step.over for step in self.steps.values()) or self.node.strays_of(self.key):
+        if any(not step.over for step in self.steps.values()) or self._ask_strays_to_end():
             return
         if self._deadline is not None:
             self._deadline.cancel()
@@ -304,6 +323,13 @@ class JobRun:
         timeout_s = self._message.get("script_timeout_s")
         env = self._message.get("env") or {}
         ScriptRun(self.node.loop, epilog, env, self._epilog_done, timeout_s=timeout_s).run()
+
+    def _ask_strays_to_end(self) -> bool:
+        """Whether orphans of the job are left. One that was born after the order to end is told of it too."""
+        strays = {stray.process for stray in self.node.strays_of(self.key)}
+        signal_tree(strays - self._told_to_end, signal.SIGTERM)
+        self._told_to_end |= strays
+        return bool(strays)
 
     def _epilog_done(self, problem: str, _output: bytes) -> None:
         facts = {"epilog_failed": problem} if problem else {}
@@ -359,6 +385,9 @@ class JobRun:
         for _, tasks in self.tasks_by_step():
             for task in tasks:
                 task.sample(table)
+
+    def has_unsampled_tasks(self) -> bool:
+        return any(not task.was_sampled for _, tasks in self.tasks_by_step() for task in tasks)
 
     def live_usage(self) -> dict[str, Message]:
         return {

@@ -56,6 +56,8 @@ class Node:
     confinement: NodeConfinement
     isolation: dict[str, str] = field(default_factory=dict)
     directory: str = field(init=False)
+    on_task: Callable[[], None] = field(default=lambda: None)
+    """Called after a task was started."""
 
     def __post_init__(self) -> None:
         self.directory = str(self.settings.directory)
@@ -66,6 +68,11 @@ class Node:
 
     def report(self, event: str, key: JobKey, **facts: object) -> None:
         self.send({"ev": event, "job": key[0], "gen": key[1], **facts, "at": time.time()})
+
+    def task_started(self, key: JobKey, pid: int) -> None:
+        """Writes the pid down at once: a successor of this agent must find the process."""
+        self.records.started(key, pid)
+        self.on_task()
 
     def strays_of(self, key: JobKey) -> list[Stray]:
         """Orphans of the job's tasks: living processes the kernel handed to this agent."""

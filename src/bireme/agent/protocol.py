@@ -6,6 +6,22 @@ what a frame needs. It encodes and splits; what a message means is decided by `s
 A connection's first line says who it is: `{"hello": "daemon", ...}` speaks lines from then on,
 `{"hello": "stream", "job", "step", "key"}` speaks frames: 1 byte kind, 4 bytes task id, 4 bytes length, payload.
 
+Orders of the daemon, all idempotent and keyed by `job` and `gen`, each with the events that answer it:
+  prepare    uid gid groups share [prolog epilog env script_timeout_s denied_devices]   -> prepared | refused
+  start      the same and `batch` {script argv env cwd stdin stdout stderr append umask}, `alone` for a single node
+                                                                 -> launched | refused, later batch_ended {.. cleared}
+  terminate  grace_s [cause]                                     -> cleared, also for a job nobody knows
+  signal     signal scope=batch|steps|all;  suspend;  resume
+  step       step key argv env cwd umask append [mpi node_of_rank cpu_bind cpu_ids task_prolog task_epilog]
+             tasks [{id env [argv stdin stdout stderr terminal]}]: no path means that srun has the stream
+                                                                 -> step_began, later step_ended
+  signal_step  step signal;  terminate_step  step grace_s [cause]
+  usage, ping  id                                                -> {"re": id, ...}
+  ack        job gen, or seq for everything up to it
+  exit       [grace_s]: ends the jobs, then the agent
+Events carry `seq`, `job`, `gen`, `at` and are said again after a reconnect until acknowledged; `vanished` is said of
+the jobs of an agent that died. A connection begins with `welcome` {node version pid epoch isolation holds seq}.
+
 Invariant: text may hold any bytes a process environment may hold. They travel as lone surrogates, which is why
 this is the standard library's JSON and not a faster, stricter one.
 """

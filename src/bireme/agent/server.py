@@ -38,6 +38,7 @@ log = logging.getLogger("bireme.agent")
 
 _STREAM_PATIENCE_S = 60.0
 _EXIT_PATIENCE_S = 30.0
+_FIRST_SAMPLE_S = 1.0
 
 
 class AgentServer:
@@ -53,11 +54,13 @@ class AgentServer:
         self._daemon: DaemonConnection | None = None
         self._waiting_streams: dict[tuple[int, int], list[tuple[socket.socket, Message, bytes, int]]] = {}
         self._leaving = False
+        self._first_sample_due = False
         self._settle_the_past()
         self._listener = self._listen()
         self.loop.before_wait.append(self._flush)
         self.loop.on_orphan = self._orphans_ended
         self.loop.on_stop = lambda: self._exit({"op": "exit"})
+        self.node.on_task = self._task_started
         self._schedule_sampling()
 
     def run(self) -> None:
@@ -323,15 +326,31 @@ class AgentServer:
         for run in list(self._jobs.values()):
             run.orphan_ended()
 
-    def _schedule_sampling(self) -> None:
-        self.loop.call_later(self.node.settings.sample_s, self._sample)
+    # --- sampling ------------------------------------------------------------------------------------------
 
-    def _sample(self) -> None:
-        if self._jobs:
-            table = process_table()
-            for run in self._jobs.values():
-                run.sample(table)
+    def _schedule_sampling(self) -> None:
+        self.loop.call_later(self.node.settings.sample_s, self._sample_all)
+
+    def _sample_all(self) -> None:
+        self._sample(list(self._jobs.values()))
         self._schedule_sampling()
+
+    def _task_started(self) -> None:
+        """New tasks get a first sample soon: many do not live until the next regular one."""
+        if not self._first_sample_due:
+            self._first_sample_due = True
+            self.loop.call_later(_FIRST_SAMPLE_S, self._sample_new)
+
+    def _sample_new(self) -> None:
+        self._first_sample_due = False
+        self._sample([run for run in self._jobs.values() if run.has_unsampled_tasks()])
+
+    @staticmethod
+    def _sample(runs: list[JobRun]) -> None:
+        if runs:
+            table = process_table()
+            for run in runs:
+                run.sample(table)
 
 
 _OPERATIONS: dict[str, Callable[[AgentServer, Message], None]] = {

@@ -148,7 +148,7 @@ class StepRun:
         finally:
             if pmi_fd >= 0:
                 os.close(pmi_fd)
-        self.node.records.started(self.key, pid)
+        self.node.task_started(self.key, pid)
         task = Task(rank, pid)
         self._tasks[rank] = task
         self.node.loop.on_exit(pid, lambda reaped: self._exited(task, env, reaped))
@@ -231,6 +231,8 @@ class StepRun:
         self.hub.finish()
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
         self._report("step_ended", status=worst_status(self._statuses), usage=usage_message(used))
+        self._message = {}  # a job may have thousands of steps, each with its environment
+        self._tasks.clear()
         self._owner.on_over()
 
     def _kill_leftovers(self) -> None:

@@ -41,6 +41,10 @@ class Task:
         is still told by it."""
         return process_identity(self.pid) or ProcessIdentity(self.pid, -1, "")
 
+    @property
+    def was_sampled(self) -> bool:
+        return self.sampled is not _NOTHING
+
     def sample(self, table: dict[int, ProcessEntry]) -> None:
         pids = {self.pid} | descendants([self.pid], table)
         self.sampled = sample_usage(pids).peak_with(self.sampled)
