@@ -41,7 +41,7 @@ class Cluster:
     def run(self, *words: str, shown: bool = True) -> str:
         """Runs `bireme WORDS` and returns what it printed; shows the command as a user would type it."""
         if shown:
-            console.print(f"[bold]$ {' '.join(self._typed(word) for word in words)}[/bold]")
+            console.print(f"[bold]$ {self._typed(words)}[/bold]", soft_wrap=True)
         result = subprocess.run(
             [*BIREME, *words], env=self.environment, cwd=self.work, capture_output=True, text=True, check=False
         )
@@ -49,11 +49,13 @@ class Cluster:
             console.print(result.stdout + result.stderr, style="red", markup=False)
             raise SystemExit(f"demo: `bireme {' '.join(words)}` failed with exit code {result.returncode}")
         if shown and (result.stdout or result.stderr).strip():
-            console.print((result.stderr + result.stdout).rstrip(), markup=False)
+            console.print((result.stderr + result.stdout).rstrip(), markup=False, soft_wrap=True)
         return result.stdout.strip()
 
-    def _typed(self, word: str) -> str:
-        return word.replace(str(EXAMPLES.parent) + "/", "")
+    def _typed(self, words: tuple[str, ...]) -> str:
+        """The command as a user in the repository would type it, the Slurm commands by their own names."""
+        line = " ".join(words).replace(f"{EXAMPLES.parent}/", "")
+        return f"bireme {line}" if words[0] in ("up", "down") else line
 
 
 def submit_all(cluster: Cluster) -> list[str]:
@@ -67,14 +69,14 @@ def submit_all(cluster: Cluster) -> list[str]:
 
 
 def queue(cluster: Cluster) -> list[list[str]]:
-    fields = "%i|%j|%T|%M|%D|%b|%R"
+    fields = "%i|%j|%T|%M|%D|%R"
     lines = cluster.run("squeue", "--all", "--noheader", "--states=all", "--array", f"--format={fields}", shown=False)
-    return [line.split("|", 6) for line in lines.splitlines()]
+    return [line.split("|", 5) for line in lines.splitlines()]
 
 
 def screen(rows: list[list[str]]) -> Table:
     table = Table(box=None, pad_edge=False, title="squeue", title_justify="left", title_style="bold")
-    for heading in ("JOBID", "NAME", "STATE", "TIME", "NODES", "GPUS", "NODELIST(REASON)"):
+    for heading in ("JOBID", "NAME", "STATE", "TIME", "NODES", "NODELIST(REASON)"):
         table.add_column(heading)
     for row in sorted(rows, key=lambda row: [int(part) for part in row[0].split("_") if part.isdigit()]):
         state = Text(row[2], style=COLOURS.get(row[2], "red"))
@@ -108,7 +110,7 @@ def watch(cluster: Cluster) -> None:
 def show_outputs(cluster: Cluster) -> None:
     for path in sorted(cluster.work.glob("*.out"), key=lambda path: path.stat().st_mtime):
         console.print(f"[bold]{path.name}[/bold]")
-        console.print("  " + path.read_text().rstrip().replace("\n", "\n  "), markup=False)
+        console.print("  " + path.read_text().rstrip().replace("\n", "\n  "), markup=False, soft_wrap=True)
 
 
 def main() -> int:
@@ -121,7 +123,7 @@ def main() -> int:
             submit_all(cluster)
             watch(cluster)
             show_outputs(cluster)
-            cluster.run("sacct", "--allocations", "--format=JobID,JobName,State,ExitCode,Elapsed,NodeList,AllocTRES%44")
+            cluster.run("sacct", "--allocations", "--format=JobID,JobName,State,ExitCode,Elapsed,AllocGRES,NodeList%10")
             failed = [row[0] for row in queue(cluster) if row[2] != "COMPLETED"]
         finally:
             cluster.run("down")
