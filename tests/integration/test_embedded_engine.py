@@ -209,9 +209,7 @@ def test_gang_is_refused_whole_when_one_prolog_fails(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_gang_is_refused_whole_when_one_node_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gang_is_refused_whole_when_one_node_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bireme.engines.embedded.engine._TAKE_BACK_S", 0.3)
 
     async def scenario() -> None:
