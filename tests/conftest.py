@@ -1,0 +1,39 @@
+"""Fixtures for tests that need a running cluster. A cluster that leaves a process behind fails its test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.cluster import Cluster
+
+MakeCluster = Callable[..., Cluster]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Four virtual nodes with eight GPUs each, shared by the tests of a module."""
+    running = Cluster()
+    try:
+        yield running.up()
+    finally:
+        left = running.stop()
+    assert not left, f"left running after `bireme down --end-jobs`: {left}"
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[MakeCluster]:
+    """`make_cluster(conf)`: starts a cluster of this test's own; `conf` as in `Cluster.conf`. `up=False`: only made."""
+    made: list[Cluster] = []
+
+    def make(conf: str = "", *, up: bool = True, **beside: str) -> Cluster:
+        one = Cluster()
+        made.append(one)
+        if conf or beside:
+            one.conf(conf or one.conf_file.read_text(), **beside)
+        return one.up() if up else one
+
+    yield make
+    left = [line for one in made for line in one.stop()]
+    assert not left, f"left running after `bireme down --end-jobs`: {left}"
