@@ -40,7 +40,9 @@ async def history(api: Context, request: Request) -> Response:
     if not query.duplicates:
         again = {record["job_id"] for record in alive}
         finished = [record for record in finished if record["job_id"] not in again]
-    records = sorted(finished + alive, key=lambda record: (record["job_id"], record.get("restarts") or 0))
+    caller = api.caller(request)
+    visible = [record for record in finished + alive if api.sees(caller, record["user_id"])]
+    records = sorted(visible, key=lambda record: (record["job_id"], record.get("restarts") or 0))
     fields = words(request, "fields")
     if fields:
         kept = {*fields, "steps"} if query.with_steps else set(fields)

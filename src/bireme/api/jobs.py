@@ -60,18 +60,26 @@ async def list_jobs(api: Context, request: Request) -> Response:
         nodes=words(request, "nodes"),
         jobs=tuple(targets_of(request.query_params.get("job", ""))),
     )
-    now = api.now()
-    jobs = listing.job_records(api.cluster.state, now, wanted, words(request, "fields"))
-    return answer({"jobs": jobs, "now": now})
+    now, caller, state = api.now(), api.caller(request), api.cluster.state
+    jobs = [job for job in listing.matching(state, wanted) if api.sees(caller, job.spec.owner.uid)]
+    return answer({"jobs": listing.records_of(state, jobs, now, words(request, "fields")), "now": now})
 
 
 @routes.get("/v1/jobs/{job}", fields=FILTERS["fields"])
 async def show_job(api: Context, request: Request) -> Response:
     """Show a job: one record, or several for an array or a heterogeneous job."""
     now = api.now()
-    found = requests.find(api.cluster.state, one_target(request.path_params["job"]))
+    found = _visible(api, request, one_target(request.path_params["job"]))
     records = listing.records_of(api.cluster.state, found, now, words(request, "fields"))
     return answer({"jobs": records, "now": now})
+
+
+def _visible(api: Context, request: Request, target: Target) -> list[Job]:
+    caller = api.caller(request)
+    found = [job for job in requests.find(api.cluster.state, target) if api.sees(caller, job.spec.owner.uid)]
+    if not found:
+        raise Refusal(Why.INVALID_JOB_ID)
+    return found
 
 
 @routes.get("/v1/jobs/{job}/script", media="text/plain")
@@ -121,6 +129,7 @@ async def job_story(api: Context, request: Request) -> Response:
 async def wait_for_job(api: Context, request: Request) -> Response:
     """Wait until a job (every task of an array) ended, or started; answers with its records."""
     target = one_target(request.path_params["job"])
+    _refuse_private(api, request, target)
     until = request.query_params.get("until", "ended")
     if until not in ("ended", "started"):
         raise ProblemError(400, f"until={until!r}: use started or ended")
@@ -132,6 +141,12 @@ async def wait_for_job(api: Context, request: Request) -> Response:
         if done or left <= 0 or api.live.closing:
             return await _wait_answer(api, target, jobs, done)
         await api.live.changed([target.job_id, *(job.id for job in jobs)], left)
+
+
+def _refuse_private(api: Context, request: Request, target: Target) -> None:
+    caller = api.caller(request)
+    if not all(api.sees(caller, job.spec.owner.uid) for job in _known(api.cluster.state, target)):
+        raise Refusal(Why.INVALID_JOB_ID)
 
 
 def _known(state: State, target: Target) -> list[Job]:

@@ -88,10 +88,6 @@ def _is_meant(job: Job, target: Target) -> bool:
     return target.job_id in (job.id, job.array_job_id, job.het_job_id)
 
 
-def job_records(state: State, now: float, wanted: Filter, fields: Sequence[str]) -> list[Record]:
-    return records_of(state, matching(state, wanted), now, fields)
-
-
 def records_of(state: State, jobs: Iterable[Job], now: float, fields: Sequence[str]) -> list[Record]:
     return [job_record(state, job, now, fields or None) for job in jobs]
 

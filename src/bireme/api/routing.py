@@ -35,6 +35,11 @@ class Context:
     def caller(self, request: Request) -> Caller:
         return self.callers.caller(request.scope)
 
+    def sees(self, caller: Caller, owner_uid: int) -> bool:
+        """Whether `caller` may know of a job at all: everybody may, unless PrivateData says that jobs are private."""
+        private = self.cluster.state.config.raw.get("PrivateData", "").lower().split(",")
+        return "jobs" not in private or caller.may_change(owner_uid)
+
     def cause(self, request: Request) -> str:
         """Who made it happen, for the journal: "uid 1000 sbatch"."""
         return f"uid {self.caller(request).uid} {request.headers.get('user-agent', 'api')[:40]}"

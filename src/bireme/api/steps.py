@@ -86,7 +86,8 @@ async def list_steps(api: Context, request: Request) -> Response:
     """The steps of a job's current run, as StepRecords; with the endpoints of those that still run."""
     found = requests.find(api.cluster.state, one_target(request.path_params["job"]))
     caller = api.caller(request)
-    return answer({"steps": [record for job in found for record in _step_records(api, caller, job)]})
+    visible = [job for job in found if api.sees(caller, job.spec.owner.uid)]
+    return answer({"steps": [record for job in visible for record in _step_records(api, caller, job)]})
 
 
 def _step_records(api: Context, caller: Caller, job: Job) -> list[dict[str, Any]]:

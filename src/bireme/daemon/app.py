@@ -18,12 +18,13 @@ from pathlib import Path
 import bireme
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
+from bireme.api.problems import ProblemError
 from bireme.api.server import Server, listen
 from bireme.core.lifecycle.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.paths import Paths
 from bireme.daemon.process import DaemonError, Lock, Readiness
-from bireme.daemon.settings import Settings, SettingsError, describe, load
+from bireme.daemon.settings import Settings, SettingsError, describe, load, remember_conf
 from bireme.engines.embedded.engine import EmbeddedEngine
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
@@ -73,6 +74,7 @@ class Daemon:
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
         pruning = asyncio.create_task(self._prune(store))
         log.info("serving %s (%d nodes) at %s", loaded.cluster.name, len(loaded.cluster.nodes), self._paths.socket)
+        remember_conf(self._paths.home, self._settings.conf)
         ready.say(pid=os.getpid())
         await self._ended.wait()
         log.info("ending%s", ", jobs too" if self._end_jobs else "; jobs run on")
@@ -96,7 +98,10 @@ class Daemon:
 
     def _service(self, runtime: Runtime) -> Service:
         async def reconfigure(caller: Caller) -> None:
-            await self._reconfigure(runtime)
+            try:
+                await self._reconfigure(runtime)
+            except (ConfigurationError, SettingsError) as error:
+                raise ProblemError(400, f"the configuration is left as it was: {error}") from error
 
         return Service(
             version=bireme.__version__,

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 
+NO_CONF = "none"
+"""`bireme up --conf none`: this machine, whatever the latest start was made with."""
+
 
 def default_home() -> str:
     """BIREME_HOME, else the XDG state folder."""
@@ -55,6 +58,11 @@ class Paths:
     @property
     def log(self) -> str:
         return self.under("log", "daemon.log")
+
+    @property
+    def conf_in_force(self) -> str:
+        """Names the slurm.conf of the latest start."""
+        return self.under("run", "conf")
 
     @property
     def settings(self) -> str:

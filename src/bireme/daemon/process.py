@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bireme.daemon.paths import Paths
+from bireme.daemon.paths import NO_CONF, Paths
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -40,8 +40,7 @@ def start(home: str | None = None, conf: str = "", *, timeout_s: float = START_T
         raise DaemonError(f"a daemon (pid {running}) already serves {paths.home}")
     read_end, write_end = os.pipe()
     command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--ready-fd", str(write_end)]
-    if conf:
-        command += ["--conf", os.path.abspath(conf)]
+    command += conf_words(conf)
     try:
         with open(paths.log, "ab") as log:
             os.chmod(paths.log, 0o600)
@@ -54,6 +53,13 @@ def start(home: str | None = None, conf: str = "", *, timeout_s: float = START_T
     finally:
         os.close(read_end)
     return _started(answer, paths)
+
+
+def conf_words(conf: str) -> list[str]:
+    """How the daemon is told which slurm.conf; nothing when the caller did not say."""
+    if not conf:
+        return []
+    return ["--conf", conf if conf == NO_CONF else os.path.abspath(conf)]
 
 
 def _await_line(pipe: int, timeout_s: float) -> bytes | None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from bireme.daemon.paths import NO_CONF, Paths
+
 FILE_NAME = "bireme.toml"
 
 
@@ -33,7 +35,8 @@ class Settings:
         "",
         "cluster.conf",
         "The slurm.conf that describes the cluster; gres.conf and topology.conf are looked for beside it. "
-        "`bireme up --conf` and SLURM_CONF win over this. Empty: the cluster is this machine.",
+        "`bireme up --conf` and SLURM_CONF win over this; when none of them says anything, the one of the latest start "
+        "counts again (`bireme up --conf none` forgets it). Empty: the cluster is this machine.",
     )
     cluster_name: str = setting(
         "bireme", "cluster.name", "Name of the cluster when no slurm.conf gives one (ClusterName)."
@@ -101,19 +104,38 @@ def describe() -> Iterator[Description]:
 
 
 def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings in force. `conf` (from the command line) wins over SLURM_CONF, which wins over the file."""
+    """The settings in force. `conf` (from the command line) wins over SLURM_CONF, which wins over the file.
+
+    Where nothing says it, the cluster is what it was: somebody who types `bireme up` after a crash means that one.
+    """
     environ = os.environ if environ is None else environ
-    named_conf = conf or environ.get("SLURM_CONF", "")
+    named_conf = "" if conf == NO_CONF else conf or environ.get("SLURM_CONF", "")
     values: dict[str, Any] = {}
     path = _find(home, named_conf)
     if path:
         values |= _from_file(path)
     values |= _from_environment(environ)
-    if named_conf:
+    if named_conf or conf == NO_CONF:
         values["conf"] = named_conf
+    elif not values.get("conf"):
+        values["conf"] = _remembered(home)
     if values.get("conf"):
         values["conf"] = os.path.abspath(os.path.join(home, os.path.expanduser(values["conf"])))
     return Settings(**values)
+
+
+def remember_conf(home: str, conf: str) -> None:
+    """Notes the slurm.conf (or none) that this start was made with, for the next one."""
+    with open(Paths(home).conf_in_force, "w") as file:
+        file.write(conf)
+
+
+def _remembered(home: str) -> str:
+    try:
+        with open(Paths(home).conf_in_force) as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _find(home: str, conf: str) -> str | None:

@@ -6,12 +6,13 @@ import json
 import os
 import socket
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
-from bireme.core.model.events import JobAllocated, JobCancelled, JobStarted
+from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobStarted
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.ports import JournalError
@@ -350,12 +351,7 @@ def test_the_document_describes_every_route(api: Running) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
 def test_another_user_can_look_but_not_touch(api: Running) -> None:
     job_id = submit(api)
-    os.chmod(api.home, 0o711)
-    folder = os.path.dirname(api.home)
-    while folder != "/":
-        os.chmod(folder, os.stat(folder).st_mode | 0o011)
-        folder = os.path.dirname(folder)
-    os.chmod(api.home + "/run", 0o711)
+    _let_others_in(api.home)
     asked = [
         ("GET", f"/v1/jobs/{job_id}", None),
         ("GET", f"/v1/jobs/{job_id}/script", None),
@@ -372,6 +368,26 @@ def test_another_user_can_look_but_not_touch(api: Running) -> None:
     statuses = _as_user(65534, api.home, asked)
     assert statuses == [200, 403, 403, 403, 403, 403, 403, 403, 403, 403, 200]
     assert [job.spec.owner.uid for job in api.cluster.state.jobs.values()] == [0, 65534]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+def test_private_data_hides_jobs_from_others(api: Running) -> None:
+    job_id = submit(api)
+    _let_others_in(api.home)
+    private = replace(api.cluster.state.config, raw={"PrivateData": "jobs,usage"})
+    api.happen(ClusterConfigured(private))
+    paths = [f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}/wait?timeout=0", "/v1/jobs"]
+    assert _as_user(65534, api.home, [("GET", path, None) for path in paths]) == [404, 404, 200]
+    assert len(api.transport.get("/v1/jobs")["jobs"]) == 1
+
+
+def _let_others_in(home: str) -> None:
+    for folder in (home, home + "/run"):
+        os.chmod(folder, 0o711)
+    folder = os.path.dirname(home)
+    while folder != "/":
+        os.chmod(folder, os.stat(folder).st_mode | 0o011)
+        folder = os.path.dirname(folder)
 
 
 def _as_user(uid: int, home: str, asked: list[tuple[str, str, Any]]) -> list[int]:
