@@ -24,12 +24,14 @@ from bireme.core.model.jobs import (
     Finished,
     Job,
     JobSpec,
+    Outcome,
     Pending,
     Running,
     Starting,
     Suspended,
 )
 from bireme.core.model.nodes import Health, Node, Note
+from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, ExitStatus, merge_usage
 from bireme.core.model.steps import Step, StepState
 
@@ -229,7 +231,7 @@ def _job_became_eligible(state: State, event: e.JobBecameEligible, at: float) ->
 def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
     assert isinstance(job.phase, Pending)
-    job.phase = replace(job.phase, held_by=event.by, eligible_at=None)
+    job.phase = replace(job.phase, held_by=event.by, eligible_at=None, reasons=())
     state.verdicts.pop(job.id, None)
     return NOTHING
 
@@ -237,7 +239,7 @@ def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
 def _job_released(state: State, event: e.JobReleased, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
     assert isinstance(job.phase, Pending)
-    job.phase = replace(job.phase, held_by=None, not_before=None)
+    job.phase = replace(job.phase, held_by=None, not_before=None, reasons=())
     job.launch_failures = 0
     state.verdicts.pop(job.id, None)
     return NOTHING
@@ -292,7 +294,7 @@ def _job_launch_failed(state: State, event: e.JobLaunchFailed, at: float) -> Seq
     job.phase = Pending(
         since=at,
         eligible_at=at,
-        held_by="admin" if event.hold else None,
+        held_by="user" if event.hold else None,
         reasons=(event.reason,),
         not_before=event.not_before,
     )
@@ -314,7 +316,8 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
     phase = job.phase
     grace_s = 0 if event.kill_now else state.config.settings.kill_wait_s
     if isinstance(phase, Ending):
-        job.phase = replace(phase, requeue=phase.requeue and event.requeue)
+        if phase.requeue and not event.requeue:  # it was to come back, and now is not
+            job.phase = replace(phase, requeue=False, hold=False, outcome=event.outcome)
     else:
         assert isinstance(phase, Starting | Running | Suspended)
         job.phase = Ending(
@@ -327,7 +330,7 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
             suspended_s=_suspended_until(phase, at),
         )
     cause = CAUSES.get(event.outcome.state, "")
-    return (c.TerminateJob(job.id, job.generation, job.phase.allocation.node_names, grace_s, cause),)
+    return (c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s, cause),)
 
 
 def _suspended_until(phase: Starting | Running | Suspended, at: float) -> float:
@@ -342,11 +345,16 @@ def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command
     assert isinstance(phase, Ending)
     _release(state, job)
     if phase.requeue:
-        _back_to_queue(state, job, event.at, phase.hold, event.not_before, event.reasons)
+        reasons = event.reasons or (_why_held(phase.outcome),) if phase.hold else event.reasons
+        _back_to_queue(state, job, event.at, phase.hold, event.not_before, reasons)
         return NOTHING
     job.phase = finished_phase(phase, event)
     _finish(state, job)
     return NOTHING
+
+
+def _why_held(outcome: Outcome) -> Reason:
+    return reason(ReasonKind.SPECIAL_EXIT if outcome.state == "SPECIAL_EXIT" else ReasonKind.REQUEUED_HELD)
 
 
 def finished_phase(phase: Ending, event: e.JobEnded) -> Finished:
@@ -374,12 +382,13 @@ def _job_requeued(state: State, event: e.JobRequeued, at: float) -> Sequence[c.C
     if tally is not None and job.task_id is not None:
         tally.succeeded.discard(job.task_id)
         tally.failed.discard(job.task_id)
-    _back_to_queue(state, job, at, event.hold, None, ())
+    reasons = (reason(ReasonKind.REQUEUED_HELD),) if event.hold else ()
+    _back_to_queue(state, job, at, event.hold, None, reasons)
     return NOTHING
 
 
 def _back_to_queue(
-    state: State, job: Job, at: float, hold: bool, not_before: float | None, reasons: tuple[Any, ...]
+    state: State, job: Job, at: float, hold: bool, not_before: float | None, reasons: tuple[Reason, ...]
 ) -> None:
     job.restarts += 1
     job.last_restart_at = at
@@ -389,7 +398,7 @@ def _back_to_queue(
     job.phase = Pending(
         since=at,
         eligible_at=None if hold else at,
-        held_by="admin" if hold else None,
+        held_by="user" if hold else None,
         reasons=reasons,
         not_before=not_before,
     )

@@ -35,9 +35,11 @@ def closed_gates(state: State, job: Job, now: float) -> tuple[Reason, ...]:
 def _hold(phase: Pending) -> Reason | None:
     if phase.held_by is None:
         return None
-    requeued = next((r for r in phase.reasons if r.kind is ReasonKind.LAUNCH_FAILED), None)
-    if requeued is not None:
-        return Reason(ReasonKind.REQUEUED_HELD, requeued.facts)
+    for why in phase.reasons:
+        if why.kind is ReasonKind.LAUNCH_FAILED:
+            return Reason(ReasonKind.LAUNCH_FAILED_HELD, why.facts)
+        if why.kind in (ReasonKind.REQUEUED_HELD, ReasonKind.SPECIAL_EXIT):
+            return why
     return reason(ReasonKind.JOB_HELD_ADMIN if phase.held_by == "admin" else ReasonKind.JOB_HELD_USER)
 
 

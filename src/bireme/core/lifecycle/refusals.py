@@ -48,6 +48,7 @@ class Why(Enum):
     INVALID_FEATURE = _Code(2079, "Invalid feature specification")
     INVALID_ARRAY = _Code(2087, "Invalid job array specification")
     PARTITION_NOT_AVAILABLE = _Code(2095, "Required partition not available (inactive or drain)")
+    NOT_WHOLE_HET_JOB = _Code(2105, "Operation not permitted on individual component of heterogeneous job")
     NOT_SUPPORTED = _Code(2099, "Requested operation not supported on this system")
     TOO_MANY_JOBS = _Code(11, "Slurm temporarily unable to accept job, sleeping and retrying")
 

@@ -94,6 +94,8 @@ def split_events(state: State, job: Job, task_id: int, taken: int = 0) -> tuple[
 def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
     """`scancel` without a signal: pending jobs end at once, running ones get SIGTERM, KillWait, SIGKILL."""
     jobs = _mine(state, caller, target)
+    if target.het_offset is not None and isinstance(jobs[0].phase, Pending):
+        raise Refusal(Why.NOT_WHOLE_HET_JOB)  # the others would wait for it forever
     active = [job for job in jobs if not isinstance(job.phase, Finished)]
     if not active:
         raise Refusal(Why.ALREADY_DONE)
@@ -183,7 +185,7 @@ def release(state: State, caller: Caller, target: Target) -> list[e.Event]:
     for job in _mine(state, caller, target):
         if not isinstance(job.phase, Pending):
             continue
-        if job.phase.held_by == "admin" and not caller.admin and not job.launch_failures:
+        if job.phase.held_by == "admin" and not caller.admin:
             raise Refusal(Why.ACCESS_DENIED, "an operator holds it")
         split, job_id = _own_record(state, job, target)
         events.extend([*split, e.JobReleased(job_id)])
@@ -193,28 +195,39 @@ def release(state: State, caller: Caller, target: Target) -> list[e.Event]:
 
 
 def requeue(state: State, caller: Caller, target: Target, held: bool = False) -> list[e.Event]:
-    """Running jobs are ended and queued again under the same id; finished ones are queued again."""
+    """Running jobs are ended and queued again under the same id; finished ones are queued again.
+
+    Of an array, the tasks that can be are; it is refused where none can.
+    """
     events: list[e.Event] = []
+    refused: Refusal | None = None
     for job in _mine(state, caller, target):
-        if job.spec.kind is not JobKind.BATCH:
-            raise Refusal(Why.BATCH_ONLY)
-        phase = job.phase
-        if isinstance(phase, Pending):
-            if held:
-                events.append(e.JobHeld(job.id, "user"))
-                continue
-            raise Refusal(Why.JOB_PENDING)
-        if isinstance(phase, Finished):
-            if job.is_waiting_array:
-                continue
-            events.append(e.JobRequeued(job.id, held))
-        elif isinstance(phase, Ending):
-            raise Refusal(Why.TRANSITION_STATE_NO_UPDATE)
+        answer = _requeue_one(state, caller, target, job, held)
+        if isinstance(answer, Refusal):
+            refused = refused or answer
         else:
-            if job.spec.requeue is False:
-                raise Refusal(Why.DISABLED, "it was submitted with --no-requeue")
-            events.append(e.JobEnding(job.id, job.generation, Outcome("REQUEUED"), requeue=True, hold=held))
+            events.extend(answer)
+    if refused is not None and not events:
+        raise refused
     return events
+
+
+def _requeue_one(state: State, caller: Caller, target: Target, job: Job, held: bool) -> list[e.Event] | Refusal:
+    phase = job.phase
+    if job.spec.kind is not JobKind.BATCH:
+        return Refusal(Why.BATCH_ONLY)
+    if isinstance(phase, Pending):
+        if not held:
+            return Refusal(Why.JOB_PENDING)
+        split, job_id = _own_record(state, job, target)
+        return [*split, e.JobHeld(job_id, _holder(caller, job))]
+    if isinstance(phase, Finished):
+        return Refusal(Why.ALREADY_DONE) if job.is_waiting_array else [e.JobRequeued(job.id, held)]
+    if isinstance(phase, Ending):
+        return Refusal(Why.TRANSITION_STATE_NO_UPDATE)
+    if job.spec.requeue is False:
+        return Refusal(Why.DISABLED, "it was submitted with --no-requeue")
+    return [e.JobEnding(job.id, job.generation, Outcome("REQUEUED"), requeue=True, hold=held)]
 
 
 def suspend(state: State, caller: Caller, target: Target) -> list[e.Event]:

@@ -28,7 +28,7 @@ def job_state(job: Job) -> str:
 
 def phase_state(phase: Phase) -> str:
     if isinstance(phase, Pending):
-        return "PENDING"
+        return "SPECIAL_EXIT" if phase.held_by and _left_specially(phase) else "PENDING"
     if isinstance(phase, Starting):
         return "CONFIGURING"
     if isinstance(phase, Running):
@@ -38,6 +38,11 @@ def phase_state(phase: Phase) -> str:
     if isinstance(phase, Ending):
         return "COMPLETING"
     return phase.outcome.state
+
+
+def _left_specially(phase: Pending) -> bool:
+    """Held because it exited with a code of RequeueExitHold: Slurm gives that a state of its own."""
+    return any(why.kind is ReasonKind.SPECIAL_EXIT for why in phase.reasons)
 
 
 def base_state(phase: Phase) -> str:

@@ -59,8 +59,10 @@ def plan(state: State, policy: Policy, now: float) -> Plan:
     for job in _in_order(state):
         if len(pass_.starts) >= policy.starts_max:
             break
+        if job.het_job_id not in (None, job.id):
+            continue  # considered with its leader
         if all(name in pass_.blocked for name in job.spec.partitions) and not _may_be_gated(job):
-            pass_.verdicts[job.id] = BEHIND
+            pass_.verdicts.update(dict.fromkeys(state.het_members.get(job.id, (job.id,)), BEHIND))
             continue
         _consider(pass_, job, policy)
     return Plan(tuple(pass_.starts), pass_.verdicts)
@@ -93,13 +95,12 @@ def _in_order(state: State) -> list[Job]:
 
 
 def _consider(pass_: _Pass, job: Job, policy: Policy) -> None:
+    if job.het_job_id is not None:
+        _consider_het(pass_, job)
+        return
     gates = closed_gates(pass_.state, job, pass_.now)
     if gates:
         pass_.verdicts[job.id] = Verdict(gates)
-        return
-    if job.het_job_id is not None:
-        if job.het_job_id == job.id:
-            _consider_het(pass_, job)
         return
     if isinstance(job.array, ArrayWaiting):
         _consider_array(pass_, job, policy)
@@ -148,6 +149,10 @@ def _consider_het(pass_: _Pass, leader: Job) -> None:
     """All components in the draft, or none: the draft is taken back if one does not fit."""
     members = [pass_.state.jobs[member] for member in pass_.state.het_members[leader.id]]
     if any(member.id not in pass_.state.pending for member in members):
+        return
+    gates = dict.fromkeys(gate for member in members for gate in closed_gates(pass_.state, member, pass_.now))
+    if gates:
+        pass_.verdicts.update({member.id: Verdict(tuple(gates)) for member in members})
         return
     before, found = pass_.draft, list[Start]()
     pass_.draft = before.draft()

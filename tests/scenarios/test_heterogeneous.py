@@ -1,0 +1,62 @@
+"""Heterogeneous jobs: all components or none."""
+
+from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.refusals import Why
+from bireme.core.lifecycle.requests import Target
+from bireme.testing.scenario import Scenario, caller_named
+
+
+def test_all_components_start_together_or_none_does() -> None:
+    world = Scenario("1x8+1x8:h100")
+    world.submit("block", on="n2", cpus=8)
+    world.submit_het("het", {"cpus": 4}, {"gpus": 8})
+    world.expect({"block": "runs n2", "het": "waits Resources", "het+1": "waits Resources"})
+    world.finish("block")
+    world.expect({"block": "COMPLETED", "het": "runs n1", "het+1": "runs n2"})
+
+
+def test_the_components_end_with_their_leader() -> None:
+    world = Scenario("2x8")
+    world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    world.expect({"het": "runs n1", "het+1": "runs n2"})
+    world.finish("het")
+    world.expect({"het": "COMPLETED", "het+1": "COMPLETED"})
+
+
+def test_a_heterogeneous_job_is_cancelled_as_a_whole() -> None:
+    world = Scenario("2x8")
+    world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    world.settle()
+    world.cancel("het")
+    world.expect({"het": "CANCELLED", "het+1": "CANCELLED"})
+
+
+def test_a_held_component_holds_all_of_it() -> None:
+    world = Scenario("2x8")
+    world.submit_het("het", {"cpus": 8, "hold": True}, {"cpus": 8})
+    world.expect({"het": "waits JobHeldUser", "het+1": "waits JobHeldUser"})
+
+
+def test_nothing_of_it_is_kept_back_while_it_waits() -> None:
+    world = Scenario("2x8", partitions={"main": {}, "side": {"nodes": "n1"}})
+    world.submit("block", on="n2", cpus=8)
+    world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    world.submit("aside", cpus=8, partition="side")
+    world.expect({"block": "runs n2", "het": "waits Resources", "het+1": "waits Resources", "aside": "runs n1"})
+
+
+def test_behind_others_all_components_say_so() -> None:
+    world = Scenario("2x8")
+    world.submit("block", nodes=2, tasks=16)
+    world.submit("next", cpus=8)
+    world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    world.expect(
+        {"block": "runs n[1-2]", "next": "waits Resources", "het": "waits Priority", "het+1": "waits Priority"}
+    )
+
+
+def test_a_waiting_component_is_not_cancelled_alone() -> None:
+    world = Scenario("2x8")
+    leader = world.submit_het("het", {"cpus": 8, "hold": True}, {"cpus": 8})
+    with world.refused(Why.NOT_WHOLE_HET_JOB):
+        world.record(requests.cancel(world.state, caller_named("alice"), Target(leader, het_offset=1)))

@@ -1,0 +1,228 @@
+"""Holds, begin times, deadlines, time limits, suspension, forgetting."""
+
+from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.refusals import Why
+from bireme.core.model import commands as c
+from bireme.core.model.cluster import Settings
+from bireme.testing.scenario import Scenario
+
+FLAT = {"memory_is_consumable": False}
+
+
+def signals(world: Scenario) -> list[tuple[int, str]]:
+    return [(sent.signal, sent.scope) for sent in world.engine.commands if isinstance(sent, c.SignalJob)]
+
+
+def grace_periods(world: Scenario) -> list[int]:
+    return [sent.grace_s for sent in world.engine.commands if isinstance(sent, c.TerminateJob)]
+
+
+def test_a_held_job_waits_until_its_owner_releases_it() -> None:
+    world = Scenario("1x8")
+    world.submit("job", hold=True)
+    world.expect(job="waits JobHeldUser")
+    world.release("job")
+    world.expect(job="runs n1")
+
+
+def test_an_operators_hold_is_not_the_owners_to_release() -> None:
+    world = Scenario("1x8")
+    world.submit("block", cpus=8)
+    world.submit("job")
+    world.expect(block="runs n1", job="waits Resources")
+    world.hold("job", user="root")
+    world.expect(job="waits JobHeldAdmin")
+    with world.refused(Why.ACCESS_DENIED):
+        world.release("job")
+    world.release("job", user="root")
+    world.expect(job="waits Resources")
+
+
+def test_a_held_job_does_not_block_those_behind_it() -> None:
+    world = Scenario("1x8")
+    world.submit("held", cpus=8, hold=True)
+    world.submit("next", cpus=8)
+    world.expect(held="waits JobHeldUser", next="runs n1")
+
+
+def test_a_priority_of_zero_holds_and_another_lets_go() -> None:
+    world = Scenario("1x8")
+    world.submit("block", cpus=8)
+    world.submit("job")
+    world.expect(block="runs n1", job="waits Resources")
+    world.update("job", priority=0)
+    world.expect(job="waits JobHeldUser")
+    world.update("job", priority=5, user="root")
+    world.expect(job="waits Resources")
+
+
+def test_another_users_job_is_not_mine_to_touch() -> None:
+    world = Scenario("1x8")
+    world.submit("job", hold=True)
+    for attempt in (world.cancel, world.hold, world.release, world.requeue):
+        with world.refused(Why.ACCESS_DENIED):
+            attempt("job", user="bob")
+    with world.refused(Why.ACCESS_DENIED):
+        world.update("job", user="bob", name="mine")
+    world.expect(job="waits JobHeldUser")
+
+
+def test_a_job_does_not_start_before_its_begin_time() -> None:
+    world = Scenario("1x8")
+    world.submit("later", begin_at=world.now + 100)
+    world.expect(later="waits BeginTime")
+    world.wait(99)
+    world.expect()
+    world.wait(1)
+    world.expect(later="runs n1")
+
+
+def test_a_waiting_job_ends_at_its_deadline() -> None:
+    world = Scenario("1x8")
+    world.submit("block", cpus=8)
+    world.submit("job", deadline_at=world.now + 60)
+    world.expect(block="runs n1", job="waits Resources")
+    world.wait(60)
+    world.expect(job="DEADLINE")
+
+
+def test_a_running_job_ends_at_its_deadline() -> None:
+    world = Scenario("1x8")
+    world.submit("job", deadline_at=world.now + 60)
+    world.expect(job="runs n1")
+    world.wait(60)
+    world.expect(job="DEADLINE")
+
+
+def test_a_job_ends_at_its_time_limit() -> None:
+    world = Scenario("1x8")
+    world.submit("job", time_s=600)
+    world.expect(job="runs n1")
+    world.wait(599)
+    world.expect()
+    world.wait(1)
+    world.expect(job="TIMEOUT")
+
+
+def test_the_partitions_default_and_maximum_are_limits_too() -> None:
+    world = Scenario("1x8", partitions={"main": {"default_time_s": 60, "max_time_s": 300}, "most": {"max_time_s": 180}})
+    world.submit("default")
+    world.submit("maximum", partition="most")
+    world.submit("own", time_s=120)
+    world.expect(default="runs n1", maximum="runs n1", own="runs n1")
+    world.wait(60)
+    world.expect(default="TIMEOUT")
+    world.wait(60)
+    world.expect(own="TIMEOUT")
+    world.wait(60)
+    world.expect(maximum="TIMEOUT")
+
+
+def test_over_time_limit_lets_a_job_run_on_for_a_while() -> None:
+    world = Scenario("1x8", settings=Settings(over_time_limit_s=120, **FLAT))
+    world.submit("job", time_s=60)
+    world.expect(job="runs n1")
+    world.wait(179)
+    world.expect()
+    world.wait(1)
+    world.expect(job="TIMEOUT")
+
+
+def test_the_warning_signal_comes_once_before_the_limit() -> None:
+    world = Scenario("1x8")
+    world.submit("job", time_s=600, signal="B:USR1@120")
+    world.submit("steps", time_s=600, signal="USR2@60")
+    world.expect(job="runs n1", steps="runs n1")
+    world.wait(479)
+    assert signals(world) == []
+    world.wait(60)
+    assert signals(world) == [(10, "batch")]
+    world.wait(2)
+    assert signals(world) == [(10, "batch"), (12, "steps")]
+
+
+def test_the_limit_asks_first_and_kills_after_killwait() -> None:
+    world = Scenario("1x8", settings=Settings(kill_wait_s=45, **FLAT))
+    world.submit("job", time_s=60)
+    world.expect(job="runs n1")
+    world.engine.obeys = False
+    world.wait(60)
+    world.expect(job="ends TIMEOUT")
+    assert grace_periods(world) == [45]
+    world.wait(600)
+    world.expect()
+    assert grace_periods(world) == [45], "asked once; the rest is the agent's work"
+
+
+def test_a_killed_job_is_not_asked_first() -> None:
+    world = Scenario("1x8")
+    world.submit("job")
+    world.expect(job="runs n1")
+    world.ask(requests.signal, "job", 9, "all")
+    world.expect(job="CANCELLED")
+    assert grace_periods(world) == [0]
+
+
+def test_a_longer_limit_is_the_operators_to_give() -> None:
+    world = Scenario("1x8")
+    world.submit("job", time_s=600)
+    world.expect(job="runs n1")
+    with world.refused(Why.ACCESS_DENIED):
+        world.update("job", time_limit_s=1200)
+    world.update("job", time_limit_s=1200, user="root")
+    world.wait(1199)
+    world.expect()
+    world.update("job", time_limit_s=300)
+    world.expect(job="TIMEOUT")
+
+
+def test_time_spent_suspended_does_not_count() -> None:
+    world = Scenario("1x8")
+    world.submit("job", time_s=600)
+    world.expect(job="runs n1")
+    world.wait(100)
+    world.suspend("job")
+    world.wait(5000)
+    world.expect(job="suspended n1")
+    world.resume("job")
+    world.wait(499)
+    world.expect(job="runs n1")
+    world.wait(1)
+    world.expect(job="TIMEOUT")
+
+
+def test_a_suspended_job_keeps_its_resources() -> None:
+    world = Scenario("1x8")
+    world.submit("job", cpus=8)
+    world.submit("next")
+    world.expect(job="runs n1", next="waits Resources")
+    world.suspend("job")
+    world.expect(job="suspended n1")
+
+
+def test_only_an_operator_suspends() -> None:
+    world = Scenario("1x8")
+    world.submit("job")
+    world.expect(job="runs n1")
+    with world.refused(Why.ACCESS_DENIED):
+        world.ask(requests.suspend, "job")
+
+
+def test_a_finished_job_is_forgotten_after_minjobage() -> None:
+    world = Scenario("1x8", settings=Settings(min_job_age_s=100, **FLAT))
+    world.submit("job")
+    world.submit("stays")
+    world.expect(job="runs n1", stays="runs n1")
+    world.finish("job")
+    world.wait(99)
+    world.expect(job="COMPLETED")
+    world.wait(1)
+    world.expect(job="gone")
+
+
+def test_with_a_minjobage_of_zero_nothing_is_forgotten() -> None:
+    world = Scenario("1x8", settings=Settings(min_job_age_s=0, **FLAT))
+    world.submit("job")
+    world.finish_when_running("job")
+    world.wait(1_000_000)
+    world.expect(job="COMPLETED")
