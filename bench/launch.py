@@ -8,15 +8,14 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from bench import bireme_cluster, machine, slurm_cluster
+from bench.array import array_options
 from bench.bireme_cluster import BiremeCluster
 from bench.results import Row, Target
 from bench.sizes import Sizes
 from bireme.client.transport import Transport
 
-SCRIPT = "#!/bin/bash\nbash -c true\n"
 _WAIT_S = 600.0
 
 
@@ -50,12 +49,9 @@ def _run_array(cluster: BiremeCluster, count: int) -> float:
     """Seconds of an array of `count` tasks."""
     output = cluster.folder / f"out{count}"
     output.mkdir()
-    script = write_script(cluster.folder)
-    array = ["--parsable", f"--array=0-{count - 1}", "-t1", f"--output={output}/%a.out", str(script)]
+    command = cluster.command("sbatch", *array_options(count, output))
     begun = time.perf_counter()
-    submitted = subprocess.run(
-        cluster.command("sbatch", *array), env=cluster.env, capture_output=True, text=True, check=True
-    )
+    submitted = subprocess.run(command, env=cluster.env, capture_output=True, text=True, check=True)
     with Transport(cluster.home, timeout_s=_WAIT_S) as transport:
         answer = transport.get(f"/v1/jobs/{submitted.stdout.strip()}/wait", {"timeout": _WAIT_S})
     spent = time.perf_counter() - begun
@@ -69,11 +65,4 @@ def _run_array(cluster: BiremeCluster, count: int) -> float:
 def _slurm_rate(sizes: Sizes, facts: dict[str, object]) -> float:
     with slurm_cluster.running(sizes.cpus) as cluster:
         facts["slurm"], facts["slurm_conf"] = slurm_cluster.version(), cluster.conf
-        return cluster.array_rate(sizes.launch_tasks, write_script(cluster.folder))
-
-
-def write_script(folder: Path) -> Path:
-    script = folder / "true.sh"
-    script.write_text(SCRIPT)
-    script.chmod(0o755)
-    return script
+        return sizes.launch_tasks / cluster.run_array(sizes.launch_tasks)

@@ -13,7 +13,7 @@ from bench.submit import fill_queue
 
 def measure(sizes: Sizes) -> Iterator[Row]:
     with bireme_cluster.running(bireme_cluster.this_host(sizes.cpus)) as cluster:
-        fill_queue(cluster, sizes.queued_jobs, sizes.batch)
+        fill_queue(cluster, sizes.queued_jobs)
         rows = (
             (f"squeue, {sizes.queued_jobs:,} pending jobs", ("squeue",), 0.5),
             ("squeue --version", ("squeue", "--version"), 0.1),

@@ -21,7 +21,7 @@ from bireme.daemon import process
 
 def measure(sizes: Sizes) -> Iterator[Row]:
     with bireme_cluster.running(bireme_cluster.this_host(sizes.cpus)) as cluster:
-        fill_queue(cluster, sizes.restart_jobs, sizes.batch)
+        fill_queue(cluster, sizes.restart_jobs)
         for how, end in (("kill -9", _kill), ("stop", lambda one: one.stop())):
             end(cluster)
             begun = time.perf_counter()

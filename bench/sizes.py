@@ -17,8 +17,6 @@ class Sizes:
     queued_jobs: int = 10_000
     repeats: int = 10
     restart_jobs: int = 100_000
-    batch: int = 1_000
-    """Jobs in one `submit_many`."""
 
 
 FULL = Sizes()
@@ -32,5 +30,4 @@ QUICK = Sizes(
     queued_jobs=100,
     repeats=2,
     restart_jobs=200,
-    batch=100,
 )

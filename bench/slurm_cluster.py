@@ -20,10 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.array import array_options
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo")
 _SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 _READY_S = 30.0
 _STOP_S = 20.0
+_LOOK_AGAIN_S = 0.1
 
 # Slurm's High Throughput Computing guide: few and cheap scheduling passes, short memory of ended jobs, no plugin that
 # does work per job, logs off. `sched_min_interval=0` was tried too and is slower here: every end would start a pass.
@@ -97,20 +100,19 @@ class SlurmCluster:
         )
         return done.stdout.strip()
 
-    def array_rate(self, tasks: int, script: Path) -> float:
-        """Tasks a second of one array, from before sbatch until no task of it is left in the queue."""
+    def run_array(self, tasks: int) -> float:
+        """Seconds of one array, from before sbatch until no task of it is left in the queue."""
         output = self.folder / "out"
         output.mkdir()
         begun = time.perf_counter()
-        array = ["--parsable", f"--array=0-{tasks - 1}", "-t1", f"--output={output}/%a.out", str(script)]
-        job = self.call("sbatch", *array)
+        job = self.call("sbatch", *array_options(tasks, output))
         while self.call("squeue", "-h", "-t", "PD,CF,R,CG", "-o", "%i", "-j", job):
-            time.sleep(0.1)
-        rate = tasks / (time.perf_counter() - begun)
+            time.sleep(_LOOK_AGAIN_S)
+        spent = time.perf_counter() - begun
         written = sum(1 for _ in output.iterdir())
         if written != tasks:
             raise RuntimeError(f"Slurm wrote {written} outputs of {tasks} tasks")
-        return rate
+        return spent
 
 
 def missing() -> str:
