@@ -69,6 +69,8 @@ class Manners:
     disable_status: bool = False
     quit_on_interrupt: bool = False
     forward_signals: bool = True
+    closes_input: bool = True
+    """False for sattach: the end of its input is not the end of the step's."""
     tell_ends: bool = True
 
 
@@ -267,7 +269,7 @@ class Session:
             return
         self._terminated = True
         for leg in self.legs:
-            if failed:
+            if failed and self.manners.forward_signals:
                 self.voice.say(f"Terminating StepId={leg.control.name}")
             leg.control.terminate(failed=failed)
 
@@ -284,7 +286,7 @@ class Session:
             for leg in self.legs:
                 leg.streams.send_stdin(b"")
             return
-        if self.manners.stdin_task != protocol.ALL_TASKS:
+        if self.manners.stdin_task != protocol.ALL_TASKS and self.manners.closes_input:
             self._end_input_of_others()
         self._stdin_open = True
         self._pace_input()
@@ -330,7 +332,7 @@ class Session:
 
     def _forward_input(self, data: bytes) -> None:
         task = self.manners.stdin_task
-        for leg in self.legs:
+        for leg in self.legs if data or self.manners.closes_input else ():
             leg.streams.send_stdin(data, task if task == protocol.ALL_TASKS else task - leg.first_task)
         if not data:
             self._stdin_open = False

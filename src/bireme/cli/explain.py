@@ -1,0 +1,110 @@
+"""bireme explain: what Bireme understood of a script, and what it does not apply, without asking any cluster.
+
+The understanding is `slurm/understood`; here it is read from files and printed, in colour on a terminal, plain
+elsewhere, or as JSON for tools.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from bireme.cli.caller import submit_context
+from bireme.cli.sbatch import read_named_script
+from bireme.cli.voice import run_command
+from bireme.slurm.options.batch import BatchSubmission, read_batch
+from bireme.slurm.options.layers import peek
+from bireme.slurm.options.table import Command
+from bireme.slurm.understood import Understood, as_json, describe
+
+_ABOUT = "What Bireme understood of a batch script: resources, time, files, and what it ignores and why."
+_EPILOG = (
+    "Everything after --json is read as sbatch would: bireme explain [--json] [SBATCH OPTIONS] train.sh [ARGUMENTS]"
+)
+
+
+def main(argv: list[str]) -> int:
+    return run_command("bireme explain", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    as_data, words = False, list(argv)
+    if words[:1] in (["-h"], ["--help"]) or not words:
+        argparse.ArgumentParser(
+            prog="bireme explain",
+            usage="bireme explain [--json] [SBATCH OPTIONS] SCRIPT",
+            description=_ABOUT,
+            epilog=_EPILOG,
+        ).print_help()
+        return 0
+    if "--json" in (words[0], words[-1]):  # sbatch has no such option, so before and after are both unmistakable
+        as_data = True
+        words = words[1:] if words[0] == "--json" else words[:-1]
+    context = submit_context(Command.SBATCH, words)
+    chdir = peek(Command.SBATCH, words).get("chdir")
+    batch = read_batch(words, read_named_script(words, chdir), context)
+    told = [describe(request.spec, request.warnings) for request in batch.requests]
+    if as_data:
+        data = [as_json(each) for each in told]
+        print(json.dumps(data[0] if len(data) == 1 else {"het": data}, indent=2))
+    elif sys.stdout.isatty():
+        _print_rich(told, batch)
+    else:
+        print("\n\n".join(plain_text(each) for each in told))
+        for line in _remarks(told, batch):
+            print(f"Note      {line}")
+    return 0
+
+
+def plain_text(understood: Understood) -> str:
+    """One component, as aligned text."""
+    component = understood.spec.het_component
+    title = understood.name if component is None else f"{understood.name} (component {component})"
+    lines = [title]
+    width = max((len(label) for section in understood.sections for label, _ in section.rows), default=0)
+    for section in understood.sections:
+        lines += ["", section.title]
+        lines += [f"  {label:<{width}}  {value}" for label, value in section.rows]
+    if understood.ignored:
+        lines += ["", "Accepted, not applied"]
+        lines += [f"  {each.option}: {each.reason}" for each in understood.ignored]
+    if understood.warnings:
+        lines += ["", "Remarks"]
+        lines += [f"  {warning}" for warning in understood.warnings]
+    return "\n".join(lines)
+
+
+def _remarks(told: list[Understood], batch: BatchSubmission) -> list[str]:
+    """What sbatch would say that the explanation has not said already."""
+    said = {f"{each.option} is accepted but not applied: {each.reason}" for one in told for each in one.ignored}
+    said |= {warning for one in told for warning in one.warnings}
+    return [notice for notice in batch.notices if notice not in said]
+
+
+def _print_rich(told: list[Understood], batch: BatchSubmission) -> None:
+    # Late: a terminal is the only place where rich is worth its start-up time.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for understood in told:
+        component = understood.spec.het_component
+        console.print(
+            Text(understood.name, style="bold") + Text("" if component is None else f"  component {component}")
+        )
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column()
+        for section in understood.sections:
+            table.add_row(Text(section.title, style="bold"), "")
+            for label, value in section.rows:
+                table.add_row(f"  {label}", Text(value))
+        for each in understood.ignored:
+            table.add_row(Text("  not applied", style="yellow"), Text(f"{each.option}: {each.reason}"))
+        for warning in understood.warnings:
+            table.add_row(Text("  remark", style="yellow"), Text(warning))
+        console.print(table)
+    for line in _remarks(told, batch):
+        console.print(Text(f"  {line}", style="yellow"))
