@@ -27,7 +27,7 @@ from bireme.slurm.script import wrap
 from bireme.store.plain import to_plain
 
 Record = dict[str, Any]
-"""A JobRecord, StepRecord, NodeRecord or PartitionRecord: flat JSON, documented in docs/records.md."""
+"""A JobRecord, StepRecord, NodeRecord or PartitionRecord: flat JSON; `slurm/records` says what each field means."""
 
 _BATCH = 1_000
 _LONG_POLL_S = 60.0

@@ -1,9 +1,9 @@
 """HTTP/1.1 over the daemon's unix socket, by hand.
 
-The commands start hundreds of times a minute inside jobs, and `http.client` alone costs more to import than `squeue`
-may take to answer; so this speaks the small part of HTTP that uvicorn answers with: Content-Length, chunked and
-keep-alive. Not here: what the routes mean (`client/sdk.py`, the commands). Invariant: a request is sent twice only if
-the daemon closed an idle connection before it could have read the first one.
+The commands start hundreds of times a minute inside jobs, and `http.client` alone costs more to import than all of
+this; so this speaks the small part of HTTP that uvicorn answers with: Content-Length, chunked and keep-alive. Not here:
+what the routes mean (`client/sdk.py`, the commands). Invariant: a request is sent once. A kept connection is looked at
+before it is used, and replaced if the daemon closed it; whoever wants to try again needs an idempotency key.
 """
 
 from __future__ import annotations
