@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.support.cluster import Cluster
 
 submitit = pytest.importorskip("submitit", reason="submitit is not installed")

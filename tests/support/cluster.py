@@ -77,7 +77,7 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables of a user of this cluster: the commands first on PATH, and nothing of a Slurm around the test."""
+        """A user's variables: the commands first on PATH, and nothing of a Slurm around the test."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OUTSIDE)}
         folders = [str(self.home / "bin"), str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]
         return {**kept, "PATH": os.pathsep.join(folders), "BIREME_HOME": str(self.home)}
@@ -116,16 +116,20 @@ class Cluster:
         """Ends everything and removes the files. Returns what `bireme down --end-jobs` left running (should be [])."""
         with suppress(subprocess.SubprocessError):
             self.down("--end-jobs")
+        self._until_gone()
         left = [f"{pid}: {words}" for pid, words in self.processes()]
-        # What waits for a process to end looks again: children of a killed process may start others meanwhile.
-        deadline = time.monotonic() + 10.0
+        self._until_gone(signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return left
+
+    def _until_gone(self, number: int = 0, patience_s: float = 10.0) -> None:
+        """Looks again and again: a process that ends is listed for a moment more, and may start others meanwhile."""
+        deadline = time.monotonic() + patience_s
         while (alive := self.processes()) and time.monotonic() < deadline:
             for pid, _ in alive:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, number)
             time.sleep(0.02)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        return left
 
     def processes(self) -> list[tuple[int, str]]:
         """(pid, command line) of the daemon, the agents, and every process of a job of this cluster."""
