@@ -66,7 +66,8 @@ class _Listing:
         self.iterate = reports.positive_seconds(asked["iterate"] or "", "iterate") if "iterate" in asked else 0
         self.per_node = "Node" in asked
         self.reasons = "list-reasons" in asked
-        self.state_test = node_states.parse_node_states(asked["states"]) if asked.get("states") else None
+        states = asked.get("states")
+        self.state_test = node_states.parse_node_states(states) if states else None
         self.names = set(expand(asked["nodes"] or "")) if asked.get("nodes") else None
         self.partitions = reports.words_of(asked.get("partition"))
         default = sinfo_fields.NODE_SORT if self.per_node else sinfo_fields.DEFAULT_SORT

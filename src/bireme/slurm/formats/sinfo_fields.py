@@ -310,7 +310,7 @@ def group_nodes(
     for order, partition in enumerate(partitions):
         outer = tuple(key(partition) for key in of_partition)
         nodes = members(partition)
-        if not nodes and not each_node:
+        if not nodes and not each_node and "PARTITION" in headers:
             groups.setdefault((outer, None), NodeGroup(partition, order))
         for node in nodes:
             inner = (*(key(node) for key in of_node), *(node.get(key) for key in exactly))

@@ -65,7 +65,7 @@ def tres_text(tres: Mapping[str, int | float] | None, context: Context, *, alpha
     if not tres:
         return ""
     if alphabetical:
-        names = sorted(tres)
+        names = sorted(tres, key=lambda name: f"{name}=")  # as sorted text: gres/gpu:h100=2 before gres/gpu=2
     else:
         names = [name for name in _TRES_ORDER if name in tres]
         names += sorted(name for name in tres if name not in _TRES_ORDER)

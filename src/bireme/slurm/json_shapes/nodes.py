@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.slurm.formats.node_states import long_state
 from bireme.slurm.formats.sinfo_fields import cpu_counts, group_nodes, node_counts
 from bireme.slurm.formats.values import Context, Record, tres_text
 from bireme.slurm.json_shapes.envelope import Shape, stamp, triple
@@ -142,17 +141,15 @@ def _counted(counts: tuple[int, int, int, int]) -> dict[str, int]:
 
 def _group_shape(partition: Record, nodes: Sequence[Record]) -> Shape:
     first: Record = nodes[0] if nodes else {}
-    free = [node.get("memory_free_mib") for node in nodes if node.get("memory_free_mib") is not None]
+    free: list[float] = [node["memory_free_mib"] for node in nodes if node.get("memory_free_mib") is not None]
     load = [int((node.get("cpu_load") or 0) * 100) for node in nodes] or [0]
-    word = long_state(first).rstrip("*+-").upper() if nodes else ""
+    states = [first.get("state") or "UNKNOWN", *(first.get("flags") or ())] if nodes else []
     return {
         "cluster": "",
         "comment": "",
         "extra": "",
         "port": first.get("port") or 0,
-        "node": {
-            "state": list(dict.fromkeys([first.get("state") or word, *(first.get("flags") or ())])) if nodes else []
-        },
+        "node": {"state": states},
         "nodes": {
             **_counted(node_counts(nodes)),
             "nodes": [node["name"] for node in nodes],
@@ -171,7 +168,7 @@ def _group_shape(partition: Record, nodes: Sequence[Record]) -> Shape:
         "disk": _span(nodes, "tmp_disk_mib"),
         "memory": {
             **_span(nodes, "memory_mib"),
-            "free": {"minimum": triple(min(free, default=None)), "maximum": triple(max(free, default=None))},
+            "free": {"minimum": triple(min(free) if free else None), "maximum": triple(max(free) if free else None)},
             "allocated": sum(node.get("memory_allocated_mib") or 0 for node in nodes),
         },
         "weight": _span(nodes, "weight"),
