@@ -79,7 +79,7 @@ def make_context(*, convert: bool = True, unit: str = "", cluster: str = "", now
         stamp=make_stamp(os.environ.get("SLURM_TIME_FORMAT", ""), at),
         convert=convert,
         unit=unit,
-        bitstr_len=int(limit) if limit.isdigit() else 64,
+        bitstr_len=int(limit) if limit.isdecimal() else 64,
         cluster=cluster,
     )
 
@@ -143,7 +143,7 @@ def repeat(seconds: int, body: Callable[[], int]) -> int:
 
 
 def positive_seconds(text: str, name: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise SlurmSyntaxError(f"--{name}={text}")
     return int(text)
 
@@ -155,7 +155,7 @@ def user_ids(command: str, text: str) -> set[int]:
     uids: set[int] = set()
     for word in words_of(text):
         try:
-            uids.add(int(word) if word.isdigit() else pwd.getpwnam(word).pw_uid)
+            uids.add(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid)
         except KeyError:
             tell(f"{command}: error: Invalid user: {word}")
     return uids

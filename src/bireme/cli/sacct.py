@@ -296,8 +296,8 @@ def _in_group(text: str, job: dict[str, Any]) -> bool:
 
 def _between(value: float, text: str) -> bool:
     low, _, high = text.partition("-")
-    return (not low.isdigit() or value >= int(low)) and (
-        value <= int(high) if high.isdigit() else value == int(low) if low.isdigit() else True
+    return (not low.isdecimal() or value >= int(low)) and (
+        value <= int(high) if high.isdecimal() else value == int(low) if low.isdecimal() else True
     )
 
 

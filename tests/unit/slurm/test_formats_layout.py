@@ -69,7 +69,11 @@ def test_percent_signs_in_suffixes_and_values_survive() -> None:
     assert plan.lines([{**JOB, "name": "50%s"}], CONTEXT) == ["3150%s 100"]
 
 
-@given(st.text(max_size=40))
+def test_a_width_that_would_fill_the_memory_is_cut() -> None:
+    assert parse_percent("%999999999999i").specs[0].width == 65_535
+
+
+@given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from("%.:,0123456789ijPR¹²")), max_size=30))
 def test_no_format_makes_printing_fail(text: str) -> None:
     for plan in (
         plan_percent(parse_percent(text), JOB_FIELDS, ""),

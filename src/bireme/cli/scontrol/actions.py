@@ -40,7 +40,7 @@ def requeue_hold(session: Session, words: list[str]) -> int:
 
 def _requeue(session: Session, verb: str, words: list[str], body: dict[str, Any]) -> int:
     """The options before the ids: `Incomplete`, `State=SpecialExit`."""
-    while words and not words[0][:1].isdigit():
+    while words and not words[0][:1].isdecimal():
         option = words[0].lower()
         if option == "incomplete":
             body["incomplete"] = True

@@ -68,7 +68,7 @@ def show_daemons(session: Session, words: list[str]) -> int:
 
 def errnumstr(session: Session, words: list[str]) -> int:
     """The text of a Slurm error number."""
-    if not words or not words[0].removeprefix("-").isdigit():
+    if not words or not words[0].removeprefix("-").isdecimal():
         raise reports.CommandError(
             "numeric arguments required for keyword:errnumstr" if words else "too few arguments for keyword:errnumstr"
         )
@@ -91,7 +91,7 @@ class _Process(NamedTuple):
 def _processes() -> Iterator[_Process]:
     """Processes of jobs on this machine that this user may look at, by the variables they were started with."""
     for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+        if not entry.isdecimal():
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
@@ -124,7 +124,7 @@ def list_pids(session: Session, words: list[str]) -> int:
 
 def pid_info(session: Session, words: list[str]) -> int:
     """`pidinfo PID`: the job of a process and when it ends."""
-    if len(words) != 1 or not words[0].isdigit():
+    if len(words) != 1 or not words[0].isdecimal():
         raise reports.CommandError("missing argument for keyword:pidinfo")
     process = next((each for each in _processes() if each.pid == int(words[0])), None)
     if process is None:

@@ -318,7 +318,7 @@ def _node_change(key: str, value: str) -> Changes:
     if lower == "reason":
         return {"reason": value}
     if lower == "weight":
-        if not value.isdigit():
+        if not value.isdecimal():
             raise _refuse(key, value, "Invalid input")
         return {"weight": int(value)}
     if lower in ("features", "availablefeatures", "activefeatures", "feature"):

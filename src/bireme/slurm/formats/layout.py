@@ -16,6 +16,10 @@ NAMED_WIDTH = 20
 """What -O gives a field without a size."""
 
 
+WIDEST = 65_535
+"""A wider column is a slip of the finger that would fill the memory."""
+
+
 class Spec(NamedTuple):
     """One field of a format, before its type is looked up. Width 0: as wide as the value."""
 
@@ -56,7 +60,7 @@ def parse_named(text: str) -> list[Spec]:
             specs.append(Spec(name.lower(), NAMED_WIDTH))
             continue
         right, width, suffix = _size(layout)
-        if not width and not right and not layout[:1].isdigit():
+        if not width and not right and not layout[:1].isdecimal():
             width = NAMED_WIDTH
         specs.append(Spec(name.lower(), width, right, suffix))
     return specs
@@ -78,7 +82,7 @@ def parse_accounting(text: str) -> list[AccountingSpec]:
         if not name:
             continue
         digits = size.removeprefix("-")
-        width = int(digits) if digits.isdigit() else None
+        width = _width(digits) if digits.isdecimal() else None
         specs.append(AccountingSpec(name, width or None, percent != "" and size.startswith("-")))
     return specs
 
@@ -88,9 +92,13 @@ def _size(text: str) -> tuple[bool, int, str]:
     right = text.startswith(".")
     rest = text[1:] if right else text
     count = 0
-    while count < len(rest) and rest[count].isdigit():
+    while count < len(rest) and rest[count].isdecimal():
         count += 1
-    return right, int(rest[:count] or 0), rest[count:]
+    return right, _width(rest[:count]), rest[count:]
+
+
+def _width(digits: str) -> int:
+    return min(int(digits[:9] or 0), WIDEST)
 
 
 def cell(width: int, right: bool, *, cut: bool = True) -> str:
