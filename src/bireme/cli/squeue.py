@@ -237,6 +237,9 @@ class _Listing:
             params["job"] = ",".join(str(selector.job_id) for selector in self.selectors)
         if self.states is not None:
             params["state"] = ",".join(sorted(self.states))
+        if self.uids:
+            params["user"] = ",".join(map(str, sorted(self.uids)))
+        params["name"], params["account"] = self.asked.get("name"), self.asked.get("account")
         return dict(self.transport.get("/v1/jobs", params))
 
     def _wanted(self, job: dict[str, Any]) -> bool:

@@ -125,6 +125,14 @@ def test_refusals(api: FakeApi, capsys: pytest.CaptureFixture[str], words: list[
     assert api.posted == []
 
 
+def test_components_of_a_heterogeneous_job_name_each_other(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [{**JOB, "job_id": 131 + offset, "het_job_id": 131, "het_offset": offset} for offset in (0, 1)]
+    api.answers["/v1/jobs/131"] = {"jobs": parts}
+    assert scontrol.main(["show", "job", "131"]) == 0
+    seen = capsys.readouterr().out
+    assert "JobId=132 HetJobId=131 HetJobOffset=1 JobName=run\n   HetJobIdSet=131-132\n" in seen
+
+
 def test_missing_records(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert scontrol.main(["show", "node", "nx"]) == 1
     assert scontrol.main(["show", "partition", "px"]) == 1
@@ -149,11 +157,8 @@ def test_jobs_by_name(api: FakeApi) -> None:
 
 def test_requeue_and_hold(api: FakeApi) -> None:
     scontrol.main(["requeue", "31"])
-    scontrol.main(["requeuehold", "Incomplete", "31"])
-    assert api.posted == [
-        ("/v1/jobs/31/requeue", {"hold": False}),
-        ("/v1/jobs/31/requeue", {"hold": True, "incomplete": True}),
-    ]
+    scontrol.main(["requeuehold", "Incomplete", "31,32"])  # 32 has not begun: nothing of it is incomplete
+    assert api.posted == [("/v1/jobs/31/requeue", {"hold": False}), ("/v1/jobs/31/requeue", {"hold": True})]
 
 
 @pytest.mark.parametrize(

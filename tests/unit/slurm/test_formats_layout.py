@@ -113,7 +113,7 @@ def test_sacct_marks_what_it_cut_except_times() -> None:
     assert fixed_lines(columns, [row], CONTEXT) == [
         "JobI      State  JobName En ",
         "---- ---------- -------- -- ",
-        "42   CANCELLED+ a-long-+ T5 ",
+        "  42 CANCELLED+ a-long-+ T5 ",
     ]
     assert parsable_lines(columns, [row], CONTEXT, header=False) == ["42|CANCELLED by 1000|a-long-job-name|T5"]
     assert parsable_lines(columns, [row], CONTEXT, header=False, delimiter="::", ending=True) == [
@@ -124,4 +124,4 @@ def test_sacct_marks_what_it_cut_except_times() -> None:
 def test_sacct_takes_the_side_that_is_asked_for() -> None:
     row = Row({"job_id": 42, "state": "FAILED"})
     columns = choose_columns("state%-10,jobid%6", SACCT_FIELDS, SACCT_ALIASES)
-    assert fixed_lines(columns, [row], CONTEXT, header=False) == ["FAILED     42     "]
+    assert fixed_lines(columns, [row], CONTEXT, header=False) == ["FAILED         42 "]

@@ -15,6 +15,7 @@ from bireme.cli import reports
 from bireme.cli.scontrol.session import Session
 
 _WAIT_ROUND_S = 60
+_INCOMPLETE = frozenset({"CONFIGURING", "RUNNING", "STOPPED", "SUSPENDED"})
 Verb = Callable[[Session, list[str]], int]
 
 
@@ -40,16 +41,18 @@ def requeue_hold(session: Session, words: list[str]) -> int:
 
 def _requeue(session: Session, verb: str, words: list[str], body: dict[str, Any]) -> int:
     """The options before the ids: `Incomplete`, `State=SpecialExit`."""
-    while words and not words[0][:1].isdecimal():
-        option = words[0].lower()
-        if option == "incomplete":
-            body["incomplete"] = True
-        elif option == "state=specialexit":
-            body["special_exit"] = True
-        else:
-            break
-        words = words[1:]
+    options = [word.lower() for word in words if word.lower() in ("incomplete", "state=specialexit")]
+    words = [word for word in words if word.lower() not in options]
+    if "incomplete" in options:
+        words = [job for job in job_ids(session, words) if _is_incomplete(session, job)]
+        if not words:
+            return 0
     return _each(session, verb, words, "requeue", body)
+
+
+def _is_incomplete(session: Session, job: str) -> bool:
+    answer = session.get(f"/v1/jobs/{job}", "slurm_load_jobs error", {"fields": "job_id,state"})
+    return any(each["state"] in _INCOMPLETE for each in answer["jobs"])
 
 
 def suspend(session: Session, words: list[str]) -> int:

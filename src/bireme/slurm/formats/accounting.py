@@ -12,7 +12,6 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.layout import parse_accounting
 from bireme.slurm.formats.values import Context
 
-CutMark = str
 AccountingText = Callable[[Any, Context], str]
 
 
@@ -48,8 +47,9 @@ def choose_columns(
         field = fields.get(name) or next((field for key, field in fields.items() if key.startswith(name)), None)
         if field is None:
             raise SlurmSyntaxError(f'Invalid field requested: "{spec.type}"')
+        # A width of one's own also sets the side: JobID is left by itself, but JobID%20 is right.
         left = spec.left if spec.width else field.left
-        columns.append(AccountingColumn(field, spec.width or field.width, left or (field.left and not spec.left)))
+        columns.append(AccountingColumn(field, spec.width or field.width, left))
     return columns
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bireme.slurm.formats.accounting import AccountingField, AccountingText, field_map
 from bireme.slurm.formats.identity import job_label
-from bireme.slurm.formats.job_values import FINISHED
+from bireme.slurm.formats.job_values import FINISHED, base_state
 from bireme.slurm.formats.usage_values import USAGE_TEXTS, UsageText
 from bireme.slurm.formats.values import (
     Context,
@@ -145,9 +145,8 @@ def _submit(row: Row, context: Context) -> str:
 
 
 def _state(row: Row, _: Context) -> str:
-    state = str(row.subject.get("state") or "")
-    if state == "COMPLETING":  # the accounting knows a job as running until it is over
-        state = "RUNNING" if row.step is None else state
+    # The accounting learns the outcome when the job ends, before its nodes are cleared.
+    state = base_state(row.job) if row.step is None else str(row.step.get("state") or "")
     by = row.subject.get("cancelled_by")
     return f"{state} by {by}" if state == "CANCELLED" and by is not None and row.step is None else state
 

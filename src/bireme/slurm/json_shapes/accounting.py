@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bireme.slurm.formats.job_values import FINISHED
 from bireme.slurm.formats.values import Record
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, triple
@@ -97,7 +98,7 @@ def _times(subject: Record, measured: list[Any]) -> Shape:
     return {
         "elapsed": int(subject.get("elapsed_s") or 0),
         "start": int(subject.get("start_time") or 0),
-        "end": int(subject.get("end_time") or 0),
+        "end": int(subject.get("end_time") or 0) if subject.get("state") in FINISHED else 0,
         "suspended": int(subject.get("suspended_s") or 0),
         "user": _split_seconds(user),
         "system": _split_seconds(system),
