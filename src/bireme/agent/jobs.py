@@ -199,6 +199,8 @@ class JobRun:
     def _report_batch_end(self, how: Message, usage: Message, note: str) -> None:
         ending = self.phase is not Phase.READY
         cleared = not ending and self._message.get("alone", False) and self._leaves_nothing()
+        if self._batch is not None:
+            self.node.task_ended(self.key, self._batch.pid)
         facts = {"note": note} if note else {}
         self.node.report("batch_ended", self.key, status=how, usage=usage, cleared=cleared, **facts)
         if cleared:
@@ -212,7 +214,7 @@ class JobRun:
         if self._group is not None:
             return self._group.is_empty()
         task = self._batch
-        return task is None or not self.node.left_orphans(self.key, task.pid, task.started_at)
+        return task is None or not self.node.left_orphans(self.key, task.pid)
 
     def _ran_out_of_memory(self) -> bool:
         return self._group is not None and self._group.ran_out_of_memory()
@@ -340,6 +342,7 @@ class JobRun:
 
     def _clear(self) -> None:
         self.phase = Phase.CLEARED
+        self.node.job_ended(self.key)
         self._close_stderr()
         if self._batch_launched:
             remove_job_directory(self._directory)

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bireme.agent.confined import NodeConfinement
 from bireme.agent.identity import Identity
 from bireme.agent.loop import Loop
-from bireme.agent.processes import Stray, environment_value, read_process, strays
+from bireme.agent.orphans import OrphanWatch
+from bireme.agent.processes import Stray, strays
 from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
 
 JOB_MARKER = "BIREME_JOB"
 """In the environment of every process of a job: `<job>.<generation>`."""
-
-_SHORT_LIFE_S = 10.0
-_FEW_PIDS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +54,13 @@ class Node:
     confinement: NodeConfinement
     isolation: dict[str, str] = field(default_factory=dict)
     directory: str = field(init=False)
+    orphans: OrphanWatch = field(init=False)
     on_task: Callable[[], None] = field(default=lambda: None)
     """Called after a task was started."""
 
     def __post_init__(self) -> None:
         self.directory = str(self.settings.directory)
+        self.orphans = OrphanWatch(JOB_MARKER)
 
     @property
     def name(self) -> str:
@@ -72,35 +72,32 @@ class Node:
     def task_started(self, key: JobKey, pid: int) -> None:
         """Writes the pid down at once: a successor of this agent must find the process."""
         self.records.started(key, pid)
+        self.orphans.started(pid)
         self.on_task()
 
     def strays_of(self, key: JobKey) -> list[Stray]:
         """Orphans of the job's tasks: living processes the kernel handed to this agent."""
-        marker = f"{key[0]}.{key[1]}"
+        marker = _marker(key)
         return [stray for stray in strays(JOB_MARKER, self.loop.children) if stray.marker == marker]
 
-    def left_orphans(self, key: JobKey, leader: int, started_at: float) -> bool:
-        """Whether a job whose only task just ended left a process behind. The cheap form of `strays_of`.
-
-        Most jobs leave nothing, and thousands end in a minute: only processes that can be this job's are looked
-        at. Pids are given out in order, so a young job's orphans lie between its leader's pid and the newest.
-        """
+    def left_orphans(self, key: JobKey, task: int) -> bool:
+        """Whether this ended task left a process behind, or its job has an orphan: `strays_of`, but cheap."""
         if not self.loop.children and not _has_children():
             return False
-        if _group_exists(leader):
+        if _group_exists(task):
             return True
-        if time.time() - started_at > _SHORT_LIFE_S:
-            return bool(self.strays_of(key))
-        agent, marker = os.getpid(), f"{key[0]}.{key[1]}"
-        for pid in _pids_since(leader):
-            if pid in self.loop.children:
-                continue
-            entry = read_process(pid)
-            if entry is None or entry.ppid != agent or entry.is_dead:
-                continue
-            if environment_value(pid, JOB_MARKER) == marker:
-                return True
-        return False
+        answer = self.orphans.left_something(task, _marker(key))
+        return bool(self.strays_of(key)) if answer is None else answer
+
+    def task_ended(self, key: JobKey, task: int) -> None:
+        self.orphans.task_ended(task, _marker(key))
+
+    def job_ended(self, key: JobKey) -> None:
+        self.orphans.job_ended(_marker(key))
+
+
+def _marker(key: JobKey) -> str:
+    return f"{key[0]}.{key[1]}"
 
 
 def identity_from(message: Message) -> Identity | None:
@@ -115,18 +112,6 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _pids_since(first: int) -> Iterable[int]:
-    """Pids that may have been given out after `first`, whose numbers start over at some point."""
-    with open("/proc/loadavg", "rb") as file:
-        newest = int(file.read().split()[-1])
-    if 0 <= newest - first <= _FEW_PIDS:
-        return range(first + 1, newest + 1)
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    if newest >= first:
-        return (pid for pid in pids if first < pid <= newest)
-    return (pid for pid in pids if pid > first or pid <= newest)
 
 
 def _group_exists(leader: int) -> bool:

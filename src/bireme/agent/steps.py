@@ -238,11 +238,13 @@ class StepRun:
     def _kill_leftovers(self) -> None:
         """Background processes do not outlive their step."""
         tasks = list(self._tasks.values())
-        if any(self.node.left_orphans(self.key, task.pid, task.started_at) for task in tasks):
+        if any(self.node.left_orphans(self.key, task.pid) for task in tasks):
             number = str(self.id)
             orphans = [stray.process for stray in self.node.strays_of(self.key)]
             ours = [each for each in orphans if environment_value(each.pid, "SLURM_STEP_ID") == number]
             kill_tree([task.process for task in tasks] + ours)
+        for task in tasks:
+            self.node.task_ended(self.key, task.pid)
 
     def close(self) -> None:
         self.hub.close()
