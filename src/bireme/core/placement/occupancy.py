@@ -1,6 +1,6 @@
-"""What every node has left, as arrays for masks and as sets of CPU and device numbers for the final choice.
+"""What every node has left: columns for masks (`Free`) and sets of CPU and device numbers for the final choice.
 
-`State` holds one Occupancy, changed only by `apply` (hold, release). The planner works in a `draft()`: the arrays are
+`State` holds one Occupancy, changed only by `apply` (hold, release). The planner works in a `draft()`: the columns are
 copied at once, the per-node sets only when they are touched. Invariant: for every node, free + held by allocations
 = configured; `hold` of something that is not free raises.
 """
@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.resources import Allocation, NodeShare
-
-IntArray = NDArray[np.int64]
+from bireme.core.placement.table import Free, GresKey, NodeTable
 
 
 class OverCommitted(RuntimeError):  # noqa: N818  (a broken invariant, named for what happened)
@@ -29,8 +25,8 @@ class NodeRoom:
 
     cpus: set[int]
     memory_mib: int
-    devices: dict[tuple[str, str | None], set[int]] = field(default_factory=dict)
-    counts: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    devices: dict[GresKey, set[int]] = field(default_factory=dict)
+    counts: dict[GresKey, int] = field(default_factory=dict)
     """Of GRES that are only counted."""
     jobs: set[int] = field(default_factory=set)
     whole_node_job: int | None = None
@@ -46,11 +42,14 @@ class NodeRoom:
         )
 
     def gres_free(self, name: str, type_: str | None = None) -> int:
-        def wanted(key: tuple[str, str | None]) -> bool:
-            return key[0] == name and (type_ is None or key[1] == type_)
-
-        free = sum(len(indices) for key, indices in self.devices.items() if wanted(key))
-        return free + sum(count for key, count in self.counts.items() if wanted(key))
+        total = 0
+        for (held_name, held_type), indices in self.devices.items():
+            if held_name == name and type_ in (None, held_type):
+                total += len(indices)
+        for (held_name, held_type), count in self.counts.items():
+            if held_name == name and type_ in (None, held_type):
+                total += count
+        return total
 
 
 def empty_room(node: NodeConfig) -> NodeRoom:
@@ -64,46 +63,61 @@ def empty_room(node: NodeConfig) -> NodeRoom:
     return room
 
 
+def free_cores(node: NodeConfig, room: NodeRoom) -> list[int]:
+    """Cores of which every thread is free."""
+    threads = node.threads_per_core
+    if threads == 1:
+        return sorted(room.cpus)
+    return [
+        core
+        for core in range(node.cpus // threads)
+        if all(core * threads + thread in room.cpus for thread in range(threads))
+    ]
+
+
 class Occupancy:
     """See the module. Node order is the configuration's order and never changes."""
 
-    __slots__ = ("_borrowed", "cpus_free", "gpus_free", "index", "memory_free", "nodes", "rooms")
+    __slots__ = ("_borrowed", "free", "rooms", "table")
 
     def __init__(self, nodes: Sequence[NodeConfig]) -> None:
-        self.nodes: tuple[NodeConfig, ...] = tuple(nodes)
-        self.index: dict[str, int] = {node.name: position for position, node in enumerate(self.nodes)}
-        self.rooms: list[NodeRoom] = [empty_room(node) for node in self.nodes]
-        self.cpus_free: IntArray = np.array([node.cpus for node in self.nodes], dtype=np.int64)
-        self.memory_free: IntArray = np.array([node.memory_mib for node in self.nodes], dtype=np.int64)
-        self.gpus_free: IntArray = np.array([room.gres_free("gpu") for room in self.rooms], dtype=np.int64)
+        self.table = NodeTable(nodes)
+        self.free = Free.of(self.table)
+        self.rooms: list[NodeRoom] = [empty_room(node) for node in self.table.nodes]
         self._borrowed: set[int] = set()
         """Positions whose room still belongs to the Occupancy this draft was taken from."""
+
+    @property
+    def nodes(self) -> tuple[NodeConfig, ...]:
+        return self.table.nodes
+
+    @property
+    def index(self) -> dict[str, int]:
+        return self.table.index
 
     def draft(self) -> Occupancy:
         """A copy to try things in: changes there are not seen here."""
         copy = Occupancy.__new__(Occupancy)
-        copy.nodes = self.nodes
-        copy.index = self.index
+        copy.table = self.table
+        copy.free = self.free.copy()
         copy.rooms = list(self.rooms)
-        copy.cpus_free = self.cpus_free.copy()
-        copy.memory_free = self.memory_free.copy()
-        copy.gpus_free = self.gpus_free.copy()
         copy._borrowed = set(range(len(self.rooms)))
         return copy
 
     def room(self, node: str) -> NodeRoom:
-        return self.rooms[self.index[node]]
+        return self.rooms[self.table.index[node]]
 
     def hold(self, allocation: Allocation) -> None:
         for share in allocation.shares:
-            self._take(share, allocation)
+            position = self.table.index.get(share.node)
+            if position is not None:  # else: the node left the configuration while the job ran
+                self._take(position, share, allocation)
 
     def release(self, allocation: Allocation) -> None:
         for share in allocation.shares:
-            position = self.index.get(share.node)
-            if position is None:
-                continue  # the node left the configuration while the job ran
-            self._give_back(position, share, allocation)
+            position = self.table.index.get(share.node)
+            if position is not None:
+                self._give_back(position, share, allocation)
 
     def _own(self, position: int) -> NodeRoom:
         if position in self._borrowed:
@@ -111,32 +125,27 @@ class Occupancy:
             self.rooms[position] = self.rooms[position].copy()
         return self.rooms[position]
 
-    def _take(self, share: NodeShare, allocation: Allocation) -> None:
-        position = self.index.get(share.node)
-        if position is None:
-            return
+    def _take(self, position: int, share: NodeShare, allocation: Allocation) -> None:
         room = self._own(position)
-        ids = set(share.cpu_ids)
-        if not ids <= room.cpus:
-            raise OverCommitted(f"CPUs {sorted(ids - room.cpus)} of {share.node} are taken; job {allocation.job_id}")
-        room.cpus -= ids
+        if not room.cpus.issuperset(share.cpu_ids):
+            missing = sorted(set(share.cpu_ids) - room.cpus)
+            raise OverCommitted(f"CPUs {missing} of {share.node} are taken; job {allocation.job_id}")
+        room.cpus.difference_update(share.cpu_ids)
         room.memory_mib -= share.memory_mib
         for gres in share.gres:
             key = (gres.name, gres.type)
             if gres.indices:
                 free = room.devices.get(key, set())
-                taken = set(gres.indices) - free
-                if taken:
-                    raise OverCommitted(
-                        f"{gres.name} {sorted(taken)} of {share.node} are taken; job {allocation.job_id}"
-                    )
+                if not free.issuperset(gres.indices):
+                    taken = sorted(set(gres.indices) - free)
+                    raise OverCommitted(f"{gres.name} {taken} of {share.node} are taken; job {allocation.job_id}")
                 free.difference_update(gres.indices)
             else:
                 room.counts[key] = room.counts.get(key, 0) - gres.count
         room.jobs.add(allocation.job_id)
         if allocation.whole_nodes:
             room.whole_node_job = allocation.job_id
-        self._refresh(position, room)
+        self._account(position, room, share, allocation.whole_nodes, sign=-1)
 
     def _give_back(self, position: int, share: NodeShare, allocation: Allocation) -> None:
         room = self._own(position)
@@ -151,12 +160,14 @@ class Occupancy:
         room.jobs.discard(allocation.job_id)
         if room.whole_node_job == allocation.job_id:
             room.whole_node_job = None
-        self._refresh(position, room)
+        self._account(position, room, share, allocation.whole_nodes, sign=1)
 
-    def _refresh(self, position: int, room: NodeRoom) -> None:
-        self.cpus_free[position] = len(room.cpus)
-        self.memory_free[position] = room.memory_mib
-        self.gpus_free[position] = room.gres_free("gpu")
+    def _account(self, position: int, room: NodeRoom, share: NodeShare, whole: bool, sign: int) -> None:
+        """Keeps the columns in step with the sets; cores are counted anew, since a job may hold parts of some."""
+        node = self.table.nodes[position]
+        self.free.add(position, share, node.threads_per_core, sign, whole)
+        if node.threads_per_core > 1:
+            self.free.cores[position] = len(free_cores(node, room))
 
     def holders(self, nodes: Iterable[str]) -> set[int]:
-        return {job for node in nodes if node in self.index for job in self.room(node).jobs}
+        return {job for node in nodes if node in self.table.index for job in self.room(node).jobs}

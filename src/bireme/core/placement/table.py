@@ -1,0 +1,124 @@
+"""Nodes as columns: what they are (`NodeTable`, fixed) and what they have left at some moment (`Free`).
+
+Columns answer "how many nodes could take this" for ten thousand nodes at once; which CPUs and devices exactly is
+decided afterwards, on the few nodes that were chosen (`occupancy.NodeRoom`). The calendar makes a `Free` of the future
+the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bireme.core.model.cluster import NodeConfig
+from bireme.core.model.resources import NodeShare
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+GresKey = tuple[str, str | None]
+
+
+class NodeTable:
+    """The configured nodes; position is the configuration's order."""
+
+    __slots__ = (
+        "cpus",
+        "features",
+        "gres",
+        "index",
+        "memory",
+        "nodes",
+        "sockets",
+        "threads",
+        "tmp_disk",
+        "weight",
+    )
+
+    def __init__(self, nodes: Sequence[NodeConfig]) -> None:
+        self.nodes: tuple[NodeConfig, ...] = tuple(nodes)
+        self.index: dict[str, int] = {node.name: position for position, node in enumerate(self.nodes)}
+        self.cpus = _column([node.cpus for node in nodes])
+        self.memory = _column([node.memory_mib for node in nodes])
+        self.sockets = _column([node.sockets for node in nodes])
+        self.threads = _column([node.threads_per_core for node in nodes])
+        self.tmp_disk = _column([node.tmp_disk_mib for node in nodes])
+        self.weight = _column([node.weight for node in nodes])
+        self.features: tuple[frozenset[str], ...] = tuple(frozenset(node.features) for node in nodes)
+        self.gres: dict[GresKey, IntArray] = {}
+        for position, node in enumerate(self.nodes):
+            for pool in node.gres:
+                column = self.gres.setdefault((pool.name, pool.type), np.zeros(len(self.nodes), dtype=np.int64))
+                column[position] += pool.count
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def mask(self, names: Sequence[str]) -> BoolArray:
+        chosen = np.zeros(len(self.nodes), dtype=np.bool_)
+        chosen[[self.index[name] for name in names if name in self.index]] = True
+        return chosen
+
+
+@dataclass(slots=True)
+class Free:
+    """What each node has left."""
+
+    cpus: IntArray
+    cores: IntArray
+    """Cores of which no thread is taken."""
+    memory: IntArray
+    gres: dict[GresKey, IntArray]
+    jobs: IntArray
+    """How many jobs are there."""
+    whole: BoolArray
+    """Held by one job as a whole (--exclusive)."""
+
+    @classmethod
+    def of(cls, table: NodeTable) -> Free:
+        """Nothing is held."""
+        count = len(table)
+        return cls(
+            table.cpus.copy(),
+            table.cpus // table.threads,
+            table.memory.copy(),
+            {key: column.copy() for key, column in table.gres.items()},
+            np.zeros(count, dtype=np.int64),
+            np.zeros(count, dtype=np.bool_),
+        )
+
+    def copy(self) -> Free:
+        return Free(
+            self.cpus.copy(),
+            self.cores.copy(),
+            self.memory.copy(),
+            {key: column.copy() for key, column in self.gres.items()},
+            self.jobs.copy(),
+            self.whole.copy(),
+        )
+
+    def gres_of(self, name: str, type_: str | None) -> IntArray:
+        """Free of a name, of one type or of all types together."""
+        columns = [column for key, column in self.gres.items() if key[0] == name and type_ in (None, key[1])]
+        if not columns:
+            return np.zeros(len(self.cpus), dtype=np.int64)
+        return columns[0] if len(columns) == 1 else np.sum(columns, axis=0)
+
+    def add(self, position: int, share: NodeShare, threads: int, sign: int, whole: bool) -> None:
+        """A job's share comes back (+1) or is taken (-1)."""
+        self.cpus[position] += sign * share.cpus
+        self.cores[position] += sign * -(-share.cpus // threads)
+        self.memory[position] += sign * share.memory_mib
+        self.jobs[position] -= sign
+        for gres in share.gres:
+            column = self.gres.get((gres.name, gres.type))
+            if column is not None:  # else: it left the configuration while the job ran
+                column[position] += sign * gres.count
+        if whole:
+            self.whole[position] = sign < 0
+
+
+def _column(values: Sequence[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
