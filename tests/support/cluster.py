@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -200,6 +200,27 @@ class Cluster:
         """What a job wrote to its output file."""
         with Client(str(self.home)) as client:
             return Path(client.job(str(job_id))["std_out"]).read_text()
+
+    def until(self, is_so: Callable[[], object], timeout: float = 30.0) -> None:
+        """For what no event tells: a file that appears, a process that ends."""
+        deadline = time.monotonic() + timeout
+        while not is_so():
+            assert time.monotonic() < deadline, f"did not come about within {timeout:g} s{self.log_tail()}"
+            time.sleep(0.01)
+
+    def until_started(self, job_id: str | int, timeout: float = 30.0) -> None:
+        with Client(str(self.home)) as client:
+            said = client.transport.get(f"/v1/jobs/{job_id}/wait", {"until": "started", "timeout": timeout})
+        assert said["done"], f"job {job_id} did not start: {said}{self.log_tail()}"
+
+    def pids_with(self, variable: str) -> list[int]:
+        """Processes of this cluster whose environment has a variable that begins like this."""
+        words = variable.encode()
+        return [
+            pid
+            for pid, _ in self.processes()
+            if any(entry.startswith(words) for entry in _read(f"/proc/{pid}/environ").split(b"\0"))
+        ]
 
     def log_tail(self, lines: int = 20) -> str:
         """The last words of the daemon, for the message of a failed test."""

@@ -16,7 +16,7 @@ from bireme.cli.launchers import write_launchers
 from bireme.cli.voice import CommandFailure, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.daemon import process
-from bireme.daemon.paths import Paths
+from bireme.daemon.paths import NO_CONF, Paths
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
 _NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
@@ -32,12 +32,16 @@ def up(argv: list[str]) -> int:
 def _up(argv: list[str]) -> int:
     parser = _parser("up", "Start the cluster: this machine, or what a slurm.conf describes.")
     parser.add_argument(
-        "--conf", default="", metavar="FILE", help="slurm.conf; gres.conf and topology.conf are read beside it"
+        "--conf",
+        default="",
+        metavar="FILE",
+        help="slurm.conf, with gres.conf and topology.conf beside it (default: SLURM_CONF, "
+        "else that of the latest start; none: this machine)",
     )
     parser.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
     given = parser.parse_args(argv)
-    if given.conf and not os.path.isfile(given.conf):
+    if given.conf not in ("", NO_CONF) and not os.path.isfile(given.conf):
         raise CommandFailure(f"there is no configuration file {given.conf}")
     paths = Paths(given.home)
     running = process.running_pid(paths.home)
@@ -73,8 +77,7 @@ def _already_up(paths: Paths, pid: int, given: argparse.Namespace) -> int:
 def _serve_here(paths: Paths, conf: str) -> int:
     """This process becomes the daemon, so that its end and its signals are the supervisor's."""
     command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--foreground"]
-    if conf:
-        command += ["--conf", os.path.abspath(conf)]
+    command += process.conf_words(conf)
     sys.stdout.flush()
     os.execv(sys.executable, command)
 

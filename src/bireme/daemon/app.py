@@ -183,8 +183,8 @@ def serve(home: str, conf: str, ready: Readiness) -> int:
     except Exception as error:
         log.critical("the daemon failed", exc_info=True)
         code, problem = 1, f"{type(error).__name__}: {error}; see {paths.log}"
-    lock.release()  # before anybody hears of a failure, and tries again
-    if problem:
+    if problem:  # else the kernel drops the lock: `bireme down` returns when there is no process any more
+        lock.release()  # before anybody hears of the failure, and tries again
         ready.say(error=problem)
     return code
 

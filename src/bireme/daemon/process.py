@@ -22,6 +22,7 @@ from bireme.daemon.paths import NO_CONF, Paths
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.02
+_LOCK_ATTEMPTS = 5
 
 
 class DaemonError(Exception):
@@ -109,16 +110,25 @@ class Lock:
 
     def __init__(self, paths: Paths) -> None:
         self._file = os.open(paths.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not self._taken():
             other = os.pread(self._file, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
-            raise DaemonError(f"a daemon (pid {other}) already serves {paths.home}") from None
+            raise DaemonError(f"a daemon (pid {other}) already serves {paths.home}")
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
         with open(paths.pid_file, "w") as file:
             file.write(f"{os.getpid()}\n")
+
+    def _taken(self) -> bool:
+        """Tried more than once: somebody who looks whether a daemon runs (`running_pid`) holds it for an instant."""
+        for attempt in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(_POLL_S if attempt < _LOCK_ATTEMPTS - 1 else 0.0)
+            else:
+                return True
+        return False
 
     def release(self) -> None:
         os.close(self._file)

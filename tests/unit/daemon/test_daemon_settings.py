@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.daemon.settings import Settings, SettingsError, describe, load, markdown
+from bireme.daemon.settings import Settings, SettingsError, describe, load, markdown, remember_conf
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -60,3 +60,11 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, message: str) -> None:
         load(str(tmp_path), environ={})
     with pytest.raises(SettingsError, match="BIREME_LOG_KEEP: 'x'"):
         load(str(tmp_path / "elsewhere"), environ={"BIREME_LOG_KEEP": "x"})
+
+
+def test_the_configuration_of_the_latest_start_counts_again(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    remember_conf(str(tmp_path), "/etc/some/slurm.conf")
+    assert load(str(tmp_path), environ={}).conf == "/etc/some/slurm.conf"
+    assert load(str(tmp_path), environ={"SLURM_CONF": "/other.conf"}).conf == "/other.conf"
+    assert load(str(tmp_path), "none", environ={"SLURM_CONF": "/other.conf"}).conf == ""
