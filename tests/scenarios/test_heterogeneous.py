@@ -60,3 +60,40 @@ def test_a_waiting_component_is_not_cancelled_alone() -> None:
     leader = world.submit_het("het", {"cpus": 8, "hold": True}, {"cpus": 8})
     with world.refused(Why.NOT_WHOLE_HET_JOB):
         world.record(requests.cancel(world.state, caller_named("alice"), Target(leader, het_offset=1)))
+
+
+def test_a_lost_component_brings_all_of_them_back() -> None:
+    world = Scenario("3x8")
+    world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    world.expect({"het": "runs n1", "het+1": "runs n2"})
+    world.node("n2", "DOWN")
+    world.expect({"het+1": "runs n3"})
+    assert [job.restarts for job in world.state.jobs.values()] == [1, 1]
+
+
+def test_a_component_that_cannot_be_started_takes_back_the_others() -> None:
+    world = Scenario("2x8")
+    leader = world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    world.engine.refuses[leader + 1] = "no such user"
+    world.expect({"het": "waits JobLaunchFailure", "het+1": "waits JobLaunchFailure"})
+    del world.engine.refuses[leader + 1]
+    world.wait(5)
+    world.expect({"het": "runs n1", "het+1": "runs n2"})
+
+
+def test_a_component_over_before_its_time_comes_back_with_the_others() -> None:
+    world = Scenario("2x8")
+    world.submit_het("het", {"cpus": 8}, {"cpus": 8, "time_s": 60})
+    world.wait(60)
+    world.expect({"het": "runs n1", "het+1": "TIMEOUT"})
+    world.requeue("het")
+    world.expect({"het+1": "runs n2"})
+
+
+def test_one_deadline_ends_all_that_wait() -> None:
+    world = Scenario("2x8")
+    world.submit("block", nodes=2, tasks=16)
+    world.submit_het("het", {"cpus": 8}, {"cpus": 8, "deadline_at": world.now + 60})
+    world.expect({"block": "runs n[1-2]", "het": "waits Resources", "het+1": "waits Resources"})
+    world.wait(60)
+    world.expect({"het": "DEADLINE", "het+1": "DEADLINE"})

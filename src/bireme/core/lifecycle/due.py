@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bireme.core.lifecycle.components import reunited, with_companions
 from bireme.core.lifecycle.gates import Met, dependency_met
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
@@ -25,8 +26,18 @@ def due(state: State, now: float) -> list[e.Event]:
     events.extend(_nodes_due(state, now, {event.job_id for event in events if isinstance(event, e.JobEnding)}))
     for job in state.pending.values():
         events.extend(_pending_due(state, job, now))
+    events = with_companions(state, events)
+    events.extend(_reunions(state, {event.job_id for event in events if isinstance(event, e.JobCancelled)}))
     events.extend(_forgotten(state, now))
     return events
+
+
+def _reunions(state: State, cancelled: set[int]) -> Iterator[e.Event]:
+    for leader in state.het_members:
+        waiting = (member for member in state.het_members[leader] if member in state.pending)
+        first = next(waiting, None)
+        if first is not None and first not in cancelled:
+            yield from reunited(state, state.jobs[first])
 
 
 def time_limit_s(state: State, job: Job) -> int | None:

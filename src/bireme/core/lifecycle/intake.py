@@ -6,6 +6,7 @@ things late, twice and out of order. This is the only place that decides what a 
 
 from __future__ import annotations
 
+from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import node_failure
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
@@ -21,6 +22,10 @@ SPECIAL_EXIT_HELD = "SPECIAL_EXIT"
 
 
 def interpret(state: State, seen: o.Observation, now: float) -> list[e.Event]:
+    return with_companions(state, _judged(state, seen, now))
+
+
+def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
     match seen:
         case o.NodeAnswered():
             return _node_answered(state, seen)
@@ -90,7 +95,6 @@ def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Eve
     if not isinstance(job.phase, Ending):
         outcome, requeue, hold = _verdict_on(state, job, seen.status)
         events.append(e.JobEnding(job.id, job.generation, outcome, requeue, hold))
-        events.extend(_het_companions(state, job, outcome))
     if seen.cleared:
         events.extend(_ended(job, seen.at))
     return events
@@ -115,18 +119,6 @@ def _why(status: ExitStatus) -> Reason | None:
     if status.signal:
         return reason(ReasonKind.RAISED_SIGNAL, signal=status.signal)
     return reason(ReasonKind.NON_ZERO_EXIT, code=status.code)
-
-
-def _het_companions(state: State, job: Job, outcome: Outcome) -> list[e.Event]:
-    """The components of a heterogeneous job end with its leader, whose script they served."""
-    if job.het_job_id != job.id:
-        return []
-    others = (state.jobs[member] for member in state.het_members[job.id] if member != job.id)
-    return [
-        e.JobEnding(other.id, other.generation, outcome)
-        for other in others
-        if isinstance(other.phase, Starting | Running | Suspended)
-    ]
 
 
 def _vanished(state: State, job: Job, seen: o.JobVanished) -> list[e.Event]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import node_failure
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
@@ -42,7 +43,7 @@ def update_nodes(
         new_health = _resumed_health(state.nodes[name].health) if health == "back" else health
         events.append(e.NodeUpdated(name, caller.uid, new_health, drained, back, weight, features))
     if word == "DOWN":
-        events.extend(_jobs_lost(state, set(names)))
+        events.extend(with_companions(state, _jobs_lost(state, set(names))))
     return events
 
 

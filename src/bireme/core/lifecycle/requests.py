@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
@@ -102,7 +103,7 @@ def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
     events: list[e.Event] = []
     for job in active:
         events.extend(_cancel_one(state, caller, job, target.task_id))
-    return events
+    return with_companions(state, events)
 
 
 def _cancel_one(state: State, caller: Caller, job: Job, task_id: int | None) -> list[e.Event]:
@@ -137,7 +138,7 @@ def signal(state: State, caller: Caller, target: Target, number: int, scope: str
             refused = Refusal(Why.JOB_PENDING)
     if refused and not events:
         raise refused
-    return events
+    return with_companions(state, events)
 
 
 def end_step(state: State, caller: Caller, target: Target, number: int | None) -> list[e.Event]:
@@ -209,7 +210,7 @@ def requeue(state: State, caller: Caller, target: Target, held: bool = False) ->
             events.extend(answer)
     if refused is not None and not events:
         raise refused
-    return events
+    return with_companions(state, events)
 
 
 def _requeue_one(state: State, caller: Caller, target: Target, job: Job, held: bool) -> list[e.Event] | Refusal:
@@ -255,14 +256,9 @@ def complete(state: State, caller: Caller, target: Target, status: ExitStatus) -
         return []
     if isinstance(job.phase, Pending):
         return [e.JobCancelled(job.id, Outcome("CANCELLED", by_uid=caller.uid))]
-    members = state.het_members.get(job.het_job_id or 0, [job.id])
     word = "COMPLETED" if status.ok else "FAILED"
     why = None if status.ok else reason(ReasonKind.NON_ZERO_EXIT, code=status.code)
-    return [
-        e.JobEnding(member, state.jobs[member].generation, Outcome(word, status, why))
-        for member in members
-        if isinstance(state.jobs[member].phase, Starting | Running | Suspended)
-    ]
+    return with_companions(state, [e.JobEnding(job.id, job.generation, Outcome(word, status, why))])
 
 
 # -- update ----------------------------------------------------------------------------------------------------------

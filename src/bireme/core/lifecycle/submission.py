@@ -34,7 +34,8 @@ def submit(
     het = leader if len(specs) > 1 else None
     events: list[e.Event] = []
     for offset, asked in enumerate(specs):
-        spec = admitted(state, caller, asked)
+        # Components are requeued together or not at all: the leader's word counts.
+        spec = admitted(state, caller, replace(asked, requeue=specs[0].requeue))
         job_id = leader + offset
         priority = _priority(state, spec, offset)
         probe = Job(job_id, spec, now, Pending(since=now), priority=priority)
