@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,7 @@ from bireme.cli.submission import submission_body, submit, tell_options, test_on
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.core.model.steps import StepSpec
+from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.interactive import RunSubmission, read_run
 from bireme.slurm.options.layers import Options, peek
 from bireme.slurm.options.step import StepRequest
@@ -44,7 +45,8 @@ def _main(argv: list[str]) -> int:
     if answer := answered_at_once(Command.SRUN, peek(Command.SRUN, argv)):
         print(answer, end="")
         return 0
-    asked = read_run(argv, submit_context(Command.SRUN, argv))
+    context = submit_context(Command.SRUN, argv)
+    asked = read_run(argv, context)
     options = asked.options[0]
     voice = Voice("srun", quiet=options.flag("quiet"), verbose=options.times("verbose"))
     for notice in asked.notices:
@@ -57,7 +59,7 @@ def _main(argv: list[str]) -> int:
             return _test_only(transport, asked, voice)
         if asked.jobs:
             return _run_in_own_job(transport, asked, voice)
-        return _run_steps(transport, asked, _jobs_inside(asked.steps), voice)
+        return _run_steps(transport, asked, _jobs_inside(argv, context, asked), voice)
 
 
 def _check_programs(step: StepRequest) -> None:
@@ -82,18 +84,25 @@ def _test_only(transport: Transport, asked: RunSubmission, voice: Voice) -> int:
     return 0
 
 
-def _jobs_inside(steps: Sequence[StepRequest]) -> list[tuple[str, StepRequest]]:
+def _jobs_inside(argv: list[str], context: SubmitContext, asked: RunSubmission) -> list[tuple[str, StepRequest]]:
     """(job, step) for each step: its het group's component, or the job itself."""
+    leader = os.environ.get("SLURM_HET_JOB_ID") or os.environ.get("SLURM_JOB_ID_HET_GROUP_0")
+    if leader is None:
+        return [(str(step.job_id), step) for step in asked.steps]
     found: list[tuple[str, StepRequest]] = []
-    for index, step in enumerate(steps):
-        leader = os.environ.get("SLURM_HET_JOB_ID") or str(step.job_id)
-        if step.het_group:
-            found += [(f"{leader}+{group}", step) for group in step.het_group]
-        elif len(steps) > 1:
-            found.append((f"{leader}+{index}", step))
-        else:
-            found.append((str(step.job_id), step))
-    return found
+    for index, step in enumerate(asked.steps):
+        for group in step.het_group or ((index,) if len(asked.steps) > 1 else ()):
+            seen = replace(context, environment=seen_from_group(context.environment, group))
+            fitted = read_run(argv, seen).steps[index]
+            found.append((f"{leader}+{group}", replace(fitted, environment=step.environment)))
+    return found or [(f"{leader}+0", asked.steps[0])]
+
+
+def seen_from_group(environment: Mapping[str, str], group: int) -> dict[str, str]:
+    """The environment in which a component's numbers stand where the first one's did."""
+    ending = f"_HET_GROUP_{group}"
+    own = {name.removesuffix(ending): value for name, value in environment.items() if name.endswith(ending)}
+    return {**environment, **own}
 
 
 def _run_in_own_job(transport: Transport, asked: RunSubmission, voice: Voice) -> int:
@@ -222,7 +231,7 @@ def _attend(legs: list[Leg], tally: Tally, spec: StepSpec, options: Options, voi
     stdout.on_closed(session.reader_gone)
     terminal = RawTerminal(0)
     if spec.pty:
-        terminal.enter()
+        voice.line_end = "\r\n" if terminal.enter() else "\n"
         size = window_size(0)
         if size is not None:
             legs[0].streams.send_window_size(*size)

@@ -38,6 +38,8 @@ class Voice:
         self.command = command
         self.quiet = quiet
         self.verbose = verbose
+        self.line_end = "\n"
+        """CR LF while the terminal is raw (`srun --pty`)."""
 
     def say(self, text: str) -> None:
         if not self.quiet:
@@ -54,10 +56,9 @@ class Voice:
     def raw(self, text: str) -> None:
         self._write(text)
 
-    @staticmethod
-    def _write(line: str) -> None:
+    def _write(self, line: str) -> None:
         # One write a line: several sruns of a job share the script's stderr and must not mix within lines.
-        data = (line + "\n").encode("utf-8", "surrogateescape")
+        data = (line + self.line_end).encode("utf-8", "surrogateescape")
         try:
             sys.stderr.flush()
             os.write(2, data)

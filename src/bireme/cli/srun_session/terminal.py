@@ -20,13 +20,15 @@ class RawTerminal:
         self._fd = fd
         self._before: list[Any] | None = None
 
-    def enter(self) -> None:
+    def enter(self) -> bool:
+        """False where it is no terminal."""
         try:
             self._before = termios.tcgetattr(self._fd)
         except termios.error:
-            return  # not a terminal: --pty still gives the task one
+            return False  # --pty still gives the task one
         tty.setraw(self._fd, termios.TCSADRAIN)
         atexit.register(self.restore)
+        return True
 
     def restore(self) -> None:
         if self._before is not None:

@@ -1,0 +1,203 @@
+"""explain, doctor, logs, top, sattach."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bireme.cli import doctor, explain, logs, sattach, top
+from bireme.daemon.paths import Paths
+from tests.unit.cli.fake_daemon import FakeDaemon
+
+SCRIPT = "#!/bin/bash\n#SBATCH -J train -N 4 --gpus-per-node=h100:8 -t 12:00:00\n#SBATCH --mail-type=END\nsrun true\n"
+
+
+# --- explain -----------------------------------------------------------------------------------------------
+
+
+def test_explain_needs_no_daemon(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.sh").write_text(SCRIPT)
+    assert explain.main(["train.sh"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("train\n")
+    assert "12:00:00" in text
+    assert "--mail-type: " in text
+
+
+@pytest.mark.parametrize("argv", [["--json", "-N2", "train.sh"], ["-N2", "train.sh", "--json"]])
+def test_explain_for_tools(home: Path, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    Path("train.sh").write_text(SCRIPT)
+    assert explain.main(argv) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["nodes"]["min"] == 2
+    assert told["gpus_total"] == 16
+
+
+def test_explain_a_missing_script(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert explain.main(["nope.sh"]) == 1
+    assert "Unable to open file nope.sh" in capfd.readouterr().err
+
+
+# --- doctor ------------------------------------------------------------------------------------------------
+
+
+def test_doctor_without_a_cluster_is_well_and_says_how_to_start_one(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor.main(["--json"]) == 0
+    checks = {check["check"]: check for check in json.loads(capsys.readouterr().out)}
+    assert checks["daemon"]["status"] == "warn"
+    assert checks["daemon"]["advice"] == "start it with: bireme up"
+
+
+def test_doctor_finds_nodes_that_do_not_answer(daemon: FakeDaemon) -> None:
+    daemon.routes["GET /v1/ping"] = (200, {"cluster": "lab", "version": "0.0.1", "pid": 7, "now": 0.0})
+    nodes = [{"name": "n1", "state": "DOWN", "flags": []}, {"name": "n2", "state": "IDLE", "flags": ["DRAIN"]}]
+    daemon.routes["GET /v1/nodes"] = (200, {"nodes": nodes})
+    checks = [check for check in doctor.examine(Paths(str(daemon.home))) if check.name in ("agents", "daemon", "clock")]
+    assert [check.status for check in checks] == ["ok", "warn", "warn", "fail", "warn"]
+    assert "1 of 2 nodes do not answer: n1" in checks[3].why
+
+
+def test_doctor_finds_a_home_that_others_can_read(home: Path) -> None:
+    home.mkdir()
+    home.chmod(0o777)
+    (check,) = [check for check in doctor.examine(Paths(str(home))) if check.name == "home"]
+    assert check.status == "fail"
+    assert check.advice == f"chmod 700 {home}"
+
+
+def test_a_check_that_breaks_is_a_finding(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise RuntimeError("the driver is in pieces")
+
+    monkeypatch.setattr(doctor.gpus, "discover", broken)
+    (check,) = [check for check in doctor.examine(Paths(str(home))) if check.name == "GPUs"]
+    assert (check.status, "the driver is in pieces" in check.why) == ("fail", True)
+
+
+# --- logs --------------------------------------------------------------------------------------------------
+
+
+def test_logs_follow_until_the_job_ended(daemon: FakeDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "slurm-42.out"
+    record = {"job_id": 42, "std_out": str(out), "std_err": str(out), "reason": "Resources"}
+
+    def look(_: Any) -> tuple[int, Any]:
+        state = next(states)
+        if state != "PENDING":
+            out.write_text("one\n" if state == "RUNNING" else "one\ntwo\n")
+        return 200, {"jobs": [{**record, "state": state}]}
+
+    states = iter(["PENDING", "RUNNING", "COMPLETED"])
+    daemon.routes["GET /v1/jobs/42"] = look
+    daemon.routes["GET /v1/jobs/42/wait"] = (200, {"done": False, "jobs": []})
+    assert logs.main(["-f", "42"]) == 0
+    said = capfd.readouterr()
+    assert said.out == "one\ntwo\n"
+    assert "job 42 waits (Resources)" in said.err
+
+
+def test_logs_of_an_array_have_headings(daemon: FakeDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / "a", tmp_path / "b"]
+    for file in files:
+        file.write_text(f"{file.name}\n")
+    jobs = [{"state": "COMPLETED", "std_out": str(file)} for file in files]
+    daemon.routes["GET /v1/jobs/7"] = (200, {"jobs": jobs})
+    assert logs.main(["7"]) == 0
+    assert capfd.readouterr().out == f"==> {files[0]} <==\na\n\n==> {files[1]} <==\nb\n"
+
+
+def test_logs_of_a_job_that_was_forgotten_come_from_history(
+    daemon: FakeDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "old").write_text("old\n")
+    daemon.refuse("GET /v1/jobs/3", "Invalid job id specified", "ESLURM_INVALID_JOB_ID", 404)
+    daemon.routes["GET /v1/history"] = (200, {"jobs": [{"state": "FAILED", "std_out": str(tmp_path / "old")}]})
+    assert logs.main(["3"]) == 0
+    assert capfd.readouterr().out == "old\n"
+    daemon.routes["GET /v1/history"] = (200, {"jobs": []})
+    assert logs.main(["3"]) == 1
+    assert "there is no job 3" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("count", "rest"), [(0, ""), (1, "c\n"), (2, "b\nc\n"), (9, "a\nb\nc\n")])
+def test_the_last_lines(count: int, rest: str) -> None:
+    file = io.BytesIO(b"a\nb\nc\n")
+    file.seek(logs.last_lines_begin(file, count))
+    assert file.read().decode() == rest
+
+
+# --- top ---------------------------------------------------------------------------------------------------
+
+
+def drawn(picture: top.Picture, height: int | None = None) -> str:
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console.print(top.draw(picture, height))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def node(name: str, **facts: Any) -> dict[str, Any]:
+    return {"name": name, "state": "MIXED", "flags": [], "cpus": 16, "memory_mib": 32000, "jobs": [], **facts}
+
+
+ABOUT = {"cluster": "lab", "now": 0.0}
+
+
+def test_top_shows_which_gpus_are_held() -> None:
+    text = drawn(top.Picture(ABOUT, [node("n1", gres="gpu:a100:4", gres_used="gpu:a100:2(IDX:1,3)")], []))
+    assert "□■□■" in text
+    assert "GPUs 2/4" in text
+    assert "nothing in the queue" in text
+
+
+def test_top_shows_where_jobs_run_and_why_they_wait() -> None:
+    running = {"job_id": 4, "state": "RUNNING", "elapsed_s": 61, "time_limit_s": 3600, "node_list": "n1"}
+    waiting = {"job_id": 5, "state": "PENDING", "reason": "Resources"}
+    text = drawn(top.Picture(ABOUT, [node("n1")], [running, waiting]))
+    assert "1:01" in text
+    assert "58:59" in text
+    assert "(Resources)" in text
+
+
+def test_top_fits_the_screen() -> None:
+    picture = top.Picture(ABOUT, [node(f"n{index}") for index in range(50)], [])
+    assert len(drawn(picture, 24).splitlines()) <= 24
+
+
+# --- sattach -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("argv", "says"), [([], "too many parameters"), (["abc"], "Failed to parse stepid")])
+def test_sattach_refuses_what_is_no_step(
+    home: Path, capfd: pytest.CaptureFixture[str], argv: list[str], says: str
+) -> None:
+    assert sattach.main(argv) == 1
+    text = capfd.readouterr().err
+    assert f"sattach: error: {says}" in text
+    assert text.endswith("Usage: sattach [options] <jobid.stepid>\n")
+
+
+def test_sattach_layout(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
+    step = {
+        "step_id": 0,
+        "num_tasks": 2,
+        "node_count": 1,
+        "node_list": "n1",
+        "nodes": [{"node": "n1", "task_ids": [0, 1]}],
+    }
+    daemon.routes["GET /v1/jobs/42/steps"] = (200, {"steps": [step]})
+    assert sattach.main(["--layout", "42.0"]) == 0
+    assert "Node 0 (n1), 2 task(s): 0 1" in capfd.readouterr().out
+
+
+def test_sattach_to_a_step_that_ended(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["GET /v1/jobs/42/steps"] = (200, {"steps": [{"step_id": 0, "end_time": 1.0}]})
+    assert sattach.main(["42.0"]) == 1
+    assert "Job/step already completing or completed" in capfd.readouterr().err
