@@ -360,6 +360,8 @@ class JobRun:
             job = self._message.get("label") or self.key[0]
             line = f"slurmstepd: error: *** JOB {job} ON {self.node.name} CANCELLED AT {stamp}{due} ***\n"
             self._tell(self._stderr_fd, line)
+        for step in self.steps.values():
+            step.announce_end(cause)
 
     @staticmethod
     def _tell(fd: int, line: str) -> None:

@@ -68,6 +68,7 @@ class StepRun:
         self._files = SharedFiles()
         self._deadline: Timer | None = None
         self._killed = False
+        self._first_node = any(task["env"].get("SLURM_NODEID", "0") == "0" for task in message["tasks"])
         self._began = False
         self._pmi = self._pmi_server() if message.get("mpi") == "pmi2" else None
 
@@ -259,10 +260,7 @@ class StepRun:
         if self.over or self._killed or (self._deadline is not None and grace_s > 0):
             return
         if self._deadline is None:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
-            due = f" DUE TO {cause}" if cause else ""
-            what = f"STEP {self.key[0]}.{self.id} ON {self.node.name} CANCELLED AT {stamp}{due}"
-            self._tell(f"slurmstepd: error: *** {what} ***\n")
+            self.announce_end(cause)
         else:
             self._deadline.cancel()
         if grace_s <= 0:
@@ -271,6 +269,15 @@ class StepRun:
         self.send_signal(signal.SIGCONT)
         self.send_signal(signal.SIGTERM)
         self._deadline = self.node.loop.call_later(grace_s, self._kill)
+
+    def announce_end(self, cause: str) -> None:
+        """What Slurm tells the user of a step that is ended from outside; its first node says it for all."""
+        if self.over or not self._first_node:
+            return
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+        due = f" DUE TO {cause}" if cause else ""
+        what = f"STEP {self.key[0]}.{self.id} ON {self.node.name} CANCELLED AT {stamp}{due}"
+        self._tell(f"slurmstepd: error: *** {what} ***\n")
 
     def _kill(self) -> None:
         self._killed = True

@@ -364,6 +364,24 @@ def test_a_step_for_a_job_that_is_not_there_ends_at_once(daemon: DaemonEnd) -> N
     assert "not running" in ended["note"]
 
 
+def test_a_step_that_is_ended_says_so_to_its_client(daemon: DaemonEnd) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(**step_order(daemon.agent, ["sleep", "1000"]))
+    daemon.expect("step_began")
+    told = b""
+    with connect_raw(daemon.agent) as connection:
+        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        daemon.send(op="ping", id=1)
+        daemon.next()
+        daemon.send(op="terminate", job=1, gen=1, grace_s=0, cause="TIME LIMIT")
+        splitter = protocol.FrameSplitter()
+        while data := connection.recv(1 << 16):
+            told += b"".join(text for kind, _, text in splitter.feed(data) if kind == protocol.STDERR)
+    assert told.startswith(b"slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT ")
+    assert told.endswith(b" DUE TO TIME LIMIT ***\n")
+
+
 def test_output_from_before_the_client_came_is_kept(daemon: DaemonEnd) -> None:
     daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
     daemon.expect("prepared")
