@@ -6,6 +6,7 @@ sstat and scontrol runs inside `guarded`. Invariant: a reader that goes away (`s
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -36,6 +37,7 @@ def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
 
     `pointer`: whether getopt's refusals are followed by the pointer to --help.
     """
+    gc.disable()  # a short life that makes many small dicts and no cycles: a third faster without looking for any
     try:
         code = body()
         sys.stdout.flush()
@@ -58,6 +60,8 @@ def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    finally:
+        gc.enable()
 
 
 def tell(message: str) -> None:

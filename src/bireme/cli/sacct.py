@@ -155,7 +155,7 @@ class _Report:
             "user": ",".join(map(str, sorted(self.uids))) if self.uids is not None else None,
             "account": self.asked.get("accounts"),
             "partition": self.asked.get("partition"),
-            "steps": 1,
+            "steps": None if "allocations" in self.asked else 1,
             "duplicates": 1 if "duplicates" in self.asked else None,
         }
         try:
@@ -179,9 +179,12 @@ class _Report:
         """Jobs that were eligible or running at some time of the window."""
         from bireme.slurm.formats.job_values import FINISHED
 
-        began = job.get("eligible_time") or job.get("start_time") or job.get("submit_time") or 0
-        ended = job.get("end_time") if job["state"] in FINISHED else None
-        return began <= (self.window.end or self.now + 1) and (ended is None or ended >= self.window.start)
+        over = job["state"] in FINISHED
+        began = job.get("eligible_time") or job.get("start_time") or (job.get("end_time") if over else None)
+        if began is None:
+            return False  # held or waiting for another job: shown only when asked for by id
+        ended = job.get("end_time") if over else None
+        return bool(began <= (self.window.end or self.now + 1) and (ended is None or ended >= self.window.start))
 
     def _was_in_states(self, job: dict[str, Any]) -> bool:
         """In one of the asked states at some time of the window: waiting, running, or ended so within it."""

@@ -65,6 +65,13 @@ def test_yesterdays_jobs_need_a_start_time(api: FakeApi, capsys: pytest.CaptureF
     assert out(capsys, "-XPn", "-o", "jobid", "-j", "1") == ["1"]
 
 
+def test_jobs_that_cannot_run_yet_are_shown_by_id_only(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    held = {**job(9, "PENDING", began=NOW - 2), "eligible_time": None, "start_time": None}
+    api.answers["/v1/history"] = {"jobs": [held]}
+    assert out(capsys, "-XPn", "-o", "jobid", "-S", "now-1hour") == []
+    assert out(capsys, "-XPn", "-o", "jobid", "-j", "9") == ["9"]
+
+
 def test_the_window_that_is_asked_of_the_api(api: FakeApi) -> None:
     sacct.main(["-j", "1,5_3"])
     sacct.main(["-S", "2026-01-02", "-E", "2026-01-03", "-u", "1000"])

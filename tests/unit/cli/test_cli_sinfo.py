@@ -62,6 +62,7 @@ def test_hidden_partitions_only_when_asked(api: FakeApi, capsys: pytest.CaptureF
 
 def test_nodes_in_the_order_people_count(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert out(capsys, "-N", "-o", "%N") == ["NODELIST", "c1", "n1", "n2", "n10"]
+    assert out(capsys, "-a", "-N", "-h", "-o", "%N")[1:3] == ["n1", "n1"]  # it is in two partitions
     assert out(capsys, "-N")[:2] == [
         "NODELIST   NODES PARTITION STATE ",
         "c1             1       cpu down* ",

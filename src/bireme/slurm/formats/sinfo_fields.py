@@ -301,7 +301,7 @@ def group_nodes(
 ) -> list[NodeGroup]:  # fmt: skip
     """The lines of a listing: nodes that agree in every asked column, partition by partition.
 
-    `members` gives a partition's nodes, filtered; `each_node` is --Node: a line for every node.
+    `members` gives a partition's nodes, filtered; `each_node` is --Node: a line for every node of every partition.
     """
     of_partition = [key for header, key in PARTITION_KEYS.items() if header in headers]
     of_node = [key for header, key in NODE_KEYS.items() if header in headers]
@@ -314,7 +314,7 @@ def group_nodes(
             groups.setdefault((outer, None), NodeGroup(partition, order))
         for node in nodes:
             inner = (*(key(node) for key in of_node), *(node.get(key) for key in exactly))
-            name = node["name"] if each_node else ""
+            name = f"{node['name']} {partition['name']}" if each_node else ""
             groups.setdefault((outer, inner, name), NodeGroup(partition, order)).add(node)
     return list(groups.values())
 

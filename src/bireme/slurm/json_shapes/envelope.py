@@ -57,7 +57,19 @@ def envelope(command: str, body: Mapping[str, Any], more: Mapping[str, Any] | No
 def dump(shape: Shape, *, yaml: bool = False) -> str:
     if yaml:
         return "---\n" + "\n".join(_yaml(shape, 0)) + "\n...\n"
-    return json.dumps(shape, indent=2) + "\n"
+    return _json(shape)
+
+
+def _json(shape: Shape) -> str:
+    """A line for each record: ten thousand of them indented would cost seconds, as only the compact form is quick."""
+    parts = []
+    for key, value in shape.items():
+        if isinstance(value, list) and value:
+            records = ",\n    ".join(json.dumps(record) for record in value)
+            parts.append(f"  {json.dumps(key)}: [\n    {records}\n  ]")
+        else:
+            parts.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _yaml(value: Any, depth: int) -> list[str]:
