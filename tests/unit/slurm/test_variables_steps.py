@@ -5,7 +5,13 @@ from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, ResourceRequest
 from bireme.core.model.resources import Allocation, GresShare, NodeShare
 from bireme.core.model.steps import Step, StepNode, StepSpec
 from bireme.slurm.variables.cluster import ClusterFacts
-from bireme.slurm.variables.steps import Launch, merged_step_environment, step_variables, task_variables
+from bireme.slurm.variables.steps import (
+    Launch,
+    fallback_variables,
+    merged_step_environment,
+    step_variables,
+    task_variables,
+)
 
 FACTS = ClusterFacts(name="c", topology={"n2": ("s.n2", "switch.node")})
 JOB = Job(19, JobSpec(owner=Owner(uid=1, gid=2, user="ada"), resources=ResourceRequest(ntasks=3)), 0.0, Pending(0.0))
@@ -27,10 +33,12 @@ def test_what_all_tasks_share() -> None:
         "SLURM_JOBID": "19",
         "SLURM_JOB_GID": "2",
         "SLURM_JOB_ID": "19",
+        "SLURM_JOB_PARTITION": "gpu",
         "SLURM_JOB_UID": "1",
         "SLURM_JOB_USER": "ada",
         "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
         "SLURM_NNODES": "2",
+        "SLURM_NODELIST": "n[1-2]",
         "SLURM_NPROCS": "3",
         "SLURM_NTASKS": "3",
         "SLURM_PRIO_PROCESS": "0",
@@ -104,3 +112,9 @@ def test_a_step_without_gpus_does_not_inherit_the_jobs() -> None:
     merged = merged_step_environment(inherited, task_variables(TWO_NODES, 0, 0, FACTS) | {"TMPDIR": "/tmp"})
     assert "CUDA_VISIBLE_DEVICES" not in merged
     assert (merged["SLURM_JOB_GPUS"], merged["TMPDIR"], merged["A"]) == ("0", "/scratch", "b")
+
+
+def test_a_stripped_environment_gets_the_names_that_a_jobs_script_has() -> None:
+    fallback = fallback_variables(TWO_NODES)
+    assert merged_step_environment({}, {}, fallback)["SLURM_JOB_NODELIST"] == "n[1-2]"
+    assert merged_step_environment({"SLURM_JOB_NODELIST": "n[1-4]"}, {}, fallback)["SLURM_JOB_NODELIST"] == "n[1-4]"

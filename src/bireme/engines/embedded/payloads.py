@@ -29,7 +29,13 @@ from bireme.slurm.records.paths import stream_paths
 from bireme.slurm.variables.allocation import Component, batch_variables, merged_environment
 from bireme.slurm.variables.cluster import ClusterFacts, cluster_facts
 from bireme.slurm.variables.prologs import JobFiles, prolog_variables
-from bireme.slurm.variables.steps import Launch, merged_step_environment, step_variables, task_variables
+from bireme.slurm.variables.steps import (
+    Launch,
+    fallback_variables,
+    merged_step_environment,
+    step_variables,
+    task_variables,
+)
 
 _PROLOG_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOWHERE = "/dev/null"
@@ -134,7 +140,7 @@ class PayloadWriter:
         inherited = self._environment(spec.environment)
         launch = Launch(own_allocation="SLURM_JOB_ID" not in inherited)
         variables = step_variables(job, allocation, step, self._facts, launch)
-        env = self._marked(merged_step_environment(inherited, variables), job, allocation)
+        env = self._marked(merged_step_environment(inherited, variables, fallback_variables(step)), job, allocation)
         argvs = programs(spec.multi_prog, step.ntasks) if spec.multi_prog else None
         common: Message = {
             "op": "step",

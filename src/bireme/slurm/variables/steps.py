@@ -6,6 +6,7 @@ Invariant: task ids, node ids and local ids are those of the step's layout; the 
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -44,7 +45,10 @@ def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterF
     spec = step.spec
     node_list = compress(node.node for node in step.nodes)
     tasks_per_node = compress_counts([len(node.task_ids) for node in step.nodes])
-    variables = allocation_variables(job, allocation, facts) if launch.own_allocation else _identity(job, facts)
+    if launch.own_allocation:
+        variables = allocation_variables(job, allocation, facts)
+    else:
+        variables = _identity(job, allocation, step, facts)
     variables.update(owner_variables(job.spec))
     variables.update(
         SLURM_LAUNCH_NODE_IPADDR=launch.host,
@@ -91,9 +95,21 @@ def task_variables(
     return variables
 
 
-def merged_step_environment(inherited: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+def fallback_variables(step: Step) -> Variables:
+    """What srun's own environment says better, where it has it: a job's script has; a client that strips Slurm's
+    variables from it (snakemake) has not."""
+    return {
+        "SLURM_JOB_NAME": step.spec.name,
+        "SLURM_JOB_NODELIST": compress(node.node for node in step.nodes),
+    }
+
+
+def merged_step_environment(
+    inherited: Mapping[str, str], variables: Mapping[str, str], fallback: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """A task's environment: what srun sends, then the step's. GPUs that the step does not have are not inherited."""
-    merged = {name: value for name, value in inherited.items() if name not in _NOT_INHERITED}
+    merged = dict(fallback or {})
+    merged.update((name, value) for name, value in inherited.items() if name not in _NOT_INHERITED)
     merged.update(variables)
     if "TMPDIR" in inherited:
         merged["TMPDIR"] = inherited["TMPDIR"]
@@ -103,12 +119,18 @@ def merged_step_environment(inherited: Mapping[str, str], variables: Mapping[str
 _NOT_INHERITED = frozenset({*GPU_VARIABLES, "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"})
 
 
-def _identity(job: Job, facts: ClusterFacts) -> Variables:
-    return {
+def _identity(job: Job, allocation: Allocation, step: Step, facts: ClusterFacts) -> Variables:
+    variables = {
         "SLURM_CLUSTER_NAME": facts.name,
         "SLURM_JOBID": str(job.id),
         "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOB_PARTITION": allocation.partition,
+        "SLURM_NODELIST": compress(share.node for share in allocation.shares),
     }
+    spec = step.spec
+    if spec.name and spec.argv and spec.name != posixpath.basename(spec.argv[0]):  # srun -J
+        variables["SLURM_JOB_NAME"] = spec.name
+    return variables
 
 
 def _distribution(step: Step, launch: Launch) -> Variables:
