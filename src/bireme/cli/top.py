@@ -105,11 +105,17 @@ def _watch(transport: Transport, console: Console, first: Picture, delay_s: floa
     return 0
 
 
+def _slept(seconds: float) -> bool:
+    """Where there are no keys, only time passes."""
+    time.sleep(seconds)
+    return False
+
+
 @contextmanager
 def _keys() -> Iterator[Any]:
     """A function that waits so many seconds and says whether q was pressed."""
     if not sys.stdin.isatty():
-        yield lambda seconds: bool(time.sleep(seconds))
+        yield _slept
         return
     before = termios.tcgetattr(0)
     tty.setcbreak(0)

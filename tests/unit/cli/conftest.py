@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.unit.cli.fake_daemon import FakeDaemon, serving
 
 

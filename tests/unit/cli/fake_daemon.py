@@ -47,10 +47,10 @@ def serving(home: Path) -> Iterator[FakeDaemon]:
         def log_message(self, *_: object) -> None:
             return
 
-        def do_GET(self) -> None:  # noqa: N802  (the name http.server calls)
+        def do_GET(self) -> None:
             self._answer({})
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             self._answer(json.loads(data) if data else {})
 

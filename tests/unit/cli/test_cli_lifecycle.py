@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.cli import lifecycle
 from bireme.daemon.paths import Paths
-from tests.unit.cli.fake_daemon import FakeDaemon
 
 NODES = [
     {"name": "n1", "state": "IDLE", "flags": [], "cpus": 8, "gres": "gpu:h100:8(S:0-1)"},

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.cli import doctor, explain, logs, sattach, top
 from bireme.daemon.paths import Paths
-from tests.unit.cli.fake_daemon import FakeDaemon
 
 SCRIPT = "#!/bin/bash\n#SBATCH -J train -N 4 --gpus-per-node=h100:8 -t 12:00:00\n#SBATCH --mail-type=END\nsrun true\n"
 

@@ -43,9 +43,11 @@ def test_version_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("command", ["sbatch", "srun", "salloc"])
 def test_submitting_imports_no_third_party_package(command: str, home: Path) -> None:
+    argv = ["--wrap", "x"] if command == "sbatch" else ["true"]
+    heavy = ("rich", "fastapi", "numpy", "msgspec")
     code = (
-        f"import sys; from bireme.cli.main import run; run({command!r}, ['--wrap', 'x'] if {command!r} == 'sbatch'"
-        " else ['true']); print(*(n for n in sys.modules if n.split('.')[0] in ('rich', 'fastapi', 'numpy', 'msgspec')))"
+        f"import sys; from bireme.cli.main import run; run({command!r}, {argv!r});"
+        f"print(*(name for name in sys.modules if name.split('.')[0] in {heavy!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.cli.salloc import main, program_environment
-from tests.unit.cli.fake_daemon import FakeDaemon
 
 RUNNING = {"job_id": 42, "state": "RUNNING"}
 

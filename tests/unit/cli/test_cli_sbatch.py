@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.cli.sbatch import exit_code_of, main
-from tests.unit.cli.fake_daemon import FakeDaemon
 
 
 def ended(code: int = 0, signal: int = 0, state: str = "COMPLETED") -> dict[str, Any]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.cli.scancel import is_named, label, main, matches, single_jobs
-from tests.unit.cli.fake_daemon import FakeDaemon
 
 
 def job(job_id: int, **facts: Any) -> dict[str, Any]:

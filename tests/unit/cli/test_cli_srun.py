@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.agent import protocol
 from bireme.agent.stream_client import LOST, Frame
@@ -20,7 +21,6 @@ from bireme.cli.srun_session.streams import choose_input, open_outputs, opened_h
 from bireme.cli.srun_session.tally import Tally, TaskEnd, ranges_text, tasks_text
 from bireme.cli.voice import CommandFailure, Voice
 from bireme.core.model.steps import StepSpec
-from tests.unit.cli.fake_daemon import FakeDaemon
 
 ALL = protocol.ALL_TASKS
 
@@ -119,7 +119,7 @@ def test_ends_that_come_together_share_a_line() -> None:
     ],
 )
 def test_the_exit_code_is_the_largest(ends: list[TaskEnd], code: int) -> None:
-    tally = Tally({index: "n1" for index in range(len(ends))})
+    tally = Tally(dict.fromkeys(range(len(ends)), "n1"))
     for index, end in enumerate(ends):
         tally.end(index, end)
     assert tally.exit_code() == code
