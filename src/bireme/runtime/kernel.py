@@ -22,7 +22,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.tables import IllegalTransition
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.commands import Command
+from bireme.core.model.commands import Command, TerminateJob
 from bireme.core.model.jobs import Ending, Finished
 from bireme.core.model.observations import Observation
 from bireme.core.model.steps import StepState
@@ -113,8 +113,8 @@ class Kernel:
         if time_passed:
             self._record_all(group, "time", due(self.state, now), now)
             self.replan = self.replan or bool(self.state.pending)
-        if self.replan and may_plan:
-            self._plan(group, now)
+        if may_plan:
+            self.plan(group, now)
         return group
 
     def _decide(self, group: Group, request: Request, now: float) -> None:
@@ -126,8 +126,13 @@ class Kernel:
         else:
             group.answers.append((request, first, len(group.events), None))
 
-    def _plan(self, group: Group, now: float) -> None:
-        """Decisions are accepted one by one, each against the state that the one before it left."""
+    def plan(self, group: Group, now: float) -> None:
+        """One pass, if anything changed that could let a job start. A turn's last part; may also follow it.
+
+        Decisions are accepted one by one, each against the state that the one before it left.
+        """
+        if not self.replan:
+            return
         self.replan = False
         if not self.state.pending:
             self.state.verdicts = {}
@@ -188,6 +193,15 @@ class Kernel:
         if group.events or group.history:
             events = [(recorded.at, recorded.cause, recorded.event) for recorded in group.events]
             self.journal.append(events, group.history)
+
+    def commands(self, group: Group) -> list[Command]:
+        """What the engine is to do after the commit. What ended within the group need not be ended any more."""
+        ended = set(group.acknowledged)
+        return [
+            command
+            for command in group.commands
+            if not isinstance(command, TerminateJob) or (command.job_id, command.generation) not in ended
+        ]
 
     def settle(self, group: Group) -> None:
         """After the commit: every request gets its answer."""

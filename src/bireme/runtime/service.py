@@ -32,7 +32,7 @@ log = logging.getLogger("bireme.runtime")
 TICK_S = 0.5
 """How often time-driven work is looked at while jobs exist."""
 RATION = 5.0
-"""A due or planning pass that took t seconds is not repeated within RATION x t."""
+"""A due or planning pass that took t seconds is not repeated within RATION x t, unless it started jobs."""
 SNAPSHOT_EVERY_EVENTS = 20_000
 RETRY_AFTER_S = 1.0
 """Pause after the journal could not be written."""
@@ -54,6 +54,8 @@ class Runtime:
         self._watchers: dict[int, list[asyncio.Future[None]]] = {}
         self._due_after = 0.0
         self._plan_after = 0.0
+        self._ask_after = 0.0
+        self._look_at: float | None = None
         self._snapshot_seq = self.kernel.state.seq
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
@@ -172,24 +174,37 @@ class Runtime:
         state = self.state
         if self.kernel.replan:
             return max(0.0, self._plan_after - now)
-        waiting = any(node.health is Health.LOST for node in state.nodes.values()) and state.holding
-        at = next_due(state, now)
-        if waiting:
+        at = self._next_look(now)
+        if any(node.health is Health.LOST for node in state.nodes.values()) and state.holding:
             at = min(at or now + 5.0, now + 5.0)
         if at is None:
             return None
         return min(max(at - now, self._due_after - now, 0.02), 60.0)
 
+    def _next_look(self, now: float) -> float | None:
+        """When time-driven work is next to be looked at. Asking costs a look at every job, so it is rationed too:
+        between two answers the earlier one holds, or the time of the next."""
+        if now < self._ask_after:
+            return self._ask_after if self._look_at is None else min(self._look_at, self._ask_after)
+        self._look_at = next_due(self.state, now)
+        asked = self.clock.now()
+        self._ask_after = asked + RATION * (asked - now)
+        return self._look_at
+
     async def _turn(self) -> None:
         now = self.clock.now()
         time_passed = now >= self._due_after
         may_plan = now >= self._plan_after
-        group = self.kernel.turn(now, time_passed=time_passed, may_plan=may_plan)
-        spent = self.clock.now() - now
+        group = self.kernel.turn(now, time_passed=time_passed, may_plan=False)
+        turned = self.clock.now()
         if time_passed:
-            self._due_after = now + max(TICK_S, RATION * spent)
+            self._due_after = turned + max(TICK_S, RATION * (turned - now))
         if may_plan:
-            self._plan_after = now + RATION * spent if spent > 0.05 else now
+            commanded = len(group.commands)
+            self.kernel.plan(group, now)
+            planned = self.clock.now()
+            # A pass that starts jobs is worth its time: the more it started, the sooner comes the next.
+            self._plan_after = planned + RATION * (planned - turned) / (1 + len(group.commands) - commanded)
         await self._commit(group)
         # A snapshot costs as much as the jobs it holds: the more there are, the rarer it is.
         if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS + len(self.state.jobs) // 2:
@@ -206,7 +221,7 @@ class Runtime:
                 await asyncio.sleep(RETRY_AFTER_S)
                 return
         self.kernel.settle(group)
-        self.engine.send(group.commands)
+        self.engine.send(self.kernel.commands(group))
         for job_id, generation in group.acknowledged:
             self.engine.acknowledge(job_id, generation)
         self._tell(group.events)
