@@ -1,9 +1,12 @@
 """Holds, begin times, deadlines, time limits, suspension, forgetting."""
 
 from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.due import next_due
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.model import commands as c
+from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
+from bireme.core.model.jobs import Running
 from bireme.testing.scenario import Scenario
 
 FLAT = {"memory_is_consumable": False}
@@ -226,3 +229,32 @@ def test_with_a_minjobage_of_zero_nothing_is_forgotten() -> None:
     world.finish_when_running("job")
     world.wait(1_000_000)
     world.expect(job="COMPLETED")
+
+
+def test_whatever_is_due_happens_at_its_own_time() -> None:
+    world = Scenario("2x8")
+    start = world.now
+    world.submit("limited", time_s=60)
+    world.submit("dead", deadline_at=start + 70, time_s=6000)
+    world.submit("stepped", on="n2", time_s=6000)
+    world.submit("delayed", after="after:stepped+2")
+    world.settle()
+    step = world.step("stepped", time_limit_s=80)
+    world.wait(3000)
+    times = {world.labels[job.id]: job.phase for job in world.state.jobs.values()}
+    assert isinstance(times["stepped"], Running)
+    assert isinstance(times["delayed"], Running)
+    assert times["delayed"].started_at == start + 120
+    assert step.ended_at == start + 80
+    ended = {world.labels[each.event.job_id]: each.at for each in world.journal if isinstance(each.event, e.JobEnded)}
+    assert ended == {"limited": start + 60, "dead": start + 70}
+
+
+def test_nothing_to_come_means_no_time_to_wake_at() -> None:
+    world = Scenario("1x8", settings=Settings(over_time_limit_s=None, min_job_age_s=10, **FLAT))
+    world.submit("over", time_s=60)
+    world.submit("failed")
+    world.submit("waits", after="afterok:failed")
+    world.finish_when_running("failed", code=1)
+    world.wait(600)
+    assert next_due(world.state, world.now) is None, "neither a limit without end nor a job that is waited for"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bireme.core.lifecycle.components import reunited, with_companions
-from bireme.core.lifecycle.gates import Met, dependency_met
+from bireme.core.lifecycle.gates import Met, began_at, dependency_met
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Dependency, DependencyKind, Ending, Finished, Job, Outcome, Pending, Running
@@ -164,20 +164,55 @@ def _depended_on(state: State) -> set[int]:
 
 
 def next_due(state: State, now: float) -> float | None:
-    """The earliest time at which `due` may have something new to say; None if only an event can change that."""
-    times: list[float] = []
+    """The earliest time at which `due` may have something new to say; None if only an event can change that.
+
+    For when `due` has just been asked: what is already over is not named again.
+    """
+    times: list[float | None] = [*_node_times(state), _next_forgotten(state, now)]
     for job in state.holding.values():
         if isinstance(job.phase, Running):
-            end = limit_reached_at(state, job, job.phase)
-            if end is not None:
-                times.append(_killed_at(state, job, job.phase) or end)
-                if job.spec.warning and not job.phase.warned:
-                    times.append(end - job.spec.warning.before_end_s)
+            times.extend(_running_times(state, job, job.phase))
     for job in state.pending.values():
         assert isinstance(job.phase, Pending)
-        candidates = (job.spec.begin_at, job.spec.deadline_at, job.phase.not_before)
-        times.extend(at for at in candidates if at is not None and at > now)
-    oldest = next(iter(state.finished.values()), None)
-    if oldest is not None and isinstance(oldest.phase, Finished) and state.config.settings.min_job_age_s:
-        times.append(oldest.phase.ended_at + state.config.settings.min_job_age_s)
-    return min(times, default=None)
+        times.extend((job.spec.begin_at, job.spec.deadline_at, job.phase.not_before))
+        if job.spec.dependencies.items:
+            times.extend(_delays(state, job))
+    return min((at for at in times if at is not None and at > now), default=None)
+
+
+def _running_times(state: State, job: Job, phase: Running) -> Iterator[float | None]:
+    end = limit_reached_at(state, job, phase)
+    yield _killed_at(state, job, phase)
+    yield job.spec.deadline_at
+    if job.spec.warning and end is not None and not phase.warned:
+        yield end - job.spec.warning.before_end_s
+    for step in job.steps.values():
+        if step.spec.time_limit_s is not None and step.started_at is not None and not step.outcome:
+            yield step.started_at + step.spec.time_limit_s
+
+
+def _node_times(state: State) -> Iterator[float]:
+    timeout = state.config.settings.slurmd_timeout_s
+    for node in state.nodes.values():
+        if node.health is Health.LOST and node.last_seen is not None and timeout:
+            yield node.last_seen + timeout
+
+
+def _delays(state: State, job: Job) -> Iterator[float]:
+    """`after:42+10`: ten minutes after 42 began."""
+    for item in job.spec.dependencies.items:
+        target = state.jobs.get(item.job_id) if item.delay_s else None
+        if target is not None and not isinstance(target.phase, Pending):
+            began = began_at(target.phase)
+            if began is not None:
+                yield began + item.delay_s
+
+
+def _next_forgotten(state: State, now: float) -> float | None:
+    """Of those whose time is not over: a finished job that others wait for outstays MinJobAge and is no event."""
+    age = state.config.settings.min_job_age_s
+    for job in state.finished.values():
+        assert isinstance(job.phase, Finished)
+        if age and job.phase.ended_at + age > now:
+            return job.phase.ended_at + age
+    return None

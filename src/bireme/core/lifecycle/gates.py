@@ -150,7 +150,7 @@ def _job_met(target: Job, item: Dependency, now: float) -> Met:
     if item.kind is DependencyKind.AFTER:
         if isinstance(phase, Pending):
             return Met.NOT_YET
-        started = _began(phase)
+        started = began_at(phase)
         return Met.YES if started is None or started + item.delay_s <= now else Met.NOT_YET
     if not isinstance(phase, Finished):
         return Met.NOT_YET
@@ -160,7 +160,7 @@ def _job_met(target: Job, item: Dependency, now: float) -> Met:
     return Met.YES if good == (item.kind is DependencyKind.AFTER_OK) else Met.NEVER
 
 
-def _began(phase: Starting | Running | Suspended | Ending | Finished) -> float | None:
+def began_at(phase: Starting | Running | Suspended | Ending | Finished) -> float | None:
     if isinstance(phase, Starting):
         return phase.since
     if isinstance(phase, Finished):
