@@ -1,0 +1,36 @@
+"""An MPI program built with Debian's MPICH: its ranks find each other over srun's PMI-2."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.cluster import Cluster
+
+SOURCE = Path(__file__).parent / "programs" / "allreduce.c"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("mpicc.mpich") or shutil.which("mpicc")
+    if not compiler:
+        pytest.skip("mpicc is not installed (Debian: mpich libmpich-dev)")
+    built = tmp_path_factory.mktemp("mpi") / "allreduce"
+    subprocess.run([compiler, "-o", built, SOURCE], check=True)
+    if b"libmpich" not in subprocess.run(["ldd", built], check=True, capture_output=True).stdout:
+        pytest.skip("mpicc is not MPICH's")
+    return built
+
+
+def test_eight_ranks_on_two_nodes(cluster: Cluster, program: Path) -> None:
+    said = cluster.run("srun", "--mpi=pmi2", "-N2", "-n8", program).stdout.splitlines()
+    assert sorted(said) == [f"{rank} of 8 on n{1 if rank < 4 else 2}: 28" for rank in range(8)]
+
+
+def test_inside_a_batch_job_with_ranks_dealt_in_turn(cluster: Cluster, program: Path) -> None:
+    job_id = cluster.sbatch("-N2", "-n8", "--wrap", f"srun --mpi=pmi2 -m cyclic {program}")
+    assert cluster.wait(job_id)["state"] == "COMPLETED", cluster.output(job_id)
+    said = cluster.output(job_id).splitlines()
+    assert sorted(said) == [f"{rank} of 8 on n{1 + rank % 2}: 28" for rank in range(8)]
