@@ -155,6 +155,7 @@ class _Report:
             "user": ",".join(map(str, sorted(self.uids))) if self.uids is not None else None,
             "account": self.asked.get("accounts"),
             "partition": self.asked.get("partition"),
+            "name": self.asked.get("name"),
             "steps": None if "allocations" in self.asked else 1,
             "duplicates": 1 if "duplicates" in self.asked else None,
         }

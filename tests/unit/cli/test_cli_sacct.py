@@ -92,6 +92,7 @@ def test_the_window_that_is_asked_of_the_api(api: FakeApi) -> None:
         (["-s", "R"], "3"),
         (["-j", "4_7"], "4_7"),
         (["-j", "4"], "4_7"),
+        (["--clusters", "all", "--starttime", "now-1hour", "--endtime", "now", "--name", "job2"], "2"),
         (["-S", "now-1hour", "--name", "job3"], "3"),
         (["-S", "now-1hour", "-N", "n[2-3]"], ""),
         (["-S", "now-1hour", "-r", "cpu"], ""),
