@@ -42,7 +42,7 @@ def test_two_jobs_never_share_a_gpu() -> None:
 
 def test_a_gpu_type_is_found_where_it_is() -> None:
     world = Scenario("1x8:a100+1x8:h100")
-    world.submit("typed", gpus="h100:2")
+    world.submit("typed", gpus="h100:8")
     world.submit("any", gpus=2)
     world.expect(typed="runs n2", any="runs n1")
 
@@ -157,7 +157,7 @@ def test_required_and_excluded_nodes() -> None:
     world = Scenario("4x8")
     world.submit("there", on="n3")
     world.submit("elsewhere", not_on="n[1-3]")
-    world.submit("with", nodes=2, on="n4")
+    world.submit("with", nodes=2, on="n4", not_on="n[2-3]")
     world.expect({"there": "runs n3", "elsewhere": "runs n4", "with": "runs n[1,4]"})
 
 
