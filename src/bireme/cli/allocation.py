@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from bireme.cli.caller import PATIENCE_S
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Stream, Transport
 
 IMMEDIATE_FAILED = "Unable to allocate resources: Immediate execution impossible, insufficient priority"
+_GIVES_UP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _AT_ONCE_S = 1.0
 _WAIT_S = 300.0
-_RECONNECT_PATIENCE_S = 60.0
 ENDED_STATES = frozenset(
     "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED DEADLINE BOOT_FAIL REVOKED".split()  # noqa: SIM905
 )
+
+
+class Interrupted(Exception):  # noqa: N818  (something that happened, not a fault)
+    """A signal came while the allocation was waited for."""
 
 
 class Allocation:
@@ -30,6 +36,7 @@ class Allocation:
 
     def __init__(self, transport: Transport, job_id: int, voice: Voice) -> None:
         self.transport = transport
+        transport.patience_s = max(transport.patience_s, PATIENCE_S)
         self.job_id = job_id
         self.voice = voice
         self.ended = threading.Event()
@@ -39,6 +46,19 @@ class Allocation:
         self._released = False
 
     # --- waiting -------------------------------------------------------------------------------------------
+
+    def await_start_or_signal(self, immediate_s: int | None, *, announce_pending: bool) -> None:
+        """As `await_start`; Ctrl-C and the like, while it waits, raise Interrupted."""
+
+        def give_up(_number: int, _frame: object) -> None:
+            raise Interrupted
+
+        before = {number: signal.signal(number, give_up) for number in _GIVES_UP}
+        try:
+            self.await_start(immediate_s, announce_pending=announce_pending)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def await_start(self, immediate_s: int | None, *, announce_pending: bool) -> dict[str, Any]:
         """The job's record once it runs. Says that it waits when it does not start at once, as Slurm does."""
@@ -67,7 +87,7 @@ class Allocation:
             return self.transport.get(path, params, timeout_s=timeout_s + 30)
         except BiremeUnavailable:
             # The daemon went away while we waited: the job is still in its journal, so wait for both.
-            with Transport(self.transport.paths.home, patience_s=_RECONNECT_PATIENCE_S) as again:
+            with Transport(self.transport.paths.home, patience_s=PATIENCE_S) as again:
                 return again.get(path, {**params, "timeout": 0})
 
     def variables(self) -> dict[str, str]:
@@ -109,7 +129,7 @@ class Allocation:
     def _find_out(self) -> bool:
         """Whether the job is over, once a daemon answers again."""
         try:
-            with Transport(self.transport.paths.home, patience_s=_RECONNECT_PATIENCE_S) as fresh:
+            with Transport(self.transport.paths.home, patience_s=PATIENCE_S) as fresh:
                 records = fresh.get(f"/v1/jobs/{self.job_id}")["jobs"]
         except ApiError:
             records = []
@@ -123,7 +143,7 @@ class Allocation:
 
     def _reconnect(self) -> bool:
         with contextlib.suppress(BiremeError):
-            fresh = Transport(self.transport.paths.home, patience_s=_RECONNECT_PATIENCE_S)
+            fresh = Transport(self.transport.paths.home, patience_s=PATIENCE_S)
             self._lease = fresh.stream(f"/v1/jobs/{self.job_id}/hold-open")
             return True
         return False
@@ -134,13 +154,13 @@ class Allocation:
             if self._on_end is not None:
                 self._on_end()
 
-    def release(self, exit_code: int, signal: int = 0) -> None:
+    def release(self, exit_code: int) -> None:
         """Gives it back, saying how its command ended."""
         if self._released:
             return
         self._released = True
         if not self.ended.is_set():
-            body = {"exit_code": exit_code & 0xFF, "signal": signal}
+            body = {"exit_code": exit_code & 0xFF, "signal": 0}
             try:
                 with Transport(self.transport.paths.home, patience_s=5.0) as fresh:
                     fresh.post(f"/v1/jobs/{self.job_id}/complete", body)

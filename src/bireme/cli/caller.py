@@ -22,7 +22,8 @@ from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.layers import peek
 from bireme.slurm.options.table import Command
 
-_PATIENCE_INSIDE_JOB_S = 60.0
+PATIENCE_S = 60.0
+"""How long whoever holds a job waits for a daemon that is being restarted."""
 
 
 def submit_context(
@@ -121,8 +122,8 @@ def _multi_prog(command: Command, argv: Sequence[str], written: Mapping[str, str
 
 def make_transport() -> Transport:
     """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
-    inside = bool(os.environ.get("BIREME_JOB"))
-    return Transport(patience_s=_PATIENCE_INSIDE_JOB_S if inside else 0.0)
+    inside = "BIREME_JOB" in os.environ or "SLURM_JOB_ID" in os.environ
+    return Transport(patience_s=PATIENCE_S if inside else 0.0)
 
 
 def plain(value: Any) -> Any:

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from bireme.cli.allocation import Allocation
+from bireme.cli.allocation import Allocation, Interrupted
 from bireme.cli.caller import make_transport, submit_context
 from bireme.cli.sbatch import answered_at_once
 from bireme.cli.submission import submission_body, submit, tell_options
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import Transport
+from bireme.daemon.paths import Paths
 from bireme.slurm.options.interactive import AllocationSubmission, read_allocation
 from bireme.slurm.options.layers import Options, peek
 from bireme.slurm.options.table import Command
@@ -76,26 +77,17 @@ def _allocate(transport: Transport, asked: AllocationSubmission, voice: Voice) -
 
 
 def _until_granted(allocation: Allocation, options: Options) -> None:
-    """Ctrl-C and the like, while it waits, give it up with Slurm's words."""
-
-    def give_up(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    caught = [number for number in (*_FORWARDED, signal.SIGINT) if number != signal.SIGQUIT]
-    before = {number: signal.signal(number, give_up) for number in caught}
     try:
-        allocation.await_start(options.number("immediate"), announce_pending=True)
-    except KeyboardInterrupt:
+        allocation.await_start_or_signal(options.number("immediate"), announce_pending=True)
+    except Interrupted:
         allocation.voice.say(f"Job allocation {allocation.job_id} has been revoked.")
         raise CommandFailure("salloc: Job aborted due to signal", bare=True) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _run_program(allocation: Allocation, asked: AllocationSubmission) -> int:
     program = list(asked.program) or [_shell()]
     environment = program_environment(os.environ, allocation.variables())
+    environment |= reaching(allocation.transport.paths, environment.get("PATH", os.defpath))
     path = shutil.which(program[0], path=environment.get("PATH"))
     if path is None:
         allocation.voice.error(f'_fork_command: Unable to find command "{program[0]}"')
@@ -110,6 +102,12 @@ def program_environment(own: Mapping[str, str], allocated: Mapping[str, str]) ->
     """Our variables with the allocation's on top; those of a job we were called from do not leak into it."""
     inherited = {name: value for name, value in own.items() if not _names_another_job(name)}
     return {**inherited, **allocated}
+
+
+def reaching(paths: Paths, path: str) -> dict[str, str]:
+    """What makes srun and the rest, inside, those of this cluster."""
+    folders = [paths.bin, *(folder for folder in path.split(":") if folder != paths.bin)]
+    return {"BIREME_HOME": paths.home, "PATH": ":".join(folders)}
 
 
 def _names_another_job(name: str) -> bool:
@@ -181,5 +179,5 @@ def _await_program(pid: int, *, owns_terminal: bool) -> int:
             os.tcsetpgrp(0, os.getpgrp())
     if os.WIFSIGNALED(status):
         ended_by = os.WTERMSIG(status)
-        return 0 if ended_by in _USERS_OWN else 128 + ended_by
+        return 0 if ended_by in _USERS_OWN else 1
     return os.waitstatus_to_exitcode(status)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from bireme.agent.stream_client import StepStreams
-from bireme.cli.allocation import Allocation
+from bireme.cli.allocation import Allocation, Interrupted
 from bireme.cli.caller import make_transport, plain, submit_context
 from bireme.cli.sbatch import answered_at_once
 from bireme.cli.srun_session.session import Leg, Manners, Session
@@ -127,10 +127,9 @@ def _run_in_own_job(transport: Transport, asked: RunSubmission, voice: Voice) ->
 
 def _await_allocation(allocation: Allocation, options: Options) -> None:
     try:
-        allocation.await_start(options.number("immediate"), announce_pending=False)
-    except KeyboardInterrupt:
-        allocation.voice.say(f"Job allocation {allocation.job_id} has been revoked")
-        raise
+        allocation.await_start_or_signal(options.number("immediate"), announce_pending=False)
+    except Interrupted:
+        raise CommandFailure(f"srun: Job allocation {allocation.job_id} has been revoked", bare=True) from None
 
 
 def _for_own_job(step: StepRequest, options: Options) -> StepRequest:

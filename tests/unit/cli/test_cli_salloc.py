@@ -68,6 +68,18 @@ def test_a_program_that_is_not_there(granting: FakeDaemon, capfd: pytest.Capture
     assert 'salloc: error: _fork_command: Unable to find command "nosuchprog"' in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(("number", "code"), [("KILL", 0), ("HUP", 0), ("SEGV", 1), ("TERM", 1)])
+def test_a_program_ended_by_its_user_is_no_failure(granting: FakeDaemon, number: str, code: int) -> None:
+    assert main(["-Q", "sh", "-c", f"kill -{number} $$"]) == code
+
+
+def test_inside_it_the_commands_are_this_clusters(granting: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
+    main(["-Q", "sh", "-c", "echo $PATH; echo $BIREME_HOME"])
+    path, home = capfd.readouterr().out.split()
+    assert path.startswith(f"{granting.home}/bin:")
+    assert home == str(granting.home)
+
+
 def test_refused(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
     daemon.refuse("POST /v1/jobs", "Invalid partition name specified")
     assert main(["-p", "nope", "true"]) == 1
