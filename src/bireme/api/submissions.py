@@ -19,13 +19,13 @@ from fastapi import Request, Response
 from bireme.api.peers import group_name
 from bireme.api.problems import ProblemError, answer, read_body, refusal_content, script_too_large
 from bireme.api.routing import Context, Routes, flag
+from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.submission import admitted, submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.resources import NodeShare
 from bireme.core.placement.demand import resolve
-from bireme.core.placement.fit import place
 from bireme.store import codec
 
 routes = Routes("jobs")
@@ -189,9 +189,8 @@ def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[s
     spec = admitted(state, caller, submission.specs[0])
     for name in spec.partitions:
         partition = state.partitions[name]
-        usable = [node for node in partition.nodes if node in state.nodes and state.nodes[node].schedulable]
-        positions = [state.occupancy.index[node] for node in usable]
-        fit = place(resolve(spec, partition, settings), state.occupancy, positions, settings)
+        demand = resolve(spec, partition, settings)
+        fit = search_for(state, demand, partition, schedulable_nodes(state, partition)).find(state.occupancy)
         if fit.found:
             return _test_answer(api, name, api.now(), fit.shares)
     return _test_answer(api, spec.partitions[0], None, ())

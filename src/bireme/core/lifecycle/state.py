@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.accounting.book import AccountBook
+from bireme.core.accounting.usage import Usages
+from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
 from bireme.core.model.jobs import HOLDING, ArrayTask, ArrayWaiting, Finished, Job, Pending, ResourceRequest
 from bireme.core.model.nodes import Node
 from bireme.core.model.reasons import Reason
+from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.occupancy import Occupancy
 
 
@@ -50,6 +53,8 @@ class State:
     """How many jobs were ever accepted: the basic priority counts down with it."""
     keys: dict[str, int] = field(default_factory=dict)
     """Idempotency keys of recent submissions -> job id."""
+    accounts: AccountBook = field(default_factory=AccountBook)
+    usage: Usages = field(default_factory=Usages)
     seq: int = 0
 
     # derived
@@ -64,6 +69,7 @@ class State:
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     empty: Occupancy = field(default_factory=lambda: Occupancy(()))
     """The same nodes with nothing held: answers whether a request could ever fit."""
+    fabric: Fabric = field(default_factory=lambda: build_fabric(Topology(), ()))
     ever_fits: dict[tuple[ResourceRequest, str], bool] = field(default_factory=dict)
     """Answers already given by `empty`, by request and partition."""
 
@@ -71,6 +77,7 @@ class State:
         """Rebuilds everything derived from jobs and nodes."""
         configs = [node.config for node in self.nodes.values()]
         self.occupancy, self.empty = Occupancy(configs), Occupancy(configs)
+        self.fabric = build_fabric(self.config.topology, self.occupancy.nodes)
         self.ever_fits = {}
         self.pending, self.holding, self.array_members, self.het_members = {}, {}, {}, {}
         ended: list[tuple[float, Job]] = []

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bireme.core.lifecycle.gates import Met, dependency_met
+from bireme.core.lifecycle.placing import all_nodes, search_for
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
@@ -16,7 +17,6 @@ from bireme.core.model.cluster import PartitionConfig, PartitionState
 from bireme.core.model.jobs import ArraySpec, DependencyKind, Job, JobKind, JobSpec, Owner, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.demand import resolve
-from bireme.core.placement.fit import place
 
 FIRST_PRIORITY = 4_294_901_760
 """Slurm's priority/basic: the first job gets this, each later one less."""
@@ -161,9 +161,9 @@ def can_ever_run(state: State, spec: JobSpec, partition: PartitionConfig) -> boo
     key = (spec.resources, partition.name)
     answer = state.ever_fits.get(key)
     if answer is None:
-        positions = [state.empty.index[name] for name in partition.nodes if name in state.empty.index]
         demand = resolve(spec, partition, state.config.settings)
-        answer = state.ever_fits[key] = place(demand, state.empty, positions, state.config.settings).found
+        search = search_for(state, demand, partition, all_nodes(state, partition))
+        answer = state.ever_fits[key] = search.find(state.empty).found
     return answer
 
 

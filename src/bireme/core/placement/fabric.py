@@ -18,7 +18,7 @@ from bireme.core.model.cluster import NodeConfig, Switch, Topology
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Level:
     """One height of the network: for each node the number of its group, and the groups' names."""
 
@@ -26,7 +26,7 @@ class Level:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fabric:
     levels: tuple[Level, ...]
 

@@ -62,7 +62,7 @@ class NodeTable:
         return chosen
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Free:
     """What each node has left."""
 

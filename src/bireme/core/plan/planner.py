@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
+from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.lifecycle.submission import over_node_limit, over_time_limit
 from bireme.core.model.cluster import PartitionConfig
@@ -17,8 +18,9 @@ from bireme.core.model.jobs import ArrayWaiting, Job, Pending, ResourceRequest
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.demand import Demand, resolve
-from bireme.core.placement.fit import Fit, place
 from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.search import Fit, Search
+from bireme.core.placement.table import BoolArray
 from bireme.core.plan.decisions import Plan, Start, StartGang
 
 
@@ -41,13 +43,14 @@ class _Pass:
     state: State
     now: float
     draft: Occupancy
-    positions: dict[str, list[int]]
+    allowed: dict[str, BoolArray]
     """Schedulable nodes of each partition."""
     starts: list[Start | StartGang] = field(default_factory=list)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     blocked: set[str] = field(default_factory=set)
     """Partitions whose first waiting job does not fit."""
     demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
+    searches: dict[tuple[ResourceRequest, str], Search] = field(default_factory=dict)
     misfits: dict[tuple[ResourceRequest, str], Fit] = field(default_factory=dict)
     """Shapes that did not fit: nothing is freed within a pass, so they still do not."""
     tasks_started: dict[int, int] = field(default_factory=dict)
@@ -55,7 +58,9 @@ class _Pass:
 
 
 def plan(state: State, policy: Policy, now: float) -> Plan:
-    pass_ = _Pass(state, now, state.occupancy.draft(), _schedulable(state))
+    pass_ = _Pass(
+        state, now, state.occupancy.draft(), {p.name: schedulable_nodes(state, p) for p in state.partitions.values()}
+    )
     for job in _in_order(state):
         if len(pass_.starts) >= policy.starts_max:
             break
@@ -73,14 +78,6 @@ def _may_be_gated(job: Job) -> bool:
     phase = job.phase
     assert isinstance(phase, Pending)
     return phase.eligible_at is None or phase.held_by is not None or phase.not_before is not None
-
-
-def _schedulable(state: State) -> dict[str, list[int]]:
-    index = state.occupancy.index
-    return {
-        partition.name: [index[n] for n in partition.nodes if n in index and state.nodes[n].schedulable]
-        for partition in state.partitions.values()
-    }
 
 
 def _in_order(state: State) -> list[Job]:
@@ -160,6 +157,7 @@ def _consider_het(pass_: _Pass, leader: Job) -> None:
         start, reasons = _try(pass_, member)
         if start is None:
             pass_.draft = before
+            pass_.searches.clear()  # they have moved past nodes that are free again
             for other in members:
                 pass_.verdicts[other.id] = Verdict(reasons)
             return
@@ -206,7 +204,11 @@ def _fit(pass_: _Pass, job: Job, partition: PartitionConfig) -> tuple[Fit, Deman
         demand = pass_.demands[key] = resolve(job.spec, partition, settings)
     fit = pass_.misfits.get(key)
     if fit is None:
-        fit = place(demand, pass_.draft, pass_.positions[partition.name], settings)
+        search = pass_.searches.get(key)
+        if search is None:
+            search = search_for(pass_.state, demand, partition, pass_.allowed[partition.name])
+            pass_.searches[key] = search
+        fit = search.find(pass_.draft)
         if not fit.found:
             pass_.misfits[key] = fit
     return fit, demand
@@ -214,8 +216,7 @@ def _fit(pass_: _Pass, job: Job, partition: PartitionConfig) -> tuple[Fit, Deman
 
 def _why_not(pass_: _Pass, job: Job, partition: PartitionConfig, demand: Demand, fit: Fit) -> Reason:
     """Busy nodes block the queue behind this job; nodes that are down or drained block only the job itself."""
-    settings = pass_.state.config.settings
-    up = place(demand, pass_.state.empty, pass_.positions[partition.name], settings)
+    up = search_for(pass_.state, demand, partition, pass_.allowed[partition.name]).find(pass_.state.empty)
     facts: dict[str, str | int | float] = {
         "partition": partition.name,
         "nodes_needed": fit.nodes_needed,

@@ -1,0 +1,175 @@
+"""Where a demand fits: the tightest group of nodes that holds all of it, or nothing.
+
+A `Search` is made once for a shape of request and asked again for every job of that shape. Within a planning pass
+resources only shrink, so a node that could not hold the shape need not be looked at again: for one-node shapes a cursor
+walks the nodes once for all jobs of the shape. Gangs look at all nodes' columns each time. Called by the planner with a
+draft, and at submission with an empty cluster ("could it ever run?").
+
+Invariant: what `find` returns can be held in the given occupancy without over-committing anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bireme.core.model.cluster import Settings
+from bireme.core.model.resources import NodeShare
+from bireme.core.placement.capacity import capacity
+from bireme.core.placement.demand import Demand
+from bireme.core.placement.fabric import Fabric
+from bireme.core.placement.features import Constraint
+from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.shares import make_share
+from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
+from bireme.core.placement.table import BoolArray, IntArray, NodeTable
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Either the shares, or why not: how many nodes it takes and how many could hold their part."""
+
+    shares: tuple[NodeShare, ...] = ()
+    nodes_needed: int = 0
+    nodes_able: int = 0
+    leaves: int = 0
+    """Leaf switches that the shares touch."""
+
+    @property
+    def found(self) -> bool:
+        return bool(self.shares)
+
+
+class Search:
+    def __init__(
+        self,
+        demand: Demand,
+        allowed: BoolArray,
+        table: NodeTable,
+        fabric: Fabric,
+        settings: Settings,
+        *,
+        least_loaded: bool = False,
+        leaves_max: int | None = None,
+    ) -> None:
+        self.demand = demand
+        self.settings = settings
+        self._table = table
+        self._fabric = fabric
+        self._least_loaded = least_loaded
+        self._leaves_max = leaves_max
+        self._required = table.mask(demand.nodelist)
+        self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
+        self._single = demand.nodes_wanted == 1 and not demand.nodelist and len(self._masks) == 1
+        self._walk: list[int] | None = None
+        self._at = 0
+
+    def find(self, occupancy: Occupancy) -> Fit:
+        if self._single:
+            found = self._next_single(occupancy)
+            if found is not None:
+                return found
+        return self._among_all(occupancy)
+
+    # -- one node ----------------------------------------------------------------------------------------------------
+
+    def _next_single(self, occupancy: Occupancy) -> Fit | None:
+        """The next node that holds the whole demand, in the order made at the first call."""
+        if self._walk is None:
+            able = self._able(occupancy, self._masks[0])
+            tasks = capacity(self.demand, self._table, occupancy.free, self.settings)[able]
+            self._walk = [int(position) for position in able[tasks >= self.demand.ntasks]]
+        while self._at < len(self._walk):
+            position = self._walk[self._at]
+            node, room = self._table.nodes[position], occupancy.rooms[position]
+            share = make_share(self.demand, node, room, self.demand.ntasks, self.demand.gres_per_job, self.settings)
+            if share is not None:
+                return Fit((share,), 1, 1, 1)
+            self._at += 1
+        return None
+
+    # -- several nodes -----------------------------------------------------------------------------------------------
+
+    def _among_all(self, occupancy: Occupancy) -> Fit:
+        demand = self.demand
+        tasks = capacity(demand, self._table, occupancy.free, self.settings)
+        most_able = 0
+        for mask in self._masks:
+            able = self._able(occupancy, mask & (tasks > 0))
+            most_able = max(most_able, len(able))
+            for group in self._groups(able, tasks):
+                fit = self._try_group(occupancy, group, tasks)
+                if fit is not None:
+                    return fit
+        return Fit(nodes_needed=demand.nodes_wanted, nodes_able=most_able)
+
+    def _groups(self, able: IntArray, tasks: IntArray) -> Iterator[IntArray]:
+        demand = self.demand
+        if demand.nodelist:  # the user has chosen: the rest is taken by preference
+            yield able
+            return
+        whole = demand.tasks_per_node is not None or demand.nodes_max == demand.nodes_min
+        worth = np.ones(len(able), dtype=np.int64) if whole or demand.gres_per_job else tasks[able]
+        needed = demand.nodes_wanted if whole or demand.gres_per_job else max(demand.ntasks, demand.nodes_wanted)
+        yield from self._fabric.tightest_first(able, worth, needed)
+
+    def _try_group(self, occupancy: Occupancy, group: IntArray, tasks: IntArray) -> Fit | None:
+        demand = self.demand
+        # The nodes a gang needs stand at the front of its group; the rest is looked at only if those do not do.
+        for size in dict.fromkeys((min(len(group), demand.nodes_wanted), len(group))):
+            candidates = [
+                Candidate(int(p), occupancy.rooms[p], int(tasks[p]), bool(self._required[p])) for p in group[:size]
+            ]
+            chosen = spread(demand, candidates)
+            if chosen is None or not self._has_required(chosen):
+                continue
+            leaves = self._fabric.leaves_used([candidate.position for candidate, _ in chosen])
+            if self._leaves_max is not None and leaves > self._leaves_max:
+                continue
+            shares = self._shares(chosen)
+            if shares is not None:
+                return Fit(shares, demand.nodes_wanted, len(group), leaves)
+        return None
+
+    def _has_required(self, chosen: Spread) -> bool:
+        return sum(candidate.required for candidate, _ in chosen) == int(self._required.sum())
+
+    def _shares(self, chosen: Spread) -> tuple[NodeShare, ...] | None:
+        """In configuration order whatever was tried first: the first node of a job runs its script."""
+        chosen = sorted(chosen, key=lambda pair: pair[0].position)
+        shares: list[NodeShare] = []
+        for (candidate, count), from_job in zip(chosen, split_job_gres(self.demand, chosen)):
+            node = self._table.nodes[candidate.position]
+            share = make_share(self.demand, node, candidate.room, count, from_job, self.settings)
+            if share is None:
+                return None
+            shares.append(share)
+        return tuple(shares)
+
+    def _able(self, occupancy: Occupancy, mask: BoolArray) -> IntArray:
+        """Positions in order of preference: required, by weight, then those with the least left over."""
+        able = np.flatnonzero(mask)
+        free = occupancy.free
+        gpus = free.gres_of("gpu", None)[able]
+        cpus = free.cpus[able]
+        if self._least_loaded:
+            gpus, cpus = -gpus, -cpus
+        order = np.lexsort((able, cpus, gpus, self._table.weight[able], ~self._required[able]))
+        return able[order]
+
+
+def _feature_masks(demand: Demand, allowed: BoolArray, table: NodeTable) -> list[BoolArray]:
+    """One mask for each way to satisfy the constraint (`[a|b]` has several: all nodes by the same one)."""
+    if not demand.features.text:
+        return [allowed]
+    return [allowed & _matching(option, table) for option in demand.features.alternatives()]
+
+
+def _matching(constraint: Constraint, table: NodeTable) -> BoolArray:
+    answers: dict[frozenset[str], bool] = {}
+    for features in table.features:
+        if features not in answers:
+            answers[features] = constraint.matches(features)
+    return np.array([answers[features] for features in table.features], dtype=np.bool_)

@@ -1,0 +1,174 @@
+"""Which CPUs and devices a job gets on one node: the last step of placement, on a node that was already chosen.
+
+Lowest free numbers first, whole cores where the cluster counts cores, GPUs that are linked together when the node's
+devices say how they are linked, and CPUs near the GPUs when they say that. Invariant: a returned share can be held in
+the room it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bireme.core.model.cluster import NodeConfig, Settings
+from bireme.core.model.resources import Device, GresRequest, GresShare, NodeShare
+from bireme.core.placement.demand import Demand
+from bireme.core.placement.occupancy import NodeRoom, free_cores
+from bireme.core.placement.table import GresKey
+
+
+def make_share(
+    demand: Demand,
+    node: NodeConfig,
+    room: NodeRoom,
+    tasks: int,
+    from_job: Sequence[GresRequest],
+    settings: Settings,
+) -> NodeShare | None:
+    """The share of a node that runs `tasks` tasks and gives `from_job` of the job-wide GRES; None: not enough."""
+    if room.whole_node_job is not None or (demand.whole_nodes and room.jobs):
+        return None
+    wanted = [*_per_node_gres(demand, node), *from_job]
+    wanted += [GresRequest(g.name, g.type, g.count * tasks) for g in demand.gres_per_task]
+    gres = _all_gres(node) if demand.whole_nodes else pick_gres(node, room, wanted)
+    if gres is None:
+        return None
+    gpus = sum(share.count for share in gres if share.name == "gpu")
+    cpu_ids = _pick_cpus(demand, node, room, tasks, gpus, _near(node, gres), settings)
+    if cpu_ids is None:
+        return None
+    memory = _memory_on(demand, node, len(cpu_ids), gpus, settings)
+    if settings.memory_is_consumable and memory > room.memory_mib:
+        return None
+    return NodeShare(node.name, len(cpu_ids), memory, cpu_ids, gres, tasks)
+
+
+def _per_node_gres(demand: Demand, node: NodeConfig) -> tuple[GresRequest, ...]:
+    if not demand.gres_per_socket:
+        return demand.gres_per_node
+    per_socket = tuple(GresRequest(g.name, g.type, g.count * node.sockets) for g in demand.gres_per_socket)
+    return demand.gres_per_node + per_socket
+
+
+def _all_gres(node: NodeConfig) -> tuple[GresShare, ...]:
+    """--exclusive gives every device of the node, as Slurm does."""
+    return tuple(
+        GresShare(pool.name, pool.type, pool.count, tuple(device.index for device in pool.devices))
+        for pool in node.gres
+    )
+
+
+def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -> tuple[GresShare, ...] | None:
+    """Typed requests choose before untyped ones, which take what is left."""
+    if not wanted:
+        return ()
+    if len(wanted) > 1:
+        wanted = sorted(wanted, key=lambda request: request.type is None)
+    free = {key: sorted(indices) for key, indices in room.devices.items()}
+    counts = dict(room.counts)
+    picked: dict[GresKey, list[int]] = {}
+    counted: dict[GresKey, int] = {}
+    for request in wanted:
+        left = request.count
+        for key in free:
+            if left and key[0] == request.name and request.type in (None, key[1]):
+                take = _best_linked(node, key, free[key], min(left, len(free[key])))
+                free[key] = [index for index in free[key] if index not in take]
+                picked.setdefault(key, []).extend(take)
+                left -= len(take)
+        for key in counts:
+            if left and key[0] == request.name and request.type in (None, key[1]):
+                amount = min(left, counts[key])
+                counts[key] -= amount
+                counted[key] = counted.get(key, 0) + amount
+                left -= amount
+        if left:
+            return None
+    shares = [GresShare(*key, len(indices), tuple(sorted(indices))) for key, indices in picked.items() if indices]
+    shares += [GresShare(*key, count) for key, count in counted.items() if count]
+    return tuple(shares)
+
+
+def _best_linked(node: NodeConfig, key: GresKey, free: list[int], count: int) -> list[int]:
+    """`count` free devices that are best linked to each other; the lowest ones where links say nothing.
+
+    Grown from each free device in turn by its best-linked neighbours. On equal links the set that lies closest
+    together wins, which leaves the other islands whole.
+    """
+    devices = {device.index: device for pool in node.gres if (pool.name, pool.type) == key for device in pool.devices}
+    if count >= len(free) or count == 1 or not any(devices[index].links for index in free):
+        return free[:count]
+    best: list[int] = []
+    best_score = (-1, 0)
+    for seed in free:
+        grown = _grow(devices, seed, free, count)
+        links = sum(_links(devices[a], b) for a in grown for b in grown if a < b)
+        score = (links, -(max(grown) - min(grown)))
+        if score > best_score:
+            best, best_score = grown, score
+    return best
+
+
+def _grow(devices: dict[int, Device], seed: int, free: list[int], count: int) -> list[int]:
+    grown = [seed]
+    left = [index for index in free if index != seed]
+    while len(grown) < count:
+        nearest = max(left, key=lambda index: (sum(_links(devices[index], other) for other in grown), -index))
+        grown.append(nearest)
+        left.remove(nearest)
+    return grown
+
+
+def _links(device: Device, other: int) -> int:
+    """How many links a device has to another; `Links=` rows have -1 at the device itself."""
+    return max(0, device.links[other]) if other < len(device.links) else 0
+
+
+def _near(node: NodeConfig, gres: Sequence[GresShare]) -> frozenset[int]:
+    """Cores next to the chosen devices, where the configuration or discovery says."""
+    cores: set[int] = set()
+    for share in gres:
+        for pool in node.gres:
+            if (pool.name, pool.type) == (share.name, share.type):
+                for device in pool.devices:
+                    if device.index in share.indices:
+                        cores.update(device.cores)
+    return frozenset(cores)
+
+
+def _pick_cpus(
+    demand: Demand,
+    node: NodeConfig,
+    room: NodeRoom,
+    tasks: int,
+    gpus: int,
+    near: frozenset[int],
+    settings: Settings,
+) -> tuple[int, ...] | None:
+    if demand.whole_nodes:
+        return tuple(sorted(room.cpus))
+    need = max(tasks * demand.cpus_per_task, demand.cpus_per_node_min, gpus * (demand.cpus_per_gpu or 0), 1)
+    if demand.overcommit:
+        need = max(1, demand.cpus_per_node_min)
+    threads = node.threads_per_core
+    if threads == 1 or not settings.select_by_core:
+        if len(room.cpus) < need:
+            return None
+        ordered = sorted(room.cpus, key=lambda cpu: (cpu // threads not in near, cpu)) if near else sorted(room.cpus)
+        return tuple(sorted(ordered[:need]) if near else ordered[:need])
+    cores = free_cores(node, room)
+    cores_needed = -(-need // min(demand.threads_per_core or threads, threads))
+    if len(cores) < cores_needed:
+        return None
+    if near:
+        cores = sorted(cores, key=lambda core: (core not in near, core))
+    return tuple(core * threads + thread for core in sorted(cores[:cores_needed]) for thread in range(threads))
+
+
+def _memory_on(demand: Demand, node: NodeConfig, cpus: int, gpus: int, settings: Settings) -> int:
+    if demand.memory_per_node_mib:
+        return demand.memory_per_node_mib
+    if demand.memory_per_node_mib == 0 or demand.whole_memory:
+        return node.memory_mib if settings.memory_is_consumable else 0
+    if demand.memory_per_gpu_mib is not None:
+        return demand.memory_per_gpu_mib * gpus
+    return (demand.memory_per_cpu_mib or 0) * cpus

@@ -1,0 +1,130 @@
+"""How many tasks each chosen node gets, and how much of the job-wide GRES: numbers only, no CPU or device ids.
+
+Input are candidates in order of preference, with their capacity. Invariant: a spread places all tasks of the demand on
+as many nodes as it asks for, none above its capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bireme.core.model.resources import GresRequest
+from bireme.core.placement.demand import Demand
+from bireme.core.placement.occupancy import NodeRoom
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that can hold at least one task of the demand, and how many it can hold."""
+
+    position: int
+    room: NodeRoom
+    capacity: int
+    required: bool = False
+
+
+Spread = list[tuple[Candidate, int]]
+
+
+def spread(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
+    """None if all of it does not fit on these candidates."""
+    if demand.tasks_per_node:
+        return _fixed(demand, able, demand.tasks_per_node)
+    if len(able) < demand.nodes_wanted:
+        return None
+    if demand.nodes_max is not None and demand.nodes_max == demand.nodes_min:
+        return _even(demand, able)
+    return _packed(demand, able)
+
+
+def _fixed(demand: Demand, able: Sequence[Candidate], per_node: int) -> Spread | None:
+    wanted, left = demand.nodes_wanted, demand.ntasks
+    chosen: Spread = []
+    full = [candidate for candidate in able if candidate.capacity >= min(per_node, demand.ntasks)]
+    shorter = [candidate for candidate in able if candidate.capacity < min(per_node, demand.ntasks)]
+    for candidate in full + shorter:
+        missing_nodes = wanted - len(chosen)
+        if missing_nodes == 0:
+            break
+        tasks = min(per_node, left - (missing_nodes - 1))
+        if tasks < 1 or candidate.capacity < tasks:
+            continue
+        chosen.append((candidate, tasks))
+        left -= tasks
+    return chosen if len(chosen) == wanted and left == 0 and _enough_gres(demand, chosen) else None
+
+
+def _even(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
+    """Exactly N nodes: as even as their capacities allow, the first ones take the remainder."""
+    chosen = list(able[: demand.nodes_min])
+    if sum(candidate.capacity for candidate in chosen) < demand.ntasks:
+        chosen = sorted(able, key=lambda c: (not c.required, -c.capacity, c.position))[: demand.nodes_min]
+    if sum(candidate.capacity for candidate in chosen) < demand.ntasks:
+        return None
+    chosen.sort(key=lambda candidate: candidate.position)
+    tasks = [0] * len(chosen)
+    left = demand.ntasks
+    while left:
+        open_ = [i for i, candidate in enumerate(chosen) if tasks[i] < candidate.capacity]
+        rounds = max(1, left // len(open_))
+        for i in open_:
+            take = min(rounds, chosen[i].capacity - tasks[i], left)
+            tasks[i] += take
+            left -= take
+    result = list(zip(chosen, tasks))
+    return result if all(tasks) and _enough_gres(demand, result) else None
+
+
+def _packed(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
+    """Any number of nodes: one node that holds everything if there is one, else filled one after another."""
+    if demand.nodes_wanted == 1:
+        for candidate in able:
+            if candidate.capacity >= demand.ntasks and _enough_gres(demand, [(candidate, demand.ntasks)]):
+                return [(candidate, demand.ntasks)]
+    left = demand.ntasks
+    chosen: Spread = []
+    for candidate in able:
+        still_needed = max(0, demand.nodes_wanted - len(chosen) - 1)
+        tasks = min(candidate.capacity, left - still_needed)
+        if tasks < 1:
+            if not demand.gres_per_job or _enough_gres(demand, chosen):
+                break
+            tasks = 0
+        chosen.append((candidate, tasks))
+        left -= tasks
+        if left == 0 and len(chosen) >= demand.nodes_wanted and _enough_gres(demand, chosen):
+            break
+    limit = demand.nodes_max
+    fits = left == 0 and len(chosen) >= demand.nodes_wanted and (limit is None or len(chosen) <= limit)
+    return chosen if fits and _enough_gres(demand, chosen) else None
+
+
+def _enough_gres(demand: Demand, chosen: Spread) -> bool:
+    """--gpus counts over the whole job."""
+    return all(
+        sum(candidate.room.gres_free(gres.name, gres.type) for candidate, _ in chosen) >= gres.count
+        and (len(chosen) <= gres.count or demand.gres_per_task != ())
+        for gres in demand.gres_per_job
+    )
+
+
+def split_job_gres(demand: Demand, chosen: Spread) -> list[list[GresRequest]]:
+    """How much of --gpus each node gives: one each first, then as even as what is free allows."""
+    result: list[list[GresRequest]] = [[] for _ in chosen]
+    for gres in demand.gres_per_job:
+        free = [candidate.room.gres_free(gres.name, gres.type) for candidate, _ in chosen]
+        given = [0] * len(chosen)
+        left = gres.count
+        while left:
+            open_ = [i for i in range(len(chosen)) if given[i] < free[i]]
+            if not open_:
+                break
+            for i in open_:
+                if left:
+                    given[i] += 1
+                    left -= 1
+        for i, count in enumerate(given):
+            if count:
+                result[i].append(GresRequest(gres.name, gres.type, count))
+    return result
