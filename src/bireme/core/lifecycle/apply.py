@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bireme.core.lifecycle import charging
 from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.lifecycle.tables import JOB, NODE, STEP, IllegalTransition
 from bireme.core.model import commands as c
@@ -54,6 +55,8 @@ def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:
     event = recorded.event
     handler = HANDLERS[type(event)]
     commands = handler(state, event, recorded.at)
+    if type(event) in charging.CHARGED:
+        charging.follow(state, event, recorded.at)
     state.seq = recorded.seq
     return commands
 
@@ -565,6 +568,8 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.StepStarted: _step_started,
     e.StepEnding: _step_ending,
     e.StepNodeEnded: _step_node_ended,
+    e.AccountsChanged: charging.accounts_changed,
+    e.UsageReset: charging.usage_reset,
 }
 
 

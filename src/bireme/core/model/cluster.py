@@ -82,6 +82,8 @@ class PartitionConfig:
     over_time_limit_s: int | None = None
     req_resv: bool = False
     qos: str = ""
+    tres_billing_weights: tuple[tuple[str, float], ...] = ()
+    """What one unit of a TRES costs a second (memory: a MiB); empty: a CPU costs 1, nothing else costs."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Keys that were understood but are not applied yet, as written."""
 
@@ -154,6 +156,15 @@ class Settings:
     inactive_limit_s: int = 0
     gres_types: tuple[str, ...] = ()
     licenses: str = ""
+    accounting_enforce: tuple[str, ...] = ()
+    """AccountingStorageEnforce, and what its words imply: associations limits qos safe wckeys nojobs nosteps."""
+    priority_decay_half_life_s: int | None = 7 * 86_400
+    """None: usage does not decay."""
+    priority_usage_reset_period: str = "NONE"
+    """NONE, NOW, DAILY, WEEKLY, MONTHLY, QUARTERLY or YEARLY."""
+    priority_flags: tuple[str, ...] = ()
+    fair_share_dampening_factor: int = 1
+    """Classic fair share only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bireme.core.model.accounts import Account, Association, Qos, User
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
 from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.reasons import Reason
@@ -252,6 +253,30 @@ class PartitionUpdated:
     partition: PartitionConfig
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountsChanged:
+    """`sacctmgr` changed the account book: records put (new or replaced) and names or ids removed."""
+
+    accounts: tuple[Account, ...] = ()
+    users: tuple[User, ...] = ()
+    qos: tuple[Qos, ...] = ()
+    associations: tuple[Association, ...] = ()
+    removed_accounts: tuple[str, ...] = ()
+    removed_users: tuple[str, ...] = ()
+    removed_qos: tuple[str, ...] = ()
+    removed_associations: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReset:
+    """Usage counts from zero again: all of it (PriorityUsageResetPeriod), or what an operator named (RawUsage=0)."""
+
+    everything: bool = False
+    associations: tuple[int, ...] = ()
+    """With everything below them; the accounts above lose what these used."""
+    qos: tuple[str, ...] = ()
+
+
 Event = (
     ClusterConfigured
     | JobSubmitted
@@ -280,6 +305,8 @@ Event = (
     | NodeLost
     | NodeUpdated
     | PartitionUpdated
+    | AccountsChanged
+    | UsageReset
 )
 
 

@@ -1,0 +1,1 @@
+"""Who is in the book, what was used and what it cost."""

@@ -1,0 +1,1 @@
+"""Who goes first: fair share, and the factors of a job's priority."""
