@@ -70,7 +70,7 @@ def _fork_agent(settings: NodeSettings) -> int:
 def _serve(settings: NodeSettings, answer_fd: int) -> NoReturn:
     os.setsid()
     private = 0o711 if os.geteuid() == 0 else 0o700
-    for folder in (settings.directory.parent, settings.directory, settings.directory / "jobs"):
+    for folder in (settings.directory.parent, settings.directory):
         folder.mkdir(mode=private, parents=True, exist_ok=True)
     try:
         take_node(settings.directory)

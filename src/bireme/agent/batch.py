@@ -1,22 +1,16 @@
-"""The files of a batch script: the script itself in the agent's keeping, and what it reads and writes.
+"""The files a batch script reads and writes. The script itself is in `script_pool`.
 
-Called by `jobs` when a batch script starts and when its job is cleared.
-
-Invariant: the script is the submitter's to read and run, and nobody else's; the files it names are opened with the
-submitter's rights.
+Called by `jobs` when a batch script starts. Invariant: they are opened with the submitter's rights.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 
 from bireme.agent.identity import Identity
 from bireme.agent.output import OpenMode, open_input, open_output
 from bireme.agent.protocol import Message
-
-SCRIPT_NAME = "slurm_script"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +47,3 @@ def open_files(batch: Message, identity: Identity | None) -> BatchFiles:
             os.close(fd)
         raise
     return BatchFiles(*opened)
-
-
-def write_script(directory: str, text: str, uid: int) -> str:
-    """The path of the script, ready to be executed by its owner."""
-    path = f"{directory}/{SCRIPT_NAME}"
-    try:
-        os.mkdir(directory, 0o711)
-    except FileExistsError:  # of an earlier start that was not tidied up
-        remove_job_directory(directory)
-        os.mkdir(directory, 0o711)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
-    try:
-        data = memoryview(text.encode("utf-8", "surrogateescape"))
-        while data:
-            data = data[os.write(fd, data) :]
-        if uid != os.geteuid():
-            os.fchown(fd, uid, -1)
-    finally:
-        os.close(fd)
-    return path
-
-
-def remove_job_directory(directory: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{directory}/{SCRIPT_NAME}")
-    with contextlib.suppress(FileNotFoundError):
-        os.rmdir(directory)

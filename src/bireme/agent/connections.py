@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 
 from bireme.agent import protocol
@@ -20,6 +21,7 @@ log = logging.getLogger("bireme.agent")
 
 _GREETING_S = 10.0
 _MAX_GREETING = 65536
+_ORDERS_A_TURN = 8
 
 
 class Greeting:
@@ -79,6 +81,7 @@ class DaemonConnection:
         self._gone = gone
         self._splitter = protocol.LineSplitter()
         self._outgoing = bytearray()
+        self._backlog: deque[bytes] = deque()
         self._blocked = False
         loop.watch(connection.fileno(), READ, self._ready)
 
@@ -104,9 +107,17 @@ class DaemonConnection:
             log.error("the daemon is cut off: %s", error)
             self.close()
             return
-        for line in lines:
-            if line:
-                self._take(line)
+        was_idle = not self._backlog
+        self._backlog.extend(line for line in lines if line)
+        if was_idle:
+            self._work()
+
+    def _work(self) -> None:
+        """Some orders, then the loop's turn: what ended meanwhile must not wait until a hundred jobs are started."""
+        for _ in range(min(len(self._backlog), _ORDERS_A_TURN)):
+            self._take(self._backlog.popleft())
+        if self._backlog:
+            self._loop.call_later(0.0, self._work)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
-from bireme.agent.batch import BatchFiles, open_files, remove_job_directory, write_script
+from bireme.agent.batch import BatchFiles, open_files
 from bireme.agent.confined import JobGroup
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node, identity_from
@@ -70,11 +70,11 @@ class JobRun:
         self.phase = Phase.PREPARING
         self.steps: dict[int, StepRun] = {}
         self._group: JobGroup | None = None
-        self._directory = f"{node.directory}/jobs/{self.key[0]}"
         self._message = message
         self._on_cleared = on_cleared
         self._batch: Task | None = None
         self._batch_launched = False
+        self._taken_script: str | None = None
         self._script: ScriptRun | None = None
         self._stderr_fd = -1
         self._deadline: Timer | None = None
@@ -153,8 +153,9 @@ class JobRun:
 
     def _run_batch(self, batch: Message, files: BatchFiles) -> None:
         try:
-            script = write_script(self._directory, batch["script"], self.uid)
-            pid = self._spawn_batch(batch, script, files)
+            path = self.node.scripts.take(self.uid, batch["script"])
+            self._taken_script = batch["script"]
+            pid = self._spawn_batch(batch, path, files)
         except (SpawnError, OSError) as error:
             self._tell(files.stderr_fd, f"slurmstepd: error: {error}\n")
             files.close()
@@ -344,8 +345,8 @@ class JobRun:
         self.phase = Phase.CLEARED
         self.node.job_ended(self.key)
         self._close_stderr()
-        if self._batch_launched:
-            remove_job_directory(self._directory)
+        if self._taken_script is not None:
+            self.node.scripts.give_back(self.uid, self._taken_script)
         for step in self.steps.values():
             step.close()
         if self._group is not None:

@@ -22,6 +22,7 @@ from bireme.agent.orphans import OrphanWatch
 from bireme.agent.processes import Stray, strays
 from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
+from bireme.agent.script_pool import ScriptPool
 
 JOB_MARKER = "BIREME_JOB"
 """In the environment of every process of a job: `<job>.<generation>`."""
@@ -55,12 +56,14 @@ class Node:
     isolation: dict[str, str] = field(default_factory=dict)
     directory: str = field(init=False)
     orphans: OrphanWatch = field(init=False)
+    scripts: ScriptPool = field(init=False)
     on_task: Callable[[], None] = field(default=lambda: None)
     """Called after a task was started."""
 
     def __post_init__(self) -> None:
         self.directory = str(self.settings.directory)
         self.orphans = OrphanWatch(JOB_MARKER)
+        self.scripts = ScriptPool(f"{self.directory}/scripts")
 
     @property
     def name(self) -> str:

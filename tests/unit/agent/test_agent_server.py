@@ -48,12 +48,13 @@ def test_batch_ends_with_its_exit_code_and_output(daemon: DaemonEnd, tmp_path: P
     assert out.read_text() == f"hello\n{tmp_path}\n"
 
 
-def test_nothing_of_a_cleared_job_stays_in_its_folder(daemon: DaemonEnd, tmp_path: Path) -> None:
-    daemon.start_job(1, "#!/bin/bash\nbasename $0\n", tmp_path / "out")
-    daemon.expect("launched")
-    daemon.expect("batch_ended")
-    assert (tmp_path / "out").read_text() == "slurm_script\n"
-    assert list((daemon.agent.directory / "jobs").iterdir()) == []
+def test_jobs_of_one_script_run_one_file(daemon: DaemonEnd, tmp_path: Path) -> None:
+    for job in (1, 2):
+        daemon.start_job(job, "#!/bin/bash\nbasename $0\n", tmp_path / "out")
+        daemon.expect("launched")
+        daemon.expect("batch_ended")
+        assert (tmp_path / "out").read_text() == "slurm_script\n"
+    assert len(list((daemon.agent.directory / "scripts").glob("*/slurm_script"))) == 1
 
 
 def test_a_script_killed_by_a_signal_says_so(daemon: DaemonEnd, tmp_path: Path) -> None:
