@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from bireme.core.accounting.book import AccountBook
 from bireme.core.accounting.usage import Usages
-from bireme.core.accounting.book import AccountBook
-from bireme.core.accounting.usage import Usages
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
 from bireme.core.model.jobs import HOLDING, ArrayTask, ArrayWaiting, Finished, Job, Pending, ResourceRequest
 from bireme.core.model.nodes import Node
@@ -55,8 +53,6 @@ class State:
     """How many jobs were ever accepted: the basic priority counts down with it."""
     keys: dict[str, int] = field(default_factory=dict)
     """Idempotency keys of recent submissions -> job id."""
-    accounts: AccountBook = field(default_factory=AccountBook)
-    usage: Usages = field(default_factory=Usages)
     accounts: AccountBook = field(default_factory=AccountBook)
     usage: Usages = field(default_factory=Usages)
     seq: int = 0
