@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bireme.cli.caller import PATIENCE_S
+from bireme.cli.connection import PATIENCE_S
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Stream, Transport
 

@@ -16,14 +16,10 @@ from enum import Enum
 from typing import Any
 
 from bireme.cli.voice import CommandFailure
-from bireme.client.transport import Transport
 from bireme.core.model.jobs import Owner
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.layers import peek
 from bireme.slurm.options.table import Command
-
-PATIENCE_S = 60.0
-"""How long whoever holds a job waits for a daemon that is being restarted."""
 
 
 def submit_context(
@@ -118,12 +114,6 @@ def _multi_prog(command: Command, argv: Sequence[str], written: Mapping[str, str
             return file.read()
     except OSError as error:
         raise CommandFailure(f"Could not open multi_prog config file {words[0]}") from error
-
-
-def make_transport() -> Transport:
-    """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
-    inside = "BIREME_JOB" in os.environ or "SLURM_JOB_ID" in os.environ
-    return Transport(patience_s=PATIENCE_S if inside else 0.0)
 
 
 def plain(value: Any) -> Any:

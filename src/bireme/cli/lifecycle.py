@@ -6,10 +6,14 @@ Starting and stopping the process is `daemon/process`; here are the options, the
 from __future__ import annotations
 
 import argparse
+import fcntl
+import glob
 import os
+import signal
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from bireme.cli.launchers import write_launchers
@@ -19,6 +23,7 @@ from bireme.daemon import process
 from bireme.daemon.paths import NO_CONF, Paths
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
+_AGENTS_END_S = 60.0
 _NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
 
 
@@ -149,9 +154,38 @@ def _down(argv: list[str]) -> int:
         stopped = process.stop(paths.home, ask=ask, timeout_s=120.0 if given.end_jobs else process.STOP_TIMEOUT_S)
     except process.DaemonError as error:
         raise CommandFailure(str(error)) from error
+    ended = end_left_agents(paths) if given.end_jobs else 0
     if not given.quiet:
-        print(f"The cluster at {paths.home} is down." if stopped else f"No cluster runs at {paths.home}.")
+        print(f"The cluster at {paths.home} is down." if stopped or ended else f"No cluster runs at {paths.home}.")
     return 0
+
+
+def end_left_agents(paths: Paths) -> int:
+    """Agents whose daemon is gone (it was killed, or stopped without --end-jobs): each ends its tasks, then itself."""
+    pids = [pid for pid in map(_agent_pid, glob.glob(os.path.join(paths.agents, "*", "agent.pid"))) if pid]
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _AGENTS_END_S
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        if time.monotonic() > deadline:
+            raise CommandFailure(f"agents do not end: pids {', '.join(map(str, pids))}; see {paths.agents}/*/agent.log")
+        time.sleep(0.02)
+    return len(pids)
+
+
+def _agent_pid(pid_file: str) -> int | None:
+    """The agent that holds this file; None when nobody does, whatever it says."""
+    try:
+        with open(pid_file) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = file.read(20).strip()
+                return int(text) if text.isdigit() else None
+    except OSError:
+        pass  # it went away while we looked
+    return None
 
 
 # --- status ------------------------------------------------------------------------------------------------

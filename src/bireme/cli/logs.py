@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bireme.cli.allocation import ENDED_STATES
-from bireme.cli.caller import make_transport
+from bireme.cli.connection import make_transport
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 

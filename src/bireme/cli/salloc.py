@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from bireme.cli.allocation import Allocation, Interrupted
-from bireme.cli.caller import make_transport, submit_context
+from bireme.cli.caller import submit_context
+from bireme.cli.connection import make_transport
 from bireme.cli.sbatch import answered_at_once
 from bireme.cli.submission import submission_body, submit, tell_options
 from bireme.cli.voice import CommandFailure, Voice, run_command

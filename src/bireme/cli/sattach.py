@@ -12,7 +12,7 @@ from typing import Any
 
 from bireme.agent.protocol import ALL_TASKS
 from bireme.agent.stream_client import StepStreams
-from bireme.cli.caller import make_transport
+from bireme.cli.connection import make_transport
 from bireme.cli.optline import options, read
 from bireme.cli.srun_session.outputs import Output, Style
 from bireme.cli.srun_session.session import Leg, Manners, Session

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.cli.caller import make_transport, submit_context
+from bireme.cli.caller import submit_context
+from bireme.cli.connection import make_transport
 from bireme.cli.submission import cluster_asked, submission_body, submit, tell_options, test_only
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport

@@ -15,7 +15,8 @@ from typing import Any
 
 from bireme.agent.stream_client import StepStreams
 from bireme.cli.allocation import Allocation, Interrupted
-from bireme.cli.caller import make_transport, plain, submit_context
+from bireme.cli.caller import plain, submit_context
+from bireme.cli.connection import make_transport
 from bireme.cli.sbatch import answered_at_once
 from bireme.cli.srun_session.session import Leg, Manners, Session
 from bireme.cli.srun_session.streams import choose_input, open_outputs, sent_to_nodes

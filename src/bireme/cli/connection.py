@@ -1,0 +1,19 @@
+"""How a command reaches the daemon, and how long it waits for one that is being restarted.
+
+Apart from `caller` because scancel, logs and sattach need nothing of a submission, whose types cost start-up time.
+"""
+
+from __future__ import annotations
+
+import os
+
+from bireme.client.transport import Transport
+
+PATIENCE_S = 60.0
+"""How long whoever holds a job, or runs inside one, waits for a daemon that is being restarted."""
+
+
+def make_transport() -> Transport:
+    """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
+    inside = "BIREME_JOB" in os.environ or "SLURM_JOB_ID" in os.environ
+    return Transport(patience_s=PATIENCE_S if inside else 0.0)
