@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
 from bireme.core.lifecycle.due import due
-from bireme.core.lifecycle.intake import interpret
+from bireme.core.lifecycle.intake import interpret, stale_in
 from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.tables import IllegalTransition
@@ -24,7 +24,7 @@ from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command, TerminateJob
 from bireme.core.model.jobs import Ending, Finished
-from bireme.core.model.observations import Observation
+from bireme.core.model.observations import NodeAnswered, Observation
 from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import accept
 from bireme.core.plan.planner import Policy, plan
@@ -108,6 +108,7 @@ class Kernel:
             seen = self.observations.popleft()
             group.observations.append(seen)
             self._record_all(group, "engine", interpret(self.state, seen, now), now)
+            self._let_go(group, seen)
         while self.requests:
             self._decide(group, self.requests.popleft(), now)
         if time_passed:
@@ -116,6 +117,13 @@ class Kernel:
         if may_plan:
             self.plan(group, now)
         return group
+
+    def _let_go(self, group: Group, seen: Observation) -> None:
+        """An engine need not keep, and must end, what the state no longer holds: an old start, a job long over."""
+        stale = stale_in(self.state, seen)
+        group.acknowledged.extend(stale)
+        if isinstance(seen, NodeAnswered):
+            group.commands.extend(TerminateJob(job_id, generation, (seen.node,), 0) for job_id, generation in stale)
 
     def _decide(self, group: Group, request: Request, now: float) -> None:
         first = len(group.events)

@@ -54,6 +54,19 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
             return _step_node_finished(job, seen)
 
 
+def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
+    """(job, generation) pairs that the engine speaks of and the state does not hold (any more)."""
+    if isinstance(seen, o.NodeSilent):
+        return []
+    named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
+    return [(job_id, generation) for job_id, generation in named if not _held(state, job_id, generation)]
+
+
+def _held(state: State, job_id: int, generation: int) -> bool:
+    job = state.holding.get(job_id)
+    return job is not None and job.generation == generation
+
+
 def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
     """Jobs that should run there and that the node has never heard of are lost: its agent died and was replaced."""
     if seen.node not in state.nodes:
