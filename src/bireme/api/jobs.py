@@ -136,11 +136,11 @@ async def wait_for_job(api: Context, request: Request) -> Response:
     deadline = asyncio.get_running_loop().time() + min(number(request, "timeout", 60.0), LONGEST_WAIT_S)
     while True:
         jobs = _known(api.cluster.state, target)
-        done = all(_reached(job, until) for job in jobs)
+        open_jobs = [job.id for job in jobs if not _reached(job, until)]
         left = deadline - asyncio.get_running_loop().time()
-        if done or left <= 0 or api.live.closing:
-            return await _wait_answer(api, target, jobs, done)
-        await api.live.changed([target.job_id, *(job.id for job in jobs)], left)
+        if not open_jobs or left <= 0 or api.live.closing:
+            return await _wait_answer(api, target, jobs, done=not open_jobs)
+        await api.live.changed([target.job_id, *open_jobs], left)
 
 
 def _refuse_private(api: Context, request: Request, target: Target) -> None:
@@ -162,7 +162,9 @@ def _reached(job: Job, until: str) -> bool:
 
 async def _wait_answer(api: Context, target: Target, jobs: list[Job], done: bool) -> Response:
     records = listing.records_of(api.cluster.state, jobs, api.now(), ())
-    if done:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
+    array = api.cluster.state.arrays.get(target.job_id)
+    some_forgotten = not jobs or (array is not None and target.task_id is None and len(jobs) < array.total)
+    if done and some_forgotten:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
         past = Query(jobs=((target.job_id, target.task_id),))
         known = {record["job_id"] for record in records}
         finished = await asyncio.to_thread(api.archive.finished, past)

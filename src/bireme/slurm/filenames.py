@@ -5,6 +5,7 @@ the values they know. Invariant: a pattern without `%` and `\\` comes back uncha
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 DEFAULT_OUTPUT = "slurm-%j.out"
@@ -44,6 +45,8 @@ def expand_filename(pattern: str, values: FilenameValues) -> str:
     """The file name. A backslash anywhere switches the specifiers off and stands for the character after it."""
     if "\\" in pattern:
         return re.sub(r"\\(.?)", r"\1", pattern, flags=re.DOTALL)
+    if "%" not in pattern:
+        return pattern
     parts: list[str] = []
     end = 0
     for match in _SPECIFIER.finditer(pattern):
@@ -70,19 +73,25 @@ def _value(letter: str, width: str, values: FilenameValues) -> str:
     if letter == "%":
         return f"{width}%"
     padding = min(int(width[-4:] or 0), _MAX_WIDTH)
-    task = NO_TASK if values.array_task_id is None else values.array_task_id
-    meaning: dict[str, int | str] = {
-        "A": values.job_id if values.array_job_id is None else values.array_job_id,
-        "a": task,
-        "b": task % 10,
-        "J": f"{values.job_id:0{padding}d}" + (f".{values.step}" if isinstance(values.step, int) else ""),
-        "j": values.job_id,
-        "N": values.node,
-        "n": values.node_index,
-        "s": values.step,
-        "t": values.task_index,
-        "u": values.user,
-        "x": values.job_name,
-    }
-    value = meaning[letter]
-    return value if isinstance(value, str) else f"{value:0{padding}d}"
+    value = _MEANINGS[letter](values)
+    shown = value if isinstance(value, str) else f"{value:0{padding}d}"
+    return f"{shown}.{values.step}" if letter == "J" and isinstance(values.step, int) else shown
+
+
+def _task(values: FilenameValues) -> int:
+    return NO_TASK if values.array_task_id is None else values.array_task_id
+
+
+_MEANINGS: dict[str, Callable[[FilenameValues], int | str]] = {
+    "A": lambda values: values.job_id if values.array_job_id is None else values.array_job_id,
+    "a": _task,
+    "b": lambda values: _task(values) % 10,
+    "J": lambda values: values.job_id,
+    "j": lambda values: values.job_id,
+    "N": lambda values: values.node,
+    "n": lambda values: values.node_index,
+    "s": lambda values: values.step,
+    "t": lambda values: values.task_index,
+    "u": lambda values: values.user,
+    "x": lambda values: values.job_name,
+}

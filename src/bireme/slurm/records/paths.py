@@ -30,4 +30,5 @@ def stream_paths(job: Job, allocation: Allocation | None) -> tuple[str, str, str
     def path(pattern: str) -> str:
         return join(spec.work_dir, expand_filename(pattern, values))
 
-    return path(spec.std_in or "/dev/null"), path(out_pattern), path(spec.std_err or out_pattern)
+    out = path(out_pattern)
+    return path(spec.std_in) if spec.std_in else "/dev/null", out, path(spec.std_err) if spec.std_err else out
