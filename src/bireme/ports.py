@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.observations import Observation
@@ -46,6 +47,9 @@ class Engine(Protocol):
 
     async def stop(self) -> None:
         """Lets go without ending any job."""
+
+    def reconfigure(self, config: ClusterConfig) -> None:
+        """The cluster is described anew: nodes may have come or gone."""
 
     def send(self, commands: Sequence[Command]) -> None:
         """Obeys. A command that was already obeyed (same generation) changes nothing and is confirmed again."""

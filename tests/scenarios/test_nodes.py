@@ -1,8 +1,11 @@
 """Nodes that go, drain, return; partitions that close."""
 
+from dataclasses import replace
+
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.states import node_base_state, node_flags
 from bireme.core.model.cluster import PartitionState, Settings
+from bireme.core.model.events import ClusterConfigured
 from bireme.core.model.jobs import JobKind
 from bireme.testing.scenario import Scenario
 
@@ -163,3 +166,13 @@ def test_a_wider_limit_lets_it_go() -> None:
     world.expect(long="waits PartitionTimeLimit")
     world.partition("main", max_time_s=None)
     world.expect(long="runs n1")
+
+
+def test_a_reconfiguration_may_take_away_what_a_job_holds() -> None:
+    world = Scenario("1x8:h100")
+    world.submit("all", gpus=8)
+    world.expect(all="runs n1")
+    smaller = replace(world.state.config.nodes[0], gres=())
+    world.record([ClusterConfigured(replace(world.state.config, nodes=(smaller,)))])
+    world.finish("all")
+    world.expect(all="COMPLETED")

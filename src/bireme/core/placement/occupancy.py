@@ -2,7 +2,8 @@
 
 `State` holds one Occupancy, changed only by `apply` (hold, release). The planner works in a `draft()`: the columns are
 copied at once, the per-node sets only when they are touched. Invariant: for every node, free + held by allocations
-= configured; `hold` of something that is not free raises.
+= configured; `hold` of something that is not free raises. A reconfiguration may take away CPUs or devices that a
+running job holds: those are left out here, and the node's columns stay below zero until the job ends.
 """
 
 from __future__ import annotations
@@ -128,8 +129,10 @@ class Occupancy:
     def _take(self, position: int, share: NodeShare, allocation: Allocation) -> None:
         room = self._own(position)
         if not room.cpus.issuperset(share.cpu_ids):
-            missing = sorted(set(share.cpu_ids) - room.cpus)
-            raise OverCommitted(f"CPUs {missing} of {share.node} are taken; job {allocation.job_id}")
+            configured = self.table.nodes[position].cpus
+            taken = [cpu for cpu in share.cpu_ids if cpu < configured and cpu not in room.cpus]
+            if taken:
+                raise OverCommitted(f"CPUs {taken} of {share.node} are taken; job {allocation.job_id}")
         room.cpus.difference_update(share.cpu_ids)
         room.memory_mib -= share.memory_mib
         for gres in share.gres:
@@ -137,11 +140,12 @@ class Occupancy:
             if gres.indices:
                 free = room.devices.get(key, set())
                 if not free.issuperset(gres.indices):
-                    taken = sorted(set(gres.indices) - free)
-                    raise OverCommitted(f"{gres.name} {taken} of {share.node} are taken; job {allocation.job_id}")
+                    taken = sorted((set(gres.indices) - free) & self._devices(position, key))
+                    if taken:
+                        raise OverCommitted(f"{gres.name} {taken} of {share.node} are taken; job {allocation.job_id}")
                 free.difference_update(gres.indices)
-            else:
-                room.counts[key] = room.counts.get(key, 0) - gres.count
+            elif key in room.counts:
+                room.counts[key] -= gres.count
         room.jobs.add(allocation.job_id)
         if allocation.whole_nodes:
             room.whole_node_job = allocation.job_id
@@ -149,18 +153,23 @@ class Occupancy:
 
     def _give_back(self, position: int, share: NodeShare, allocation: Allocation) -> None:
         room = self._own(position)
-        room.cpus.update(share.cpu_ids)
+        configured = self.table.nodes[position].cpus
+        room.cpus.update(cpu for cpu in share.cpu_ids if cpu < configured)
         room.memory_mib += share.memory_mib
         for gres in share.gres:
             key = (gres.name, gres.type)
             if gres.indices:
-                room.devices.setdefault(key, set()).update(gres.indices)
-            else:
-                room.counts[key] = room.counts.get(key, 0) + gres.count
+                if key in room.devices:
+                    room.devices[key] |= self._devices(position, key).intersection(gres.indices)
+            elif key in room.counts:
+                room.counts[key] += gres.count
         room.jobs.discard(allocation.job_id)
         if room.whole_node_job == allocation.job_id:
             room.whole_node_job = None
         self._account(position, room, share, allocation.whole_nodes, sign=1)
+
+    def _devices(self, position: int, key: GresKey) -> frozenset[int]:
+        return self.table.devices[position].get(key, frozenset())
 
     def _account(self, position: int, room: NodeRoom, share: NodeShare, whole: bool, sign: int) -> None:
         """Keeps the columns in step with the sets; cores are counted anew, since a job may hold parts of some."""

@@ -26,6 +26,7 @@ class NodeTable:
 
     __slots__ = (
         "cpus",
+        "devices",
         "features",
         "gres",
         "index",
@@ -47,6 +48,7 @@ class NodeTable:
         self.tmp_disk = _column([node.tmp_disk_mib for node in nodes])
         self.weight = _column([node.weight for node in nodes])
         self.features: tuple[frozenset[str], ...] = tuple(frozenset(node.features) for node in nodes)
+        self.devices: tuple[dict[GresKey, frozenset[int]], ...] = tuple(_device_numbers(node) for node in nodes)
         self.gres: dict[GresKey, IntArray] = {}
         for position, node in enumerate(self.nodes):
             for pool in node.gres:
@@ -118,6 +120,14 @@ class Free:
                 column[position] += sign * gres.count
         if whole:
             self.whole[position] = sign < 0
+
+
+def _device_numbers(node: NodeConfig) -> dict[GresKey, frozenset[int]]:
+    numbers: dict[GresKey, frozenset[int]] = {}
+    for pool in node.gres:
+        key = (pool.name, pool.type)
+        numbers[key] = numbers.get(key, frozenset()) | {device.index for device in pool.devices}
+    return numbers
 
 
 def _column(values: Sequence[int]) -> IntArray:
