@@ -76,7 +76,10 @@ def run(name: str, argv: list[str]) -> int:
         module, function = _OWN_COMMANDS[name]
     else:
         return _unknown(name)
-    return int(getattr(import_module(module), function)(argv))
+    try:
+        return int(getattr(import_module(module), function)(argv))
+    except KeyboardInterrupt:  # while the command was still being imported
+        return 130
 
 
 def run_and_exit(name: str) -> None:
