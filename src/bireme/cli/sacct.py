@@ -178,9 +178,9 @@ class _Report:
 
     def _in_window(self, job: dict[str, Any]) -> bool:
         """Jobs that were eligible or running at some time of the window."""
-        from bireme.slurm.formats.job_values import FINISHED
+        from bireme.slurm.formats.sacct_fields import OVER
 
-        over = job["state"] in FINISHED
+        over = job["state"] in OVER
         began = job.get("eligible_time") or job.get("start_time") or (job.get("end_time") if over else None)
         if began is None:
             return False  # held or waiting for another job: shown only when asked for by id
@@ -189,11 +189,11 @@ class _Report:
 
     def _was_in_states(self, job: dict[str, Any]) -> bool:
         """In one of the asked states at some time of the window: waiting, running, or ended so within it."""
-        from bireme.slurm.formats.job_values import FINISHED
+        from bireme.slurm.formats.sacct_fields import OVER
 
         assert self.states is not None
         low, high = self.window.start, self.window.end or self.now + 1
-        over = job["state"] in FINISHED
+        over = job["state"] in OVER
         started = job.get("start_time")
         ended = job.get("end_time") if over else None
         if over and job["state"] in self.states and low <= (ended or 0) <= high:

@@ -24,6 +24,9 @@ from bireme.slurm.formats.values import (
     tres_text,
 )  # fmt: skip
 
+OVER = FINISHED | {"REQUEUED"}
+"""States of rows that will not change: a requeued job has a row of its own for every allocation it had."""
+
 
 class Row(NamedTuple):
     job: Record
@@ -129,12 +132,12 @@ def _start(row: Row, context: Context) -> str:
     at = row.subject.get("start_time")
     if at is not None:
         return context.stamp(at)
-    return "None" if row.job["state"] in FINISHED else "Unknown"
+    return "None" if row.job["state"] in OVER else "Unknown"
 
 
 def _end(row: Row, context: Context) -> str:
     """A running job's end_time is only expected: sacct says Unknown."""
-    ended = row.subject.get("state") in FINISHED
+    ended = row.subject.get("state") in OVER
     at = row.subject.get("end_time")
     return context.stamp(at) if ended and at is not None else "Unknown"
 
