@@ -24,7 +24,7 @@ from bireme.core.placement.features import Constraint
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
-from bireme.core.placement.table import BoolArray, IntArray, NodeTable
+from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +66,31 @@ class Search:
         self._walk: list[int] | None = None
         self._at = 0
 
-    def find(self, occupancy: Occupancy) -> Fit:
-        if self._single:
+    def find(self, occupancy: Occupancy, free: Free | None = None) -> Fit:
+        """`free` may say less than the occupancy has: what the calendar leaves to a job that starts now."""
+        if self._single and free is None:
             found = self._next_single(occupancy)
             if found is not None:
                 return found
-        return self._among_all(occupancy)
+        columns = occupancy.free if free is None else free
+        sketch, able = self._sketch(columns)
+        if sketch is not None:
+            shares = self._shares(sketch, occupancy, columns)
+            if shares is not None:
+                leaves = self._fabric.leaves_used([candidate.position for candidate, _ in sketch])
+                return Fit(shares, self.demand.nodes_wanted, able, leaves)
+        return Fit(nodes_needed=self.demand.nodes_wanted, nodes_able=able)
+
+    def sketch(self, free: Free) -> Spread | None:
+        """Nodes and tasks only, by columns: where it would fit at a moment whose CPU and device numbers are unknown."""
+        return self._sketch(free)[0]
 
     # -- one node ----------------------------------------------------------------------------------------------------
 
     def _next_single(self, occupancy: Occupancy) -> Fit | None:
         """The next node that holds the whole demand, in the order made at the first call."""
         if self._walk is None:
-            able = self._able(occupancy, self._masks[0])
+            able = self._able(occupancy.free, self._masks[0])
             tasks = capacity(self.demand, self._table, occupancy.free, self.settings)[able]
             self._walk = [int(position) for position in able[tasks >= self.demand.ntasks]]
         while self._at < len(self._walk):
@@ -92,18 +104,18 @@ class Search:
 
     # -- several nodes -----------------------------------------------------------------------------------------------
 
-    def _among_all(self, occupancy: Occupancy) -> Fit:
-        demand = self.demand
-        tasks = capacity(demand, self._table, occupancy.free, self.settings)
+    def _sketch(self, free: Free) -> tuple[Spread | None, int]:
+        """(the spread, or None; how many nodes could take part)."""
+        tasks = capacity(self.demand, self._table, free, self.settings)
         most_able = 0
         for mask in self._masks:
-            able = self._able(occupancy, mask & (tasks > 0))
+            able = self._able(free, mask & (tasks > 0))
             most_able = max(most_able, len(able))
             for group in self._groups(able, tasks):
-                fit = self._try_group(occupancy, group, tasks)
-                if fit is not None:
-                    return fit
-        return Fit(nodes_needed=demand.nodes_wanted, nodes_able=most_able)
+                chosen = self._try_group(group, tasks, free)
+                if chosen is not None:
+                    return chosen, most_able
+        return None, most_able
 
     def _groups(self, able: IntArray, tasks: IntArray) -> Iterator[IntArray]:
         demand = self.demand
@@ -115,43 +127,36 @@ class Search:
         needed = demand.nodes_wanted if whole or demand.gres_per_job else max(demand.ntasks, demand.nodes_wanted)
         yield from self._fabric.tightest_first(able, worth, needed)
 
-    def _try_group(self, occupancy: Occupancy, group: IntArray, tasks: IntArray) -> Fit | None:
-        demand = self.demand
+    def _try_group(self, group: IntArray, tasks: IntArray, free: Free) -> Spread | None:
         # The nodes a gang needs stand at the front of its group; the rest is looked at only if those do not do.
-        for size in dict.fromkeys((min(len(group), demand.nodes_wanted), len(group))):
-            candidates = [
-                Candidate(int(p), occupancy.rooms[p], int(tasks[p]), bool(self._required[p])) for p in group[:size]
-            ]
-            chosen = spread(demand, candidates)
+        for size in dict.fromkeys((min(len(group), self.demand.nodes_wanted), len(group))):
+            candidates = [Candidate(int(p), int(tasks[p]), bool(self._required[p])) for p in group[:size]]
+            chosen = spread(self.demand, candidates, free)
             if chosen is None or not self._has_required(chosen):
                 continue
             leaves = self._fabric.leaves_used([candidate.position for candidate, _ in chosen])
-            if self._leaves_max is not None and leaves > self._leaves_max:
-                continue
-            shares = self._shares(chosen)
-            if shares is not None:
-                return Fit(shares, demand.nodes_wanted, len(group), leaves)
+            if self._leaves_max is None or leaves <= self._leaves_max:
+                return chosen
         return None
 
     def _has_required(self, chosen: Spread) -> bool:
         return sum(candidate.required for candidate, _ in chosen) == int(self._required.sum())
 
-    def _shares(self, chosen: Spread) -> tuple[NodeShare, ...] | None:
+    def _shares(self, chosen: Spread, occupancy: Occupancy, free: Free) -> tuple[NodeShare, ...] | None:
         """In configuration order whatever was tried first: the first node of a job runs its script."""
         chosen = sorted(chosen, key=lambda pair: pair[0].position)
         shares: list[NodeShare] = []
-        for (candidate, count), from_job in zip(chosen, split_job_gres(self.demand, chosen)):
-            node = self._table.nodes[candidate.position]
-            share = make_share(self.demand, node, candidate.room, count, from_job, self.settings)
+        for (candidate, count), from_job in zip(chosen, split_job_gres(self.demand, chosen, free)):
+            node, room = self._table.nodes[candidate.position], occupancy.rooms[candidate.position]
+            share = make_share(self.demand, node, room, count, from_job, self.settings)
             if share is None:
                 return None
             shares.append(share)
         return tuple(shares)
 
-    def _able(self, occupancy: Occupancy, mask: BoolArray) -> IntArray:
+    def _able(self, free: Free, mask: BoolArray) -> IntArray:
         """Positions in order of preference: required, by weight, then those with the least left over."""
         able = np.flatnonzero(mask)
-        free = occupancy.free
         gpus = free.gres_of("gpu", None)[able]
         cpus = free.cpus[able]
         if self._least_loaded:

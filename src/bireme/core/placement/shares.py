@@ -146,9 +146,7 @@ def _pick_cpus(
 ) -> tuple[int, ...] | None:
     if demand.whole_nodes:
         return tuple(sorted(room.cpus))
-    need = max(tasks * demand.cpus_per_task, demand.cpus_per_node_min, gpus * (demand.cpus_per_gpu or 0), 1)
-    if demand.overcommit:
-        need = max(1, demand.cpus_per_node_min)
+    need = _cpus_needed(demand, tasks, gpus)
     threads = node.threads_per_core
     if threads == 1 or not settings.select_by_core:
         if len(room.cpus) < need:
@@ -162,6 +160,44 @@ def _pick_cpus(
     if near:
         cores = sorted(cores, key=lambda core: (core not in near, core))
     return tuple(core * threads + thread for core in sorted(cores[:cores_needed]) for thread in range(threads))
+
+
+def _cpus_needed(demand: Demand, tasks: int, gpus: int) -> int:
+    if demand.overcommit:
+        return max(1, demand.cpus_per_node_min)
+    return max(tasks * demand.cpus_per_task, demand.cpus_per_node_min, gpus * (demand.cpus_per_gpu or 0), 1)
+
+
+def share_size(
+    demand: Demand, node: NodeConfig, tasks: int, from_job: Sequence[GresRequest], settings: Settings
+) -> NodeShare:
+    """How much a share would hold, without saying which CPUs and devices: for a start in the future."""
+    wanted = [*_per_node_gres(demand, node), *from_job]
+    wanted += [GresRequest(g.name, g.type, g.count * tasks) for g in demand.gres_per_task]
+    if demand.whole_nodes:
+        gres = tuple(GresShare(pool.name, pool.type, pool.count) for pool in node.gres)
+        cpus = node.cpus
+    else:
+        gres = _sized_gres(node, wanted)
+        gpus = sum(share.count for share in gres if share.name == "gpu")
+        cpus = _cpus_needed(demand, tasks, gpus)
+        if settings.select_by_core and node.threads_per_core > 1:
+            threads = node.threads_per_core
+            cpus = -(-cpus // min(demand.threads_per_core or threads, threads)) * threads
+    gpus = sum(share.count for share in gres if share.name == "gpu")
+    return NodeShare(node.name, cpus, _memory_on(demand, node, cpus, gpus, settings), (), gres, tasks)
+
+
+def _sized_gres(node: NodeConfig, wanted: Sequence[GresRequest]) -> tuple[GresShare, ...]:
+    """Untyped requests are counted against the node's first types that have so many."""
+    sized: list[GresShare] = []
+    for request in sorted(wanted, key=lambda request: request.type is None):
+        left = request.count
+        for pool in node.gres:
+            if left and pool.name == request.name and request.type in (None, pool.type):
+                sized.append(GresShare(pool.name, pool.type, min(left, pool.count)))
+                left -= sized[-1].count
+    return tuple(sized)
 
 
 def _memory_on(demand: Demand, node: NodeConfig, cpus: int, gpus: int, settings: Settings) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import Demand
-from bireme.core.placement.occupancy import NodeRoom
+from bireme.core.placement.table import Free
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,6 @@ class Candidate:
     """A node that can hold at least one task of the demand, and how many it can hold."""
 
     position: int
-    room: NodeRoom
     capacity: int
     required: bool = False
 
@@ -27,15 +26,17 @@ class Candidate:
 Spread = list[tuple[Candidate, int]]
 
 
-def spread(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
+def spread(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | None:
     """None if all of it does not fit on these candidates."""
     if demand.tasks_per_node:
-        return _fixed(demand, able, demand.tasks_per_node)
+        chosen = _fixed(demand, able, demand.tasks_per_node)
+        return chosen if chosen and _enough_gres(demand, chosen, free) else None
     if len(able) < demand.nodes_wanted:
         return None
     if demand.nodes_max is not None and demand.nodes_max == demand.nodes_min:
-        return _even(demand, able)
-    return _packed(demand, able)
+        chosen = _even(demand, able)
+        return chosen if chosen and _enough_gres(demand, chosen, free) else None
+    return _packed(demand, able, free)
 
 
 def _fixed(demand: Demand, able: Sequence[Candidate], per_node: int) -> Spread | None:
@@ -52,7 +53,7 @@ def _fixed(demand: Demand, able: Sequence[Candidate], per_node: int) -> Spread |
             continue
         chosen.append((candidate, tasks))
         left -= tasks
-    return chosen if len(chosen) == wanted and left == 0 and _enough_gres(demand, chosen) else None
+    return chosen if len(chosen) == wanted and left == 0 else None
 
 
 def _even(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
@@ -72,15 +73,14 @@ def _even(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
             take = min(rounds, chosen[i].capacity - tasks[i], left)
             tasks[i] += take
             left -= take
-    result = list(zip(chosen, tasks))
-    return result if all(tasks) and _enough_gres(demand, result) else None
+    return list(zip(chosen, tasks)) if all(tasks) else None
 
 
-def _packed(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
+def _packed(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | None:
     """Any number of nodes: one node that holds everything if there is one, else filled one after another."""
     if demand.nodes_wanted == 1:
         for candidate in able:
-            if candidate.capacity >= demand.ntasks and _enough_gres(demand, [(candidate, demand.ntasks)]):
+            if candidate.capacity >= demand.ntasks and _enough_gres(demand, [(candidate, demand.ntasks)], free):
                 return [(candidate, demand.ntasks)]
     left = demand.ntasks
     chosen: Spread = []
@@ -88,36 +88,40 @@ def _packed(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
         still_needed = max(0, demand.nodes_wanted - len(chosen) - 1)
         tasks = min(candidate.capacity, left - still_needed)
         if tasks < 1:
-            if not demand.gres_per_job or _enough_gres(demand, chosen):
+            if not demand.gres_per_job or _enough_gres(demand, chosen, free):
                 break
             tasks = 0
         chosen.append((candidate, tasks))
         left -= tasks
-        if left == 0 and len(chosen) >= demand.nodes_wanted and _enough_gres(demand, chosen):
+        if left == 0 and len(chosen) >= demand.nodes_wanted and _enough_gres(demand, chosen, free):
             break
     limit = demand.nodes_max
     fits = left == 0 and len(chosen) >= demand.nodes_wanted and (limit is None or len(chosen) <= limit)
-    return chosen if fits and _enough_gres(demand, chosen) else None
+    return chosen if fits and _enough_gres(demand, chosen, free) else None
 
 
-def _enough_gres(demand: Demand, chosen: Spread) -> bool:
+def _enough_gres(demand: Demand, chosen: Spread, free: Free) -> bool:
     """--gpus counts over the whole job."""
     return all(
-        sum(candidate.room.gres_free(gres.name, gres.type) for candidate, _ in chosen) >= gres.count
+        sum(_gres_on(free, gres, candidate) for candidate, _ in chosen) >= gres.count
         and (len(chosen) <= gres.count or demand.gres_per_task != ())
         for gres in demand.gres_per_job
     )
 
 
-def split_job_gres(demand: Demand, chosen: Spread) -> list[list[GresRequest]]:
+def _gres_on(free: Free, gres: GresRequest, candidate: Candidate) -> int:
+    return int(free.gres_of(gres.name, gres.type)[candidate.position])
+
+
+def split_job_gres(demand: Demand, chosen: Spread, free: Free) -> list[list[GresRequest]]:
     """How much of --gpus each node gives: one each first, then as even as what is free allows."""
     result: list[list[GresRequest]] = [[] for _ in chosen]
     for gres in demand.gres_per_job:
-        free = [candidate.room.gres_free(gres.name, gres.type) for candidate, _ in chosen]
+        there = [_gres_on(free, gres, candidate) for candidate, _ in chosen]
         given = [0] * len(chosen)
         left = gres.count
         while left:
-            open_ = [i for i in range(len(chosen)) if given[i] < free[i]]
+            open_ = [i for i in range(len(chosen)) if given[i] < there[i]]
             if not open_:
                 break
             for i in open_:
