@@ -33,6 +33,9 @@ TICK_S = 0.5
 """How often time-driven work is looked at while jobs exist."""
 RATION = 5.0
 """A due or planning pass that took t seconds is not repeated within RATION x t, unless it started jobs."""
+STREAM_OBSERVATIONS = 4
+GATHER_S = 0.02
+"""In a stream of observations so much time is taken to gather a group: a turn, a commit and a pass have their price."""
 SNAPSHOT_EVERY_EVENTS = 20_000
 RETRY_AFTER_S = 1.0
 """Pause after the journal could not be written."""
@@ -47,6 +50,9 @@ class Runtime:
         self.clock = clock
         self.kernel = Kernel(journal, policy)
         self._wake = asyncio.Event()
+        self._asked = asyncio.Event()
+        self._in_a_stream = False
+        """The last turn saw many observations: thousands of short jobs come and go."""
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
@@ -86,6 +92,7 @@ class Runtime:
     async def stop(self) -> None:
         self._stopping = True
         self._wake.set()
+        self._asked.set()
         if self._task is not None:
             await self._task
         await self.engine.stop()
@@ -114,6 +121,7 @@ class Runtime:
             raise JournalError("the daemon stopped after an internal error; see its log")
         self.kernel.requests.append(Request(cause, decide, answer))
         self._wake.set()
+        self._asked.set()
         return await answered
 
     async def submit(self, caller: Caller, specs: Sequence[JobSpec], key: str = "") -> int:
@@ -167,12 +175,21 @@ class Runtime:
 
     async def _sleep(self) -> None:
         if self.kernel.has_input:
-            await asyncio.sleep(0)  # lets handlers that are ready join this group
+            await self._gather()
             self._wake.clear()
             return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), self._next_wake_s())
         self._wake.clear()
+
+    async def _gather(self) -> None:
+        """Lets what is about to come join this group. Nobody who asked for something waits; a stream of ends may."""
+        if self.kernel.requests or not self._in_a_stream:
+            await asyncio.sleep(0)
+            return
+        self._asked.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), GATHER_S)
 
     def _next_wake_s(self) -> float | None:
         now = self.clock.now()
@@ -201,6 +218,7 @@ class Runtime:
         time_passed = now >= self._due_after
         may_plan = now >= self._plan_after
         group = self.kernel.turn(now, time_passed=time_passed, may_plan=False)
+        self._in_a_stream = len(group.observations) >= STREAM_OBSERVATIONS
         turned = self.clock.now()
         if time_passed:
             self._due_after = turned + max(TICK_S, RATION * (turned - now))
