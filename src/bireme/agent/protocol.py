@@ -18,7 +18,7 @@ Orders of the daemon, all idempotent and keyed by `job` and `gen`, each with the
   signal_step  step signal;  terminate_step  step grace_s [cause]
   usage, ping  id                                                -> {"re": id, ...}
   ack        job gen, or seq for everything up to it
-  exit       [grace_s]: ends the jobs, then the agent
+  exit       [grace_s] [if_idle]: ends the jobs, then the agent; if_idle: only an agent with nothing to do
 Events carry `seq`, `job`, `gen`, `at` and are said again after a reconnect until acknowledged; `vanished` is said of
 the jobs of an agent that died. A connection begins with `welcome` {node version pid epoch isolation holds seq}.
 

@@ -39,6 +39,8 @@ log = logging.getLogger("bireme.agent")
 _STREAM_PATIENCE_S = 60.0
 _EXIT_PATIENCE_S = 30.0
 _FIRST_SAMPLE_S = 1.0
+_ABANDONED_S = 600.0
+"""An agent with no daemon and no job at two looks, so far apart, ends."""
 
 
 class AgentServer:
@@ -55,6 +57,8 @@ class AgentServer:
         self._waiting_streams: dict[tuple[int, int], list[tuple[socket.socket, Message, bytes, int]]] = {}
         self._leaving = False
         self._first_sample_due = False
+        self._alone_at_last_look = False
+        self.loop.call_later(_ABANDONED_S, self._leave_when_abandoned)
         self._settle_the_past()
         self._listener = self._listen()
         self.loop.before_wait.append(self._flush)
@@ -292,7 +296,9 @@ class AgentServer:
         self._answer(message, {"jobs": len(self._jobs)})
 
     def _exit(self, message: Message) -> None:
-        """Ends this agent once its jobs are ended."""
+        """Ends this agent once its jobs are ended; with `if_idle`, only if it has nothing to do and nothing to say."""
+        if message.get("if_idle") and not self._idle:
+            return
         self._leaving = True
         for run in list(self._jobs.values()):
             run.terminate(message.get("grace_s", 0))
@@ -300,6 +306,18 @@ class AgentServer:
             self.loop.call_later(_EXIT_PATIENCE_S, self.loop.stop)
         else:
             self.loop.stop()
+
+    @property
+    def _idle(self) -> bool:
+        return not self._jobs and not self.outbox.unacknowledged()
+
+    def _leave_when_abandoned(self) -> None:
+        """A daemon that was killed and never came back must not leave idle agents behind for ever."""
+        if self._daemon is None and self._idle and self._alone_at_last_look:
+            self.loop.stop()
+            return
+        self._alone_at_last_look = self._daemon is None and self._idle
+        self.loop.call_later(_ABANDONED_S, self._leave_when_abandoned)
 
     def _answer(self, message: Message, answer: Message) -> None:
         if self._daemon is not None:

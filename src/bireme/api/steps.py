@@ -99,6 +99,7 @@ def _step_records(api: Context, caller: Caller, job: Job) -> list[dict[str, Any]
             if step is not None:
                 record["endpoints"] = _places(api, job.id, step.id, step.nodes)
                 record["generation"] = job.generation
+                record["io_key"] = step.spec.io_key
     return records
 
 

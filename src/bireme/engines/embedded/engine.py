@@ -123,9 +123,10 @@ class EmbeddedEngine:
         link.open()
 
     async def stop(self) -> None:
+        """Agents that hold a job run on; the others have nothing to wait for and end."""
         for deadline in self._deadlines.values():
             deadline.cancel()
-        await asyncio.gather(*(link.close() for link in self._links.values()))
+        await asyncio.gather(*(link.close(end_if_idle=True) for link in self._links.values()))
 
     async def stop_agents(self, *, grace_s: float = 0.0, timeout_s: float = 30.0) -> None:
         """`bireme down`: ends every agent and, before that, every job on it."""

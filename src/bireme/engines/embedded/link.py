@@ -60,8 +60,10 @@ class AgentLink:
     def open(self) -> None:
         self._keeper = asyncio.create_task(self._keep(), name=f"agent of {self.node}")
 
-    async def close(self) -> None:
-        """Lets go of the agent; it runs on."""
+    async def close(self, *, end_if_idle: bool = False) -> None:
+        """Lets go of the agent; it runs on, unless it has nothing to do and is told to end then."""
+        if end_if_idle:
+            self.send({"op": "exit", "if_idle": True})
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):

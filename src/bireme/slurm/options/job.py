@@ -106,7 +106,8 @@ def build_het_specs(components: tuple[Options, ...], context: SubmitContext) -> 
     """
     if len(components) == 1:
         return (build_job_spec(components[0], context),)
-    words = components[-1].words
+    # Of a script's components only the one that the command line also speaks of carries the script's name.
+    words = next((options.words for options in reversed(components) if options.words), components[-1].words)
     for options in components:
         options.words = words if options.command is Command.SBATCH else options.words
     return tuple(build_job_spec(options, context, het_component=index) for index, options in enumerate(components))

@@ -68,9 +68,10 @@ def step_record(state: State, job: Job, step: Step, now: float, phase: Phase | N
 
 
 def batch_step_record(state: State, job: Job, now: float, phase: Phase | None = None) -> dict[str, Any] | None:
-    """sacct's `42.batch`; None for a job that has no script or never started."""
+    """sacct's `42.batch`; None for a job that never started or has no script, as a het job's later components."""
     view = JobView(state, job, now, phase or job.phase)
-    if job.spec.kind is not JobKind.BATCH or view.allocation is None or view.started_at is None:
+    runs_script = job.spec.kind is JobKind.BATCH and not job.spec.het_component
+    if not runs_script or view.allocation is None or view.started_at is None:
         return None
     share = view.allocation.shares[0]
     code, signal = values.shown_status(job.batch_status or SUCCESS)
