@@ -183,6 +183,11 @@ def test_update_job(api: FakeApi, pairs: list[str], changes: dict[str, Any]) -> 
     assert api.posted == [("/v1/jobs/31/update", {"changes": changes})]
 
 
+def test_update_takes_key_and_value_as_two_words(api: FakeApi) -> None:
+    assert scontrol.main(["update", "job", "31", "Nice", "comment=a=b", "TimeLimit", "7"]) == 0
+    assert api.posted == [("/v1/jobs/31/update", {"changes": {"nice": 100, "comment": "a=b", "time_limit_s": 420}})]
+
+
 def test_priority_zero_is_a_hold(api: FakeApi) -> None:
     assert scontrol.main(["update", "job", "JobId=31", "Priority=0"]) == 0
     assert [path for path, _ in api.posted] == ["/v1/jobs/31/hold"]

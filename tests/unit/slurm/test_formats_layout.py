@@ -29,6 +29,7 @@ def test_named_fields_are_twenty_wide_unless_told() -> None:
         Spec("state", 8, False, "xyz"),
         Spec("username", 0, True),
     ]
+    assert parse_named("jobid:###,name:") == [Spec("jobid", 0, False, "###"), Spec("name")]
 
 
 def test_accounting_fields_have_width_and_side() -> None:

@@ -29,7 +29,7 @@ def update(session: Session, words: list[str]) -> int:
         raise reports.CommandError("too few arguments for update keyword")
     if words[0].lower() in ("job", "node", "partition", "step") and len(words) > 1 and "=" in words[1]:
         words = words[1:]  # `update job JobId=42 ...`
-    pairs = [_pair(word) for word in words]
+    pairs = _pairs(words)
     keys = {key.lower() for key, _ in pairs}
     if keys & {"jobid", "job"} or ("jobname" in keys and not keys & {"nodename", "partitionname", "stepid"}):
         return _update_jobs(session, pairs)
@@ -45,6 +45,18 @@ def update(session: Session, words: list[str]) -> int:
         "No valid entity in update command\n"
         'Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug"'
     )
+
+
+def _pairs(words: list[str]) -> list[tuple[str, str]]:
+    """`Key=Value`, or `Key Value` in two words: `update job 42 comment=better`."""
+    pairs: list[tuple[str, str]] = []
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        if "=" not in word and rest and "=" not in rest[-1]:
+            word = f"{word}={rest.pop()}"
+        pairs.append(_pair(word))
+    return pairs
 
 
 def _pair(word: str) -> tuple[str, str]:

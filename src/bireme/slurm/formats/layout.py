@@ -60,8 +60,6 @@ def parse_named(text: str) -> list[Spec]:
             specs.append(Spec(name.lower(), NAMED_WIDTH))
             continue
         right, width, suffix = _size(layout)
-        if not width and not right and not layout[:1].isdecimal():
-            width = NAMED_WIDTH
         specs.append(Spec(name.lower(), width, right, suffix))
     return specs
 
