@@ -202,7 +202,7 @@ def test_gang_is_refused_whole_when_one_prolog_fails(tmp_path: Path) -> None:
         async with running(tmp_path, prolog=(str(prolog),)) as cluster:
             cluster.engine.send([cluster.job(1, "#!/bin/bash\ntouch ran\n", NODES)])
             refused = await cluster.until(o.JobRefused, job_id=1)
-            assert refused.prolog_failed
+            assert refused.prolog_failed_on
             assert "n2" in refused.reason
             assert not (tmp_path / "ran").exists()
 

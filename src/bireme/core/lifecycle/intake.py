@@ -43,7 +43,8 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
         case o.BatchFinished():
             return _batch_finished(state, job, seen)
         case o.JobCleared():
-            return _ended(job, seen.at) if isinstance(job.phase, Ending) else []
+            ended = _ended(job, seen.at) if isinstance(job.phase, Ending) else []
+            return [*ended, *_drained(state, seen.epilog_failed_on, "Epilog error")]
         case o.JobVanished():
             return _vanished(state, job, seen)
         case o.StepBegan():
@@ -82,17 +83,30 @@ def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
 
 
 def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:
+    drained = _drained(state, seen.prolog_failed_on, "Prolog error")
     if isinstance(job.phase, Ending):
-        return _ended(job, seen.at)
+        return [*_ended(job, seen.at), *drained]
     if not isinstance(job.phase, Starting):
-        return []
+        return drained
     tries = job.launch_failures + 1
-    hold = seen.permanent or tries > state.config.settings.max_batch_requeue
+    hold = seen.permanent or tries > state.config.settings.max_batch_requeue or _held_by_prolog(state, seen)
     why = reason(ReasonKind.LAUNCH_FAILED, why=seen.reason, tries=tries)
     if job.spec.kind is JobKind.INTERACTIVE:
         outcome = Outcome("FAILED", ExitStatus(code=1), why)
-        return [e.JobEnding(job.id, job.generation, outcome), *_ended(job, seen.at)]
-    return [e.JobLaunchFailed(job.id, job.generation, why, hold, now + LAUNCH_BACKOFF_S * 2 ** (tries - 1))]
+        return [e.JobEnding(job.id, job.generation, outcome), *_ended(job, seen.at), *drained]
+    again_at = now + LAUNCH_BACKOFF_S * 2 ** (tries - 1)
+    return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained]
+
+
+def _held_by_prolog(state: State, seen: o.JobRefused) -> bool:
+    parameters = state.config.raw.get("SchedulerParameters", "").lower()
+    return bool(seen.prolog_failed_on) and "nohold_on_prolog_fail" not in parameters
+
+
+def _drained(state: State, nodes: tuple[str, ...], note: str) -> list[e.Event]:
+    """A node whose prolog or epilog fails gets no more jobs until somebody has looked at it."""
+    fresh = (node for node in nodes if node in state.nodes and not state.nodes[node].drained)
+    return [e.NodeUpdated(node, by_uid=0, drained=True, note=note) for node in fresh]
 
 
 def _ended(job: Job, at: float) -> list[e.Event]:

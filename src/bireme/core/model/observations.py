@@ -45,7 +45,8 @@ class JobRefused:
     reason: str
     at: float
     permanent: bool = False
-    prolog_failed: bool = False
+    prolog_failed_on: tuple[str, ...] = ()
+    """Nodes whose prolog failed: they are drained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class JobCleared:
     job_id: int
     generation: int
     at: float
+    epilog_failed_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,9 +331,9 @@ class EmbeddedEngine:
         if gang is not None:
             self._advance(key, gang, gang.cleared(node), event["at"], seen)
         farewell = self._farewells.get(key)
-        if farewell is not None and farewell.cleared(node):
+        if farewell is not None and farewell.cleared(node, epilog_failed=bool(event.get("epilog_failed"))):
             del self._farewells[key]
-            seen.append(o.JobCleared(*key, event["at"]))
+            seen.append(o.JobCleared(*key, event["at"], farewell.epilog_failed_on))
 
     def _on_vanished(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         self._links[node].confirm(("start", key))
@@ -370,7 +370,7 @@ class EmbeddedEngine:
             if step is Next.LAUNCHED:
                 seen.append(o.JobLaunched(*key, at))
             else:
-                seen.append(o.JobRefused(*key, gang.problem, at, prolog_failed=gang.prolog_failed))
+                seen.append(o.JobRefused(*key, gang.problem, at, prolog_failed_on=gang.prolog_failed_on))
 
     def _launch_patience_s(self) -> float:
         settings = self._config.settings

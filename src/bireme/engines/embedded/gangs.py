@@ -30,7 +30,7 @@ class Gang:
     unprepared: set[str] = field(init=False)
     batch_ordered: bool = False
     problem: str = ""
-    prolog_failed: bool = False
+    prolog_failed_on: tuple[str, ...] = ()
     to_clear: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -49,8 +49,10 @@ class Gang:
         """The first refusal takes the others back; the refusing node itself is clear."""
         first = not self.problem
         if first:
-            self.problem, self.prolog_failed = problem, prolog_failed
+            self.problem = problem
             self.to_clear = set(self.nodes)
+        if prolog_failed:
+            self.prolog_failed_on += (node,)
         self.to_clear.discard(node)
         if not self.to_clear:
             return Next.REFUSED
@@ -80,9 +82,12 @@ class Farewell:
     """The end of one (job, generation): over when all its nodes are clear."""
 
     waiting: set[str]
+    epilog_failed_on: tuple[str, ...] = ()
 
-    def cleared(self, node: str) -> bool:
+    def cleared(self, node: str, *, epilog_failed: bool = False) -> bool:
         self.waiting.discard(node)
+        if epilog_failed:
+            self.epilog_failed_on += (node,)
         return not self.waiting
 
 

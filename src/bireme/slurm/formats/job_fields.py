@@ -103,7 +103,7 @@ def _time_left(job: Record, _: Context) -> str:
 
 def _reason_list(job: Record, _: Context) -> str:
     if facts.base_state(job) in facts.REASON_SHOWN_FOR:
-        return f"({facts.reason(job)})"
+        return f"({facts.reason_words(job)})"
     return str(job.get("node_list") or "")
 
 
@@ -205,7 +205,7 @@ _LETTERED = (
     Field("P", ("partition",), "PARTITION", ("partition",), _value("partition", "")),
     Field("q", ("qos",), "QOS", ("qos",), _value("qos")),
     Field("Q", ("prioritylong",), "PRIORITY", ("priority",), lambda job, _: str(facts.priority(job)), _PRIORITY),
-    Field("r", ("reason",), "REASON", ("reason",), lambda job, _: facts.reason(job)),
+    Field("r", ("reason",), "REASON", ("reason",), lambda job, _: facts.reason_words(job)),
     Field("R", ("reasonlist",), "NODELIST(REASON)", ("state", "base_state", "reason", "node_list"), _reason_list),
     Field("s", ("selectjobinfo",), "", (), _always("")),
     Field("S", ("starttime",), "START_TIME", facts.START_NEEDS, _START, _sort_start),

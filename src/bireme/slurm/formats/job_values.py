@@ -24,6 +24,11 @@ def reason(job: Record) -> str:
     return str(job.get("reason") or "None")
 
 
+def reason_words(job: Record) -> str:
+    """As squeue shows it: what Slurm stores as a sentence (`job requeued in held state`) with its spaces."""
+    return reason(job).replace("_", " ")
+
+
 def start_time(job: Record) -> float | None:
     """Actual or expected start."""
     started: float | None = job.get("start_time")

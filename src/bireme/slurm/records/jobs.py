@@ -29,6 +29,7 @@ from bireme.core.model.jobs import (
     Starting,
     Suspended,
 )
+from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import SUCCESS, Allocation, ExitStatus
 from bireme.core.placement.demand import Demand, requested_tres, resolve
 from bireme.slurm.arrays import format_array
@@ -135,7 +136,9 @@ def _cancelled_by(view: JobView) -> int | None:
 
 
 def _reason(view: JobView) -> str:
-    return str(job_reasons(view.state, view.job, view.phase)[0].kind.value)
+    kind = job_reasons(view.state, view.job, view.phase)[0].kind
+    # Slurm tells this one by the state (SPECIAL_EXIT) and shows the reason of any other held job.
+    return str((ReasonKind.JOB_HELD_USER if kind is ReasonKind.SPECIAL_EXIT else kind).value)
 
 
 def _reasons(view: JobView) -> list[dict[str, Any]]:
