@@ -22,6 +22,7 @@ from bireme.core.model.accounts import (
     Qos,
     TresMap,
     User,
+    changed_names,
     tres_map,
 )
 from bireme.core.model.events import AccountsChanged
@@ -125,7 +126,7 @@ class AccountBook:
             association = self.associations[association_id]
             above = self.parent(association)
             inherited = self.qos_of(above.id) if above is not None else ()
-            names = association.qos or _changed_names(inherited, association.qos_changes)
+            names = association.qos or changed_names(inherited, association.qos_changes)
             self._effective_qos[association_id] = names
         return names
 
@@ -214,14 +215,3 @@ def _inherit(own: Limits, above: Limits) -> Limits:
 
 def _joined(own: TresMap, above: TresMap) -> TresMap:
     return tres_map({**dict(above), **dict(own)})
-
-
-def _changed_names(inherited: tuple[str, ...], changes: tuple[str, ...]) -> tuple[str, ...]:
-    names = list(inherited)
-    for change in changes:
-        name = change[1:]
-        if change[0] == "+" and name not in names:
-            names.append(name)
-        elif change[0] == "-" and name in names:
-            names.remove(name)
-    return tuple(names)

@@ -50,6 +50,8 @@ class Why(Enum):
     PARTITION_NOT_AVAILABLE = _Code(2070, "Required partition not available (inactive or drain)")
     NOT_WHOLE_HET_JOB = _Code(2108, "Operation not permitted on individual component of heterogeneous job")
     NOT_SUPPORTED = _Code(2036, "Requested operation not supported on this system")
+    ERROR = _Code(-1, "Unspecified error")
+    """The hint says all: an order to the account book that cannot be carried out."""
     TOO_MANY_JOBS = _Code(11, "Slurm temporarily unable to accept job, sleeping and retrying")
 
 

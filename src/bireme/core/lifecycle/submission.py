@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bireme.core.lifecycle.gates import Met, dependency_met
+from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.placing import all_nodes, search_for
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
@@ -61,6 +62,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
         partitions=tuple(partition.name for partition in partitions),
         requeue=state.config.settings.job_requeue if asked.requeue is None else asked.requeue,
     )
+    spec = settled(state, spec)
     _check_array(state, spec.array)
     _check_dependencies(state, spec)
     _check_names(state, spec)

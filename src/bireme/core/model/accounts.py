@@ -33,6 +33,17 @@ def tres_map(amounts: dict[str, int]) -> TresMap:
     return tuple(sorted(amounts.items(), key=lambda item: tres_rank(item[0])))
 
 
+def changed_names(names: tuple[str, ...], changes: tuple[str, ...]) -> tuple[str, ...]:
+    """A list after `+name` and `-name`: added ones come last."""
+    kept = dict.fromkeys(names)
+    for change in changes:
+        if change[0] == "+":
+            kept[change[1:]] = None
+        else:
+            kept.pop(change[1:], None)
+    return tuple(kept)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one association or QOS allows. `grp_*` count everything under it together; `max_*` each job or user.

@@ -135,7 +135,8 @@ class JobSpec:
     name: str = "bireme"
     owner: Owner
     account: str = ""
-    qos: str = "normal"
+    qos: str = ""
+    """Empty: the association's default, known once it is submitted."""
     wckey: str = ""
     partitions: tuple[str, ...] = ()
     """Empty: the cluster's default partition."""

@@ -54,7 +54,7 @@ def build_job_spec(options: Options, context: SubmitContext, *, het_component: i
         name=_name(options),
         owner=context.owner,
         account=options.text("account"),
-        qos=options.text("qos", "normal"),
+        qos=options.text("qos", ""),
         wckey=options.text("wckey"),
         partitions=tuple(name for name in options.text("partition").split(",") if name),
         resources=resources.request,
