@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench import bireme_cluster, launch, machine, queue, restart, submit
+from bench.folders import new_folder
 from bench.results import Report, Row
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -38,8 +38,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
 
 
 def _machine() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(prefix="bireme-bench-") as folder:
-        yield Row("machine", "fdatasync of one page", machine.fsync_ms(Path(folder)), "ms")
+    yield Row("machine", "fdatasync of one page", machine.fsync_ms(new_folder("machine")), "ms")
     yield Row("machine", "python -c ''", machine.python_start_ms(), "ms")
 
 

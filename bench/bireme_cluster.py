@@ -1,19 +1,18 @@
 """A Bireme of our own for a measurement: a temporary home, a slurm.conf, started and ended as a user would.
 
-Everything lives in one temporary folder; the daemon, its agents and its jobs are ended when the `with` block ends.
+Everything lives in a temporary folder; the daemon, its agents and its jobs are ended when the `with` block ends.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.folders import new_folder
 from bireme.cli.launchers import write_launchers
 from bireme.client.transport import Transport
 from bireme.daemon import process
@@ -78,7 +77,7 @@ def host_name() -> str:
 
 @contextmanager
 def running(nodes: tuple[str, str]) -> Iterator[BiremeCluster]:
-    folder = Path(tempfile.mkdtemp(prefix="bireme-bench-"))
+    folder = new_folder("bireme")
     lines, names = nodes
     conf = CONF.format(host=host_name(), nodes=lines, names=names)
     (folder / "slurm.conf").write_text(conf)
@@ -90,4 +89,3 @@ def running(nodes: tuple[str, str]) -> Iterator[BiremeCluster]:
     finally:
         if process.running_pid(cluster.home) is not None:
             cluster.stop(end_jobs=True)
-        shutil.rmtree(folder, ignore_errors=True)

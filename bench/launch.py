@@ -9,14 +9,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 
+import bireme
 from bench import bireme_cluster, machine, slurm_cluster
 from bench.array import array_options
 from bench.bireme_cluster import BiremeCluster
 from bench.results import Row, Target
 from bench.sizes import Sizes
-from bireme.client.transport import Transport
-
-_WAIT_S = 600.0
 
 
 def measure(sizes: Sizes, facts: dict[str, object], with_slurm: bool) -> Iterator[Row]:
@@ -46,18 +44,17 @@ def _bireme_rate(nodes: tuple[str, str], tasks: int) -> float:
 
 
 def _run_array(cluster: BiremeCluster, count: int) -> float:
-    """Seconds of an array of `count` tasks."""
+    """Seconds of an array of `count` tasks: `sbatch --wait` returns when the last one ended."""
     output = cluster.folder / f"out{count}"
     output.mkdir()
-    command = cluster.command("sbatch", *array_options(count, output))
+    command = cluster.command("sbatch", "--wait", *array_options(count, output))
     begun = time.perf_counter()
-    submitted = subprocess.run(command, env=cluster.env, capture_output=True, text=True, check=True)
-    with Transport(cluster.home, timeout_s=_WAIT_S) as transport:
-        answer = transport.get(f"/v1/jobs/{submitted.stdout.strip()}/wait", {"timeout": _WAIT_S})
+    done = subprocess.run(command, env=cluster.env, stdout=subprocess.PIPE, text=True, check=True)
     spent = time.perf_counter() - begun
     written = sum(1 for _ in output.iterdir())
-    good = sum(record["state"] == "COMPLETED" for record in answer["jobs"])
-    if not answer["done"] or written != count or good != count:
+    with bireme.Client(cluster.home) as client:
+        good = sum(record["state"] == "COMPLETED" for record in client.jobs(job=done.stdout.strip()))
+    if (good, written) != (count, count):
         raise RuntimeError(f"of {count} tasks {good} completed and {written} wrote their output")
     return spent
 

@@ -1,6 +1,6 @@
 """A real Slurm on loopback, for one measurement: its own munge key and socket, its own ports, tuned for throughput.
 
-Everything lives in one temporary folder and is ended by process id when the `with` block ends, however it ends. Needs
+Everything lives in a temporary folder; the daemons are ended by process id when the `with` block ends, however it ends. Needs
 root and Debian's `slurm-wlm` and `munge` (or the like); `missing()` says what is not there. Not a Slurm to compare
 behaviour with: accounting, logging and confinement are off, because they cost time.
 """
@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.array import array_options
+from bench.folders import new_folder
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo")
 _SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
@@ -131,8 +131,7 @@ def version() -> str:
 @contextmanager
 def running(cpus: int, scheduler: str = SCHEDULER) -> Iterator[SlurmCluster]:
     """One node of `cpus` CPUs: this host."""
-    folder = Path(tempfile.mkdtemp(prefix="bireme-bench-slurm-"))
-    folder.chmod(0o755)
+    folder = new_folder("slurm")
     host = socket.gethostname().partition(".")[0]
     ports = _free_ports(2)
     conf = CONF.format(host=host, folder=folder, port=ports[0], slurmd_port=ports[1], cpus=cpus, scheduler=scheduler)
@@ -148,7 +147,6 @@ def running(cpus: int, scheduler: str = SCHEDULER) -> Iterator[SlurmCluster]:
     finally:
         for daemon in reversed(daemons):
             _end(daemon)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(cluster: SlurmCluster, daemons: list[subprocess.Popen[bytes]]) -> None:

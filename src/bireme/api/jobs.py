@@ -125,6 +125,7 @@ async def job_story(api: Context, request: Request) -> Response:
     "/v1/jobs/{job}/wait",
     timeout="Seconds to wait at most (default 60); then `done` is false.",
     until="`ended` (default) or `started`.",
+    fields=FILTERS["fields"],
 )
 async def wait_for_job(api: Context, request: Request) -> Response:
     """Wait until a job (every task of an array) ended, or started; answers with its records."""
@@ -139,7 +140,7 @@ async def wait_for_job(api: Context, request: Request) -> Response:
         open_jobs = [job.id for job in jobs if not _reached(job, until)]
         left = deadline - asyncio.get_running_loop().time()
         if not open_jobs or left <= 0 or api.live.closing:
-            return await _wait_answer(api, target, jobs, done=not open_jobs)
+            return await _wait_answer(api, target, jobs, words(request, "fields"), done=not open_jobs)
         await api.live.changed([target.job_id, *open_jobs], left)
 
 
@@ -160,13 +161,13 @@ def _reached(job: Job, until: str) -> bool:
     return isinstance(job.phase, Finished) or (until == "started" and not isinstance(job.phase, Pending | Starting))
 
 
-async def _wait_answer(api: Context, target: Target, jobs: list[Job], done: bool) -> Response:
-    records = listing.records_of(api.cluster.state, jobs, api.now(), ())
+async def _wait_answer(api: Context, target: Target, jobs: list[Job], fields: Sequence[str], *, done: bool) -> Response:
+    records = listing.records_of(api.cluster.state, jobs, api.now(), fields)
     array = api.cluster.state.arrays.get(target.job_id)
     some_forgotten = not jobs or (array is not None and target.task_id is None and len(jobs) < array.total)
     if done and some_forgotten:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
         past = Query(jobs=((target.job_id, target.task_id),))
-        known = {record["job_id"] for record in records}
+        known = {job.id for job in jobs}
         finished = await asyncio.to_thread(api.archive.finished, past)
         records += [record for record in finished if record["job_id"] not in known]
         if not records:

@@ -22,6 +22,7 @@ from bireme.slurm.options.table import Command
 from bireme.slurm.options.words import SUBMISSION_FAILED
 
 _WAIT_S = 300.0
+_EXIT_FIELDS = "state,exit_code,exit_signal"
 _LARGEST_READ = 1 << 30
 
 
@@ -100,12 +101,13 @@ def _send(transport: Transport, batch: BatchSubmission, voice: Voice) -> int:
 def wait_for_end(transport: Transport, job: str) -> int:
     """Until the job (every task, every component) ended; the largest exit code of them."""
     transport.patience_s = max(transport.patience_s, 60.0)
+    path = f"/v1/jobs/{job}/wait"
     while True:
         try:
-            answer = transport.get(f"/v1/jobs/{job}/wait", {"timeout": _WAIT_S}, timeout_s=_WAIT_S + 30)
+            answer = transport.get(path, {"timeout": _WAIT_S, "fields": _EXIT_FIELDS}, timeout_s=_WAIT_S + 30)
         except BiremeUnavailable:
             # A daemon that stops closes its waiting requests; the next connection waits for it to come back.
-            answer = transport.get(f"/v1/jobs/{job}/wait", {"timeout": 0})
+            answer = transport.get(path, {"timeout": 0, "fields": _EXIT_FIELDS})
         except ApiError as error:
             raise CommandFailure(f"Job {job}: {error.message}") from error
         if answer["done"]:
