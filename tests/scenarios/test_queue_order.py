@@ -2,6 +2,8 @@
 
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.submission import FIRST_PRIORITY
+from bireme.core.model.cluster import Settings
+from bireme.core.model.policy import Policy
 from bireme.testing.scenario import Scenario
 
 
@@ -41,7 +43,8 @@ def test_a_higher_tier_goes_before_any_priority_of_a_lower_one() -> None:
 
 
 def test_a_job_that_does_not_fit_blocks_only_its_own_partition() -> None:
-    world = Scenario("2x8", partitions={"a": {"nodes": "n1"}, "b": {"nodes": "n2"}})
+    strict = Settings(policy=Policy(backfill=False), memory_is_consumable=False)
+    world = Scenario("2x8", partitions={"a": {"nodes": "n1"}, "b": {"nodes": "n2"}}, settings=strict)
     world.submit("big", cpus=6)
     world.submit("wide", cpus=4)
     world.submit("small", cpus=1)

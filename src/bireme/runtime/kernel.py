@@ -27,7 +27,7 @@ from bireme.core.model.jobs import Ending, Finished
 from bireme.core.model.observations import NodeAnswered, Observation
 from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import accept
-from bireme.core.plan.planner import Policy, plan
+from bireme.core.plan.planner import plan
 from bireme.ports import HistoryRow, Journal, JournalError
 from bireme.slurm.records.steps import history_rows, step_row
 
@@ -78,9 +78,8 @@ class Group:
 class Kernel:
     """See the module. Not thread-safe: one caller, one turn at a time."""
 
-    def __init__(self, journal: Journal, policy: Policy | None = None) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.policy = policy or Policy()
         self.state = load(journal)
         self.requests: deque[Request] = deque()
         self.observations: deque[Observation] = deque()
@@ -145,11 +144,12 @@ class Kernel:
         if not self.state.pending:
             self.state.verdicts = {}
             return
-        passed = plan(self.state, self.policy, now)
+        policy = self.state.config.settings.policy
+        passed = plan(self.state, policy, now)
         self.state.verdicts = passed.verdicts
         for decision in passed.starts:
             self._record_all(group, "planner", accept(self.state, decision), now)
-        if len(passed.starts) >= self.policy.starts_max:
+        if len(passed.starts) >= policy.starts_max:
             self.replan = True
 
     def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:

@@ -23,7 +23,6 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
-from bireme.core.plan.planner import Policy
 from bireme.ports import Clock, Engine, Journal, JournalError
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
 
@@ -44,11 +43,11 @@ Subscriber = Callable[[Sequence[e.Recorded]], None]
 
 
 class Runtime:
-    def __init__(self, journal: Journal, engine: Engine, clock: Clock, policy: Policy | None = None) -> None:
+    def __init__(self, journal: Journal, engine: Engine, clock: Clock) -> None:
         self.journal = journal
         self.engine = engine
         self.clock = clock
-        self.kernel = Kernel(journal, policy)
+        self.kernel = Kernel(journal)
         self._wake = asyncio.Event()
         self._asked = asyncio.Event()
         self._in_a_stream = False

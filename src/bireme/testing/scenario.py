@@ -34,7 +34,7 @@ from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, P
 from bireme.core.model.resources import NO_USAGE, ExitStatus
 from bireme.core.model.steps import Step, StepSpec
 from bireme.core.plan.decisions import accept
-from bireme.core.plan.planner import Policy, plan
+from bireme.core.plan.planner import plan
 from bireme.slurm.arrays import format_task_ids
 from bireme.slurm.hostlist import compress
 from bireme.testing.instant import InstantEngine
@@ -239,7 +239,7 @@ class Scenario:
         for _ in range(PASSES_MAX):
             before = len(self.journal)
             self.record(due(self.state, self.now))
-            decided = plan(self.state, Policy(), self.now)
+            decided = plan(self.state, self.state.config.settings.policy, self.now)
             self.state.verdicts = dict(decided.verdicts)
             for decision in decided.starts:
                 self.record(accept(self.state, decision))

@@ -6,11 +6,11 @@ Text and keywords in, the core's own types out. Used by scenarios, properties an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 from bireme.core.model.resources import Device, GresPool
 from bireme.slurm.arrays import parse_array
@@ -31,12 +31,13 @@ def build_cluster(
     partitions: Mapping[str, Mapping[str, Any]] | None = None,
     settings: Settings | None = None,
     raw: Mapping[str, str] | None = None,
+    leaves: Sequence[str] = (),
     **node_options: Any,
 ) -> ClusterConfig:
     """`4x8`: nodes n1 to n4 with 8 CPUs each. `4x8:h100`: and an H100 for each CPU. Groups are joined by `+`.
 
     The first partition is the default one; without any there is `main` with all nodes. Memory counts only if
-    `memory_mib` is said.
+    `memory_mib` is said. `leaves`: the nodes of each leaf switch, under one spine.
     """
     nodes: list[NodeConfig] = []
     for group in text.split("+"):
@@ -54,7 +55,14 @@ def build_cluster(
         ),
         settings=settings or Settings(memory_is_consumable="memory_mib" in node_options),
         raw=dict(raw or {}),
+        topology=_tree(leaves) if leaves else Topology(),
     )
+
+
+def _tree(leaves: Sequence[str]) -> Topology:
+    switches = [Switch(f"leaf{number}", nodes=tuple(expand(nodes))) for number, nodes in enumerate(leaves, start=1)]
+    spine = Switch("spine", switches=tuple(switch.name for switch in switches))
+    return Topology("topology/tree", (*switches, spine))
 
 
 def _node(name: str, cpus: int, gpu_type: str | None, options: Mapping[str, Any]) -> NodeConfig:

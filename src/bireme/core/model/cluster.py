@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bireme.core.model.policy import Policy
 from bireme.core.model.resources import GresPool
 
 INFINITE: None = None
@@ -156,6 +157,8 @@ class Settings:
     inactive_limit_s: int = 0
     gres_types: tuple[str, ...] = ()
     licenses: str = ""
+    policy: Policy = Policy()
+    """SchedulerType and SchedulerParameters."""
     accounting_enforce: tuple[str, ...] = ()
     """AccountingStorageEnforce, and what its words imply: associations limits qos safe wckeys nojobs nosteps."""
     priority_decay_half_life_s: int | None = 7 * 86_400

@@ -1,0 +1,25 @@
+"""What an operator may tune about planning: SchedulerType and SchedulerParameters, typed (`slurm/conf` reads them)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    backfill: bool = True
+    """sched/backfill: jobs may start out of order where they delay no slot. False: sched/builtin, strict order."""
+    starts_max: int = 1_000
+    """At most so many starts in one pass; the rest is taken up by the next."""
+    bookings_max: int = 500
+    """bf_max_job_test: so many waiting jobs get a slot in the calendar."""
+    bookings_per_array: int = 20
+    """bf_max_job_array_resv."""
+    bookings_per_user: int | None = None
+    """bf_max_job_user; None: no limit."""
+    bookings_per_partition: int | None = None
+    """bf_max_job_part; None: no limit."""
+    window_s: float = DAY_S
+    """bf_window: how far the calendar looks."""

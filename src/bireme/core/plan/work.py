@@ -1,0 +1,183 @@
+"""What one planning pass knows and has decided so far: the draft, the calendar, starts, slots, verdicts.
+
+The planner (`planner.py`) walks the queue and asks a `Pass` three things: does it fit now (`fit_now`), then start it
+(`hold`, `started`); else when (`book`). All change only the draft. Invariant: a job that starts in the draft delays no
+slot that was booked before it, because it was fitted into what the calendar guarantees for its whole time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import inf
+
+from bireme.core.calendar.calendar import Booking, Calendar
+from bireme.core.lifecycle.due import limit_reached_at, time_limit_s
+from bireme.core.lifecycle.placing import schedulable_nodes, search_for
+from bireme.core.lifecycle.state import State, Verdict
+from bireme.core.model.cluster import PartitionConfig
+from bireme.core.model.jobs import HOLDING, Ending, Job, ResourceRequest, Running, Starting, Suspended
+from bireme.core.model.policy import Policy
+from bireme.core.model.resources import Allocation
+from bireme.core.placement.demand import Demand, resolve
+from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.search import Fit, Search
+from bireme.core.placement.table import BoolArray
+from bireme.core.plan.decisions import Start, StartGang
+
+Shape = tuple[ResourceRequest, str]
+"""A request in a partition: jobs of one shape share searches and answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A promise: this job may start then, on nodes of this partition."""
+
+    begin: float
+    partition: str
+
+
+@dataclass(slots=True)
+class Pass:
+    state: State
+    policy: Policy
+    now: float
+    draft: Occupancy
+    calendar: Calendar
+    allowed: dict[str, BoolArray]
+    """Schedulable nodes of each partition."""
+    starts: list[Start | StartGang] = field(default_factory=list)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    blocked: set[str] = field(default_factory=set)
+    """Partitions whose later jobs are not looked at any more: they could delay one before them that has no slot."""
+    waited_for: set[str] = field(default_factory=set)
+    """Partitions in which some job waits for resources already: Slurm calls the later ones' reason Priority."""
+    tasks_started: dict[int, int] = field(default_factory=dict)
+    """array id -> tasks of it that this pass starts: they count against its throttle."""
+    _demands: dict[Shape, Demand] = field(default_factory=dict)
+    _searches: dict[Shape, Search] = field(default_factory=dict)
+    _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
+    """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
+    _booked: int = 0
+    _booked_by_user: Counter[int] = field(default_factory=Counter)
+    _booked_in: Counter[str] = field(default_factory=Counter)
+
+    # -- now ---------------------------------------------------------------------------------------------------------
+
+    def demand(self, job: Job, partition: PartitionConfig) -> Demand:
+        key = (job.spec.resources, partition.name)
+        found = self._demands.get(key)
+        if found is None:
+            found = self._demands[key] = resolve(job.spec, partition, self.state.config.settings)
+        return found
+
+    def fit_now(self, job: Job, partition: PartitionConfig) -> Fit:
+        key = (job.spec.resources, partition.name)
+        duration = self.duration_s(job) if self.calendar.has_bookings else 0.0
+        missed = self._misfits.get((key, duration))
+        if missed is not None:
+            return missed
+        search = self._search(key, job, partition)
+        free = None
+        if self.calendar.has_bookings:
+            free = self.calendar.guaranteed(self.draft.free, self.now, self.now + duration)
+        fit = search.find(self.draft, free)
+        if not fit.found:
+            self._misfits[key, duration] = fit
+        return fit
+
+    def _search(self, key: Shape, job: Job, partition: PartitionConfig) -> Search:
+        search = self._searches.get(key)
+        if search is None:
+            demand = self.demand(job, partition)
+            search = self._searches[key] = search_for(self.state, demand, partition, self.allowed[partition.name])
+        return search
+
+    def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
+        """Takes the shares in the draft."""
+        self.draft.hold(self._allocation(job, partition, fit))
+
+    def started(self, job: Job, partition: PartitionConfig, fit: Fit, task_id: int | None = None) -> Start:
+        """What was held stays held: the calendar learns when it comes back, and the decision is made."""
+        allocation = self._allocation(job, partition, fit)
+        self.calendar.started(self.now + self.duration_s(job), allocation)
+        return Start(job.id, partition.name, fit.shares, allocation.whole_nodes, task_id)
+
+    def _allocation(self, job: Job, partition: PartitionConfig, fit: Fit) -> Allocation:
+        return Allocation(job.id, 0, partition.name, fit.shares, self.demand(job, partition).whole_nodes)
+
+    def duration_s(self, job: Job) -> float:
+        limit = time_limit_s(self.state, job)
+        return inf if limit is None else float(limit)
+
+    def would_fit_empty(self, job: Job, partition: PartitionConfig) -> bool:
+        """Whether the nodes that are up would hold it with nothing on them."""
+        demand = self.demand(job, partition)
+        return search_for(self.state, demand, partition, self.allowed[partition.name]).find(self.state.empty).found
+
+    def take_back(self, draft: Occupancy) -> None:
+        """Goes back to an earlier draft: searches have moved past nodes that are free again."""
+        self.draft = draft
+        self._searches.clear()
+
+    # -- later -------------------------------------------------------------------------------------------------------
+
+    def book(self, job: Job, partitions: list[PartitionConfig]) -> Slot | None:
+        """The earliest slot in any of these partitions, booked; None if the window has none."""
+        if not partitions:
+            return None
+        best: tuple[float, PartitionConfig, Booking] | None = None
+        horizon = self.now + self.policy.window_s
+        duration = self.duration_s(job)
+        for partition in partitions:
+            search = self._search((job.spec.resources, partition.name), job, partition)
+            found = self.calendar.earliest(search, self.draft.free, duration, horizon)
+            if found is not None and (best is None or found[0] < best[0]):
+                whole = self.demand(job, partition).whole_nodes
+                booking = Booking(found[0], found[0] + duration, found[1], whole)
+                best, horizon = (found[0], partition, booking), found[0]
+        if best is None:
+            return None
+        self.calendar.book(best[2])
+        self._misfits.clear()  # answers for other durations may have changed
+        self._count(job, best[1])
+        return Slot(best[0], best[1].name)
+
+    def may_book(self, job: Job) -> bool:
+        """Whether the policy still tests jobs, jobs of this user, and jobs of these partitions."""
+        policy = self.policy
+        if self._booked >= policy.bookings_max:
+            return False
+        per_user, per_partition = policy.bookings_per_user, policy.bookings_per_partition
+        if per_user is not None and self._booked_by_user[job.spec.owner.uid] >= per_user:
+            return False
+        return per_partition is None or any(self._booked_in[name] < per_partition for name in job.spec.partitions)
+
+    def _count(self, job: Job, partition: PartitionConfig) -> None:
+        self._booked += 1
+        self._booked_by_user[job.spec.owner.uid] += 1
+        self._booked_in[partition.name] += 1
+
+
+def begin_pass(state: State, policy: Policy, now: float) -> Pass:
+    draft = state.occupancy.draft()
+    running = [(_ends_at(state, job, now), job.phase.allocation) for job in state.holding.values()
+               if isinstance(job.phase, HOLDING)]  # fmt: skip
+    calendar = Calendar(draft.table, now, running)
+    allowed = {partition.name: schedulable_nodes(state, partition) for partition in state.partitions.values()}
+    return Pass(state, policy, now, draft, calendar, allowed)
+
+
+def _ends_at(state: State, job: Job, now: float) -> float:
+    """When a job's resources come back at the latest: its limit, or at once if it is ending."""
+    phase = job.phase
+    if isinstance(phase, Ending):
+        return now + 1.0
+    if isinstance(phase, Running):
+        end = limit_reached_at(state, job, phase)
+        return inf if end is None else max(end, now + 1.0)
+    limit = time_limit_s(state, job)
+    if limit is None or isinstance(phase, Suspended):
+        return inf
+    assert isinstance(phase, Starting)
+    return phase.since + limit

@@ -1,0 +1,52 @@
+"""SchedulerType and SchedulerParameters as a Policy. Parameters without a meaning here are let be, as Slurm does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bireme.core.model.policy import Policy
+from bireme.slurm.conf.values import whole
+from bireme.slurm.errors import SlurmSyntaxError
+
+_MINUTE_S = 60.0
+
+
+def _limit(text: str) -> int | None:
+    """0 is Slurm's word for no limit."""
+    return whole(text) or None
+
+
+_PARAMETERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "bf_max_job_test": ("bookings_max", whole),
+    "bf_max_job_array_resv": ("bookings_per_array", whole),
+    "bf_max_job_user": ("bookings_per_user", _limit),
+    "bf_max_job_part": ("bookings_per_partition", _limit),
+    "bf_window": ("window_s", lambda text: whole(text) * _MINUTE_S),
+    "sched_max_job_start": ("starts_max", lambda text: whole(text) or Policy().starts_max),
+}
+
+
+def scheduling_policy(raw: Mapping[str, str]) -> Policy:
+    """Raises SlurmSyntaxError for a parameter that is not a number."""
+    policy = Policy(backfill=_backfills(raw.get("SchedulerType", "sched/backfill")))
+    for word in raw.get("SchedulerParameters", "").split(","):
+        name, _, value = word.strip().partition("=")
+        if name in _PARAMETERS:
+            field, parse = _PARAMETERS[name]
+            policy = replace(policy, **{field: _parsed(name, value, parse)})
+    return policy
+
+
+def _backfills(scheduler: str) -> bool:
+    if scheduler not in ("sched/backfill", "sched/builtin"):
+        raise SlurmSyntaxError(f"SchedulerType={scheduler}: there are sched/backfill and sched/builtin")
+    return scheduler == "sched/backfill"
+
+
+def _parsed(name: str, value: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(value)
+    except SlurmSyntaxError as error:
+        raise SlurmSyntaxError(f"SchedulerParameters={name}={value}: {error}") from None
