@@ -17,10 +17,12 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 from bireme.agent.leftovers import kill_leftovers
-from bireme.agent.namespaces import enter_virtual_node
+from bireme.agent.namespaces import enter_virtual_node, shared_user_namespace
 from bireme.agent.node import NodeSettings
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.server import AgentServer
@@ -42,7 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, TypeError) as error:
         parser.error(f"cannot read the launch file {options.launch}: {error}")
     sys.stdout.flush()
-    answers = [(settings, _fork_agent(settings)) for settings in nodes]
+    virtual = any(settings.virtual for settings in nodes)
+    user_namespace = shared_user_namespace(_living_agents(home)) if virtual else None
+    answers = [(settings, _fork_agent(settings, user_namespace)) for settings in nodes]
     failed = False
     for settings, read_fd in answers:
         with open(read_fd, encoding="utf-8") as pipe:
@@ -52,7 +56,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _fork_agent(settings: NodeSettings) -> int:
+def _living_agents(home: str) -> Iterator[int]:
+    """Agents of this cluster, by their pid files; a pid that went to somebody else is not one."""
+    for file in sorted(Path(home, "agents").glob("*/agent.pid")):
+        try:
+            pid = int(file.read_text())
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if b"bireme.agent" in words and os.fsencode(home) in words:
+            yield pid
+
+
+def _fork_agent(settings: NodeSettings, user_namespace: int | None) -> int:
     """Returns the pipe on which the agent says that it serves."""
     read_fd, write_fd = os.pipe()
     pid = os.fork()
@@ -61,13 +77,13 @@ def _fork_agent(settings: NodeSettings) -> int:
         return read_fd
     os.close(read_fd)
     try:
-        _serve(settings, write_fd)
+        _serve(settings, write_fd, user_namespace)
     except BaseException as error:
         _answer(write_fd, {"node": settings.name, "error": f"{type(error).__name__}: {error}"})
         os._exit(1)
 
 
-def _serve(settings: NodeSettings, answer_fd: int) -> NoReturn:
+def _serve(settings: NodeSettings, answer_fd: int, user_namespace: int | None) -> NoReturn:
     os.setsid()
     private = 0o711 if os.geteuid() == 0 else 0o700
     for folder in (settings.directory.parent, settings.directory):
@@ -85,8 +101,10 @@ def _serve(settings: NodeSettings, answer_fd: int) -> NoReturn:
     kill_leftovers(records, settings.home, settings.name)
     isolation: dict[str, str] = {}
     if settings.virtual:
-        entered = enter_virtual_node(settings.name, settings.hosts, settings.directory / "etc")
+        entered = enter_virtual_node(settings.name, settings.hosts, settings.directory / "etc", user_namespace)
         isolation = {"kind": entered.kind} | {f"missing {i}": text for i, text in enumerate(entered.missing)}
+    if user_namespace is not None:
+        os.close(user_namespace)
     server = AgentServer(settings, records, isolation)
     logging.getLogger("bireme.agent").info("serving node %s, isolation %s", settings.name, isolation or "none")
     _answer(answer_fd, {"node": settings.name, "pid": os.getpid()})

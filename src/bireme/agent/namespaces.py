@@ -5,6 +5,9 @@ the process enters a private UTS and mount namespace (without root: inside a use
 caller's uid and gid) and sees its own /etc/hosts. Tasks inherit all of it. `probe` tries the same in a child
 that is thrown away, for `bireme doctor`.
 
+Without root all nodes of a cluster share one user namespace. Each in its own, the kernel would keep their processes
+from opening each other's /proc/PID/fd, and MPI libraries, which see one machine, fail to share memory there.
+
 It is no security boundary: processes, network and files are shared with the machine.
 
 Invariant: nothing here changes the machine outside the calling process, and nothing here raises: what the
@@ -19,7 +22,7 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -56,17 +59,39 @@ def loopback_address(index: int) -> str:
     return f"127.{high}.{low}.{host + 1}"
 
 
-def enter_virtual_node(name: str, hosts: Mapping[str, str], etc_dir: str | Path) -> NodeIsolation:
+def shared_user_namespace(agents: Iterable[int]) -> int | None:
+    """A descriptor of the user namespace for this cluster's nodes: that of a living agent, else a new one.
+
+    None when none is needed (root) or none can be had; each node then tries for itself.
+    """
+    if os.geteuid() == 0:
+        return None
+    own = os.stat("/proc/self/ns/user").st_ino
+    for pid in agents:
+        try:
+            found = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # it ended meanwhile
+            continue
+        if os.fstat(found).st_ino != own and _in_child(lambda found=found: _rehearse("user", found)).get("ok"):
+            return found
+        os.close(found)
+    return _new_user_namespace()
+
+
+def enter_virtual_node(
+    name: str, hosts: Mapping[str, str], etc_dir: str | Path, user_namespace: int | None = None
+) -> NodeIsolation:
     """Turn this single-threaded process into the node `name`; `hosts` maps every node's name to its address.
 
-    `etc_dir` is a private folder for the files that are mounted over the machine's own.
+    `etc_dir` is a private folder for the files that are mounted over the machine's own; `user_namespace` what
+    `shared_user_namespace` gave.
     """
     kind, refusal = _granted_namespace()
     if kind == "none":
         return NodeIsolation(kind, [f"host name and hosts file of a virtual node: {refusal}"])
     missing: list[str] = []
     try:
-        _unshare(kind)
+        _unshare(kind, user_namespace)
         _check(_libc().mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None), "keep mounts private")
     except OSError as error:
         return NodeIsolation("none", [f"host name and hosts file of a virtual node: {_in_words(error)}"])
@@ -102,10 +127,10 @@ def _granted_namespace() -> tuple[IsolationKind, str]:
     return (kind, "") if outcome.get("ok") else ("none", outcome["why"])
 
 
-def _rehearse(kind: IsolationKind) -> dict[str, Any]:
+def _rehearse(kind: IsolationKind, user_namespace: int | None = None) -> dict[str, Any]:
     ids = os.getuid(), os.getgid()
     try:
-        _unshare(kind)
+        _unshare(kind, user_namespace)
         _check(_libc().mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None), "keep mounts private")
         socket.sethostname("rehearsal")
     except OSError as error:
@@ -115,15 +140,46 @@ def _rehearse(kind: IsolationKind) -> dict[str, Any]:
     return {"ok": True}
 
 
-def _unshare(kind: IsolationKind) -> None:
-    if kind == "root":
-        _check(_libc().unshare(_CLONE_NEWUTS | _CLONE_NEWNS), "unshare")
-        return
+def _unshare(kind: IsolationKind, user_namespace: int | None) -> None:
+    if kind == "user" and user_namespace is not None:
+        _check(_libc().setns(user_namespace, _CLONE_NEWUSER), "setns")
+    elif kind == "user":
+        _unshare_user()
+    _check(_libc().unshare(_CLONE_NEWUTS | _CLONE_NEWNS), "unshare")
+
+
+def _unshare_user() -> None:
     uid, gid = os.getuid(), os.getgid()
-    _check(_libc().unshare(_CLONE_NEWUSER | _CLONE_NEWUTS | _CLONE_NEWNS), "unshare")
+    _check(_libc().unshare(_CLONE_NEWUSER), "unshare")
     # The kernel takes a gid_map from an ordinary user only once setgroups is given up.
     for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         Path(f"/proc/self/{file}").write_text(text)
+
+
+def _new_user_namespace() -> int | None:
+    """Made by a child that waits until we hold it open."""
+    ready_fd, say_fd = os.pipe()
+    wait_fd, release_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(release_fd)
+            _unshare_user()
+            os.write(say_fd, b"+")
+            os.read(wait_fd, 1)
+        finally:
+            os._exit(0)
+    os.close(say_fd)
+    os.close(wait_fd)
+    try:
+        made = os.read(ready_fd, 1) == b"+"
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC) if made else None
+    except OSError:
+        return None
+    finally:
+        os.close(ready_fd)
+        os.close(release_fd)
+        os.waitpid(pid, 0)
 
 
 def _in_words(error: OSError) -> str:

@@ -21,12 +21,13 @@ from bireme.agent import namespaces
 from bireme.agent.capability import Capability
 from bireme.agent.namespaces import enter_virtual_node, hosts_file, loopback_address, nsswitch_with_files_first
 
+UNPRIVILEGED = os.geteuid() or 65534
 HOSTS = {"n1": "127.0.1.1", "n2": "127.0.1.2", "n3": "127.0.1.3"}
 AS_WHOM = pytest.mark.parametrize(
     "uid",
     [
         pytest.param(0, marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can be root")),
-        pytest.param(os.geteuid() or 65534),
+        pytest.param(UNPRIVILEGED),
     ],
     ids=["root", "user"],
 )
@@ -120,6 +121,33 @@ def test_where_the_kernel_refuses_the_reason_comes_back_and_the_process_is_unhar
     assert len(isolation.missing) == 1
     assert "host name and hosts file of a virtual node: " in isolation.missing[0]
     assert [c.ok for c in namespaces.probe()] == [False, False]
+
+
+def test_nodes_without_root_share_one_user_namespace_and_can_look_at_each_other(open_path):
+    """MPI libraries open /proc/PID/fd of ranks on this machine: what separate user namespaces would forbid."""
+
+    def two_nodes() -> list[bool]:
+        shared = namespaces.shared_user_namespace([])
+        first, ready = os.pipe(), os.pipe()
+        pid = os.fork()
+        if pid == 0:  # node n1 holds a pipe open until n2 has looked at it
+            enter_virtual_node("n1", HOSTS, open_path / "n1", shared)
+            os.write(ready[1], b"+")
+            os.close(first[1])
+            os.read(first[0], 1)
+            os._exit(0)
+        os.read(ready[0], 1)
+        joined = namespaces.shared_user_namespace([pid])  # as an agent that is started again later does
+        enter_virtual_node("n2", HOSTS, open_path / "n2", joined)
+        same = os.stat("/proc/self/ns/user").st_ino == os.stat(f"/proc/{pid}/ns/user").st_ino
+        readable = bool(os.listdir(f"/proc/{pid}/fd"))
+        os.close(first[1])
+        os.waitpid(pid, 0)
+        return [same, readable, os.getuid() == UNPRIVILEGED]
+
+    if not in_child(UNPRIVILEGED, lambda: namespaces.probe()[0].ok):
+        pytest.skip("this kernel refuses user namespaces")
+    assert in_child(UNPRIVILEGED, two_nodes) == [True, True, True]
 
 
 @AS_WHOM
