@@ -1,8 +1,8 @@
 """A real Slurm on loopback, for one measurement: its own munge key and socket, its own ports, tuned for throughput.
 
-Everything lives in a temporary folder; the daemons are ended by process id when the `with` block ends, however it ends. Needs
-root and Debian's `slurm-wlm` and `munge` (or the like); `missing()` says what is not there. Not a Slurm to compare
-behaviour with: accounting, logging and confinement are off, because they cost time.
+Everything lives in a temporary folder; the daemons are ended by process id when the `with` block ends, however it
+ends. Needs root and Debian's `slurm-wlm` and `munge` (or the like); `missing()` says what is not there. Not a Slurm to
+compare behaviour with: accounting, logging and confinement are off, because they cost time.
 """
 
 from __future__ import annotations

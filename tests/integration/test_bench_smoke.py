@@ -1,0 +1,32 @@
+"""The benchmarks run from end to end and produce every row. How fast anything is, is nobody's test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+ROWS = {
+    "launch": ("floor", "array, 1 node", "virtual nodes"),
+    "submit": ("sbatch, median", "sbatch, 99th percentile", "one by one", "submit_many"),
+    "squeue": ("pending jobs", "--version"),
+    "restart": ("first ping", "memory"),
+}
+
+
+def test_every_row_is_produced(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--quick", "--no-slurm", "--only", ",".join(ROWS), "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "bench.json").read_text())
+    for section, names in ROWS.items():
+        produced = [row for row in document["rows"] if row["section"] == section]
+        assert all(row["value"] > 0 for row in produced)
+        for name in names:
+            assert any(name in row["name"] for row in produced), f"{section}: no row for {name!r}"
+            assert name in done.stdout
+    assert document["facts"]["cpus"]
+    assert "NodeName=" in document["facts"]["bireme_conf"]
