@@ -32,7 +32,7 @@ from bireme.agent.spawn import SpawnError, spawn
 from bireme.agent.step_pmi import StepPmi
 from bireme.agent.step_stdio import SharedFiles, TaskStdio, open_stdio
 from bireme.agent.streams import StepEvents, StreamHub
-from bireme.agent.tasks import Task, status, usage_message, worst_status
+from bireme.agent.tasks import PID_VARIABLE, Task, status, usage_message, worst_status
 from bireme.core.model.resources import merge_usage
 
 log = logging.getLogger("bireme.agent")
@@ -139,6 +139,7 @@ class StepRun:
                 controlling_tty=stdio.terminal,
                 extra_fds={_PMI_CHILD_FD: pmi_fd} if pmi_fd >= 0 else None,
                 join_files=self._owner.join_files,
+                pid_variable=PID_VARIABLE,
             )
         except SpawnError as error:
             line = f"slurmstepd: error: {error}\n".encode(errors="surrogateescape")

@@ -19,6 +19,8 @@ from bireme.agent.reaper import ReapedChild
 from bireme.agent.usage import TaskUsage
 from bireme.core.model.resources import Usage
 
+PID_VARIABLE = "SLURM_TASK_PID"
+"""What a task reads its own pid from."""
 _NOTHING = TaskUsage()
 _USAGE_FIELDS = tuple(Usage.__dataclass_fields__)
 

@@ -48,6 +48,14 @@ def test_batch_ends_with_its_exit_code_and_output(daemon: DaemonEnd, tmp_path: P
     assert out.read_text() == f"hello\n{tmp_path}\n"
 
 
+def test_a_script_finds_its_own_pid_in_its_environment(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, '#!/bin/bash\necho "$(env | grep ^SLURM_TASK_PID=)" $$\n', tmp_path / "out")
+    daemon.expect("launched")
+    daemon.expect("batch_ended")
+    told, own = (tmp_path / "out").read_text().split()
+    assert told == f"SLURM_TASK_PID={own}"
+
+
 def test_jobs_of_one_script_run_one_file(daemon: DaemonEnd, tmp_path: Path) -> None:
     for job in (1, 2):
         daemon.start_job(job, "#!/bin/bash\nbasename $0\n", tmp_path / "out")

@@ -205,8 +205,8 @@ def test_controlling_terminal(null_fd):
     )
     os.close(theirs)
     assert os.read(ours, 100) == b"hello\r\n"
+    assert os.waitpid(pid, 0)[1] == 0  # before the terminal hangs up on it
     os.close(ours)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_joins_files_before_running(null_fd, tmp_path):
@@ -330,3 +330,19 @@ def in_child_as_nobody(action) -> bytes:
         result = pipe.read()
     os.waitpid(pid, 0)
     return result
+
+
+@EVERY_PATH
+def test_a_child_may_be_told_its_own_pid(path, null_fd):
+    _, text = run(["bash", "-c", 'echo "$SLURM_TASK_PID $$"'], null_fd, pid_variable="SLURM_TASK_PID", **path)
+    told, own = text.split()
+    assert told == own
+
+
+@EVERY_PATH
+def test_variables_that_no_shell_would_name_reach_the_child_whichever_path_it_takes(path, null_fd):
+    odd = {"BASH_FUNC_module%%": "() { echo loaded; }", "a.b": "1"}
+    status, text = run(["bash", "-c", "module; env"], null_fd, env={**ENV, **odd}, pid_variable="ME", **path)
+    assert status == 0
+    assert text.startswith("loaded\n")
+    assert "\na.b=1\n" in text
