@@ -18,6 +18,7 @@ from bireme.core.model.cluster import PartitionConfig, PartitionState
 from bireme.core.model.jobs import ArraySpec, DependencyKind, Job, JobKind, JobSpec, Owner, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.demand import resolve
+from bireme.core.placement.features import parse_constraint
 
 FIRST_PRIORITY = 4_294_901_760
 """Slurm's priority/basic: the first job gets this, each later one less."""
@@ -70,7 +71,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
         _check_access(caller, spec, partition)
         _check_limits(state, spec, partition)
     if not any(can_ever_run(state, spec, partition) for partition in partitions):
-        raise Refusal(Why.NODE_CONFIG_UNAVAILABLE, _what_is_too_much(state, spec, partitions))
+        raise Refusal(_why_never(state, spec), _what_is_too_much(state, spec, partitions))
     return spec
 
 
@@ -167,6 +168,20 @@ def can_ever_run(state: State, spec: JobSpec, partition: PartitionConfig) -> boo
         search = search_for(state, demand, partition, all_nodes(state, partition))
         answer = state.ever_fits[key] = search.find(state.empty).found
     return answer
+
+
+def _why_never(state: State, spec: JobSpec) -> Why:
+    """Something that no node of the cluster has ever heard of has its own message, as with Slurm."""
+    asked, nodes = spec.resources, [node.config for node in state.nodes.values()]
+    gres = (*asked.gres_per_node, *asked.gres_per_job, *asked.gres_per_task, *asked.gres_per_socket)
+    named = {pool.name for node in nodes for pool in node.gres} | set(state.config.settings.gres_types)
+    if any(one.name not in named for one in gres):
+        return Why.INVALID_GRES
+    if asked.constraint:
+        features = {feature for node in nodes for feature in node.features}
+        if not parse_constraint(asked.constraint).feature_names() <= features:
+            return Why.INVALID_FEATURE
+    return Why.NODE_CONFIG_UNAVAILABLE
 
 
 def _what_is_too_much(state: State, spec: JobSpec, partitions: Sequence[PartitionConfig]) -> str:
