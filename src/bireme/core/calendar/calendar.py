@@ -1,28 +1,30 @@
 """The future of the nodes: running jobs that will end, and slots booked for jobs that wait.
 
-Resources are booked by count (so many CPUs, GPUs, MiB of a node from t to t'), not by whole nodes. Nodes without a
-booking only gain as time passes, so their columns at a moment are enough; nodes with bookings are looked at exactly.
-Two questions are answered: `guaranteed(begin, end)`, what each node has free during all of that time; and
-`earliest(...)`, the first moment at which a demand fits for its whole duration. Called by the planner only.
+Resources are booked by count (so many CPUs, GPUs, MiB of a node from t to t'), not by whole nodes. Everything is
+columns over all nodes: a `_Moment` is what changes between now and then (releases come back, bookings are taken). What
+is free only falls when a booking begins, so the least that a node has during some time is found by looking at its
+begin and at the begins of bookings inside it. Two questions are answered: `guaranteed(begin, end)`, what each node has
+free during all of that time; and `earliest(...)`, the first moment at which a demand fits for its whole duration.
 
-Invariant: whatever is booked or started within `guaranteed` delays no booking made before it.
+Called by the planner only. Invariant: whatever is booked or started within `guaranteed` delays no earlier booking.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
+from math import ceil, inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.search import Search
 from bireme.core.placement.shares import share_size
-from bireme.core.placement.spread import Spread, split_job_gres
-from bireme.core.placement.table import Free, GresKey, IntArray, NodeTable
+from bireme.core.placement.spread import split_job_gres
+from bireme.core.placement.table import BoolArray, Free, GresKey, IntArray, NodeTable
+
+_TAIL_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,206 +37,247 @@ class Booking:
     whole_nodes: bool = False
 
 
-@dataclass(slots=True)
-class _Releases:
-    """When resources come back, sorted by time; columns for fast sums over a prefix."""
-
-    at: list[float] = field(default_factory=list)
-    shares: list[tuple[int, NodeShare, bool]] = field(default_factory=list)
-    """(position, share, whole node) of each release, in the order of `at`."""
-
-    def add(self, at: float, position: int, share: NodeShare, whole: bool) -> None:
-        index = bisect_right(self.at, at)
-        self.at.insert(index, at)
-        self.shares.insert(index, (position, share, whole))
-
-
 class Calendar:
-    """Made for one planning pass, from the draft's columns; follows what the pass starts and books."""
+    """Made for one planning pass; follows what the pass starts (`started`) and books (`book`)."""
 
-    def __init__(self, table: NodeTable, now: float, running: Iterable[tuple[float, Allocation]]) -> None:
+    def __init__(
+        self,
+        table: NodeTable,
+        now: float,
+        running: Iterable[tuple[float, Allocation]],
+        resolution_s: float = 0.0,
+    ) -> None:
         self._table = table
         self._now = now
-        self._booked: dict[int, list[tuple[float, float, NodeShare, bool]]] = {}
-        """position -> (begin, end, share, whole) of every booking there."""
-        self._booking_times: list[float] = []
-        releases = [
-            (max(end, now), table.index[share.node], share, allocation.whole_nodes)
-            for end, allocation in running
-            if end != inf
-            for share in allocation.shares
-            if share.node in table.index
-        ]
-        releases.sort(key=lambda release: release[0])
-        self._releases = _Releases([r[0] for r in releases], [r[1:] for r in releases])
-        self._releases_on: dict[int, list[tuple[float, NodeShare]]] = {}
-        for at, position, share, _ in releases:
-            self._releases_on.setdefault(position, []).append((at, share))
-        self._columns: _ReleaseColumns | None = None
+        self._resolution_s = resolution_s
+        self._releases = _Entries(table)
+        self._bookings: list[Booking] = []
+        self._begins: list[float] = []
+        """Distinct moments at which a booking begins, ascending; each has its `_Moment` in `_at_begin`."""
+        self._at_begin: dict[float, _Moment] = {}
+        for end, allocation in running:
+            if end != inf:
+                self._releases.add(self._rounded(max(end, now)), allocation)
 
     @property
     def has_bookings(self) -> bool:
-        return bool(self._booked)
+        return bool(self._bookings)
+
+    def _rounded(self, at: float) -> float:
+        """Up to the resolution: what comes back within the same minute counts as one moment."""
+        if not self._resolution_s or at == inf:
+            return at
+        return self._now + ceil((at - self._now) / self._resolution_s) * self._resolution_s
 
     def started(self, end: float, allocation: Allocation) -> None:
         """The pass starts a job now: the draft's columns lose its shares, and get them back at `end`."""
         if end == inf:
             return
-        for share in allocation.shares:
-            position = self._table.index[share.node]
-            self._releases.add(end, position, share, allocation.whole_nodes)
-            self._releases_on.setdefault(position, []).append((end, share))
-        self._columns = None
+        end = self._rounded(end)
+        self._releases.add(end, allocation)
+        for begin in self._begins[bisect_left(self._begins, end) :]:
+            self._at_begin[begin].release(allocation, self._table)
 
     def book(self, booking: Booking) -> None:
-        for share in booking.shares:
-            position = self._table.index[share.node]
-            entry = (booking.begin, booking.end, share, booking.whole_nodes)
-            self._booked.setdefault(position, []).append(entry)
-        insort(self._booking_times, booking.end)
+        if booking.begin not in self._at_begin:
+            self._begins.insert(bisect_left(self._begins, booking.begin), booking.begin)
+            self._at_begin[booking.begin] = self._moment(booking.begin)
+        self._bookings.append(booking)
+        for begin in self._begins[bisect_left(self._begins, booking.begin) : bisect_left(self._begins, booking.end)]:
+            self._at_begin[begin].take(booking, self._table)
 
     # -- what is free ------------------------------------------------------------------------------------------------
 
     def guaranteed(self, free_now: Free, begin: float, end: float) -> Free:
         """What each node has free during all of [begin, end), when `free_now` is what it has now."""
-        free = self._at(free_now, begin)
-        for position, bookings in self._booked.items():
-            overlapping = [entry for entry in bookings if entry[0] < end and entry[1] > begin]
-            if overlapping:
-                self._lower(free, free_now, position, overlapping, begin)
-        return free
+        lowest = self._moment(begin).over(free_now)
+        for moment in self._begins[bisect_right(self._begins, begin) : bisect_left(self._begins, end)]:
+            _keep_lowest(lowest, self._at_begin[moment].over(free_now))
+        return lowest
 
-    def _at(self, free_now: Free, when: float) -> Free:
-        """Columns after every release up to `when`, bookings left aside."""
-        free = free_now.copy()
-        count = bisect_right(self._releases.at, when)
-        if count:
-            if self._columns is None:
-                self._columns = _ReleaseColumns(self._releases.shares, self._table)
-            self._columns.add_prefix(free, count)
-        return free
+    def _moment(self, when: float) -> _Moment:
+        known = self._at_begin.get(when)
+        if known is not None:
+            return known
+        moment = _Moment(self._table)
+        self._releases.add_up_to(moment, when)
+        for booking in self._bookings:
+            if booking.begin <= when < booking.end:
+                moment.take(booking, self._table)
+        return moment
 
-    def _lower(
-        self,
-        free: Free,
-        free_now: Free,
-        position: int,
-        overlapping: Sequence[tuple[float, float, NodeShare, bool]],
-        begin: float,
-    ) -> None:
-        """The least that is left on one node while these bookings hold it: looked at whenever one of them begins."""
-        lowest: dict[object, int] = {}
-        for moment in {max(begin, entry[0]) for entry in overlapping}:
-            active = [entry for entry in overlapping if entry[0] <= moment < entry[1]]
-            left = self._left_at(free_now, position, moment, active)
-            for key, value in left.items():
-                lowest[key] = min(lowest.get(key, value), value)
-        free.cpus[position] = min(free.cpus[position], lowest["cpus"])
-        free.cores[position] = min(free.cores[position], lowest["cores"])
-        free.memory[position] = min(free.memory[position], lowest["memory"])
-        for key, column in free.gres.items():
-            column[position] = min(column[position], lowest.get(key, column[position]))
-        free.jobs[position] += len(overlapping)
-        free.whole[position] = bool(free.whole[position]) or any(entry[3] for entry in overlapping)
-
-    def _left_at(
-        self,
-        free_now: Free,
-        position: int,
-        moment: float,
-        active: Sequence[tuple[float, float, NodeShare, bool]],
-    ) -> dict[object, int]:
-        threads = int(self._table.threads[position])
-        left: dict[object, int] = {
-            "cpus": int(free_now.cpus[position]),
-            "cores": int(free_now.cores[position]),
-            "memory": int(free_now.memory[position]),
-        }
-        left |= {key: int(column[position]) for key, column in free_now.gres.items()}
-        for at, share in self._releases_on.get(position, ()):
-            if at <= moment:
-                _add(left, share, threads, 1)
-        for _, _, share, _ in active:
-            _add(left, share, threads, -1)
-        return left
-
-    # -- when ---------------------------------------------------------------------------------------------------------
+    # -- when --------------------------------------------------------------------------------------------------------
 
     def earliest(
-        self, search: Search, free_now: Free, duration: float, horizon: float
+        self, search: Search, free_now: Free, duration: float, after: float, horizon: float
     ) -> tuple[float, tuple[NodeShare, ...]] | None:
-        """The first moment before `horizon` at which the demand fits for its whole duration, and the sizes it takes."""
-        for moment in self._moments(search, free_now, horizon):
-            found = search.sketch(self.guaranteed(free_now, moment, moment + duration))
+        """The first moment in [after, horizon) at which the demand fits for its whole duration, and what it takes."""
+        for moment in self._moments(search, free_now, after, horizon):
+            free = self.guaranteed(free_now, moment, moment + duration)
+            found = search.sketch(free)
             if found is not None:
-                return moment, self._sizes(search, found, free_now, moment, duration)
+                from_job = split_job_gres(search.demand, found, free)
+                return moment, tuple(
+                    share_size(search.demand, self._table.nodes[candidate.position], tasks, gres, search.settings)
+                    for (candidate, tasks), gres in zip(found, from_job)
+                )
         return None
 
-    def _moments(self, search: Search, free_now: Free, horizon: float) -> list[float]:
-        """Now, and whenever something comes back: a release or the end of a booking, from the first that could do."""
-        moments = sorted({self._now, *self._releases.at, *self._booking_times})
-        moments = [moment for moment in moments if self._now <= moment < horizon]
+    def _moments(self, search: Search, free_now: Free, after: float, horizon: float) -> list[float]:
+        """Moments when something comes back, from the first at which it could fit if nothing were booked."""
+        ends = (booking.end for booking in self._bookings)
+        moments = sorted({after, *self._releases.times(), *ends})
+        moments = moments[bisect_left(moments, after) : bisect_left(moments, horizon)]
         low, high = 0, len(moments)
         while low < high:  # leaving bookings aside, what fits once fits ever after
             middle = (low + high) // 2
-            if search.sketch(self._at(free_now, moments[middle])) is not None:
+            unbooked = _Moment(self._table)
+            self._releases.add_up_to(unbooked, moments[middle])
+            if search.sketch(unbooked.over(free_now)) is not None:
                 high = middle
             else:
                 low = middle + 1
         return moments[low:]
 
-    def _sizes(
-        self, search: Search, found: Spread, free_now: Free, moment: float, duration: float
-    ) -> tuple[NodeShare, ...]:
-        free = self.guaranteed(free_now, moment, moment + duration)
-        from_job = split_job_gres(search.demand, found, free)
-        return tuple(
-            share_size(search.demand, self._table.nodes[candidate.position], tasks, gres, search.settings)
-            for (candidate, tasks), gres in zip(found, from_job)
+
+class _Moment:
+    """What is different at a moment, against now: columns of changes."""
+
+    __slots__ = ("cores", "cpus", "freed", "gres", "jobs", "memory", "taken")
+
+    def __init__(self, table: NodeTable) -> None:
+        size = len(table)
+        self.cpus: IntArray = np.zeros(size, dtype=np.int64)
+        self.cores: IntArray = np.zeros(size, dtype=np.int64)
+        self.memory: IntArray = np.zeros(size, dtype=np.int64)
+        self.jobs: IntArray = np.zeros(size, dtype=np.int64)
+        self.gres: dict[GresKey, IntArray] = {key: np.zeros(size, dtype=np.int64) for key in table.gres}
+        self.freed: BoolArray = np.zeros(size, dtype=np.bool_)
+        """Whole nodes that came back."""
+        self.taken: BoolArray = np.zeros(size, dtype=np.bool_)
+        """Whole nodes that are booked."""
+
+    def over(self, free: Free) -> Free:
+        return Free(
+            free.cpus + self.cpus,
+            free.cores + self.cores,
+            free.memory + self.memory,
+            {key: column + self.gres[key] for key, column in free.gres.items()},
+            free.jobs + self.jobs,
+            (free.whole & ~self.freed) | self.taken,
         )
 
+    def release(self, allocation: Allocation, table: NodeTable) -> None:
+        self._change(allocation.shares, table, 1, self.freed if allocation.whole_nodes else None)
 
-class _ReleaseColumns:
-    """The releases as arrays, so that the sum of a prefix costs one bincount a resource."""
+    def take(self, booking: Booking, table: NodeTable) -> None:
+        self._change(booking.shares, table, -1, self.taken if booking.whole_nodes else None)
 
-    __slots__ = ("_cores", "_cpus", "_gres", "_memory", "_positions", "_whole")
-
-    def __init__(self, shares: Sequence[tuple[int, NodeShare, bool]], table: NodeTable) -> None:
-        self._positions: IntArray = np.array([position for position, _, _ in shares], dtype=np.int64)
-        self._cpus = np.array([share.cpus for _, share, _ in shares], dtype=np.int64)
-        self._cores = -(-self._cpus // table.threads[self._positions])
-        self._memory = np.array([share.memory_mib for _, share, _ in shares], dtype=np.int64)
-        self._whole: NDArray[np.bool_] = np.array([whole for _, _, whole in shares], dtype=np.bool_)
-        self._gres: dict[GresKey, IntArray] = {}
-        for index, (_, share, _) in enumerate(shares):
+    def _change(self, shares: Sequence[NodeShare], table: NodeTable, sign: int, whole: BoolArray | None) -> None:
+        for share in shares:
+            position = table.index.get(share.node)
+            if position is None:
+                continue
+            self.cpus[position] += sign * share.cpus
+            self.cores[position] += sign * -(-share.cpus // int(table.threads[position]))
+            self.memory[position] += sign * share.memory_mib
+            self.jobs[position] -= sign
             for gres in share.gres:
-                key = (gres.name, gres.type)
-                if key not in self._gres:
-                    self._gres[key] = np.zeros(len(shares), dtype=np.int64)
-                self._gres[key][index] += gres.count
-
-    def add_prefix(self, free: Free, count: int) -> None:
-        positions = self._positions[:count]
-        size = len(free.cpus)
-        free.cpus += _sums(positions, self._cpus[:count], size)
-        free.cores += _sums(positions, self._cores[:count], size)
-        free.memory += _sums(positions, self._memory[:count], size)
-        free.jobs -= np.bincount(positions, minlength=size)
-        for key, amounts in self._gres.items():
-            if key in free.gres:
-                free.gres[key] += _sums(positions, amounts[:count], size)
-        free.whole[positions[self._whole[:count]]] = False
+                column = self.gres.get((gres.name, gres.type))
+                if column is not None:
+                    column[position] += sign * gres.count
+            if whole is not None:
+                whole[position] = True
 
 
-def _sums(positions: IntArray, amounts: IntArray, size: int) -> IntArray:
-    return np.bincount(positions, weights=amounts, minlength=size).astype(np.int64)
+class _Entries:
+    """Releases as columns in order of time: the sum of a prefix costs one bincount a resource.
+
+    New ones gather in a short tail, looked at one by one, and are sorted in together when it has grown.
+    """
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._at = np.zeros(0, dtype=np.float64)
+        self._positions: IntArray = np.zeros(0, dtype=np.int64)
+        self._whole: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._columns: dict[object, IntArray] = {
+            key: np.zeros(0, dtype=np.int64) for key in ("cpus", "cores", "memory", *table.gres)
+        }
+        self._tail: list[tuple[float, Allocation]] = []
+
+    def add(self, at: float, allocation: Allocation) -> None:
+        self._tail.append((at, allocation))
+
+    def times(self) -> list[float]:
+        self._merge()
+        return [float(at) for at in np.unique(self._at)]
+
+    def add_up_to(self, moment: _Moment, when: float) -> None:
+        if len(self._tail) > _TAIL_MAX:
+            self._merge()
+        for at, allocation in self._tail:
+            if at <= when:
+                moment.release(allocation, self._table)
+        count = int(np.searchsorted(self._at, when, side="right"))
+        if not count:
+            return
+        positions, size = self._positions[:count], len(moment.cpus)
+
+        def total(key: object) -> IntArray:
+            sums = np.bincount(positions, weights=self._columns[key][:count], minlength=size)
+            return sums.astype(np.int64)
+
+        moment.cpus += total("cpus")
+        moment.cores += total("cores")
+        moment.memory += total("memory")
+        moment.jobs -= np.bincount(positions, minlength=size)
+        for key, column in moment.gres.items():
+            column += total(key)
+        moment.freed[positions[self._whole[:count]]] = True
+
+    def _merge(self) -> None:
+        if not self._tail:
+            return
+        index = self._table.index
+        rows = [
+            (at, index[share.node], share, allocation.whole_nodes)
+            for at, allocation in self._tail
+            for share in allocation.shares
+            if share.node in index  # else: the node left the configuration while the job ran
+        ]
+        self._tail = []
+        at = np.concatenate((self._at, np.array([row[0] for row in rows], dtype=np.float64)))
+        order = np.argsort(at, kind="stable")
+        self._at = at[order]
+        positions = np.array([row[1] for row in rows], dtype=np.int64)
+        self._positions = np.concatenate((self._positions, positions))[order]
+        self._whole = np.concatenate((self._whole, np.array([row[3] for row in rows], dtype=np.bool_)))[order]
+        for key, column in self._new_columns(rows, positions).items():
+            self._columns[key] = np.concatenate((self._columns[key], column))[order]
+
+    def _new_columns(
+        self, rows: Sequence[tuple[float, int, NodeShare, bool]], positions: IntArray
+    ) -> dict[object, IntArray]:
+        cpus = np.array([row[2].cpus for row in rows], dtype=np.int64)
+        columns: dict[object, IntArray] = {
+            "cpus": cpus,
+            "cores": -(-cpus // self._table.threads[positions]),
+            "memory": np.array([row[2].memory_mib for row in rows], dtype=np.int64),
+        }
+        columns |= {key: np.zeros(len(rows), dtype=np.int64) for key in self._table.gres}
+        for row, (_, _, share, _) in enumerate(rows):
+            for gres in share.gres:
+                if (gres.name, gres.type) in columns:
+                    columns[gres.name, gres.type][row] += gres.count
+        return columns
 
 
-def _add(left: dict[object, int], share: NodeShare, threads: int, sign: int) -> None:
-    left["cpus"] += sign * share.cpus
-    left["cores"] += sign * -(-share.cpus // threads)
-    left["memory"] += sign * share.memory_mib
-    for gres in share.gres:
-        key = (gres.name, gres.type)
-        if key in left:
-            left[key] += sign * gres.count
+def _keep_lowest(lowest: Free, other: Free) -> None:
+    np.minimum(lowest.cpus, other.cpus, out=lowest.cpus)
+    np.minimum(lowest.cores, other.cores, out=lowest.cores)
+    np.minimum(lowest.memory, other.memory, out=lowest.memory)
+    for key, column in lowest.gres.items():
+        np.minimum(column, other.gres[key], out=column)
+    np.maximum(lowest.jobs, other.jobs, out=lowest.jobs)
+    lowest.whole |= other.whole

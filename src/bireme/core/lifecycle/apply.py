@@ -16,7 +16,7 @@ from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.lifecycle.tables import JOB, NODE, STEP, IllegalTransition
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
-from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.jobs import (
     ArraySpec,
     ArrayTask,
@@ -72,15 +72,14 @@ def _cluster_configured(state: State, event: e.ClusterConfigured, at: float) -> 
     state.nodes = {}
     for node in config.nodes:
         before = known.get(node.name)
-        state.nodes[node.name] = replace(before, config=node) if before else _new_node(node.name, config, at)
+        state.nodes[node.name] = replace(before, config=node) if before else _new_node(node, at)
     state.partitions = {partition.name: partition for partition in config.partitions}
     state.next_job_id = max(state.next_job_id, config.settings.first_job_id)
     state.reindex()
     return NOTHING
 
 
-def _new_node(name: str, config: ClusterConfig, at: float) -> Node:
-    node = next(node for node in config.nodes if node.name == name)
+def _new_node(node: NodeConfig, at: float) -> Node:
     initial = node.initial_state.upper()
     note = Note(node.reason, 0, at) if node.reason else None
     drained = initial in {"DRAIN", "DRAINING", "DRAINED", "FAIL"}

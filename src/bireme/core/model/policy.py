@@ -21,5 +21,7 @@ class Policy:
     """bf_max_job_user; None: no limit."""
     bookings_per_partition: int | None = None
     """bf_max_job_part; None: no limit."""
+    resolution_s: float = 60.0
+    """bf_resolution: what comes back within so many seconds counts as one moment."""
     window_s: float = DAY_S
     """bf_window: how far the calendar looks."""

@@ -26,6 +26,8 @@ from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
+_MISSES_MAX = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Fit:
@@ -63,7 +65,7 @@ class Search:
         self._required = table.mask(demand.nodelist)
         self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
         self._single = demand.nodes_wanted == 1 and not demand.nodelist and len(self._masks) == 1
-        self._walk: list[int] | None = None
+        self._walk: IntArray | None = None
         self._at = 0
 
     def find(self, occupancy: Occupancy, free: Free | None = None) -> Fit:
@@ -89,18 +91,24 @@ class Search:
 
     def _next_single(self, occupancy: Occupancy) -> Fit | None:
         """The next node that holds the whole demand, in the order made at the first call."""
+        demand, misses = self.demand, 0
         if self._walk is None:
-            able = self._able(occupancy.free, self._masks[0])
-            tasks = capacity(self.demand, self._table, occupancy.free, self.settings)[able]
-            self._walk = [int(position) for position in able[tasks >= self.demand.ntasks]]
-        while self._at < len(self._walk):
-            position = self._walk[self._at]
+            self._walk = self._able(occupancy.free, self._masks[0])
+            misses = _MISSES_MAX
+        while True:
+            if misses >= _MISSES_MAX:  # columns are quicker than looking at full nodes one by one
+                tasks = capacity(demand, self._table, occupancy.free, self.settings)
+                left = self._walk[self._at :]
+                self._walk, self._at, misses = left[tasks[left] >= demand.ntasks], 0, 0
+            if self._at >= len(self._walk):
+                return None
+            position = int(self._walk[self._at])
             node, room = self._table.nodes[position], occupancy.rooms[position]
-            share = make_share(self.demand, node, room, self.demand.ntasks, self.demand.gres_per_job, self.settings)
+            share = make_share(demand, node, room, demand.ntasks, demand.gres_per_job, self.settings)
             if share is not None:
                 return Fit((share,), 1, 1, 1)
             self._at += 1
-        return None
+            misses += 1
 
     # -- several nodes -----------------------------------------------------------------------------------------------
 

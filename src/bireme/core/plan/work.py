@@ -58,6 +58,9 @@ class Pass:
     _searches: dict[Shape, Search] = field(default_factory=dict)
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
+    _fits_empty: dict[Shape, bool] = field(default_factory=dict)
+    _not_before: dict[tuple[ResourceRequest, str, float], float] = field(default_factory=dict)
+    """The latest slot of a shape and duration: the next job of the kind gets no earlier one."""
     _booked: int = 0
     _booked_by_user: Counter[int] = field(default_factory=Counter)
     _booked_in: Counter[str] = field(default_factory=Counter)
@@ -112,8 +115,12 @@ class Pass:
 
     def would_fit_empty(self, job: Job, partition: PartitionConfig) -> bool:
         """Whether the nodes that are up would hold it with nothing on them."""
-        demand = self.demand(job, partition)
-        return search_for(self.state, demand, partition, self.allowed[partition.name]).find(self.state.empty).found
+        key = (job.spec.resources, partition.name)
+        answer = self._fits_empty.get(key)
+        if answer is None:
+            search = search_for(self.state, self.demand(job, partition), partition, self.allowed[partition.name])
+            answer = self._fits_empty[key] = search.find(self.state.empty).found
+        return answer
 
     def take_back(self, draft: Occupancy) -> None:
         """Goes back to an earlier draft: searches have moved past nodes that are free again."""
@@ -131,7 +138,8 @@ class Pass:
         duration = self.duration_s(job)
         for partition in partitions:
             search = self._search((job.spec.resources, partition.name), job, partition)
-            found = self.calendar.earliest(search, self.draft.free, duration, horizon)
+            after = self._not_before.get((job.spec.resources, partition.name, duration), self.now)
+            found = self.calendar.earliest(search, self.draft.free, duration, after, horizon)
             if found is not None and (best is None or found[0] < best[0]):
                 whole = self.demand(job, partition).whole_nodes
                 booking = Booking(found[0], found[0] + duration, found[1], whole)
@@ -139,6 +147,7 @@ class Pass:
         if best is None:
             return None
         self.calendar.book(best[2])
+        self._not_before[job.spec.resources, best[1].name, duration] = best[0]
         self._misfits.clear()  # answers for other durations may have changed
         self._count(job, best[1])
         return Slot(best[0], best[1].name)
@@ -163,7 +172,7 @@ def begin_pass(state: State, policy: Policy, now: float) -> Pass:
     draft = state.occupancy.draft()
     running = [(_ends_at(state, job, now), job.phase.allocation) for job in state.holding.values()
                if isinstance(job.phase, HOLDING)]  # fmt: skip
-    calendar = Calendar(draft.table, now, running)
+    calendar = Calendar(draft.table, now, running, policy.resolution_s)
     allowed = {partition.name: schedulable_nodes(state, partition) for partition in state.partitions.values()}
     return Pass(state, policy, now, draft, calendar, allowed)
 
