@@ -8,17 +8,21 @@ Invariant: `stop` ends every process of the cluster, by process id; what only th
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from bireme.client.sdk import Client
 from bireme.daemon.process import running_pid
@@ -49,12 +53,18 @@ PartitionName=debug Nodes=ALL MaxTime=30:00 PriorityTier=10
 class Cluster:
     """One embedded cluster. Paths are short on purpose: socket names have room for 107 bytes."""
 
-    def __init__(self, conf: str = "") -> None:
+    def __init__(self, conf: str = "", owner: str | None = None, *, for_everyone: bool = False) -> None:
+        """`owner`: who starts it, when that is not who runs the tests. `for_everyone`: other users will come."""
+        self.owner = owner
         self.folder = Path(tempfile.mkdtemp(prefix="bireme-"))
         self.home = self.folder / "home"
         self.work = self.folder / "work"
         self.work.mkdir()
         self.folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        self.python = python_for_everyone(self.folder) if for_everyone or owner else sys.executable
+        if owner is not None:
+            for path in (self.folder, self.work):
+                os.chown(path, pwd.getpwnam(owner).pw_uid, pwd.getpwnam(owner).pw_gid)
         self.conf_file = self.conf(conf or virtual_nodes())
 
     # -- configuration ---------------------------------------------------------------------------------------------
@@ -79,7 +89,7 @@ class Cluster:
     def env(self) -> dict[str, str]:
         """A user's variables: the commands first on PATH, and nothing of a Slurm around the test."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OUTSIDE)}
-        folders = [str(self.home / "bin"), str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]
+        folders = [str(self.home / "bin"), str(Path(self.python).parent), kept.get("PATH", os.defpath)]
         return {**kept, "PATH": os.pathsep.join(folders), "BIREME_HOME": str(self.home)}
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -153,8 +163,12 @@ class Cluster:
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_S,
+        user: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command as a user of this cluster would; `env` is added to its variables."""
+        """Runs a command as a user of this cluster would; `env` is added to its variables.
+
+        `user`: as this other user (for tests that are root); default: the owner of the cluster.
+        """
         variables = {**self.env, **(env or {})}
         words = [os.fspath(word) for word in argv]
         done = subprocess.run(
@@ -167,13 +181,14 @@ class Cluster:
             cwd=cwd or self.work,
             env=variables,
             timeout=timeout,
+            **_identity(user or self.owner),
         )
         if check and done.returncode:
             raise AssertionError(f"{words} exited with {done.returncode}\n{done.stdout}{done.stderr}{self.log_tail()}")
         return done
 
     def bireme(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self.run(sys.executable, "-m", "bireme", *argv, check=check)
+        return self.run(self.python, "-m", "bireme", *argv, check=check)
 
     def sbatch(self, *argv: str, **how: Any) -> str:
         """Submits and returns the job id."""
@@ -229,6 +244,45 @@ class Cluster:
         except OSError:
             return ""
         return "\n--- daemon.log\n" + "\n".join(text.splitlines()[-lines:])
+
+
+def _identity(user: str | None) -> dict[str, Any]:
+    """How a child process becomes somebody else; nothing when it need not."""
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def python_for_everyone(folder: Path) -> str:
+    """An interpreter with our packages that any user can run: this one, or (it may lie in root's home) the system's.
+
+    The latter gets a virtual environment in `folder` that shares our installed packages.
+    """
+    if _runs_for_others(sys.executable):
+        return sys.executable
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    found = next(
+        (path for path in (f"/usr/bin/{version}", f"/usr/local/bin/{version}") if _runs_for_others(path)), None
+    )
+    if found is None:
+        pytest.skip(f"other users can run neither {sys.executable} nor a {version} of the system")
+    made = folder / "python"
+    (made / "bin").mkdir(parents=True)
+    (made / "lib" / version).mkdir(parents=True)
+    (made / "pyvenv.cfg").write_text(f"home = {os.path.dirname(found)}\n")
+    (made / "bin" / "python").symlink_to(found)
+    (made / "bin" / "python3").symlink_to(found)
+    (made / "lib" / version / "site-packages").symlink_to(sysconfig.get_paths()["purelib"])
+    return str(made / "bin" / "python")
+
+
+def _runs_for_others(python: str) -> bool:
+    try:
+        probe = subprocess.run([python, "-c", "pass"], capture_output=True, check=False, **_identity("nobody"))
+    except OSError:
+        return False
+    return probe.returncode == 0
 
 
 def _kill_and_await(pid: int | None) -> None:

@@ -1,0 +1,185 @@
+"""A cluster of root's with several users: jobs run as their submitters, and nobody touches another's."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.cluster import Cluster, virtual_nodes
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run jobs as other users")
+
+ANN, BOB = "nobody", "daemon"
+"""Two accounts that every system has."""
+SECRET = "hush-7d1f"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(virtual_nodes(2, 0, cpus=8), for_everyone=True)
+    for user in (ANN, BOB):
+        (made.work / user).mkdir(mode=0o700)
+        os.chown(made.work / user, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+    try:
+        yield made.up()
+    finally:
+        left = made.stop()
+    assert not left, left
+
+
+@pytest.fixture(scope="module")
+def anns_job(cluster: Cluster) -> str:
+    """Runs until the module ends."""
+    script = cluster.work / ANN / "long.sh"
+    script.write_text(f"#!/bin/bash\n# {SECRET}\nsleep 900\n")
+    script.chmod(0o755)
+    env = {"ANN_TOKEN": SECRET}
+    job = cluster.sbatch("-o", "long.out", "long.sh", user=ANN, cwd=cluster.work / ANN, env=env)
+    cluster.until_started(job)
+    return job
+
+
+def test_a_job_runs_as_its_submitter(cluster: Cluster) -> None:
+    folder = cluster.work / ANN
+    words = "id -u; id -g; id -G; touch mine; srun bash -c 'id -u; touch step'"
+    job = cluster.sbatch("-o", "id.out", "--wrap", words, user=ANN, cwd=folder)
+    assert cluster.wait(job, 30)["state"] == "COMPLETED"
+    ann = pwd.getpwnam(ANN)
+    lines = (folder / "id.out").read_text().splitlines()
+    assert lines == [str(ann.pw_uid), str(ann.pw_gid), str(ann.pw_gid), str(ann.pw_uid)]
+    for name in ("id.out", "mine", "step"):
+        assert (folder / name).stat().st_uid == ann.pw_uid
+    assert cluster.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%u").stdout.strip() == ANN
+
+
+def test_an_output_the_user_may_not_write_fails_the_job(cluster: Cluster) -> None:
+    """The file is opened as the user: root's rights are not lent to anybody."""
+    target = cluster.folder / "roots-own"
+    job = cluster.sbatch("-o", str(target), "--wrap", "true", user=ANN, cwd=cluster.work / ANN)
+    record = cluster.wait(job, 30)
+    assert (record["state"], record["exit_signal"]) == ("FAILED", 53)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("scancel {}", "Access/permission denied"),
+        ("scancel -s USR1 {}", "Access/permission denied"),
+        ("scontrol update JobId={} TimeLimit=1", "Access/permission denied"),
+        ("scontrol hold {}", "Access/permission denied"),
+        ("scontrol requeue {}", "Access/permission denied"),
+        ("scontrol suspend {}", "Access/permission denied"),
+        ("scontrol write batch_script {} -", ""),
+        ("srun --jobid={} --overlap id -u", ""),
+        ("sattach {}.batch", ""),
+    ],
+)
+def test_another_user_is_refused(cluster: Cluster, anns_job: str, command: str, message: str) -> None:
+    done = cluster.run(*command.format(anns_job).split(), check=False, user=BOB, cwd=cluster.work / BOB, timeout=20)
+    assert done.returncode != 0, done
+    assert message in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert cluster.records(anns_job)[0]["state"] == "RUNNING"
+
+
+def test_another_user_reads_neither_script_nor_environment(cluster: Cluster, anns_job: str) -> None:
+    for path in ("", "/script", "/environment", "/story", "/steps"):
+        said = curl(cluster, f"/v1/jobs/{anns_job}{path}")
+        assert SECRET not in said, path
+    assert SECRET not in cluster.run("scontrol", "show", "job", "-dd", anns_job, user=BOB, cwd="/").stdout
+    assert SECRET in cluster.run("scontrol", "write", "batch_script", anns_job, "-", user=ANN, cwd="/").stdout
+
+
+def curl(cluster: Cluster, path: str) -> str:
+    """As BOB, past the commands."""
+    program = (
+        "import socket,sys\n"
+        f"s=socket.socket(socket.AF_UNIX); s.connect({str(cluster.home / 'run' / 'api.sock')!r}); s.settimeout(10)\n"
+        f"s.sendall(b'GET {path} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n"
+        "while (d := s.recv(65536)): sys.stdout.write(d.decode('utf-8','replace'))\n"
+    )
+    return cluster.run("python3", "-c", program, user=BOB, cwd="/").stdout
+
+
+def test_nothing_secret_in_arguments_logs_or_readable_files(cluster: Cluster, anns_job: str) -> None:
+    for pid, words in cluster.processes():
+        assert SECRET not in words, pid
+    for log in [cluster.home / "log" / "daemon.log", *cluster.home.glob("agents/*/agent.log")]:
+        assert SECRET not in log.read_text(errors="replace"), log
+    for path in cluster.home.rglob("*"):
+        if path.is_file() and SECRET.encode() in path.read_bytes():
+            assert not readable_by(path, BOB), path
+
+
+def readable_by(path: Path, user: str) -> bool:
+    entry = pwd.getpwnam(user)
+    identity = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    return subprocess.run(["cat", str(path)], capture_output=True, **identity).returncode == 0
+
+
+def test_modes_of_the_home(cluster: Cluster) -> None:
+    mode = lambda path: stat.S_IMODE((cluster.home / path).stat().st_mode)  # noqa: E731
+    assert mode("") == 0o711
+    assert mode("log") == 0o700
+    assert mode("journal.db") & 0o077 == 0
+    assert mode("run/api.sock") == 0o666
+
+
+def test_nobody_else_speaks_as_the_daemon(cluster: Cluster, anns_job: str) -> None:
+    """An agent obeys its own uid and root. BOB's `terminate` is cut off unread."""
+    program = (
+        "import socket,json\n"
+        f"s=socket.socket(socket.AF_UNIX); s.connect({str(cluster.home / 'agents' / 'n1' / 'agent.sock')!r})\n"
+        "s.settimeout(10)\n"
+        "lines=[{'hello':'daemon','version':'x'},{'op':'terminate','job':%s,'gen':1,'grace_s':0}]\n"
+        "s.sendall(b''.join(json.dumps(l).encode()+b'\\n' for l in lines))\n"
+        "print(repr(s.recv(65536)))\n"
+    ) % anns_job
+    done = cluster.run("python3", "-c", program, user=BOB, cwd="/", check=False)
+    assert done.stdout.strip() in ("b''", "") or "Permission" in done.stderr, done
+    assert "welcome" not in done.stdout
+    assert cluster.records(anns_job)[0]["state"] == "RUNNING"
+
+
+def test_ordinary_users_do_not_operate_the_cluster(cluster: Cluster) -> None:
+    for words in (
+        "scontrol update NodeName=n1 State=DOWN Reason=x",
+        "scontrol update PartitionName=main State=DOWN",
+        "scontrol reconfigure",
+        "scontrol shutdown",
+    ):
+        done = cluster.run(*words.split(), check=False, user=BOB, cwd="/")
+        assert done.returncode != 0, words
+    assert cluster.run("sinfo", "-h", "-o", "%T").stdout.split()[0] in ("idle", "mixed")
+    higher = cluster.run("sbatch", "--nice=-100", "--wrap", "true", user=BOB, cwd=cluster.work / BOB, check=False)
+    assert "Traceback" not in higher.stderr
+
+
+def test_priority_cannot_be_taken(cluster: Cluster) -> None:
+    job = cluster.sbatch("-H", "--wrap", "true", user=BOB, cwd=cluster.work / BOB)
+    done = cluster.run("scontrol", "update", f"JobId={job}", "Priority=4000000000", check=False, user=BOB, cwd="/")
+    assert done.returncode != 0
+    assert "Access/permission denied" in done.stderr
+    cluster.run("scancel", job, user=BOB, cwd="/")
+
+
+def test_a_held_job_of_an_administrator_stays_held(cluster: Cluster) -> None:
+    job = cluster.sbatch("--begin=now+1hour", "--wrap", "true", user=BOB, cwd=cluster.work / BOB)
+    cluster.run("scontrol", "hold", job)
+    done = cluster.run("scontrol", "release", job, check=False, user=BOB, cwd="/")
+    assert done.returncode != 0
+    assert re.search("Access/permission denied", done.stderr)
+    cluster.run("scancel", job)
+
+
+def test_ann_cancels_her_own(cluster: Cluster, anns_job: str) -> None:
+    cluster.run("scancel", anns_job, user=ANN, cwd="/")
+    record = cluster.wait(anns_job, 30)
+    assert (record["state"], record["cancelled_by"]) == ("CANCELLED", pwd.getpwnam(ANN).pw_uid)
