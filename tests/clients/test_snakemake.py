@@ -48,13 +48,17 @@ def test_fan_out_and_gather(cluster: Cluster, workflow: Workflow) -> None:
         assert line[1:3] == ["main", "cpus=2"]
         assert line[3].removeprefix("gpus=").isdigit()
         assert line[4].removeprefix("host=") in ("n1", "n2", "n3", "n4")
-    ended = cluster.run("sacct", "-X", "-n", "-P", "-s", "CD", "-o", "Partition,State,ReqMem,Timelimit").stdout
-    assert sorted(ended.splitlines()) == ["debug|COMPLETED|100M|00:05:00"] + ["main|COMPLETED|200M|00:05:00"] * 3
+    assert sorted(ended(cluster, "COMPLETED")) == ["debug|100M|00:05:00|0:0"] + ["main|200M|00:05:00|0:0"] * 3
 
 
 def test_a_failing_rule_is_reported_as_failed(cluster: Cluster, workflow: Workflow) -> None:
     assert workflow.done.returncode == 1
     assert "Error in rule broken" in workflow.done.stderr
     assert "SLURM status is: 'FAILED'" in workflow.done.stderr
-    failed = cluster.run("sacct", "-X", "-n", "-P", "-s", "F", "-o", "State,ExitCode").stdout.splitlines()
-    assert failed == ["FAILED|1:0"]
+    assert ended(cluster, "FAILED") == ["main|100M|00:05:00|1:0"]
+
+
+def ended(cluster: Cluster, state: str) -> list[str]:
+    """Partition, memory, time limit and exit code of the jobs that ended so."""
+    listed = cluster.run("sacct", "-X", "-n", "-P", "-o", "State,Partition,ReqMem,Timelimit,ExitCode").stdout
+    return [line.partition("|")[2] for line in listed.splitlines() if line.startswith(f"{state}|")]

@@ -17,6 +17,10 @@ from bireme.store.history import Query
 
 routes = Routes("history")
 
+Records = list[dict[str, Any]]
+_BEING_WRITTEN_S = 10.0
+"""An end is in memory a moment before it is on disk; a slow disk makes the moment longer."""
+
 
 @routes.get(
     "/v1/history",
@@ -35,13 +39,12 @@ routes = Routes("history")
 async def history(api: Context, request: Request) -> Response:
     """Finished jobs from the store and the others from memory, oldest first (JobRecords)."""
     query = _query(request)
-    finished = await asyncio.to_thread(api.archive.finished, query)
-    alive = _alive(api, query)
-    if not query.duplicates:
-        again = {record["job_id"] for record in alive}
-        finished = [record for record in finished if record["job_id"] not in again]
+    # Memory first: what ends while the store is asked is then in both of them, and never in neither.
+    remembered = _remembered(api, query)
+    stored = await asyncio.to_thread(api.archive.finished, query)
     caller = api.caller(request)
-    visible = [record for record in finished + alive if api.sees(caller, record["user_id"])]
+    both = _merged(stored, remembered, duplicates=query.duplicates)
+    visible = [record for record in both if api.sees(caller, record["user_id"])]
     records = sorted(visible, key=lambda record: (record["job_id"], record.get("restarts") or 0))
     fields = words(request, "fields")
     if fields:
@@ -68,8 +71,22 @@ def _query(request: Request) -> Query:
     )
 
 
-def _alive(api: Context, query: Query) -> list[dict[str, Any]]:
-    """Jobs that did not end yet; those that did are in the store, with the very event that ended them."""
+def _merged(stored: Records, remembered: Records, *, duplicates: bool) -> Records:
+    """Each run of a job once, as the store tells it when it does; unless `duplicates`, only the last run."""
+    told = {_run(record) for record in stored}
+    rest = [record for record in remembered if _run(record) not in told]
+    if not duplicates:
+        again = {record["job_id"] for record in rest}
+        stored = [record for record in stored if record["job_id"] not in again]
+    return stored + rest
+
+
+def _run(record: dict[str, Any]) -> tuple[int, int]:
+    return record["job_id"], record.get("restarts") or 0
+
+
+def _remembered(api: Context, query: Query) -> Records:
+    """Jobs that did not end yet, and those whose end may still be on its way to the disk."""
     state, now = api.cluster.state, api.now()
     wanted = listing.Filter(
         users=(*query.users, *map(str, query.uids)),
@@ -79,9 +96,10 @@ def _alive(api: Context, query: Query) -> list[dict[str, Any]]:
         names=query.names,
         jobs=tuple(Target(job_id, task_id) for job_id, task_id in query.jobs),
     )
-    unfinished = [job for job in state.jobs.values() if not isinstance(job.phase, Finished)]
+    since = max(now - _BEING_WRITTEN_S, query.start or 0.0)
+    current = [job for job in state.jobs.values() if not isinstance(job.phase, Finished) or job.phase.ended_at >= since]
     records = []
-    for job in listing.matching(state, wanted, unfinished):
+    for job in listing.matching(state, wanted, current):
         if query.end is not None and job.submitted_at >= query.end:
             continue
         (record,) = listing.records_of(state, [job], now, ())

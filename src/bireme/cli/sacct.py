@@ -26,6 +26,8 @@ TABLE: list[Opt] = aliases(
     ),
     uid="user", gid="group",
 )  # fmt: skip
+ADD_UP = frozenset({"accounts", "format", "group", "jobs", "name", "partition", "qos", "state", "user", "wckeys"})
+"""Given again, they add to what was given before: `-j 1 -j 2`."""
 LOAD_ERROR = "sacct: error: Problem talking to the database"
 
 
@@ -51,9 +53,8 @@ def _main(argv: list[str]) -> int:
 
             print(usage_text("sacct", TABLE) if name == "usage" else help_text("sacct", TABLE))
             return 0
-        if name == "format" and asked.get("format"):  # several -o add up
-            value = f"{asked['format']},{value}"
-        asked[name] = value
+        earlier = asked.get(name) if name in ADD_UP else None
+        asked[name] = f"{earlier},{value}" if earlier else value
     if words:
         raise reports.CommandError(f"sacct: error: Unknown arguments: {' '.join(words)}")
     if "helpformat" in asked:

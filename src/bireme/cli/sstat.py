@@ -34,7 +34,8 @@ def _main(argv: list[str]) -> int:
 
             print(usage_text("sstat", TABLE) if name == "usage" else help_text("sstat", TABLE))
             return 0
-        asked[name] = value
+        earlier = asked.get(name) if name in ("format", "jobs") else None  # given again, they add up
+        asked[name] = f"{earlier},{value}" if earlier else value
     from bireme.slurm.formats import accounting, sstat_fields  # late: --version must not pay for the tables
 
     if "helpformat" in asked:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bireme.api.history import _merged
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobStarted
 from bireme.core.model.jobs import Outcome
@@ -294,6 +295,18 @@ def test_operators_change_nodes_and_partitions(api: Running) -> None:
     api.transport.post("/v1/shutdown", {"end_jobs": True})
     api.transport.get("/v1/ping")  # it begins once its own answer is on its way
     assert api.shutdowns == [True]
+
+
+def test_a_job_that_ends_while_history_is_asked_is_told_once() -> None:
+    stored = [{"job_id": 1, "restarts": 0, "state": "REQUEUED"}, {"job_id": 2, "restarts": 0, "state": "COMPLETED"}]
+    remembered = [
+        {"job_id": 1, "restarts": 1, "state": "RUNNING"},
+        {"job_id": 2, "restarts": 0, "state": "RUNNING"},
+        {"job_id": 3, "restarts": 0, "state": "FAILED"},
+    ]
+    told = [(each["job_id"], each["state"]) for each in _merged(stored, remembered, duplicates=False)]
+    assert told == [(2, "COMPLETED"), (1, "RUNNING"), (3, "FAILED")]
+    assert len(_merged(stored, remembered, duplicates=True)) == 4
 
 
 def test_history_shows_what_still_runs(api: Running) -> None:

@@ -102,6 +102,12 @@ def test_selection(api: FakeApi, capsys: pytest.CaptureFixture[str], argv: list[
     assert out(capsys, "-XPn", "-o", "JobID", *argv) == ids.split()
 
 
+def test_options_given_again_add_up(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    """submitit asks for each of its jobs with a -j of its own."""
+    said = out(capsys, "-n", "-X", "-P", "-j", "2", "-j", "3,1", "-o", "JobID", "-o", "State")
+    assert said == ["1|COMPLETED", "2|FAILED", "3|RUNNING"]
+
+
 def test_a_named_step(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert out(capsys, "-Pn", "-o", "JobID,State", "-j", "2.batch") == ["2.batch|FAILED"]
 
