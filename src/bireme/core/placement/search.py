@@ -17,7 +17,7 @@ import numpy as np
 
 from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import NodeShare
-from bireme.core.placement.capacity import capacity
+from bireme.core.placement.capacity import capacity, tasks_per_core
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint
@@ -64,7 +64,9 @@ class Search:
         self._leaves_max = leaves_max
         self._required = table.mask(demand.nodelist)
         self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
-        self._single = demand.nodes_wanted == 1 and not demand.nodelist and len(self._masks) == 1
+        self._single = demand.nodes_most == 1 and not demand.nodelist and len(self._masks) == 1
+        self._share = tasks_per_core(demand, table, settings)
+        self._allowed = allowed
         self._walk: IntArray | None = None
         self._at = 0
 
@@ -76,12 +78,34 @@ class Search:
                 return found
         columns = occupancy.free if free is None else free
         sketch, able = self._sketch(columns)
+        if sketch is not None and able > self.demand.nodes_wanted:
+            wider = self._wider(able, occupancy, free)
+            if wider is not None:
+                return wider
         if sketch is not None:
             shares = self._shares(sketch, occupancy, columns)
             if shares is not None:
                 leaves = self._fabric.leaves_used([candidate.position for candidate, _ in sketch])
                 return Fit(shares, self.demand.nodes_wanted, able, leaves)
         return Fit(nodes_needed=self.demand.nodes_wanted, nodes_able=able)
+
+    def _wider(self, able: int, occupancy: Occupancy, free: Free | None) -> Fit | None:
+        """A range of nodes (`-N2-4`) takes as many as hold it now."""
+        for count in range(min(self.demand.nodes_most, able), self.demand.nodes_wanted, -1):
+            demand = self.demand.on_nodes(count)
+            more = Search(
+                demand,
+                self._allowed,
+                self._table,
+                self._fabric,
+                self.settings,
+                least_loaded=self._least_loaded,
+                leaves_max=self._leaves_max,
+            )
+            fit = more.find(occupancy, free)
+            if fit.found:
+                return fit
+        return None
 
     def sketch(self, free: Free) -> Spread | None:
         """Nodes and tasks only, by columns: where it would fit at a moment whose CPU and device numbers are unknown."""
@@ -138,7 +162,7 @@ class Search:
     def _try_group(self, group: IntArray, tasks: IntArray, free: Free) -> Spread | None:
         # The nodes a gang needs stand at the front of its group; the rest is looked at only if those do not do.
         for size in dict.fromkeys((min(len(group), self.demand.nodes_wanted), len(group))):
-            candidates = [Candidate(int(p), int(tasks[p]), bool(self._required[p])) for p in group[:size]]
+            candidates = [self._candidate(int(p), tasks) for p in group[:size]]
             chosen = spread(self.demand, candidates, free)
             if chosen is None or not self._has_required(chosen):
                 continue
@@ -146,6 +170,10 @@ class Search:
             if self._leaves_max is None or leaves <= self._leaves_max:
                 return chosen
         return None
+
+    def _candidate(self, position: int, tasks: IntArray) -> Candidate:
+        required = bool(self._required[position])
+        return Candidate(position, int(tasks[position]), required, int(self._share[position]))
 
     def _has_required(self, chosen: Spread) -> bool:
         return sum(candidate.required for candidate, _ in chosen) == int(self._required.sum())

@@ -154,7 +154,7 @@ def _pick_cpus(
         ordered = sorted(room.cpus, key=lambda cpu: (cpu // threads not in near, cpu)) if near else sorted(room.cpus)
         return tuple(sorted(ordered[:need]) if near else ordered[:need])
     cores = free_cores(node, room)
-    cores_needed = -(-need // min(demand.threads_per_core or threads, threads))
+    cores_needed = -(-need // min(demand.threads_used or threads, threads))
     if len(cores) < cores_needed:
         return None
     if near:
@@ -183,7 +183,7 @@ def share_size(
         cpus = _cpus_needed(demand, tasks, gpus)
         if settings.select_by_core and node.threads_per_core > 1:
             threads = node.threads_per_core
-            cpus = -(-cpus // min(demand.threads_per_core or threads, threads)) * threads
+            cpus = -(-cpus // min(demand.threads_used or threads, threads)) * threads
     gpus = sum(share.count for share in gres if share.name == "gpu")
     return NodeShare(node.name, cpus, _memory_on(demand, node, cpus, gpus, settings), (), gres, tasks)
 
@@ -207,4 +207,6 @@ def _memory_on(demand: Demand, node: NodeConfig, cpus: int, gpus: int, settings:
         return node.memory_mib if settings.memory_is_consumable else 0
     if demand.memory_per_gpu_mib is not None:
         return demand.memory_per_gpu_mib * gpus
-    return (demand.memory_per_cpu_mib or 0) * cpus
+    threads = node.threads_per_core
+    usable = cpus // threads * min(demand.threads_per_core, threads) if demand.threads_per_core else cpus
+    return (demand.memory_per_cpu_mib or 0) * usable

@@ -21,6 +21,8 @@ class Candidate:
     position: int
     capacity: int
     required: bool = False
+    share: int = 1
+    """Tasks for which one core is given out: fewer cost as much."""
 
 
 Spread = list[tuple[Candidate, int]]
@@ -34,7 +36,7 @@ def spread(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | No
     if len(able) < demand.nodes_wanted:
         return None
     if demand.nodes_max is not None and demand.nodes_max == demand.nodes_min:
-        chosen = _even(demand, able)
+        chosen = _filled(demand, able)
         return chosen if chosen and _enough_gres(demand, chosen, free) else None
     return _packed(demand, able, free)
 
@@ -56,24 +58,37 @@ def _fixed(demand: Demand, able: Sequence[Candidate], per_node: int) -> Spread |
     return chosen if len(chosen) == wanted and left == 0 else None
 
 
-def _even(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
-    """Exactly N nodes: as even as their capacities allow, the first ones take the remainder."""
+def _filled(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
+    """Exactly N nodes, as Slurm shares them out: the first is filled, as far as a core's worth is left for each of
+    the others; then the next. But where every node brings its own GPUs (`-N2 -n8 --gpus-per-node=4`), all nodes get
+    as many tasks, for which Slurm would have to be told `--ntasks-per-node`."""
     chosen = list(able[: demand.nodes_min])
     if sum(candidate.capacity for candidate in chosen) < demand.ntasks:
         chosen = sorted(able, key=lambda c: (not c.required, -c.capacity, c.position))[: demand.nodes_min]
-    if sum(candidate.capacity for candidate in chosen) < demand.ntasks:
+    if sum(candidate.capacity for candidate in chosen) < demand.ntasks or len(chosen) > demand.ntasks:
         return None
     chosen.sort(key=lambda candidate: candidate.position)
-    tasks = [0] * len(chosen)
-    left = demand.ntasks
-    while left:
-        open_ = [i for i, candidate in enumerate(chosen) if tasks[i] < candidate.capacity]
-        rounds = max(1, left // len(open_))
-        for i in open_:
-            take = min(rounds, chosen[i].capacity - tasks[i], left)
-            tasks[i] += take
-            left -= take
-    return list(zip(chosen, tasks)) if all(tasks) else None
+    if demand.gres_per_node:
+        return list(zip(chosen, _evenly(demand.ntasks, [candidate.capacity for candidate in chosen])))
+    tasks, left = [1] * len(chosen), demand.ntasks - len(chosen)
+    for kept_back in (True, False):  # what small nodes at the end cannot take comes back to the first
+        for i, candidate in enumerate(chosen):
+            rest = sum(other.share - 1 for other in chosen[i + 1 :]) if kept_back else 0
+            more = max(0, min(candidate.capacity - tasks[i], left - rest))
+            tasks[i] += more
+            left -= more
+    return list(zip(chosen, tasks))
+
+
+def _evenly(ntasks: int, capacities: list[int]) -> list[int]:
+    """Round by round, as long as there is room; the first ones take the remainder."""
+    tasks = [0] * len(capacities)
+    while ntasks:
+        for i, capacity in enumerate(capacities):
+            if ntasks and tasks[i] < capacity:
+                tasks[i] += 1
+                ntasks -= 1
+    return tasks
 
 
 def _packed(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | None:
@@ -87,6 +102,8 @@ def _packed(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | N
     for candidate in able:
         still_needed = max(0, demand.nodes_wanted - len(chosen) - 1)
         tasks = min(candidate.capacity, left - still_needed)
+        if 0 < left - tasks < candidate.share < tasks:  # the next node gives out a whole core anyway
+            tasks -= candidate.share - (left - tasks)
         if tasks < 1:
             if not demand.gres_per_job or _enough_gres(demand, chosen, free):
                 break
@@ -114,21 +131,15 @@ def _gres_on(free: Free, gres: GresRequest, candidate: Candidate) -> int:
 
 
 def split_job_gres(demand: Demand, chosen: Spread, free: Free) -> list[list[GresRequest]]:
-    """How much of --gpus each node gives: one each first, then as even as what is free allows."""
+    """How much of --gpus each node gives: the first all it has, as long as one is left for each of the others."""
     result: list[list[GresRequest]] = [[] for _ in chosen]
     for gres in demand.gres_per_job:
         there = [_gres_on(free, gres, candidate) for candidate, _ in chosen]
-        given = [0] * len(chosen)
         left = gres.count
-        while left:
-            open_ = [i for i in range(len(chosen)) if given[i] < there[i]]
-            if not open_:
-                break
-            for i in open_:
-                if left:
-                    given[i] += 1
-                    left -= 1
-        for i, count in enumerate(given):
+        for i, has in enumerate(there):
+            others = sum(1 for other in there[i + 1 :] if other)
+            count = min(has, max(min(left, 1), left - others))
+            left -= count
             if count:
                 result[i].append(GresRequest(gres.name, gres.type, count))
     return result
