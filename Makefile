@@ -47,8 +47,8 @@ format: $(VENV)/.dev ## format the code
 bench: $(VENV)/.dev ## measure; prints a table, writes bench-results/
 	@$(BIN)/python -m bench
 
-gpu-test: $(VENV)/.dev ## on a machine with an NVIDIA GPU: discovery, binding, confinement, torchrun
-	@$(BIN)/python -m pytest -v -m gpu tests/gpu
+gpu-test: $(if $(BIREME_NO_INSTALL),,$(VENV)/.dev) ## on a machine with an NVIDIA GPU: discovery, binding, confinement, torchrun
+	@$(if $(BIREME_NO_INSTALL),$(PYTHON),$(BIN)/python) -m pytest -v -m gpu tests/gpu
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results
