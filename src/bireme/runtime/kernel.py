@@ -25,9 +25,11 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command, TerminateJob
 from bireme.core.model.jobs import Ending, Finished
 from bireme.core.model.observations import NodeAnswered, Observation
+from bireme.core.model.policy import Policy
 from bireme.core.model.steps import StepState
-from bireme.core.plan.decisions import accept
-from bireme.core.plan.planner import plan
+from bireme.core.plan.decisions import Plan, accept
+from bireme.core.plan.outlook import Outlook
+from bireme.core.plan.planner import plan, plan_again
 from bireme.ports import HistoryRow, Journal, JournalError
 from bireme.slurm.records.steps import history_rows, step_row
 
@@ -50,6 +52,9 @@ CHANGES_NOTHING_FREE = (
     e.JobResumed,
 )
 """Events after which no waiting job can start that could not before: no pass is needed for them."""
+
+FULL_PASS_S = 1.0
+"""With a short queue, all of it is planned anew this often; a long one waits for the policy's interval."""
 
 
 @dataclass(slots=True)
@@ -84,6 +89,7 @@ class Kernel:
         self.requests: deque[Request] = deque()
         self.observations: deque[Observation] = deque()
         self.replan = True
+        self._outlook: Outlook | None = None
 
     # -- inputs ------------------------------------------------------------------------------------------------------
 
@@ -145,12 +151,24 @@ class Kernel:
             self.state.verdicts = {}
             return
         policy = self.state.config.settings.policy
-        passed = plan(self.state, policy, now)
+        passed = self._pass(policy, now)
         self.state.verdicts = passed.verdicts
+        self._outlook = passed.outlook
         for decision in passed.starts:
-            self._record_all(group, "planner", accept(self.state, decision), now)
+            accepted = accept(self.state, decision)
+            self._record_all(group, "planner", accepted, now)
+            if not accepted:  # the calendar counts on a start that is not made
+                self._outlook = None
         if len(passed.starts) >= policy.starts_max:
             self.replan = True
+
+    def _pass(self, policy: Policy, now: float) -> Plan:
+        """A full pass when the outlook is void or old; else only what changed is looked at."""
+        many = len(self.state.pending) > policy.many
+        patience_s = policy.interval_s if many else min(policy.interval_s, FULL_PASS_S)
+        if self._outlook is None or now - self._outlook.made_at >= patience_s:
+            return plan(self.state, policy, now)
+        return plan_again(self.state, policy, now, self._outlook)
 
     def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:
         for event in events:
@@ -165,6 +183,8 @@ class Kernel:
         except IllegalTransition as error:
             raise IllegalTransitionError(error, self._story(event)) from error
         group.events.append(recorded)
+        if self._outlook is not None and not self._outlook.note(self.state, event, now):
+            self._outlook = None
         if isinstance(event, e.StepNodeEnded):
             group.history.extend(self._step_rows(event, now))
         if isinstance(event, e.JobEnded | e.JobLaunchFailed):
@@ -219,6 +239,7 @@ class Kernel:
     def rollback(self, group: Group, error: JournalError) -> None:
         """Nothing of the group is on disk: forget it, answer its requests with the error, keep its observations."""
         self.state = load(self.journal)
+        self._outlook = None
         self.observations.extendleft(reversed(group.observations))
         self.replan = True
         for request, _, _, refusal in group.answers:

@@ -34,7 +34,8 @@ from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, P
 from bireme.core.model.resources import NO_USAGE, ExitStatus
 from bireme.core.model.steps import Step, StepSpec
 from bireme.core.plan.decisions import accept
-from bireme.core.plan.planner import plan
+from bireme.core.plan.outlook import Outlook
+from bireme.core.plan.planner import plan, plan_again
 from bireme.slurm.arrays import format_task_ids
 from bireme.slurm.hostlist import compress
 from bireme.testing.instant import InstantEngine
@@ -54,6 +55,7 @@ class Scenario:
         self.engine = InstantEngine()
         self.journal: list[e.Recorded] = []
         self.now = now
+        self.outlook: Outlook | None = None
         self.labels: dict[int, str] = {}
         self.shown: dict[str, str] = {}
         config = build_cluster(cluster, **options)
@@ -222,6 +224,8 @@ class Scenario:
             recorded = e.Recorded(len(self.journal) + 1, self.now, "scenario", event)
             self.journal.append(recorded)
             commands = apply(self.state, recorded)
+            if self.outlook is not None and not self.outlook.note(self.state, event, self.now):
+                self.outlook = None
             self.state.validate()
             self.engine.send(commands, self.now)
         self.deliver()
@@ -235,17 +239,31 @@ class Scenario:
             self.record(interpret(self.state, self.engine.outbox.popleft(), self.now))
 
     def settle(self) -> None:
-        """What is due, and passes of the planner, until nothing moves any more."""
+        """What is due, and passes of the planner, until nothing moves any more.
+
+        As the kernel does it: small passes from the outlook of the last one; at the end a full one has the last word.
+        """
         for _ in range(PASSES_MAX):
             before = len(self.journal)
             self.record(due(self.state, self.now))
-            decided = plan(self.state, self.state.config.settings.policy, self.now)
-            self.state.verdicts = dict(decided.verdicts)
-            for decision in decided.starts:
-                self.record(accept(self.state, decision))
+            full = self.outlook is None
+            self._pass()
             if len(self.journal) == before:
-                return
+                if full:
+                    return
+                self.outlook = None
         raise AssertionError(f"still moving after {PASSES_MAX} passes: {self.journal[-3:]}")
+
+    def _pass(self) -> None:
+        policy = self.state.config.settings.policy
+        if self.outlook is None:
+            decided = plan(self.state, policy, self.now)
+        else:
+            decided = plan_again(self.state, policy, self.now, self.outlook)
+        self.state.verdicts = dict(decided.verdicts)
+        self.outlook = decided.outlook
+        for decision in decided.starts:
+            self.record(accept(self.state, decision))
 
 
 def caller_named(user: str) -> Caller:

@@ -22,7 +22,7 @@ from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.search import Search
 from bireme.core.placement.shares import share_size
 from bireme.core.placement.spread import split_job_gres
-from bireme.core.placement.table import BoolArray, Free, GresKey, IntArray, NodeTable
+from bireme.core.placement.table import Free, GresKey, IntArray, NodeTable
 
 _TAIL_MAX = 256
 
@@ -74,17 +74,32 @@ class Calendar:
         if end == inf:
             return
         end = self._rounded(end)
-        self._releases.add(end, allocation)
+        self._change_release(end, allocation, 1)
+
+    def withdraw(self, end: float, allocation: Allocation) -> None:
+        """A job of which the calendar knew that it ends then has ended already: now has what then would bring."""
+        if end != inf:
+            self._change_release(self._rounded(max(end, self._now)), allocation, -1)
+
+    def _change_release(self, end: float, allocation: Allocation, sign: int) -> None:
+        self._releases.add(end, allocation, sign)
         for begin in self._begins[bisect_left(self._begins, end) :]:
-            self._at_begin[begin].release(allocation, self._table)
+            self._at_begin[begin].release(allocation, self._table, sign)
 
     def book(self, booking: Booking) -> None:
         if booking.begin not in self._at_begin:
             self._begins.insert(bisect_left(self._begins, booking.begin), booking.begin)
             self._at_begin[booking.begin] = self._moment(booking.begin)
         self._bookings.append(booking)
+        self._change_booking(booking, 1)
+
+    def unbook(self, booking: Booking) -> None:
+        self._bookings.remove(booking)
+        self._change_booking(booking, -1)
+
+    def _change_booking(self, booking: Booking, sign: int) -> None:
         for begin in self._begins[bisect_left(self._begins, booking.begin) : bisect_left(self._begins, booking.end)]:
-            self._at_begin[begin].take(booking, self._table)
+            self._at_begin[begin].take(booking, self._table, sign)
 
     # -- what is free ------------------------------------------------------------------------------------------------
 
@@ -152,9 +167,9 @@ class _Moment:
         self.memory: IntArray = np.zeros(size, dtype=np.int64)
         self.jobs: IntArray = np.zeros(size, dtype=np.int64)
         self.gres: dict[GresKey, IntArray] = {key: np.zeros(size, dtype=np.int64) for key in table.gres}
-        self.freed: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.freed: IntArray = np.zeros(size, dtype=np.int64)
         """Whole nodes that came back."""
-        self.taken: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.taken: IntArray = np.zeros(size, dtype=np.int64)
         """Whole nodes that are booked."""
 
     def over(self, free: Free) -> Free:
@@ -164,16 +179,20 @@ class _Moment:
             free.memory + self.memory,
             {key: column + self.gres[key] for key, column in free.gres.items()},
             free.jobs + self.jobs,
-            (free.whole & ~self.freed) | self.taken,
+            (free.whole & (self.freed <= 0)) | (self.taken > 0),
         )
 
-    def release(self, allocation: Allocation, table: NodeTable) -> None:
-        self._change(allocation.shares, table, 1, self.freed if allocation.whole_nodes else None)
+    def release(self, allocation: Allocation, table: NodeTable, sign: int = 1) -> None:
+        self._change(allocation.shares, table, sign)
+        if allocation.whole_nodes:
+            self.freed[_positions(allocation.shares, table)] += sign
 
-    def take(self, booking: Booking, table: NodeTable) -> None:
-        self._change(booking.shares, table, -1, self.taken if booking.whole_nodes else None)
+    def take(self, booking: Booking, table: NodeTable, sign: int = 1) -> None:
+        self._change(booking.shares, table, -sign)
+        if booking.whole_nodes:
+            self.taken[_positions(booking.shares, table)] += sign
 
-    def _change(self, shares: Sequence[NodeShare], table: NodeTable, sign: int, whole: BoolArray | None) -> None:
+    def _change(self, shares: Sequence[NodeShare], table: NodeTable, sign: int) -> None:
         for share in shares:
             position = table.index.get(share.node)
             if position is None:
@@ -186,8 +205,10 @@ class _Moment:
                 column = self.gres.get((gres.name, gres.type))
                 if column is not None:
                     column[position] += sign * gres.count
-            if whole is not None:
-                whole[position] = True
+
+
+def _positions(shares: Sequence[NodeShare], table: NodeTable) -> list[int]:
+    return [table.index[share.node] for share in shares if share.node in table.index]
 
 
 class _Entries:
@@ -200,14 +221,13 @@ class _Entries:
         self._table = table
         self._at = np.zeros(0, dtype=np.float64)
         self._positions: IntArray = np.zeros(0, dtype=np.int64)
-        self._whole: BoolArray = np.zeros(0, dtype=np.bool_)
         self._columns: dict[object, IntArray] = {
-            key: np.zeros(0, dtype=np.int64) for key in ("cpus", "cores", "memory", *table.gres)
+            key: np.zeros(0, dtype=np.int64) for key in ("cpus", "cores", "memory", "jobs", "whole", *table.gres)
         }
-        self._tail: list[tuple[float, Allocation]] = []
+        self._tail: list[tuple[float, Allocation, int]] = []
 
-    def add(self, at: float, allocation: Allocation) -> None:
-        self._tail.append((at, allocation))
+    def add(self, at: float, allocation: Allocation, sign: int = 1) -> None:
+        self._tail.append((at, allocation, sign))
 
     def times(self) -> list[float]:
         self._merge()
@@ -216,9 +236,9 @@ class _Entries:
     def add_up_to(self, moment: _Moment, when: float) -> None:
         if len(self._tail) > _TAIL_MAX:
             self._merge()
-        for at, allocation in self._tail:
+        for at, allocation, sign in self._tail:
             if at <= when:
-                moment.release(allocation, self._table)
+                moment.release(allocation, self._table, sign)
         count = int(np.searchsorted(self._at, when, side="right"))
         if not count:
             return
@@ -231,18 +251,18 @@ class _Entries:
         moment.cpus += total("cpus")
         moment.cores += total("cores")
         moment.memory += total("memory")
-        moment.jobs -= np.bincount(positions, minlength=size)
+        moment.jobs -= total("jobs")
+        moment.freed += total("whole")
         for key, column in moment.gres.items():
             column += total(key)
-        moment.freed[positions[self._whole[:count]]] = True
 
     def _merge(self) -> None:
         if not self._tail:
             return
         index = self._table.index
         rows = [
-            (at, index[share.node], share, allocation.whole_nodes)
-            for at, allocation in self._tail
+            (at, index[share.node], share, sign, int(allocation.whole_nodes))
+            for at, allocation, sign in self._tail
             for share in allocation.shares
             if share.node in index  # else: the node left the configuration while the job ran
         ]
@@ -252,25 +272,27 @@ class _Entries:
         self._at = at[order]
         positions = np.array([row[1] for row in rows], dtype=np.int64)
         self._positions = np.concatenate((self._positions, positions))[order]
-        self._whole = np.concatenate((self._whole, np.array([row[3] for row in rows], dtype=np.bool_)))[order]
         for key, column in self._new_columns(rows, positions).items():
             self._columns[key] = np.concatenate((self._columns[key], column))[order]
 
     def _new_columns(
-        self, rows: Sequence[tuple[float, int, NodeShare, bool]], positions: IntArray
+        self, rows: Sequence[tuple[float, int, NodeShare, int, int]], positions: IntArray
     ) -> dict[object, IntArray]:
+        signs = np.array([row[3] for row in rows], dtype=np.int64)
         cpus = np.array([row[2].cpus for row in rows], dtype=np.int64)
         columns: dict[object, IntArray] = {
             "cpus": cpus,
             "cores": -(-cpus // self._table.threads[positions]),
             "memory": np.array([row[2].memory_mib for row in rows], dtype=np.int64),
+            "jobs": np.ones(len(rows), dtype=np.int64),
+            "whole": np.array([row[4] for row in rows], dtype=np.int64),
         }
         columns |= {key: np.zeros(len(rows), dtype=np.int64) for key in self._table.gres}
-        for row, (_, _, share, _) in enumerate(rows):
+        for row, (_, _, share, _, _) in enumerate(rows):
             for gres in share.gres:
                 if (gres.name, gres.type) in columns:
                     columns[gres.name, gres.type][row] += gres.count
-        return columns
+        return {key: column * signs for key, column in columns.items()}
 
 
 def _keep_lowest(lowest: Free, other: Free) -> None:

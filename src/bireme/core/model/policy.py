@@ -21,6 +21,10 @@ class Policy:
     """bf_max_job_user; None: no limit."""
     bookings_per_partition: int | None = None
     """bf_max_job_part; None: no limit."""
+    interval_s: float = 30.0
+    """bf_interval: a long queue is planned anew this often; between, only what changed is looked at."""
+    many: int = 1_000
+    """A queue longer than this is long."""
     resolution_s: float = 60.0
     """bf_resolution: what comes back within so many seconds counts as one moment."""
     window_s: float = DAY_S

@@ -13,6 +13,7 @@ from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending
 from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.plan.outlook import Outlook
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Plan:
     starts: tuple[Start | StartGang, ...]
     verdicts: dict[int, Verdict]
     """What blocks each job that was looked at and does not start."""
+    outlook: Outlook
+    """What the next passes may go on from."""
 
 
 def accept(state: State, decision: Start | StartGang) -> list[e.Event]:

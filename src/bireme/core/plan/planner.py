@@ -10,7 +10,7 @@ Invariant: same state, same policy, same `now`: same plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
 from bireme.core.lifecycle.state import State, Verdict
@@ -21,27 +21,48 @@ from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Plan, Start, StartGang
-from bireme.core.plan.work import Pass, begin_pass
+from bireme.core.plan.outlook import Outlook
+from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
 BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
 """Shared by all jobs that only wait for those before them."""
 
 
 def plan(state: State, policy: Policy, now: float) -> Plan:
+    """A full pass over the queue."""
     work = begin_pass(state, policy, now)
-    for job in _in_order(state):
-        if len(work.starts) >= policy.starts_max:
-            break
+    _walk(work, _in_order(state, state.pending.values()))
+    return Plan(tuple(work.starts), work.verdicts, work.outlook)
+
+
+def plan_again(state: State, policy: Policy, now: float, outlook: Outlook) -> Plan:
+    """A pass after small changes: only jobs that were tested, and new ones; slots that were promised stay.
+
+    Each of them may use what its own slots held back. Verdicts of jobs that were not looked at again still stand.
+    """
+    work = resume_pass(state, policy, now, outlook)
+    known = (state.pending.get(job_id) for job_id in (*outlook.tested, *outlook.fresh))
+    again = {job.id: job for job in known if job is not None}
+    outlook.tested, outlook.fresh = [], set()
+    _walk(work, _in_order(state, again.values()))
+    return Plan(tuple(work.starts), {**state.verdicts, **work.verdicts}, outlook)
+
+
+def _walk(work: Pass, jobs: Sequence[Job]) -> None:
+    state = work.state
+    for position, job in enumerate(jobs):
+        if len(work.starts) >= work.policy.starts_max:
+            work.outlook.fresh.update(left.id for left in jobs[position:])
+            return
         if job.het_job_id not in (None, job.id):
             continue  # considered with its leader
         if _only_waits_for_others(work, job):
             work.verdicts.update(dict.fromkeys(state.het_members.get(job.id, (job.id,)), BEHIND))
             continue
         _consider(work, job)
-    return Plan(tuple(work.starts), work.verdicts)
 
 
-def _in_order(state: State) -> list[Job]:
+def _in_order(state: State, jobs: Iterable[Job]) -> list[Job]:
     """Partition tier, priority, submit time, id: Slurm's order of the queue."""
     tier = {partition.name: partition.priority_tier for partition in state.partitions.values()}
 
@@ -49,7 +70,7 @@ def _in_order(state: State) -> list[Job]:
         best = max((tier.get(name, 0) for name in job.spec.partitions), default=0)
         return (-best, -job.priority, job.submitted_at, job.id)
 
-    return sorted(state.pending.values(), key=key)
+    return sorted(jobs, key=key)
 
 
 def _only_waits_for_others(work: Pass, job: Job) -> bool:
@@ -62,17 +83,22 @@ def _only_waits_for_others(work: Pass, job: Job) -> bool:
 
 def _consider(work: Pass, job: Job) -> None:
     if job.het_job_id is not None:
+        work.outlook.tested.append(job.id)
         _consider_het(work, job)
         return
     gates = closed_gates(work.state, job, work.now)
     if gates:
         work.verdicts[job.id] = Verdict(gates)
+        if (
+            isinstance(job.phase, Pending) and job.phase.eligible_at is not None
+        ):  # a throttle or a back-off: no event will say that it has opened
+            work.outlook.tested.append(job.id)
     elif isinstance(job.array, ArrayWaiting):
         _consider_array(work, job)
     elif _throttle_left(work, job) == 0:
         work.verdicts[job.id] = Verdict((throttled(work.state, job),))
-    else:
-        _start_or_book(work, job)
+    elif not _start_or_book(work, job):
+        work.outlook.tested.append(job.id)
 
 
 def _throttle_left(work: Pass, job: Job) -> int | None:
@@ -83,6 +109,7 @@ def _throttle_left(work: Pass, job: Job) -> int | None:
 def _consider_array(work: Pass, job: Job) -> None:
     """As many waiting tasks as fit, in order; some of the others get slots; what stays behind says why."""
     assert isinstance(job.array, ArrayWaiting)
+    work.outlook.tested.append(job.id)
     ready = startable_tasks(work.state, job)
     room = _throttle_left(work, job)
     booked = 0
@@ -126,12 +153,18 @@ def _consider_het(work: Pass, leader: Job) -> None:
 
 def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
     """Whether it starts. If not, its verdict says why and, with backfill, when."""
+    own = work.outlook.forget(job.id)
     partition, fit, reasons = _find_now(work, job)
     if partition is not None and fit is not None:
+        work.outlook.restore(job.id, own[1:])
         work.hold(job, partition, fit)
         _add_start(work, job, work.started(job, partition, fit, task_id))
         return True
-    expected = _book(work, job, reasons) if work.policy.backfill else None
+    if own:
+        work.outlook.restore(job.id, own)
+        expected: float | None = own[0].begin
+    else:
+        expected = _book(work, job, reasons) if work.policy.backfill else None
     if job.id not in work.verdicts or task_id is None:
         work.verdicts[job.id] = Verdict(reasons, expected)
     return False

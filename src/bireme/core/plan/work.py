@@ -24,6 +24,7 @@ from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit, Search
 from bireme.core.placement.table import BoolArray
 from bireme.core.plan.decisions import Start, StartGang
+from bireme.core.plan.outlook import Outlook
 
 Shape = tuple[ResourceRequest, str]
 """A request in a partition: jobs of one shape share searches and answers."""
@@ -43,13 +44,11 @@ class Pass:
     policy: Policy
     now: float
     draft: Occupancy
-    calendar: Calendar
+    outlook: Outlook
     allowed: dict[str, BoolArray]
     """Schedulable nodes of each partition."""
     starts: list[Start | StartGang] = field(default_factory=list)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
-    blocked: set[str] = field(default_factory=set)
-    """Partitions whose later jobs are not looked at any more: they could delay one before them that has no slot."""
     waited_for: set[str] = field(default_factory=set)
     """Partitions in which some job waits for resources already: Slurm calls the later ones' reason Priority."""
     tasks_started: dict[int, int] = field(default_factory=dict)
@@ -64,6 +63,15 @@ class Pass:
     _booked: int = 0
     _booked_by_user: Counter[int] = field(default_factory=Counter)
     _booked_in: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def calendar(self) -> Calendar:
+        return self.outlook.calendar
+
+    @property
+    def blocked(self) -> set[str]:
+        """Partitions whose later jobs are not looked at: they could delay one before them that has no slot."""
+        return self.outlook.blocked
 
     # -- now ---------------------------------------------------------------------------------------------------------
 
@@ -147,6 +155,7 @@ class Pass:
         if best is None:
             return None
         self.calendar.book(best[2])
+        self.outlook.bookings.setdefault(job.id, []).append(best[2])
         self._not_before[job.spec.resources, best[1].name, duration] = best[0]
         self._misfits.clear()  # answers for other durations may have changed
         self._count(job, best[1])
@@ -162,6 +171,13 @@ class Pass:
             return False
         return per_partition is None or any(self._booked_in[name] < per_partition for name in job.spec.partitions)
 
+    def count_bookings(self) -> None:
+        for job_id, bookings in self.outlook.bookings.items():
+            job = self.state.jobs.get(job_id)
+            if job is not None:
+                self._booked += len(bookings)
+                self._booked_by_user[job.spec.owner.uid] += len(bookings)
+
     def _count(self, job: Job, partition: PartitionConfig) -> None:
         self._booked += 1
         self._booked_by_user[job.spec.owner.uid] += 1
@@ -169,12 +185,26 @@ class Pass:
 
 
 def begin_pass(state: State, policy: Policy, now: float) -> Pass:
+    """A full pass: a new calendar, from the jobs that hold resources."""
     draft = state.occupancy.draft()
-    running = [(_ends_at(state, job, now), job.phase.allocation) for job in state.holding.values()
-               if isinstance(job.phase, HOLDING)]  # fmt: skip
-    calendar = Calendar(draft.table, now, running, policy.resolution_s)
-    allowed = {partition.name: schedulable_nodes(state, partition) for partition in state.partitions.values()}
-    return Pass(state, policy, now, draft, calendar, allowed)
+    ends = {
+        job.id: (_ends_at(state, job, now), job.phase.allocation)
+        for job in state.holding.values()
+        if isinstance(job.phase, HOLDING)
+    }
+    calendar = Calendar(draft.table, now, ends.values(), policy.resolution_s)
+    return Pass(state, policy, now, draft, Outlook(now, calendar, ends), _allowed(state))
+
+
+def resume_pass(state: State, policy: Policy, now: float, outlook: Outlook) -> Pass:
+    """A pass that keeps the slots of an earlier one."""
+    work = Pass(state, policy, now, state.occupancy.draft(), outlook, _allowed(state))
+    work.count_bookings()
+    return work
+
+
+def _allowed(state: State) -> dict[str, BoolArray]:
+    return {partition.name: schedulable_nodes(state, partition) for partition in state.partitions.values()}
 
 
 def _ends_at(state: State, job: Job, now: float) -> float:

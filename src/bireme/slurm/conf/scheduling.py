@@ -23,6 +23,7 @@ _PARAMETERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bf_max_job_array_resv": ("bookings_per_array", whole),
     "bf_max_job_user": ("bookings_per_user", _limit),
     "bf_max_job_part": ("bookings_per_partition", _limit),
+    "bf_interval": ("interval_s", lambda text: float(whole(text))),
     "bf_resolution": ("resolution_s", lambda text: float(whole(text))),
     "bf_window": ("window_s", lambda text: whole(text) * _MINUTE_S),
     "sched_max_job_start": ("starts_max", lambda text: whole(text) or Policy().starts_max),
