@@ -37,11 +37,11 @@ def cluster() -> Iterator[Cluster]:
 def anns_job(cluster: Cluster) -> str:
     """Runs until the module ends."""
     script = cluster.work / ANN / "long.sh"
-    script.write_text(f"#!/bin/bash\n# {SECRET}\nsleep 900\n")
+    script.write_text(f"#!/bin/bash\n# {SECRET}\nsrun sleep 900\n")
     script.chmod(0o755)
     env = {"ANN_TOKEN": SECRET}
     job = cluster.sbatch("-o", "long.out", "long.sh", user=ANN, cwd=cluster.work / ANN, env=env)
-    cluster.until_started(job)
+    cluster.until(lambda: f"{job}.0" in cluster.run("squeue", "-s", "-h", "-o", "%i").stdout.split())
     return job
 
 
@@ -76,9 +76,12 @@ def test_an_output_the_user_may_not_write_fails_the_job(cluster: Cluster) -> Non
         ("scontrol hold {}", "Access/permission denied"),
         ("scontrol requeue {}", "Access/permission denied"),
         ("scontrol suspend {}", "Access/permission denied"),
-        ("scontrol write batch_script {} -", ""),
-        ("srun --jobid={} --overlap id -u", ""),
-        ("sattach {}.batch", ""),
+        ("scontrol write batch_script {} -", "Access/permission denied"),
+        ("srun --jobid={} --overlap id -u", "Access/permission denied"),
+        ("sattach {}.0", "Access/permission denied"),
+        ("scancel {}.0", "Access/permission denied"),
+        ("scancel -u nobody", "Access/permission denied"),
+        ("bireme down", "belongs to another user"),
     ],
 )
 def test_another_user_is_refused(cluster: Cluster, anns_job: str, command: str, message: str) -> None:

@@ -150,6 +150,12 @@ def running_pid(home: str | None = None) -> int | None:
     return None
 
 
+def _is_anothers(home: str | None) -> bool:
+    """Its lock is there and closed to us: whether a daemon holds it we cannot know, and need not."""
+    path = Paths(home).lock_file
+    return os.path.exists(path) and not os.access(path, os.R_OK)
+
+
 def stop(
     home: str | None = None,
     *,
@@ -160,6 +166,8 @@ def stop(
 
     Asking can do more than the signal (end the jobs too); a daemon that does not answer still gets the signal.
     """
+    if _is_anothers(home):
+        raise DaemonError(f"the cluster at {Paths(home).home} belongs to another user")
     pid = running_pid(home)
     if pid is None:
         return False

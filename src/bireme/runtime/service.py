@@ -58,6 +58,8 @@ class Runtime:
         self._subscribers: list[Subscriber] = []
         self._watchers: dict[int, list[asyncio.Future[None]]] = {}
         self._due_after = 0.0
+        self._due_owed = False
+        """Something happened since time-driven work was last looked at: a dependency may be met by it."""
         self._plan_after = 0.0
         self._ask_after = 0.0
         self._look_at: float | None = None
@@ -195,7 +197,7 @@ class Runtime:
         state = self.state
         if self.kernel.replan:
             return max(0.0, self._plan_after - now)
-        at = self._next_look(now)
+        at = self._due_after if self._due_owed and state.pending else self._next_look(now)
         if any(node.health is Health.LOST for node in state.nodes.values()) and state.holding:
             at = min(at or now + 5.0, now + 5.0)
         if at is None:
@@ -219,6 +221,7 @@ class Runtime:
         group = self.kernel.turn(now, time_passed=time_passed, may_plan=False)
         self._in_a_stream = len(group.observations) >= STREAM_OBSERVATIONS
         turned = self.clock.now()
+        self._due_owed = bool(group.events) or (self._due_owed and not time_passed)
         if time_passed:
             self._due_after = turned + max(TICK_S, RATION * (turned - now))
         if may_plan:
