@@ -100,7 +100,7 @@ def _add_users(book: AccountBook, order: o.AddUsers) -> Outcome:
     users = tuple(
         User(
             name=name,
-            default_account=order.default_account or accounts[0],
+            default_account=order.default_account or min(accounts),
             default_wckey=order.default_wckey,
             admin_level=_admin_level(order.admin_level) or AdminLevel.NONE,
         )
@@ -114,7 +114,7 @@ def _add_users(book: AccountBook, order: o.AddUsers) -> Outcome:
         for number, (account, user, partition) in enumerate(new, start=book.next_association_id)
     )
     homeless = tuple(
-        replace(book.users[name], default_account=order.default_account or accounts[0])
+        replace(book.users[name], default_account=order.default_account or min(accounts))
         for name in names
         if name in book.users and not book.users[name].default_account
     )

@@ -79,6 +79,8 @@ class Usages:
     qos: dict[str, Meter] = field(default_factory=dict)
     charges: dict[int, Charge] = field(default_factory=dict)
     """By job id, of the jobs that run now."""
+    reset_at: float | None = None
+    """When it last began at zero: the next period is counted from here."""
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

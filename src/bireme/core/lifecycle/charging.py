@@ -13,6 +13,7 @@ from bireme.core.accounting.usage import BILLING, WALL, Charge
 from bireme.core.lifecycle.state import State
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
+from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Job
 
 MAX_TRES = "MAX_TRES"
@@ -30,7 +31,15 @@ def follow(state: State, event: e.Event, at: float) -> None:
     elif isinstance(event, STOPS):
         state.usage.stop(event.job_id, at)
     elif isinstance(event, e.ClusterConfigured):
-        state.usage.set_half_life(event.config.settings.priority_decay_half_life_s, at)
+        _configured(state, event.config.settings, at)
+
+
+def _configured(state: State, settings: Settings, at: float) -> None:
+    state.usage.set_half_life(settings.priority_decay_half_life_s, at)
+    if state.usage.reset_at is None:
+        state.usage.reset_at = at
+    if settings.priority_usage_reset_period == "NOW":
+        usage_reset(state, e.UsageReset(everything=True), at)
 
 
 def charge_of(state: State, job: Job) -> Charge:
@@ -64,6 +73,7 @@ def accounts_changed(state: State, event: e.AccountsChanged, at: float) -> Seque
 def usage_reset(state: State, event: e.UsageReset, at: float) -> Sequence[c.Command]:
     book, usage = state.accounts, state.usage
     if event.everything:
+        usage.reset_at = at
         lasting = {name for name, meter in usage.qos.items() if not meter.decays}
         usage.reset(tuple(usage.associations), usage.qos.keys() - lasting, at)
         return ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bireme.core.accounting.resets import next_reset
 from bireme.core.lifecycle.components import reunited, with_companions
 from bireme.core.lifecycle.gates import Met, began_at, dependency_met
 from bireme.core.lifecycle.state import State
@@ -29,7 +30,16 @@ def due(state: State, now: float) -> list[e.Event]:
     events = with_companions(state, events)
     events.extend(_reunions(state, {event.job_id for event in events if isinstance(event, e.JobCancelled)}))
     events.extend(_forgotten(state, now))
+    reset = _usage_reset_at(state)
+    if reset is not None and reset <= now:
+        events.append(e.UsageReset(everything=True))
     return events
+
+
+def _usage_reset_at(state: State) -> float | None:
+    """When PriorityUsageResetPeriod next asks for usage to begin at zero."""
+    since = state.usage.reset_at
+    return None if since is None else next_reset(state.config.settings.priority_usage_reset_period, since)
 
 
 def _reunions(state: State, cancelled: set[int]) -> Iterator[e.Event]:
@@ -168,7 +178,7 @@ def next_due(state: State, now: float) -> float | None:
 
     For when `due` has just been asked: what is already over is not named again.
     """
-    times: list[float | None] = [*_node_times(state), _next_forgotten(state, now)]
+    times: list[float | None] = [*_node_times(state), _next_forgotten(state, now), _usage_reset_at(state)]
     for job in state.holding.values():
         if isinstance(job.phase, Running):
             times.extend(_running_times(state, job, job.phase))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bireme.core.model.cluster import PartitionConfig, PartitionState
+from bireme.slurm.conf.accounting import billing_weights
 from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.keys import PARTITION_KEYS
 from bireme.slurm.conf.lines import Line
@@ -41,7 +42,6 @@ _NOT_APPLIED_YET = {
         "SuspendTime",
         "SuspendTimeout",
         "Topology",
-        "TRESBillingWeights",
     )
 }
 assert set(_NOT_APPLIED_YET.values()) <= PARTITION_KEYS
@@ -134,6 +134,7 @@ def _partition(line: Line, nodes: tuple[str, ...], findings: Findings) -> Partit
         grace_time_s=read_value(line, "GraceTime", _seconds, 0, findings),
         over_time_limit_s=read_value(line, "OverTimeLimit", minutes_as_s, None, findings),
         qos=line.get("QOS") or "",
+        tres_billing_weights=read_value(line, "TRESBillingWeights", billing_weights, (), findings),
         extra={_NOT_APPLIED_YET[key.lower()]: value for key, value in line.pairs if key.lower() in _NOT_APPLIED_YET},
     )
 

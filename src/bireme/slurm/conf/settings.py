@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from bireme.core.model.cluster import Settings
+from bireme.slurm.conf.accounting import enforcement
 from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.keys import GLOBAL_KEYS, REPEATABLE_KEYS
 from bireme.slurm.conf.lines import Line
+from bireme.slurm.conf.priority import priority_fields
 from bireme.slurm.conf.scheduling import scheduling_policy
 from bireme.slurm.conf.values import (
     exit_codes,
@@ -70,6 +72,7 @@ def typed_settings(raw: RawSettings, findings: Findings) -> Settings:
             except SlurmSyntaxError as error:
                 findings.error(raw.places[key], f"{key}={raw.values[key]}: {error}")
     parsed.update(_selection(raw.values))
+    parsed.update(priority_fields(raw.values, raw.places, findings))
     try:
         parsed["policy"] = scheduling_policy(raw.values)
     except SlurmSyntaxError as error:
@@ -162,5 +165,6 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "inactive_limit_s": ("InactiveLimit", whole),
     "gres_types": ("GresTypes", names),
     "licenses": ("Licenses", str),
+    "accounting_enforce": ("AccountingStorageEnforce", enforcement),
 }
 """Field of `Settings` -> the key it comes from and how its value is read."""

@@ -1,0 +1,98 @@
+"""The account book over the API: read it, change it, and see how everybody stands.
+
+What may be asked is `core/accounting/orders.py`, one object for each order; its class is named by the key `_`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+
+from bireme.api.problems import answer
+from bireme.api.routing import Context, Routes
+from bireme.core.accounting.orders import Order, Outcome
+from bireme.core.lifecycle.bookkeeping import change_accounts
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.state import State
+from bireme.core.model.accounts import AdminLevel
+from bireme.core.model.events import Event
+from bireme.slurm.records.accounts import book_record, fair_tree_in_force, share_records
+from bireme.store import codec
+
+routes = Routes("accounting")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """The body of a change: all of its orders are carried out, or none."""
+
+    orders: tuple[Order, ...] = ()
+    dry_run: bool = False
+
+
+@routes.get("/v1/accounting/book")
+async def show_book(api: Context, request: Request) -> Response:
+    """Accounts, users, associations and QOS, with what each association inherits."""
+    record = book_record(api.cluster.state)
+    if not _sees_everybody(api, api.caller(request), "accounts"):
+        record["associations"] = [each for each in record["associations"] if _mine(api, request, each)]
+        record["users"] = [each for each in record["users"] if each["name"] == api.caller(request).user]
+    return answer(record)
+
+
+@routes.get("/v1/accounting/shares")
+async def show_shares(api: Context, request: Request) -> Response:
+    """Shares, usage and fair share of every association, as of now."""
+    state = api.cluster.state
+    rows = share_records(state, api.now())
+    if not _sees_everybody(api, api.caller(request), "usage"):
+        rows = [row for row in rows if _mine(api, request, row)]
+    return answer({"shares": rows, "fair_tree": fair_tree_in_force(state), "cluster": state.config.name})
+
+
+def _sees_everybody(api: Context, caller: Caller, what: str) -> bool:
+    """PrivateData=accounts or usage: users see accounts and themselves; operators and coordinators everybody."""
+    state = api.cluster.state
+    user = state.accounts.users.get(caller.user)
+    trusted = caller.admin or (user is not None and user.admin_level is not AdminLevel.NONE)
+    return trusted or what not in state.config.raw.get("PrivateData", "").lower().split(",")
+
+
+def _mine(api: Context, request: Request, row: dict[str, Any]) -> bool:
+    return not row["user"] or row["user"] == api.caller(request).user
+
+
+@routes.post(
+    "/v1/accounting/changes",
+    body="`orders`: objects whose `_` is AddAccounts, AddUsers, AddQos, ModifyAccounts ...; `dry_run`: only say.",
+)
+async def change_book(api: Context, request: Request) -> Response:
+    """Add, modify and delete accounts, users, associations, QOS and coordinators: all orders or none."""
+    caller = api.caller(request)
+    asked = codec.convert(Orders, await api.body(request))
+    outcomes: list[Outcome] = []
+
+    def decide(state: State, now: float) -> list[Event]:
+        events, found = change_accounts(state, caller, asked.orders)
+        outcomes[:] = found
+        return events
+
+    if asked.dry_run:
+        decide(api.cluster.state, api.now())
+    else:
+        await api.cluster.do(api.cause(request), decide)
+    return answer({"cluster": api.cluster.state.config.name, "outcomes": [_told(each) for each in outcomes]})
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "accounts": list(outcome.accounts),
+        "users": list(outcome.users),
+        "qos": list(outcome.qos),
+        "associations": [
+            {"account": each.account, "user": each.user, "partition": each.partition, "parent": each.parent}
+            for each in outcome.associations
+        ],
+    }
