@@ -13,7 +13,6 @@ from bireme.slurm.conf.accounting import enforcement
 from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.keys import GLOBAL_KEYS, REPEATABLE_KEYS
 from bireme.slurm.conf.lines import Line
-from bireme.slurm.conf.priority import priority_fields
 from bireme.slurm.conf.scheduling import scheduling_policy
 from bireme.slurm.conf.values import (
     exit_codes,
@@ -72,7 +71,6 @@ def typed_settings(raw: RawSettings, findings: Findings) -> Settings:
             except SlurmSyntaxError as error:
                 findings.error(raw.places[key], f"{key}={raw.values[key]}: {error}")
     parsed.update(_selection(raw.values))
-    parsed.update(priority_fields(raw.values, raw.places, findings))
     try:
         parsed["policy"] = scheduling_policy(raw.values)
     except SlurmSyntaxError as error:
