@@ -8,6 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Sizes:
     launch_tasks: int = 2_000
+    launch_rounds: int = 3
     cpus: int = 64
     """CPUs of the node (ours and Slurm's), or of all virtual nodes together: how many tasks run at a time."""
     virtual_nodes: int = 8
@@ -22,6 +23,7 @@ class Sizes:
 FULL = Sizes()
 QUICK = Sizes(
     launch_tasks=40,
+    launch_rounds=1,
     cpus=8,
     virtual_nodes=2,
     sbatch_calls=5,
