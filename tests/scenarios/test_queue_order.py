@@ -1,7 +1,7 @@
 """Who goes first, and who waits behind whom."""
 
+from bireme.core.lifecycle.ranking import FIRST_PRIORITY
 from bireme.core.lifecycle.refusals import Why
-from bireme.core.lifecycle.submission import FIRST_PRIORITY
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy
 from bireme.testing.scenario import Scenario

@@ -28,6 +28,7 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.RAISED_SIGNAL: "Signal {signal} ended it.",
     ReasonKind.TIME_LIMIT: "It ran into its time limit.",
     ReasonKind.OUT_OF_MEMORY: "It used more memory than it asked for.",
+    ReasonKind.PREEMPTED: "It was ended so that job {by} can run.",
     ReasonKind.DEADLINE: "Its deadline passed.",
 }
 

@@ -316,7 +316,8 @@ def _batch_exited(state: State, event: e.BatchExited, at: float) -> Sequence[c.C
 def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
     phase = job.phase
-    grace_s = 0 if event.kill_now else state.config.settings.kill_wait_s
+    grace_s = state.config.settings.kill_wait_s if event.grace_s is None else event.grace_s
+    grace_s = 0 if event.kill_now else grace_s
     if isinstance(phase, Ending):
         if phase.requeue and not event.requeue:  # it was to come back, and now is not
             job.phase = replace(phase, requeue=False, hold=False, outcome=event.outcome)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bireme.core.model.policy import Policy
+from bireme.core.model.policy import DEFAULT_POLICY, Policy
 from bireme.core.model.resources import GresPool
 
 INFINITE: None = None
@@ -116,6 +116,29 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrioritySettings:
+    """The Priority* keys that `core/priority` reads; those about usage stand in `Settings` itself."""
+
+    multifactor: bool = False
+    """PriorityType: priority/multifactor, or priority/basic (first come, first served)."""
+    calc_period_s: int = 5 * 60
+    max_age_s: int | None = 7 * 86_400
+    """None: no age is the oldest, and the age factor stays 0."""
+    favor_small: bool = False
+    weight_age: int = 0
+    weight_assoc: int = 0
+    weight_fair_share: int = 0
+    weight_job_size: int = 0
+    weight_partition: int = 0
+    weight_qos: int = 0
+    weight_tres: tuple[tuple[str, float], ...] = ()
+    """By TRES name as in `accounts.TresMap`, in its order; may be negative."""
+    parameters: str = ""
+    site_factor_plugin: str = ""
+    site_factor_parameters: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """slurm.conf keys that change behaviour, typed, with Slurm's defaults. The rest stays in ClusterConfig.raw."""
 
@@ -157,7 +180,7 @@ class Settings:
     inactive_limit_s: int = 0
     gres_types: tuple[str, ...] = ()
     licenses: str = ""
-    policy: Policy = Policy()
+    policy: Policy = DEFAULT_POLICY
     """SchedulerType and SchedulerParameters."""
     accounting_enforce: tuple[str, ...] = ()
     """AccountingStorageEnforce, and what its words imply: associations limits qos safe wckeys nojobs nosteps."""
@@ -168,6 +191,7 @@ class Settings:
     priority_flags: tuple[str, ...] = ()
     fair_share_dampening_factor: int = 1
     """Classic fair share only."""
+    priority: PrioritySettings = PrioritySettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

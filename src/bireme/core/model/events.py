@@ -97,6 +97,8 @@ class JobEnding:
     hold: bool = False
     kill_now: bool = False
     """No SIGTERM and KillWait first: nothing useful is left to ask."""
+    grace_s: int | None = None
+    """Time between SIGTERM and SIGKILL; None is KillWait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,24 @@
-"""What an operator may tune about planning: SchedulerType and SchedulerParameters, typed (`slurm/conf` reads them)."""
+"""What an operator may tune about planning: Scheduler* and Preempt* keys, typed; `slurm/conf` reads them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Whose jobs may be ended for others, and how."""
+
+    by: str = "none"
+    """"none", "partition" (lower PriorityTier) or "qos" (named in the preemptor's QOS)."""
+    mode: str = "OFF"
+    """OFF, CANCEL or REQUEUE; a partition or QOS may say otherwise for its own jobs."""
+    within: bool = False
+    """WITHIN: also between jobs of one QOS, by priority."""
+    exempt_s: int = 0
+    """PreemptExemptTime: a job that has run for less is let be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +43,7 @@ class Policy:
     """bf_resolution: what comes back within so many seconds counts as one moment."""
     window_s: float = DAY_S
     """bf_window: how far the calendar looks."""
+    preemption: Preemption = Preemption()
+
+
+DEFAULT_POLICY = Policy()

@@ -41,6 +41,7 @@ class ReasonKind(StrEnum):
     DEADLINE = "DeadLine"
     SYSTEM_FAILURE = "SystemFailure"
     PROLOG = "Prolog"
+    PREEMPTED = "Preempted"
     JOBS_LIMIT = "MaxJobCount"
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from bireme.core.lifecycle.requests import split_events
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model import events as e
-from bireme.core.model.jobs import ArrayWaiting, Job, Pending
+from bireme.core.model.jobs import ArrayWaiting, Job, Outcome, Pending, Running
+from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.plan.outlook import Outlook
 
@@ -35,16 +36,36 @@ class StartGang:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    job_id: int
+    requeue: bool
+    grace_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """End these jobs so that `for_job` can start when they are gone."""
+
+    for_job: int
+    victims: tuple[Victim, ...]
+
+
+Decision = Start | StartGang | Preempt
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    starts: tuple[Start | StartGang, ...]
+    starts: tuple[Decision, ...]
     verdicts: dict[int, Verdict]
     """What blocks each job that was looked at and does not start."""
     outlook: Outlook
     """What the next passes may go on from."""
 
 
-def accept(state: State, decision: Start | StartGang) -> list[e.Event]:
+def accept(state: State, decision: Decision) -> list[e.Event]:
     """Events of a decision, or none if the state has moved on and it no longer holds."""
+    if isinstance(decision, Preempt):
+        return _preempt_events(state, decision)
     starts = decision.starts if isinstance(decision, StartGang) else (decision,)
     jobs = [state.jobs.get(start.job_id) for start in starts]
     if not all(job and _still_good(state, job, start) for job, start in zip(jobs, starts)):
@@ -53,6 +74,18 @@ def accept(state: State, decision: Start | StartGang) -> list[e.Event]:
     for job, start in zip(jobs, starts):
         assert job is not None
         events.extend(_start_events(state, job, start))
+    return events
+
+
+def _preempt_events(state: State, decision: Preempt) -> list[e.Event]:
+    why = reason(ReasonKind.PREEMPTED, by=decision.for_job)
+    events: list[e.Event] = []
+    for victim in decision.victims:
+        job = state.jobs.get(victim.job_id)
+        if job is not None and isinstance(job.phase, Running):
+            outcome = Outcome("PREEMPTED", reason=why)
+            grace_s = victim.grace_s + state.config.settings.kill_wait_s
+            events.append(e.JobEnding(job.id, job.generation, outcome, victim.requeue, grace_s=grace_s))
     return events
 
 

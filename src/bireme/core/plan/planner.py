@@ -22,6 +22,7 @@ from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Plan, Start, StartGang
 from bireme.core.plan.outlook import Outlook
+from bireme.core.plan.preempt import victims_for
 from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
 BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
@@ -160,6 +161,7 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
         work.hold(job, partition, fit)
         _add_start(work, job, work.started(job, partition, fit, task_id))
         return True
+    _preempt(work, job, reasons)
     if own:
         work.outlook.restore(job.id, own)
         expected: float | None = own[0].begin
@@ -168,6 +170,16 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
     if job.id not in work.verdicts or task_id is None:
         work.verdicts[job.id] = Verdict(reasons, expected)
     return False
+
+
+def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> None:
+    """Ends others for it in the first partition where that helps. It starts when they are gone."""
+    for why in reasons:
+        if why.kind in (ReasonKind.RESOURCES, ReasonKind.PRIORITY) and why.fact("partition") in work.state.partitions:
+            decision = victims_for(work, job, work.state.partitions[str(why.fact("partition"))])
+            if decision is not None:
+                work.starts.append(decision)
+                return
 
 
 def _add_start(work: Pass, job: Job, start: Start) -> None:

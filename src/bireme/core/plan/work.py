@@ -23,7 +23,7 @@ from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit, Search
 from bireme.core.placement.table import BoolArray
-from bireme.core.plan.decisions import Start, StartGang
+from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.outlook import Outlook
 
 Shape = tuple[ResourceRequest, str]
@@ -47,10 +47,14 @@ class Pass:
     outlook: Outlook
     allowed: dict[str, BoolArray]
     """Schedulable nodes of each partition."""
-    starts: list[Start | StartGang] = field(default_factory=list)
+    starts: list[Decision] = field(default_factory=list)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     waited_for: set[str] = field(default_factory=set)
     """Partitions in which some job waits for resources already: Slurm calls the later ones' reason Priority."""
+    doomed: set[int] = field(default_factory=set)
+    """Jobs that this pass ends for others."""
+    after_preemption: Occupancy | None = None
+    """The draft once they are gone and those they make room for have started."""
     tasks_started: dict[int, int] = field(default_factory=dict)
     """array id -> tasks of it that this pass starts: they count against its throttle."""
     _demands: dict[Shape, Demand] = field(default_factory=dict)
@@ -100,9 +104,12 @@ class Pass:
     def _search(self, key: Shape, job: Job, partition: PartitionConfig) -> Search:
         search = self._searches.get(key)
         if search is None:
-            demand = self.demand(job, partition)
-            search = self._searches[key] = search_for(self.state, demand, partition, self.allowed[partition.name])
+            search = self._searches[key] = self.new_search(job, partition)
         return search
+
+    def new_search(self, job: Job, partition: PartitionConfig) -> Search:
+        """One that has not moved past any node: for another draft than the pass's own."""
+        return search_for(self.state, self.demand(job, partition), partition, self.allowed[partition.name])
 
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
         """Takes the shares in the draft."""
@@ -126,8 +133,7 @@ class Pass:
         key = (job.spec.resources, partition.name)
         answer = self._fits_empty.get(key)
         if answer is None:
-            search = search_for(self.state, self.demand(job, partition), partition, self.allowed[partition.name])
-            answer = self._fits_empty[key] = search.find(self.state.empty).found
+            answer = self._fits_empty[key] = self.new_search(job, partition).find(self.state.empty).found
         return answer
 
     def take_back(self, draft: Occupancy) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bireme.core.model.policy import Policy
+from bireme.core.model.policy import Policy, Preemption
 from bireme.slurm.conf.values import whole
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.times import Infinite, parse_time_limit
 
 _MINUTE_S = 60.0
 
@@ -38,7 +39,27 @@ def scheduling_policy(raw: Mapping[str, str]) -> Policy:
         if name in _PARAMETERS:
             field, parse = _PARAMETERS[name]
             policy = replace(policy, **{field: _parsed(name, value, parse)})
-    return policy
+    return replace(policy, preemption=_preemption(raw))
+
+
+_PREEMPTS_BY = {"preempt/none": "none", "preempt/partition_prio": "partition", "preempt/qos": "qos"}
+
+
+def _preemption(raw: Mapping[str, str]) -> Preemption:
+    plugin = raw.get("PreemptType", "preempt/none")
+    if plugin not in _PREEMPTS_BY:
+        raise SlurmSyntaxError(f"PreemptType={plugin}: there are {', '.join(_PREEMPTS_BY)}")
+    words = {word.strip().upper() for word in raw.get("PreemptMode", "OFF").split(",")}
+    modes = words - {"WITHIN", "GANG"}
+    if not modes <= {"OFF", "CANCEL", "REQUEUE"} or len(modes) > 1:
+        wrong = raw["PreemptMode"]
+        raise SlurmSyntaxError(f"PreemptMode={wrong}: use OFF, CANCEL or REQUEUE (SUSPEND is not applied yet)")
+    mode = modes.pop() if modes else "OFF"
+    if _PREEMPTS_BY[plugin] != "none" and mode == "OFF" and "PreemptMode" not in raw:
+        raise SlurmSyntaxError(f"PreemptType={plugin} needs a PreemptMode: CANCEL or REQUEUE")
+    exempt = parse_time_limit(raw.get("PreemptExemptTime", "0"))
+    seconds = 0 if isinstance(exempt, Infinite) or exempt < 0 else exempt
+    return Preemption(_PREEMPTS_BY[plugin], mode, "WITHIN" in words, seconds)
 
 
 def _backfills(scheduler: str) -> bool:

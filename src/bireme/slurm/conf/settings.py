@@ -13,6 +13,7 @@ from bireme.slurm.conf.accounting import enforcement
 from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.keys import GLOBAL_KEYS, REPEATABLE_KEYS
 from bireme.slurm.conf.lines import Line
+from bireme.slurm.conf.priority import priority_fields
 from bireme.slurm.conf.scheduling import scheduling_policy
 from bireme.slurm.conf.values import (
     exit_codes,
@@ -71,10 +72,11 @@ def typed_settings(raw: RawSettings, findings: Findings) -> Settings:
             except SlurmSyntaxError as error:
                 findings.error(raw.places[key], f"{key}={raw.values[key]}: {error}")
     parsed.update(_selection(raw.values))
+    parsed.update(priority_fields(raw.values, raw.places, findings))
     try:
         parsed["policy"] = scheduling_policy(raw.values)
     except SlurmSyntaxError as error:
-        key = "SchedulerType" if str(error).startswith("SchedulerType") else "SchedulerParameters"
+        key = str(error).partition("=")[0]  # each of its messages begins with the key at fault
         findings.error(raw.places[key], str(error))
     return Settings(**parsed)  # type: ignore[arg-type]  # _FIELDS pairs each field with a parser of its type
 
