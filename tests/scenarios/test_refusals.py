@@ -15,7 +15,7 @@ REFUSED = [
     ("more GPUs than a node has", {"gpus_per_node": 9}, Why.NODE_CONFIG_UNAVAILABLE),
     ("more GPUs than there are", {"gpus": 33}, Why.NODE_CONFIG_UNAVAILABLE),
     ("a GPU type nobody has", {"gpus": "b200:1"}, Why.NODE_CONFIG_UNAVAILABLE),
-    ("a feature nobody has", {"constraint": "purple"}, Why.NODE_CONFIG_UNAVAILABLE),
+    ("a feature nobody has", {"constraint": "purple"}, Why.INVALID_FEATURE),
     ("every node excluded", {"not_on": "n[1-4]"}, Why.NODE_CONFIG_UNAVAILABLE),
     ("a node that does not exist", {"on": "n9"}, Why.INVALID_NODE_NAME),
     ("an excluded node that does not exist", {"not_on": "n9"}, Why.INVALID_NODE_NAME),

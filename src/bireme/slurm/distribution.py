@@ -5,7 +5,6 @@ import re
 from bireme.core.model.distribution import BindMethod, Distribution, NodeMethod
 from bireme.slurm.errors import SlurmSyntaxError
 
-
 _PLANE = re.compile(r"plane=([0-9]{1,6})", re.IGNORECASE | re.ASCII)
 _PACK_WORDS = {"pack": True, "nopack": False}
 
