@@ -24,7 +24,7 @@ class Workflow(NamedTuple):
 SNAKEFILE = Path(__file__).parent / "programs" / "Snakefile"
 
 
-FIRST_LOOK_S = "6"  # each later look waits ten seconds more: better one look when the jobs are about to end
+FIRST_LOOK_S = "10"  # each later look waits ten seconds more: better one look when the jobs are about to end
 
 
 @pytest.fixture(scope="module")
