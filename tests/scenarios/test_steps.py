@@ -79,6 +79,17 @@ def test_each_task_has_its_own_gpu() -> None:
     assert [node.task_gres for node in step.nodes] == [((0,), (1,), (2,), (3,))] * 2
 
 
+def test_gpus_of_a_step_are_counted_over_its_nodes() -> None:
+    world = in_a_job(nodes=2, ntasks_per_node=4, gpus_per_node=4)
+    step = world.step("job", gres_per_step=(GresRequest("gpu", None, 2),), cpus_per_gpu=1)
+    assert [node.gres[0].indices for node in step.nodes] == [(0,), (0,)]
+
+
+def test_a_step_keeps_the_order_of_the_jobs_nodes() -> None:
+    world = in_a_job(nodes=2)
+    assert [node.node for node in world.step("job", nodelist=("n2",), nodes_min=2).nodes] == ["n1", "n2"]
+
+
 def test_more_tasks_than_the_job_has_cpus_is_refused() -> None:
     world = in_a_job(cpus=2)
     with world.refused(Why.TOO_MANY_REQUESTED_CPUS):

@@ -333,3 +333,38 @@ def test_controller_prolog() -> None:
         "users",
         "n1",
     )
+
+
+@pytest.mark.parametrize(
+    ("request_", "cpus", "expected"),
+    [
+        (ResourceRequest(), (2,), "2"),
+        (ResourceRequest(nodes_min=2), (2, 2), "2(x2)"),
+        (ResourceRequest(exclusive=True), (16,), "16"),
+        (ResourceRequest(cpus_per_task=5), (6,), "1"),
+        (ResourceRequest(cpus_per_task=4, nodes_min=2), (8, 4), "2,1"),
+    ],
+)
+def test_tasks_that_nobody_asked_for_are_as_many_as_the_cpus_hold(
+    request_: ResourceRequest, cpus: tuple[int, ...], expected: str
+) -> None:
+    shares = [share(f"n{number}", count, tasks=1) for number, count in enumerate(cpus, start=1)]
+    found = batch_variables(job(resources=request_), allocation(*shares), FACTS)
+    assert found["SLURM_TASKS_PER_NODE"] == expected
+    assert "SLURM_NTASKS" not in found
+
+
+def test_idle_threads_are_not_counted() -> None:
+    facts = replace(FACTS, threads={"n1": 2})
+    asked = ResourceRequest(ntasks=4, threads_per_core=1)
+    found = batch_variables(job(resources=asked), allocation(share("n1", 8, tasks=4)), facts)
+    assert (found["SLURM_JOB_CPUS_PER_NODE"], found["SLURM_CPUS_ON_NODE"]) == ("4", "4")
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [("task", "Task"), ("all", "Energy,Lustre,Network,Task"), ("task,energy", "Energy,Task"), ("none", "None")],
+)
+def test_profile(asked: str, shown: str) -> None:
+    found = batch_variables(job(step_defaults=(("SLURM_PROFILE", asked),)), ONE, FACTS)
+    assert found["SLURM_PROFILE"] == shown

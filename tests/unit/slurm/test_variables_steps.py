@@ -1,8 +1,12 @@
 """The variables of a step's tasks, as Slurm 22.05 sets them."""
 
+from dataclasses import replace
+
+import pytest
+
 from bireme.core.model.distribution import Distribution, NodeMethod
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, ResourceRequest
-from bireme.core.model.resources import Allocation, GresShare, NodeShare
+from bireme.core.model.resources import Allocation, GresRequest, GresShare, NodeShare
 from bireme.core.model.steps import Step, StepNode, StepSpec
 from bireme.slurm.variables.cluster import ClusterFacts
 from bireme.slurm.variables.steps import (
@@ -76,6 +80,38 @@ def test_an_allocation_of_its_own_has_the_allocations_variables_too() -> None:
     found = step_variables(JOB, ALLOCATION, TWO_NODES, FACTS, Launch(own_allocation=True))
     assert (found["SLURM_JOB_NODELIST"], found["SLURM_JOB_PARTITION"]) == ("n[1-2]", "gpu")
     assert not {"SLURM_DISTRIBUTION", "SLURM_NODE_ALIASES"} & set(found)
+
+
+def test_an_allocation_of_its_own_does_not_tell_srun_what_srun_asked() -> None:
+    asked = ResourceRequest(
+        ntasks=3, gres_per_job=(GresRequest("gpu", None, 2),), cpus_per_gpu=3, memory_per_node_mib=2000
+    )
+    own = replace(JOB, spec=replace(JOB.spec, resources=asked, step_defaults=(("SLURM_HINT", "nomultithread"),)))
+    spec = StepSpec(memory_per_node_mib=2000, gpu_bind="closest")
+    found = step_variables(own, ALLOCATION, replace(TWO_NODES, spec=spec), FACTS, Launch(own_allocation=True))
+    unset = {"SLURM_GPUS", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_NODE", "SLURM_HINT", "SLURM_GPU_BIND"}
+    assert not unset & set(found)
+    assert found["SLURM_DISTRIBUTION"] == "block"  # Slurm sets it where memory was asked for
+
+
+@pytest.mark.parametrize(
+    ("asked", "whole", "type_", "listed", "prefer"),
+    [
+        ("local", "quiet,local", "local", "", None),
+        ("verbose,local", "verbose,local", "local", "", None),
+        ("prefer,local", "quiet,prefer,local", "local", "", "prefer"),
+        ("map_mem:0", "quiet,map_mem:0", "map_mem:", "0", None),
+    ],
+)
+def test_memory_binding_of_a_task(asked: str, whole: str, type_: str, listed: str, prefer: str | None) -> None:
+    found = step_variables(JOB, ALLOCATION, replace(TWO_NODES, spec=StepSpec(mem_bind=asked)), FACTS, LAUNCH)
+    names = ("SLURM_MEM_BIND", "SLURM_MEM_BIND_TYPE", "SLURM_MEM_BIND_LIST", "SLURM_MEM_BIND_PREFER")
+    assert tuple(found.get(name) for name in names) == (whole, type_, listed, prefer)
+
+
+def test_the_kind_of_mpi_is_told() -> None:
+    found = step_variables(JOB, ALLOCATION, replace(TWO_NODES, spec=StepSpec(mpi="pmi2")), FACTS, LAUNCH)
+    assert found["SLURM_MPI_TYPE"] == "pmi2"
 
 
 def test_one_task_a_node_is_cyclic() -> None:

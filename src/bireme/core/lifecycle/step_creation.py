@@ -17,6 +17,7 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Pending, Running, Starting, Suspended
 from bireme.core.model.resources import GresRequest, GresShare, NodeShare
 from bireme.core.model.steps import INTERACTIVE_STEP, StepNode, StepSpec, StepState
+from bireme.core.placement.gpu_binding import Bound, bind_gpus
 from bireme.core.placement.task_layout import LayoutError, layout
 
 
@@ -40,7 +41,7 @@ def create_step(state: State, caller: Caller, target: Target, spec: StepSpec) ->
     shares = _eligible_shares(job, spec)
     ntasks, nodes = _size(job, spec, shares)
     left = {share.node: _left_on(job, share, spec.overlap) for share in shares}
-    chosen = _choose(spec, shares, left, ntasks, nodes)
+    chosen = _in_job_order(job, _choose(spec, shares, left, ntasks, nodes))
     step_nodes = _lay_out(spec, chosen, left, ntasks, _uses_exact(spec))
     number = INTERACTIVE_STEP if spec.interactive else job.next_step
     return [e.StepCreated(job.id, job.generation, number, spec, step_nodes)]
@@ -153,7 +154,12 @@ def _choose(
     room = sum(_tasks_left(spec, left[share.node], per_task) for share in chosen)
     if len(chosen) < nodes or (room < ntasks and not (spec.overcommit or spec.overlap)):
         raise _busy_or_impossible(spec, shares, per_task)
-    order = {share.node: position for position, share in enumerate(shares)}
+    return chosen
+
+
+def _in_job_order(job: Job, chosen: list[NodeShare]) -> list[NodeShare]:
+    assert job.allocation is not None
+    order = {share.node: position for position, share in enumerate(job.allocation.shares)}
     return sorted(chosen, key=lambda share: order[share.node])
 
 
@@ -220,12 +226,13 @@ def _lay_out(
 def _split_step_gres(
     spec: StepSpec, chosen: Sequence[NodeShare], left: dict[str, _Left]
 ) -> list[tuple[GresRequest, ...]]:
-    """`srun --gpus=N` counts over the step: taken node by node."""
+    """`srun --gpus=N` counts over the step: taken node by node, with one left for each of the others."""
     result: list[list[GresRequest]] = [[] for _ in chosen]
     for gres in spec.gres_per_step:
         wanted = gres.count
         for position, share in enumerate(chosen):
-            take = min(wanted, left[share.node].gres(gres.name, gres.type))
+            others = len(chosen) - position - 1
+            take = min(max(wanted - others, min(wanted, 1)), left[share.node].gres(gres.name, gres.type))
             if take:
                 result[position].append(GresRequest(gres.name, gres.type, take))
             wanted -= take
@@ -242,11 +249,12 @@ def _step_node(
     exact: bool,
     from_step: tuple[GresRequest, ...],
 ) -> StepNode:
-    need = max(1, len(task_ids) * per_task)
+    gpus = sum(request.count for request in from_step if request.name == "gpu")
+    need = max(1, len(task_ids) * per_task, gpus * (spec.cpus_per_gpu or 0))
     cpu_ids = tuple(left.cpus[:need] if exact else left.cpus) or left.share.cpu_ids
     per_task_gres = tuple(GresRequest(g.name, g.type, g.count * len(task_ids)) for g in spec.gres_per_task)
     wanted = (*(spec.gres_per_node or ()), *from_step, *per_task_gres)
-    everything = spec.gres_per_node is None and not wanted
+    everything = spec.gres_per_node is None and not spec.gres_per_step and not wanted
     gres = _everything_left(left) if everything else _take(left, wanted)
     memory = spec.memory_per_node_mib
     if memory is None and spec.memory_per_cpu_mib is not None:
@@ -291,12 +299,7 @@ def _take(left: _Left, wanted: Sequence[GresRequest]) -> tuple[GresShare, ...]:
     return tuple(taken)
 
 
-def _bind(spec: StepSpec, gres: Sequence[GresShare], tasks: int) -> tuple[tuple[int, ...], ...]:
-    """Which GPUs each local task sees: its own with --gpus-per-task, else all of the step's."""
-    indices = sorted(index for share in gres if share.name == "gpu" for index in share.indices)
-    each = sum(request.count for request in spec.gres_per_task if request.name == "gpu")
-    if each and len(indices) >= each * tasks:
-        return tuple(tuple(indices[task * each : (task + 1) * each]) for task in range(tasks))
-    if spec.ntasks_per_gpu and indices:
-        return tuple((indices[task // spec.ntasks_per_gpu % len(indices)],) for task in range(tasks))
-    return ()
+def _bind(spec: StepSpec, gres: Sequence[GresShare], tasks: int) -> Bound:
+    held = sorted(index for share in gres if share.name == "gpu" for index in share.indices)
+    per_task = sum(request.count for request in spec.gres_per_task if request.name == "gpu")
+    return bind_gpus(spec.gpu_bind, held, tasks, per_task, spec.ntasks_per_gpu or 0)

@@ -43,6 +43,7 @@ def capacity(demand: Demand, table: NodeTable, free: Free, settings: Settings) -
 
 def _basics(demand: Demand, table: NodeTable, free: Free) -> BoolArray:
     able = ~free.whole & (free.cpus >= demand.cpus_per_node_min)
+    able &= (table.sockets >= demand.sockets_min) & (table.cores_per_socket >= demand.cores_per_socket_min)
     if demand.whole_nodes:
         able &= free.jobs == 0
     if demand.tmp_disk_mib:

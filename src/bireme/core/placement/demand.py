@@ -26,6 +26,8 @@ class Demand:
     """Exactly so many on each node (the last may have fewer), or None: as they fit."""
     tasks_per_socket: int | None
     tasks_per_core: int | None
+    sockets_min: int
+    cores_per_socket_min: int
     cpus_per_task: int
     cpus_per_node_min: int
     cpus_per_gpu: int | None
@@ -41,6 +43,8 @@ class Demand:
     whole_nodes: bool
     overcommit: bool
     threads_per_core: int | None
+    fewest_nodes: bool
+    """Of a range of nodes the smallest number that does."""
     features: Constraint
     nodelist: tuple[str, ...]
     exclude: tuple[str, ...]
@@ -71,7 +75,7 @@ class Demand:
     def nodes_most(self) -> int:
         """As many nodes as a range (`-N2-4`) lets it take, where more than it needs are free."""
         most = self.nodes_max or self.nodes_wanted
-        if self.gres_per_job or self.nodelist:
+        if self.gres_per_job or self.nodelist or self.fewest_nodes:
             return self.nodes_wanted
         return most if self.ntasks_follow_nodes else min(most, self.ntasks)
 
@@ -89,6 +93,8 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         tasks_per_node=asked.ntasks_per_node,
         tasks_per_socket=asked.ntasks_per_socket,
         tasks_per_core=asked.ntasks_per_core,
+        sockets_min=asked.sockets_per_node or 1,
+        cores_per_socket_min=asked.cores_per_socket or 1,
         cpus_per_task=_cpus_per_task(asked),
         cpus_per_node_min=asked.min_cpus_per_node or 1,
         cpus_per_gpu=asked.cpus_per_gpu or _default_cpus_per_gpu(asked, partition, settings),
@@ -103,6 +109,7 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         whole_nodes=asked.exclusive or partition.over_subscribe.upper().startswith("EXCLUSIVE"),
         overcommit=asked.overcommit,
         threads_per_core=_threads_per_core(asked),
+        fewest_nodes=asked.use_min_nodes,
         features=parse_constraint(asked.constraint),
         nodelist=asked.nodelist,
         exclude=asked.exclude,

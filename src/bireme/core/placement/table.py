@@ -25,6 +25,7 @@ class NodeTable:
     """The configured nodes; position is the configuration's order."""
 
     __slots__ = (
+        "cores_per_socket",
         "cpus",
         "devices",
         "features",
@@ -44,6 +45,7 @@ class NodeTable:
         self.cpus = _column([node.cpus for node in nodes])
         self.memory = _column([node.memory_mib for node in nodes])
         self.sockets = _column([node.sockets for node in nodes])
+        self.cores_per_socket = _column([node.cores_per_socket for node in nodes])
         self.threads = _column([node.threads_per_core for node in nodes])
         self.tmp_disk = _column([node.tmp_disk_mib for node in nodes])
         self.weight = _column([node.weight for node in nodes])

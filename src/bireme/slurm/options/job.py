@@ -19,6 +19,7 @@ from bireme.slurm.options.table import Command
 from bireme.slurm.script import WRAPPER_NAME
 
 _STEP_DEFAULTS = {
+    "acctg-freq": "SLURM_ACCTG_FREQ",
     "cpu-freq": "SLURM_CPU_FREQ_REQ",
     "distribution": "SLURM_DISTRIBUTION",
     "gpu-bind": "SLURM_GPU_BIND",

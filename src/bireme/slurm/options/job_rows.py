@@ -17,7 +17,6 @@ FILES = "Files and environment"
 END = "How it ends and what it tells"
 
 _NOT_PLACED = "recorded; placement does not weigh it yet"
-_NOT_SHAPED = "recorded; nodes are not chosen by their sockets yet"
 _NO_BURST_BUFFER = "there is no burst buffer here"
 _NO_POWER = "power is not managed"
 _WHOLE_NODES_ONLY = "nodes are not rebooted for jobs"
@@ -37,8 +36,7 @@ _RESOURCE_ROWS = (
     option("", "tasks-per-node=N", ALL, Kind.COUNT, RESOURCES, "the same as --ntasks-per-node",
            alias_of="ntasks-per-node"),
     option("", "ntasks-per-socket=N", ALL, Kind.COUNT, RESOURCES, "tasks on each socket, at most",
-           variables={Command.SRUN: ("SLURM_NTASKS_PER_SOCKET",)},
-           ignored=_NOT_SHAPED),
+           variables={Command.SRUN: ("SLURM_NTASKS_PER_SOCKET",)}),
     option("", "ntasks-per-core=N", ALL, Kind.COUNT, RESOURCES, "tasks on each core, at most",
            variables={Command.SRUN: ("SLURM_NTASKS_PER_CORE",)}),
     option("", "mem=SIZE[K|M|G|T]", ALL, Kind.MEMORY, RESOURCES, "memory on each node; 0 is all of it",
@@ -53,10 +51,8 @@ _RESOURCE_ROWS = (
     option("O", "overcommit", ALL, Kind.FLAG, RESOURCES, "more tasks than CPUs are welcome", env="OVERCOMMIT"),
     option("B", "extra-node-info=SOCKETS[:CORES[:THREADS]]", ALL, Kind.NODE_SHAPE, RESOURCES,
            "sockets a node, cores a socket, threads a core"),
-    option("", "sockets-per-node=N", ALL, Kind.COUNT, RESOURCES, "sockets a node must have",
-           ignored=_NOT_SHAPED),
-    option("", "cores-per-socket=N", ALL, Kind.COUNT, RESOURCES, "cores a socket must have",
-           ignored=_NOT_SHAPED),
+    option("", "sockets-per-node=N", ALL, Kind.COUNT, RESOURCES, "sockets a node must have"),
+    option("", "cores-per-socket=N", ALL, Kind.COUNT, RESOURCES, "cores a socket must have"),
     option("", "threads-per-core=N", ALL, Kind.COUNT, RESOURCES, "threads to use of each core",
            env="THREADS_PER_CORE"),
     option("", "hint=TYPE", ALL, Kind.HINT, RESOURCES, "compute_bound, memory_bound, multithread, nomultithread",
@@ -110,8 +106,7 @@ _PLACEMENT_ROWS = (
     option("", "spread-job", ALL, Kind.FLAG, PLACEMENT, "as many nodes as possible", env="SPREAD_JOB",
            ignored=_NOT_PLACED),
     option("", "use-min-nodes", ALL, Kind.FLAG, PLACEMENT, "the smaller number of a range of nodes",
-           env="USE_MIN_NODES",
-           ignored="a job takes the fewest nodes it fits on anyway"),
+           env="USE_MIN_NODES"),
     option("", "switches=N[@TIME]", ALL, Kind.SWITCHES, PLACEMENT, "switches at most, and how long to wait for it",
            env="REQ_SWITCH", ignored=_NOT_PLACED),
     option("", "segment=N", ALL, Kind.COUNT, PLACEMENT, "nodes in each segment of a block topology",

@@ -66,7 +66,7 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         gres_per_task=_gres_per_task(options),
         gres_per_step=gres_of(options, "gpus") if options.asked("gpus") else (),
         gres_per_socket=gres_of(options, "gpus-per-socket") if options.asked("gpus-per-socket") else (),
-        ntasks_per_gpu=_by_hand(options, "ntasks-per-gpu"),
+        ntasks_per_gpu=options.number("ntasks-per-gpu"),
         cpus_per_gpu=_by_hand(options, "cpus-per-gpu"),
         nodelist=hosts_of(options, context.node_file),
         exclude=tuple(options.typed("exclude", tuple) or ()),

@@ -41,7 +41,8 @@ CPU bind options:
 
 GPU_BIND = (
     r"none|(?:v(?:erbose)?,)?(?:none|closest|single:[0-9]+|per_task:[0-9]+|"
-    r"map_gpu:[0-9x*,a-f]+|mask_gpu:[0-9x*,a-f]+)"
+    r"map_gpu:[0-9]+(?:\*[0-9]+)?(?:,[0-9]+(?:\*[0-9]+)?)*|"
+    r"mask_gpu:(?:0x)?[0-9a-f]+(?:\*[0-9]+)?(?:,(?:0x)?[0-9a-f]+(?:\*[0-9]+)?)*)"
 )
 
 MEM_BIND = (

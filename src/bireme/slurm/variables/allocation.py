@@ -41,7 +41,7 @@ def batch_variables(
     variables.update(
         ENVIRONMENT="BATCH",
         HOSTNAME=share.node,
-        SLURM_CPUS_ON_NODE=str(share.cpus),
+        SLURM_CPUS_ON_NODE=str(usable_cpus(job.spec.resources, share, facts)),
         SLURM_GTIDS="0",
         SLURM_LOCALID="0",
         SLURM_NODEID="0",
@@ -78,10 +78,11 @@ def allocation_variables(job: Job, allocation: Allocation, facts: ClusterFacts) 
     node_list = shares[0].node if len(shares) == 1 else compress(share.node for share in shares)
     node_count = str(len(shares))
     job_id = str(job.id)
+    cpus = [usable_cpus(spec.resources, share, facts) for share in shares]
     variables = {
         "SLURM_CLUSTER_NAME": facts.name,
         "SLURM_JOBID": job_id,
-        "SLURM_JOB_CPUS_PER_NODE": compress_counts([share.cpus for share in shares]),
+        "SLURM_JOB_CPUS_PER_NODE": compress_counts(cpus),
         "SLURM_JOB_ID": job_id,
         "SLURM_JOB_NAME": spec.name,
         "SLURM_JOB_NODELIST": node_list,
@@ -92,12 +93,26 @@ def allocation_variables(job: Job, allocation: Allocation, facts: ClusterFacts) 
         "SLURM_NODE_ALIASES": "(null)",
         "SLURM_SUBMIT_DIR": spec.submit_dir or spec.work_dir,
         "SLURM_SUBMIT_HOST": spec.submit_host,
-        "SLURM_TASKS_PER_NODE": compress_counts([share.tasks for share in shares]),
+        "SLURM_TASKS_PER_NODE": compress_counts(_tasks_per_node(spec.resources, shares, cpus)),
     }
     variables.update(request_variables(spec, shares))
     if isinstance(job.array, ArrayTask):
         variables.update(array_variables(job.array))
     return variables
+
+
+def usable_cpus(request: ResourceRequest, share: NodeShare, facts: ClusterFacts) -> int:
+    """The job's CPUs on a node, without the threads that `--threads-per-core` leaves idle."""
+    threads = facts.threads.get(share.node, 1)
+    used = request.threads_per_core or threads
+    return share.cpus // threads * used if used < threads else share.cpus
+
+
+def _tasks_per_node(request: ResourceRequest, shares: Sequence[NodeShare], cpus: Sequence[int]) -> list[int]:
+    """Where no number of tasks was asked for: as many as the CPUs would hold."""
+    if task_count(request, shares) is not None:
+        return [share.tasks for share in shares]
+    return [max(1, count // (request.cpus_per_task or 1)) for count in cpus]
 
 
 def owner_variables(spec: JobSpec) -> Variables:
@@ -271,9 +286,17 @@ def _step_defaults(spec: JobSpec) -> Variables:
             variables["SLURM_DIST_PLANESIZE"] = value.partition("=")[2]
         elif name == "SLURM_MEM_BIND":
             variables.update(memory_bind_variables(value))
+        elif name == "SLURM_PROFILE":
+            variables[name] = _profile(value)
         else:
             variables[name] = value
     return variables
+
+
+def _profile(value: str) -> str:
+    words = {word.strip().capitalize() for word in value.split(",")}
+    known = ("Energy", "Lustre", "Network", "Task")
+    return ",".join(known if "All" in words else sorted(words))
 
 
 def cpu_bind_variables(value: str) -> Variables:

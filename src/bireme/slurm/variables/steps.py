@@ -73,8 +73,8 @@ def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterF
     variables.update(_distribution(step, launch))
     variables.update(_asked(step))
     if launch.own_allocation:
-        # Slurm prints aliases of cloud nodes only where it allocates for others.
-        variables.pop("SLURM_NODE_ALIASES", None)
+        for name in _NOT_OF_OWN_ALLOCATION:
+            variables.pop(name, None)
     return variables
 
 
@@ -116,6 +116,20 @@ def merged_step_environment(
     return merged
 
 
+_NOT_OF_OWN_ALLOCATION = (
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_SOCKET",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPU_BIND",
+    "SLURM_GPU_FREQ",
+    "SLURM_HINT",
+    "SLURM_NODE_ALIASES",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_PROFILE",
+)
+"""What sbatch and salloc tell an srun inside; an srun that allocates for itself knows it already."""
 _NOT_INHERITED = frozenset({*GPU_VARIABLES, "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"})
 
 
@@ -140,7 +154,8 @@ def _distribution(step: Step, launch: Launch) -> Variables:
         return {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": str(asked.plane_size)}
     if asked != DEFAULT_DISTRIBUTION:
         return {"SLURM_DISTRIBUTION": format_distribution(asked)}
-    if launch.own_allocation:
+    spec = step.spec
+    if launch.own_allocation and spec.memory_per_node_mib is None and spec.memory_per_cpu_mib is None:
         return {}
     return {"SLURM_DISTRIBUTION": "cyclic" if step.ntasks <= len(step.nodes) else "block"}
 
@@ -151,10 +166,6 @@ def _asked(step: Step) -> Variables:
     variables: Variables = {}
     if spec.cpus_per_task is not None:
         variables["SLURM_CPUS_PER_TASK"] = str(spec.cpus_per_task)
-    if spec.memory_per_cpu_mib:
-        variables["SLURM_MEM_PER_CPU"] = str(spec.memory_per_cpu_mib)
-    elif spec.memory_per_node_mib:
-        variables["SLURM_MEM_PER_NODE"] = str(spec.memory_per_node_mib)
     if spec.label:
         variables["SLURM_LABELIO"] = "1"
     if spec.overcommit:
@@ -162,11 +173,24 @@ def _asked(step: Step) -> Variables:
     if spec.cpu_bind:
         variables.update(cpu_bind_variables(spec.cpu_bind))
     if spec.mem_bind:
-        variables.update(memory_bind_variables(spec.mem_bind))
-    if spec.gpu_bind:
-        variables["SLURM_GPU_BIND"] = spec.gpu_bind
+        variables.update(_memory_bind(spec.mem_bind))
+    if spec.mpi != "none":
+        variables["SLURM_MPI_TYPE"] = spec.mpi
     if spec.container_image:
         variables["SLURM_CONTAINER"] = spec.container_image
+    return variables
+
+
+def _memory_bind(value: str) -> Variables:
+    """A task sees all parts, the empty ones too; a batch script only those that were asked for."""
+    variables = {"SLURM_MEM_BIND_TYPE": "", "SLURM_MEM_BIND_LIST": "", **memory_bind_variables(value)}
+    binding = variables["SLURM_MEM_BIND"]
+    if binding in ("quiet", "verbose"):
+        binding = ""
+    elif ":" not in binding:
+        variables["SLURM_MEM_BIND_TYPE"] = binding
+    parts = (variables["SLURM_MEM_BIND_VERBOSE"], variables.get("SLURM_MEM_BIND_PREFER", ""), binding)
+    variables["SLURM_MEM_BIND"] = ",".join(part for part in parts if part)
     return variables
 
 
