@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
 from bireme.core.lifecycle.due import due
 from bireme.core.lifecycle.intake import interpret, stale_in
+from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.tables import IllegalTransition
@@ -30,6 +32,7 @@ from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import Plan, accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan, plan_again
+from bireme.core.priority.order import reprioritise
 from bireme.ports import HistoryRow, Journal, JournalError
 from bireme.slurm.records.steps import history_rows, step_row
 
@@ -90,6 +93,8 @@ class Kernel:
         self.observations: deque[Observation] = deque()
         self.replan = True
         self._outlook: Outlook | None = None
+        self.rank_at = 0.0
+        """When the priorities are next weighed."""
 
     # -- inputs ------------------------------------------------------------------------------------------------------
 
@@ -144,6 +149,7 @@ class Kernel:
 
         Decisions are accepted one by one, each against the state that the one before it left.
         """
+        self._rank(now)
         if not self.replan:
             return
         self.replan = False
@@ -160,6 +166,16 @@ class Kernel:
             if not accepted:  # the calendar counts on a start that is not made
                 self._outlook = None
         if len(passed.starts) >= policy.starts_max:
+            self.replan = True
+
+    def _rank(self, now: float) -> None:
+        if now < self.rank_at:
+            return
+        reprioritise(self.state, now)
+        settings = self.state.config.settings.priority
+        self.rank_at = now + settings.calc_period_s if settings.multifactor else inf
+        if settings.multifactor and self.state.pending:
+            self._outlook = None  # the queue stands in another order
             self.replan = True
 
     def _pass(self, policy: Policy, now: float) -> Plan:
@@ -185,6 +201,8 @@ class Kernel:
         group.events.append(recorded)
         if self._outlook is not None and not self._outlook.note(self.state, event, now):
             self._outlook = None
+        if follow_priorities(self.state, event, now):
+            self.rank_at = 0.0
         if isinstance(event, e.StepNodeEnded):
             group.history.extend(self._step_rows(event, now))
         if isinstance(event, e.JobEnded | e.JobLaunchFailed):
@@ -242,6 +260,7 @@ class Kernel:
         self._outlook = None
         self.observations.extendleft(reversed(group.observations))
         self.replan = True
+        self.rank_at = 0.0
         for request, _, _, refusal in group.answers:
             request.answer((), refusal or error)
 

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any
 
 from bireme.core.lifecycle.due import next_due
@@ -200,6 +201,8 @@ class Runtime:
         at = self._due_after if self._due_owed and state.pending else self._next_look(now)
         if any(node.health is Health.LOST for node in state.nodes.values()) and state.holding:
             at = min(at or now + 5.0, now + 5.0)
+        if state.pending and self.kernel.rank_at < inf:
+            at = min(at or self.kernel.rank_at, self.kernel.rank_at)
         if at is None:
             return None
         return min(max(at - now, self._due_after - now, 0.02), 60.0)

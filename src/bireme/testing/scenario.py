@@ -22,6 +22,7 @@ from bireme.core.lifecycle import operators, requests
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due, next_due
 from bireme.core.lifecycle.intake import interpret
+from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.state import State
@@ -36,6 +37,7 @@ from bireme.core.model.steps import Step, StepSpec
 from bireme.core.plan.decisions import accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan, plan_again
+from bireme.core.priority.order import reprioritise
 from bireme.slurm.arrays import format_task_ids
 from bireme.slurm.hostlist import compress
 from bireme.testing.instant import InstantEngine
@@ -56,6 +58,7 @@ class Scenario:
         self.journal: list[e.Recorded] = []
         self.now = now
         self.outlook: Outlook | None = None
+        self.rank_at = 0.0
         self.labels: dict[int, str] = {}
         self.shown: dict[str, str] = {}
         config = build_cluster(cluster, **options)
@@ -226,6 +229,8 @@ class Scenario:
             commands = apply(self.state, recorded)
             if self.outlook is not None and not self.outlook.note(self.state, event, self.now):
                 self.outlook = None
+            if follow_priorities(self.state, event, self.now):
+                self.rank_at = 0.0
             self.state.validate()
             self.engine.send(commands, self.now)
         self.deliver()
@@ -256,6 +261,10 @@ class Scenario:
 
     def _pass(self) -> None:
         policy = self.state.config.settings.policy
+        if self.now >= self.rank_at:
+            reprioritise(self.state, self.now)
+            self.rank_at = self.now + self.state.config.settings.priority.calc_period_s
+            self.outlook = None
         if self.outlook is None:
             decided = plan(self.state, policy, self.now)
         else:

@@ -42,6 +42,7 @@ class Why(Enum):
     RESERVATION_INVALID = _Code(2053, "Requested reservation is invalid")
     JOB_NOT_RUNNING = _Code(2085, "Job is not running")
     JOB_NOT_PENDING = _Code(2073, "Job is no longer pending execution")
+    JOB_HELD = _Code(2042, "Job is in held state, pending scheduler release")
     JOB_NOT_SUSPENDED = _Code(2087, "Job is not suspended")
     INVALID_QOS = _Code(2066, "Invalid qos specification")
     INVALID_GRES = _Code(2072, "Invalid generic resource (gres) specification")

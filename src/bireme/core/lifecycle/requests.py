@@ -190,10 +190,17 @@ def release(state: State, caller: Caller, target: Target) -> list[e.Event]:
         if job.phase.held_by == "admin" and not caller.admin:
             raise Refusal(Why.ACCESS_DENIED, "an operator holds it")
         split, job_id = _own_record(state, job, target)
-        events.extend([*split, e.JobReleased(job_id)])
+        events.extend([*split, *_computed_again(state, job, job_id), e.JobReleased(job_id)])
     if not events:
         raise Refusal(Why.JOB_NOT_PENDING)
     return events
+
+
+def _computed_again(state: State, job: Job, job_id: int) -> list[e.Event]:
+    """A released job's priority is computed, whatever an operator had set."""
+    if job.spec.priority is None or not state.config.settings.priority.multifactor:
+        return []
+    return [e.JobUpdated(job_id, replace(job.spec, priority=None), job.priority)]
 
 
 def requeue(state: State, caller: Caller, target: Target, held: bool = False) -> list[e.Event]:
@@ -265,7 +272,8 @@ def complete(state: State, caller: Caller, target: Target, status: ExitStatus) -
 # -- update ----------------------------------------------------------------------------------------------------------
 
 ALWAYS = {
-    "name", "comment", "admin_comment", "requeue", "nice", "time_limit_s", "mail_type", "mail_user", "wckey",
+    "name", "comment", "admin_comment", "requeue", "nice", "site_factor", "time_limit_s", "mail_type", "mail_user",
+    "wckey",
     "array_throttle",
 }  # fmt: skip
 """What may change while the job runs; anything may while it waits."""
@@ -338,7 +346,8 @@ def _holder(caller: Caller, job: Job) -> str:
 def _check_rights(state: State, caller: Caller, job: Job, changes: Mapping[str, Any]) -> None:
     if caller.admin:
         return
-    if changes.get("priority") or "admin_comment" in changes or changes.get("nice", job.spec.nice) < job.spec.nice:
+    raises = changes.get("priority") or "site_factor" in changes or changes.get("nice", job.spec.nice) < job.spec.nice
+    if raises or "admin_comment" in changes:
         raise Refusal(Why.ACCESS_DENIED, "only an operator may raise a priority")
     if "time_limit_s" in changes and isinstance(job.phase, Running | Suspended):
         now, new = time_limit_s(state, job), changes["time_limit_s"]
@@ -361,6 +370,9 @@ def changed_spec(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
 
 
 def _new_priority(job: Job, changes: Mapping[str, Any]) -> int:
+    """The kernel weighs it again with priority/multifactor; with priority/basic this is it."""
     if changes.get("priority"):
         return int(changes["priority"])
+    if job.spec.priority is not None:
+        return job.priority
     return max(1, job.priority + job.spec.nice - int(changes.get("nice", job.spec.nice)))

@@ -17,6 +17,7 @@ from bireme.core.model.nodes import Node
 from bireme.core.model.reasons import Reason
 from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.occupancy import Occupancy
+from bireme.core.priority.multifactor import Basis
 
 
 @dataclass(slots=True)
@@ -67,6 +68,10 @@ class State:
     """array id -> ids of its records in memory."""
     het_members: dict[int, list[int]] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    partition_priorities: dict[int, dict[str, int]] = field(default_factory=dict)
+    """By partition, of the jobs that may use several; their `Job.priority` is the highest."""
+    priority_basis: Basis | None = None
+    """What the latest pass over the priorities measured by."""
     empty: Occupancy = field(default_factory=lambda: Occupancy(()))
     """The same nodes with nothing held: answers whether a request could ever fit."""
     fabric: Fabric = field(default_factory=lambda: build_fabric(Topology(), ()))

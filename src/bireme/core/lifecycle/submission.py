@@ -11,6 +11,7 @@ from dataclasses import replace
 from bireme.core.lifecycle.gates import Met, dependency_met
 from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.placing import all_nodes, search_for
+from bireme.core.lifecycle.ranking import first_priority
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
@@ -20,8 +21,6 @@ from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.features import parse_constraint
 
-FIRST_PRIORITY = 4_294_901_760
-"""Slurm's priority/basic: the first job gets this, each later one less."""
 LARGEST_TASK_ID = 4_000_000
 
 
@@ -39,9 +38,10 @@ def submit(
         # Components are requeued together or not at all: the leader's word counts.
         spec = admitted(state, caller, replace(asked, requeue=specs[0].requeue))
         job_id = leader + offset
-        priority = _priority(state, spec, offset)
-        probe = Job(job_id, spec, now, Pending(since=now), priority=priority)
+        probe = Job(job_id, spec, now, Pending(since=now))
         eligible_at = now if _eligible(state, probe, now) else None
+        probe.phase = Pending(since=now, eligible_at=eligible_at)
+        priority = first_priority(state, probe, offset, now)
         key = idempotency_key if offset == 0 else ""
         waits = _first_reasons(state, probe, now)
         events.append(e.JobSubmitted(job_id, spec, priority, eligible_at, waits, het, key))
@@ -206,12 +206,6 @@ def _what_is_too_much(state: State, spec: JobSpec, partitions: Sequence[Partitio
     if spec.resources.constraint and not any(demand.features.matches(set(node.features)) for node in nodes):
         return f"no node of partition {partition.name} has the features {spec.resources.constraint!r}"
     return f"no {demand.nodes_wanted} node(s) of partition {partition.name} together hold the request"
-
-
-def _priority(state: State, spec: JobSpec, offset: int) -> int:
-    if spec.priority is not None:
-        return max(1, spec.priority)
-    return max(1, FIRST_PRIORITY - state.submissions - offset - spec.nice)
 
 
 def _eligible(state: State, job: Job, now: float) -> bool:

@@ -155,6 +155,9 @@ class JobSpec:
     hold: bool = False
     nice: int = 0
     priority: int | None = None
+    """Set by an operator, and then fixed; None: computed."""
+    site_factor: int = 0
+    """Set by an operator: added to the computed priority."""
     reservation: str = ""
     requeue: bool | None = None
     """None: the cluster's JobRequeue."""
@@ -305,6 +308,7 @@ class Job:
     restarts: int = 0
     """Counts requeues: SLURM_RESTART_COUNT."""
     priority: int = 0
+    """As of the latest pass: derived, except with priority/basic, where the submission set it."""
     array: ArrayWaiting | ArrayTask | None = None
     het_job_id: int | None = None
     next_step: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from bireme.core.lifecycle.state import State
@@ -45,9 +45,11 @@ def config_record(state: State) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, mappings as dicts, enums as their words: what JSON has."""
+    """Tuples as lists, mappings and settings of a kind as dicts, enums as their words: what JSON has."""
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(each) for each in value]
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, str):
         return str(value)
     return dict(value) if hasattr(value, "items") else value
