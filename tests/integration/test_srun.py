@@ -51,8 +51,8 @@ def test_tasks_are_laid_out_and_labelled(cluster: Cluster) -> None:
     assert sorted(done.stdout.splitlines()) == [
         "0: n1 0 0 5",
         "1: n1 1 1 5",
-        "2: n2 2 0 5",
-        "3: n2 3 1 5",
+        "2: n1 2 2 5",
+        "3: n2 3 0 5",
         "4: n3 4 0 5",
     ]
 
