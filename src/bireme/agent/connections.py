@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bireme.agent import protocol
+from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.loop import READ, WRITE, Loop
 from bireme.agent.protocol import Message
 
@@ -55,7 +56,7 @@ class Greeting:
         self._timer.cancel()
         self._loop.unwatch(self._socket.fileno())
         try:
-            hello = protocol.decode_line(line)
+            hello = decode_line(line)
             self._done(self._socket, hello, rest)
         except (protocol.ProtocolError, TypeError, ValueError) as error:
             log.warning("a connection said no proper hello: %s", error)
@@ -127,10 +128,10 @@ class DaemonConnection:
 
     def _take(self, line: bytes) -> None:
         try:
-            message = protocol.decode_line(line)
+            message = decode_line(line)
         except protocol.ProtocolError as error:
             log.error("a bad line from the daemon: %s", error)
-            self.send(protocol.encode_line({"ev": "error", "text": str(error)}))
+            self.send(encode_line({"ev": "error", "text": str(error)}))
             return
         self._obey(message)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 
-from bireme.agent.protocol import Message, encode_line
+from bireme.agent.lines import encode_line
+from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
 
 log = logging.getLogger("bireme.agent")

@@ -1,7 +1,7 @@
 """What travels over an agent's socket: JSON lines with the daemon, binary frames with `srun` and `sattach`.
 
 Both sides import this module, `srun` among them, so it stays light: no asyncio, no dataclass machinery beyond
-what a frame needs. It encodes and splits; what a message means is decided by `server` and by the engine.
+what a frame needs. It frames and splits; what a message means is decided by `server` and by the engine.
 
 A connection's first line says who it is: `{"hello": "daemon", ...}` speaks lines from then on,
 `{"hello": "stream", "job", "step", "key"}` speaks frames: 1 byte kind, 4 bytes task id, 4 bytes length, payload.
@@ -22,8 +22,8 @@ Orders of the daemon, all idempotent and keyed by `job` and `gen`, each with the
 Events carry `seq`, `job`, `gen`, `at` and are said again after a reconnect until acknowledged; `vanished` is said of
 the jobs of an agent that died. A connection begins with `welcome` {node version pid epoch isolation holds seq}.
 
-Invariant: text may hold any bytes a process environment may hold. They travel as lone surrogates, which is why
-this is the standard library's JSON and not a faster, stricter one.
+Invariant: what `srun` needs of the protocol is here, and nothing that is slow to import. Lines are written and read by
+`lines`; srun's only one, its hello, is plain JSON.
 """
 
 from __future__ import annotations
@@ -66,20 +66,6 @@ _encoder = json.JSONEncoder(separators=(",", ":"))
 
 class ProtocolError(ValueError):
     """The other side sent something that is no message of this protocol."""
-
-
-def encode_line(message: Message) -> bytes:
-    return _encoder.encode(message).encode("ascii") + b"\n"
-
-
-def decode_line(line: bytes) -> Message:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from error
-    if not isinstance(message, dict):
-        raise ProtocolError("a message must be a JSON object")
-    return message
 
 
 def encode_frame(kind: int, task: int, payload: bytes = b"") -> bytes:

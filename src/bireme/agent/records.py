@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from bireme.agent.protocol import Message, encode_line
+from bireme.agent.lines import encode_line
+from bireme.agent.protocol import Message
 
 JobKey = tuple[int, int]
 """(job id, generation)."""

@@ -25,6 +25,7 @@ from bireme.agent.confined import NodeConfinement
 from bireme.agent.connections import DaemonConnection, Greeting
 from bireme.agent.jobs import JobRun
 from bireme.agent.leftovers import needs_vanished
+from bireme.agent.lines import encode_line
 from bireme.agent.loop import READ, Loop
 from bireme.agent.node import Node, NodeSettings
 from bireme.agent.outbox import Outbox
@@ -124,7 +125,7 @@ class AgentServer:
         self._daemon = DaemonConnection(self.loop, connection, self._obey, self._daemon_gone)
         holds = {run.key for run in self._jobs.values()} | set(self.outbox.unacknowledged())
         self._daemon.send(
-            protocol.encode_line(
+            encode_line(
                 {
                     "ev": "welcome",
                     "node": self.node.name,
@@ -207,7 +208,7 @@ class AgentServer:
             self._jobs.pop(message["job"], None)
             self.node.report("refused", (message["job"], message["gen"]), reason=text, prolog_failed=False)
         elif self._daemon is not None:
-            self._daemon.send(protocol.encode_line({"ev": "error", "text": text}))
+            self._daemon.send(encode_line({"ev": "error", "text": text}))
 
     def _begin(self, message: Message) -> None:
         key = (message["job"], message["gen"])
@@ -321,7 +322,7 @@ class AgentServer:
 
     def _answer(self, message: Message, answer: Message) -> None:
         if self._daemon is not None:
-            self._daemon.send(protocol.encode_line({"re": message.get("id"), **answer}))
+            self._daemon.send(encode_line({"re": message.get("id"), **answer}))
 
     def _run_of(self, message: Message) -> JobRun | None:
         """The job an order is about, if this very start of it is here."""

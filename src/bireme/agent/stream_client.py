@@ -71,7 +71,7 @@ class StepStreams:
             held = _NodeConnection(node, connection)
             self._nodes[node] = held
             self._selector.register(connection, selectors.EVENT_READ, held)
-            self._write(held, protocol.encode_line(self._hello))
+            self._write(held, json.dumps(self._hello).encode("ascii") + b"\n")
 
     def watch(self, fd: int, tag: object) -> None:
         """Have `poll` also return `tag` when the descriptor is readable."""

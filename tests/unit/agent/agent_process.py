@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bireme.agent import protocol
+from bireme.agent import lines, protocol
 
 DEADLINE_S = 30.0
 Message = dict[str, Any]
@@ -68,7 +68,7 @@ class DaemonEnd:
         self.welcome = self.expect("welcome")
 
     def send(self, **message: Any) -> None:
-        self.send_raw(protocol.encode_line(message))
+        self.send_raw(lines.encode_line(message))
 
     def send_raw(self, data: bytes) -> None:
         self._socket.sendall(data)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from agent_process import AgentProcess, DaemonEnd, connect_raw, is_running, job_environment, until
 
-from bireme.agent import protocol
+from bireme.agent import lines, protocol
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ def test_streams_need_the_steps_key(daemon: DaemonEnd) -> None:
     daemon.send(**step_order(daemon.agent, ["sleep", "1000"]))
     daemon.expect("step_began")
     with connect_raw(daemon.agent) as connection:
-        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "wrong"}))
+        connection.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "wrong"}))
         frames = protocol.FrameSplitter().feed(connection.recv(1000))
         assert [(kind, text[:13]) for kind, _, text in frames] == [(protocol.MESSAGE, b"Access denied")]
         assert connection.recv(100) == b""
@@ -380,7 +380,7 @@ def test_a_step_that_is_ended_says_so_to_its_client(daemon: DaemonEnd) -> None:
     daemon.expect("step_began")
     told = b""
     with connect_raw(daemon.agent) as connection:
-        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        connection.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
         daemon.send(op="ping", id=1)
         daemon.next()
         daemon.send(op="terminate", job=1, gen=1, grace_s=0, cause="TIME LIMIT")
@@ -399,7 +399,7 @@ def test_output_from_before_the_client_came_is_kept(daemon: DaemonEnd) -> None:
     assert daemon.expect("step_ended")["usage"]["tasks"] == 2
     received: dict[int, int] = {}
     with connect_raw(daemon.agent) as connection:
-        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        connection.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
         splitter = protocol.FrameSplitter()
         while data := connection.recv(1 << 20):
             for kind, task, payload in splitter.feed(data):
@@ -439,7 +439,7 @@ def test_a_terminal_is_a_terminal(daemon: DaemonEnd) -> None:
     order["tasks"][0]["terminal"] = True
     received = b""
     with connect_raw(daemon.agent) as connection:
-        connection.sendall(protocol.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        connection.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
         daemon.send(**order)
         daemon.expect("step_began")
         size = {"rows": 33, "columns": 77}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.agent import protocol
+from bireme.agent import lines, protocol
 from bireme.agent.binding import bound_cpus, mask_text
 from bireme.agent.outbox import Outbox
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
@@ -27,15 +27,15 @@ def test_frames_survive_any_cut_of_the_stream(sent: list[tuple[int, int, bytes]]
 
 @given(st.dictionaries(st.text(), st.text()), st.integers(1, 20))
 def test_lines_survive_any_cut_of_the_stream(message: dict[str, str], size: int) -> None:
-    stream = protocol.encode_line(message) * 2
+    stream = lines.encode_line(message) * 2
     splitter = protocol.LineSplitter()
-    lines = [line for at in range(0, len(stream), size) for line in splitter.feed(stream[at : at + size])]
-    assert [protocol.decode_line(line) for line in lines] == [message, message]
+    pieces = [line for at in range(0, len(stream), size) for line in splitter.feed(stream[at : at + size])]
+    assert [lines.decode_line(line) for line in pieces] == [message, message]
 
 
 def test_bytes_that_are_no_text_travel_as_surrogates() -> None:
     value = b"caf\xe9".decode("utf-8", "surrogateescape")
-    received = protocol.decode_line(protocol.encode_line({"V": value}))["V"]
+    received = lines.decode_line(lines.encode_line({"V": value}))["V"]
     assert received.encode("utf-8", "surrogateescape") == b"caf\xe9"
 
 
@@ -112,10 +112,10 @@ def test_acknowledged_events_leave_the_outbox(tmp_path: Path) -> None:
     for name, job in (("launched", 1), ("launched", 2), ("batch_ended", 1)):
         outbox.add(event(name, job))
     outbox.acknowledge_job((1, 1))
-    assert [protocol.decode_line(line)["job"] for line in outbox.pending()] == [2]
+    assert [lines.decode_line(line)["job"] for line in outbox.pending()] == [2]
     assert outbox.acknowledge_through(2) == [(2, 1)]
     assert outbox.pending() == []
-    assert protocol.decode_line(outbox.add(event("cleared", 3)))["seq"] == 4
+    assert lines.decode_line(outbox.add(event("cleared", 3)))["seq"] == 4
 
 
 def test_a_node_has_one_owner(tmp_path: Path) -> None:

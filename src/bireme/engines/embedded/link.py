@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from pathlib import Path
 
 from bireme.agent import protocol
+from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.protocol import Message
 
 log = logging.getLogger("bireme.engines.embedded")
@@ -131,13 +132,13 @@ class AgentLink:
                     self._transport.abort()
                 await gone
                 break
-            self._write(protocol.encode_line({"op": "ping", "id": 0}))
+            self._write(encode_line({"op": "ping", "id": 0}))
 
     # --- speaking ------------------------------------------------------------------------------------------
 
     def order(self, key: Hashable, message: Message) -> None:
         """Sends, and says again after every reconnect until `confirm(key)`."""
-        line = protocol.encode_line(message)
+        line = encode_line(message)
         self._orders[key] = line
         if self.connected.is_set():
             self._write(line)
@@ -147,7 +148,7 @@ class AgentLink:
 
     def send(self, message: Message) -> None:
         """Sends once; while there is no connection it waits for one."""
-        line = protocol.encode_line(message)
+        line = encode_line(message)
         if self.connected.is_set():
             self._write(line)
         else:
@@ -160,7 +161,7 @@ class AgentLink:
         number = next(self._numbers)
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[number] = future
-        self._write(protocol.encode_line({**message, "id": number}))
+        self._write(encode_line({**message, "id": number}))
         try:
             return await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
@@ -177,13 +178,13 @@ class AgentLink:
     def made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._heard_at = time.monotonic()
-        self._write(protocol.encode_line({"hello": "daemon", "version": protocol.VERSION}))
+        self._write(encode_line({"hello": "daemon", "version": protocol.VERSION}))
 
     def received(self, lines: list[bytes]) -> None:
         self._heard_at = time.monotonic()
         events: list[Message] = []
         for line in lines:
-            message = protocol.decode_line(line)
+            message = decode_line(line)
             if "seq" in message and "job" in message:
                 events.append(message)
             elif "re" in message:
