@@ -32,7 +32,7 @@ BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
 def plan(state: State, policy: Policy, now: float) -> Plan:
     """A full pass over the queue."""
     work = begin_pass(state, policy, now)
-    _walk(work, _in_order(state, state.pending.values()))
+    _walk(work, in_order(state, state.pending.values()))
     return Plan(tuple(work.starts), work.verdicts, work.outlook)
 
 
@@ -45,7 +45,7 @@ def plan_again(state: State, policy: Policy, now: float, outlook: Outlook) -> Pl
     known = (state.pending.get(job_id) for job_id in (*outlook.tested, *outlook.fresh))
     again = {job.id: job for job in known if job is not None}
     outlook.tested, outlook.fresh = [], set()
-    _walk(work, _in_order(state, again.values()))
+    _walk(work, in_order(state, again.values()))
     return Plan(tuple(work.starts), {**state.verdicts, **work.verdicts}, outlook)
 
 
@@ -63,7 +63,7 @@ def _walk(work: Pass, jobs: Sequence[Job]) -> None:
         _consider(work, job)
 
 
-def _in_order(state: State, jobs: Iterable[Job]) -> list[Job]:
+def in_order(state: State, jobs: Iterable[Job]) -> list[Job]:
     """Partition tier, priority, submit time, id: Slurm's order of the queue."""
     tier = {partition.name: partition.priority_tier for partition in state.partitions.values()}
 
