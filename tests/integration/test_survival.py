@@ -225,43 +225,16 @@ def test_jobs_outlive_the_daemon_and_their_exit_codes_are_known(cluster: Cluster
     assert {end["restarts"] for end in ends.values()} == {0}
 
 
-DURABLE = tuple(
-    [
-        "job_id",
-        "array_job_id",
-        "array_task_id",
-        "array_tasks",
-        "name",
-        "user_id",
-        "account",
-        "partition",
-        "state",
-        "nice",
-        "submit_time",
-        "start_time",
-        "time_limit_s",
-        "node_list",
-        "shares",
-        "dependency",
-        "restarts",
-        "generation",
-        "held_by",
-        "std_out",
-        "command",
-        "argv",
-        "comment",
-        "exit_code",
-        "tres_requested",
-        "tres_allocated",
-        "features",
-        "licenses",
-    ]
-)
+DURABLE = """
+    job_id array_job_id array_task_id array_tasks name user_id account partition state nice submit_time start_time
+    time_limit_s node_list shares dependency restarts generation held_by std_out command argv comment exit_code
+    tres_requested tres_allocated features licenses
+"""
 
 
 def facts(cluster: Cluster) -> list[dict[str, Any]]:
     with Client(str(cluster.home)) as client:
-        return [{name: record[name] for name in DURABLE} for record in client.jobs()]
+        return [{name: record[name] for name in DURABLE.split()} for record in client.jobs()]
 
 
 def test_the_state_after_a_kill_is_the_state_before(cluster: Cluster) -> None:
@@ -337,3 +310,63 @@ def test_srun_through_a_kill(cluster: Cluster, victim: str) -> None:
         newest = max(client.jobs(), key=lambda record: record["job_id"])
         ended = client.wait(newest["job_id"], 30)
     assert ended["state"] in (["FAILED"] if victim == "daemon" else ["NODE_FAIL", "FAILED"]), ended
+
+
+def test_srun_inside_a_job_waits_for_the_daemon_to_come_back(cluster: Cluster) -> None:
+    cluster.script(
+        "touch begun; while [ ! -e no-daemon ]; do sleep 0.02; done; srun -n1 hostname; echo code $?", "w.sh"
+    )
+    job = cluster.sbatch("-w", "n2", "-o", "waits.out", "w.sh")
+    cluster.until(lambda: (cluster.work / "begun").exists())
+    cluster.kill_daemon()
+    (cluster.work / "no-daemon").touch()
+    cluster.until(lambda: any("srun" in words for _, words in cluster.processes()))
+    cluster.up_again()
+    assert cluster.wait(job, 60)["state"] == "COMPLETED"
+    assert (cluster.work / "waits.out").read_text().splitlines()[-2:] == ["n2", "code 0"]
+
+
+def test_down_with_the_jobs_ends_them_and_says_so(cluster: Cluster) -> None:
+    """`bireme down --end-jobs`: nothing runs on, and the next `up` knows how each job ended."""
+    job = cluster.sbatch("--no-requeue", "-o", "/dev/null", "--wrap", "sleep 600")
+    cluster.until_started(job)
+    waiting = cluster.sbatch("-H", "-o", "/dev/null", "--wrap", "true")
+    cluster.down("--end-jobs")
+    assert not cluster.processes()
+    cluster.up_again()
+    assert cluster.wait(job, 30)["state"] in ("CANCELLED", "NODE_FAIL", "FAILED")
+    assert cluster.records(waiting)[0]["state"] == "PENDING"
+    cluster.run("scancel", waiting)
+
+
+def test_a_node_that_left_the_configuration_takes_its_jobs_along(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(virtual_nodes(3, 0, cpus=8))
+    gone = cluster.sbatch("--no-requeue", "-w", "n3", "-o", "/dev/null", "--wrap", "sleep 600")
+    stays = cluster.sbatch("-w", "n1", "-o", "/dev/null", "--wrap", "while [ ! -e go ]; do sleep 0.05; done; exit 3")
+    for job in (gone, stays):
+        cluster.until_started(job)
+    cluster.down()
+    cluster.conf(virtual_nodes(2, 0, cpus=8))
+    cluster.up_again()
+    assert cluster.wait(gone, 30)["state"] == "NODE_FAIL"
+    assert cluster.records(stays)[0]["state"] == "RUNNING"
+    (cluster.work / "go").touch()
+    assert cluster.wait(stays, 30)["exit_code"] == 3
+    assert cluster.run("sinfo", "-h", "-o", "%N", "-p", "main").stdout.split() == ["n[1-2]"]
+    cluster.until(lambda: not cluster.pids_with(f"BIREME_JOB={gone}."))
+
+
+def test_damaged_records_of_an_agent_do_not_keep_it_from_starting(cluster: Cluster) -> None:
+    """A torn line is what a crash leaves; what it would have said is honestly unknown."""
+    records = cluster.home / "agents" / "n1" / "tasks.jsonl"
+    job = cluster.sbatch("--no-requeue", "-w", "n1", "-o", "/dev/null", "--wrap", "sleep 600")
+    cluster.until_started(job)
+    cluster.kill_daemon()
+    cluster.kill_agent("n1")
+    with records.open("ab") as file:
+        file.write(b'{"r":"pid","job":99,\xff\x00 garbage\n{"r":')
+    cluster.up_again()
+    assert cluster.wait(job, 30)["state"] == "NODE_FAIL"
+    assert not cluster.pids_with(f"BIREME_JOB={job}.")
+    again = cluster.sbatch("-w", "n1", "-o", "/dev/null", "--wrap", "exit 2")
+    assert cluster.wait(again, 30)["exit_code"] == 2

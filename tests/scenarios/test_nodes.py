@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from bireme.core.lifecycle.due import departures
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.states import node_base_state, node_flags
 from bireme.core.model.cluster import PartitionState, Settings
@@ -176,3 +177,13 @@ def test_a_reconfiguration_may_take_away_what_a_job_holds() -> None:
     world.record([ClusterConfigured(replace(world.state.config, nodes=(smaller,)))])
     world.finish("all")
     world.expect(all="COMPLETED")
+
+
+def test_a_node_that_leaves_the_configuration_takes_its_jobs_along() -> None:
+    world = Scenario("2x8")
+    world.submit("stays", cpus=8)
+    world.submit("goes", cpus=8, requeue=False)
+    world.expect(stays="runs n1", goes="runs n2")
+    world.record([ClusterConfigured(replace(world.state.config, nodes=world.state.config.nodes[:1]))])
+    world.record(departures(world.state))
+    world.expect(goes="NODE_FAIL")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
-from bireme.core.lifecycle.due import due
+from bireme.core.lifecycle.due import departures, due
 from bireme.core.lifecycle.intake import interpret, stale_in
 from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.refusals import Refusal
@@ -103,6 +103,7 @@ class Kernel:
         group = Group()
         if self.state.config != config:
             self._record(group, "configuration", e.ClusterConfigured(config), now)
+            self._record_all(group, "configuration", departures(self.state), now)
             self.replan = True
         return group
 

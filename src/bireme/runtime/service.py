@@ -76,19 +76,18 @@ class Runtime:
 
     async def start(self, config: ClusterConfig) -> None:
         """Applies the configuration, connects the engine, repeats what nothing had confirmed."""
-        await self._configure(config)
+        group = self.kernel.configure(config, self.clock.now())
+        group.commands.clear()  # the engine is not there yet: `outstanding` says them
+        await self._commit(group)
         await self.engine.start(self.report)
         self.engine.send(self.kernel.outstanding())
         self._task = asyncio.create_task(self._run(), name="runtime")
 
     async def reconfigure(self, config: ClusterConfig) -> None:
         """`scontrol reconfigure`: the rules follow the new configuration at once, the engine its nodes."""
-        await self._configure(config)
-        self.engine.reconfigure(config)
-
-    async def _configure(self, config: ClusterConfig) -> None:
         group = self.kernel.configure(config, self.clock.now())
         await self._commit(group)
+        self.engine.reconfigure(config)
         self._wake.set()
 
     async def stop(self) -> None:

@@ -118,6 +118,18 @@ def _nodes_due(state: State, now: float, already: set[int]) -> Iterator[e.Event]
             yield node_failure(job, sorted(gone)[0], state.config.settings.job_requeue)
 
 
+def departures(state: State) -> list[e.Event]:
+    """Jobs on nodes that a new configuration does not have any more: they end as if the node had failed."""
+    events: list[e.Event] = []
+    for job in state.holding.values():
+        if isinstance(job.phase, Ending) or job.allocation is None:
+            continue
+        gone = [name for name in job.allocation.node_names if name not in state.nodes]
+        if gone:
+            events.append(node_failure(job, gone[0], state.config.settings.job_requeue))
+    return events
+
+
 def node_failure(job: Job, node: str, requeue_by_default: bool) -> e.JobEnding:
     wants = requeue_by_default if job.spec.requeue is None else job.spec.requeue
     return e.JobEnding(

@@ -50,6 +50,12 @@ def launch_entries(
     return entries
 
 
+def _departed_entry(node: str) -> dict[str, Any]:
+    """Of a node that left the configuration: enough to end what an earlier agent left on it."""
+    bare = {"virtual": False, "address": "127.0.0.1", "hosts": {}, "bind_cpus": False, "confine": {}, "sample_s": 30.0}
+    return {"name": node, **bare}
+
+
 def agent_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("BIREME_JOB", "SLURM"))}
 
@@ -74,7 +80,7 @@ class AgentStarter:
     async def _run(self, nodes: list[str]) -> None:
         launch = self._home / "run" / "agents.json"
         launch.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        launch.write_text(json.dumps([self.entries[node] for node in nodes]))
+        launch.write_text(json.dumps([self.entries.get(node) or _departed_entry(node) for node in nodes]))
         command = [sys.executable, "-m", "bireme.agent", "--home", str(self._home), "--launch", str(launch)]
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -203,6 +203,8 @@ class EmbeddedEngine:
         if key not in self._farewells:
             self._farewells[key] = Farewell(set(nodes))
         for node in nodes:
+            if node not in self._links:  # it left the configuration before this daemon began
+                self._open_link(node)
             self._links[node].confirm(("start", key))
             self._terminate_on(node, key, command.grace_s, command.cause)
 
