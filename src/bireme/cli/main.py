@@ -12,7 +12,19 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
-SLURM_COMMANDS = ("sbatch", "srun", "salloc", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sstat", "sattach")
+SLURM_COMMANDS = (
+    "sbatch",
+    "srun",
+    "salloc",
+    "squeue",
+    "sinfo",
+    "scancel",
+    "scontrol",
+    "sacct",
+    "sstat",
+    "sattach",
+    "sprio",
+)
 
 _OWN_COMMANDS = {
     "up": ("bireme.cli.lifecycle", "up"),
@@ -45,7 +57,7 @@ A job
 
 Slurm's commands, here or on your PATH (each has --help)
   sbatch  srun  salloc  scancel  sattach      do something
-  squeue  sinfo  scontrol  sacct  sstat       look at something
+  squeue  sinfo  scontrol  sacct  sstat  sprio       look at something
 
 bireme --version, bireme help COMMAND. The state lives in BIREME_HOME (now: {home}).
 """

@@ -37,6 +37,7 @@ _ABOUT = {
     "nodelist": "jobs on these nodes",
     "nodes": "these nodes",
     "noheader": "no header",
+    "norm": "factors from 0 to 1, not weighed",
     "oneliner": "one line for each record",
     "parsable": "fields with '|' after each",
     "parsable2": "fields with '|' between them",
@@ -55,6 +56,7 @@ _ABOUT = {
     "usage": "a short text",
     "user": "jobs of these users",
     "version": "the version",
+    "weights": "what each factor is weighed by",
     "yaml": "as YAML",
 }
 _COLUMN = 34

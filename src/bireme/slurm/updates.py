@@ -181,6 +181,12 @@ def _nice(text: str, _: _Moment) -> Changes:
     return {"nice": int(text)}
 
 
+def _site_factor(text: str, _: _Moment) -> Changes:
+    if not re.fullmatch(r"[+-]?[0-9]{1,12}", text) or abs(int(text)) > LARGEST_NICE:
+        raise UpdateError(f"SiteFactor value out of range (+/- {LARGEST_NICE}). Value ignored")
+    return {"site_factor": int(text)}
+
+
 def _priority(text: str, _: _Moment) -> Changes:
     number = whole(text)
     if number > LARGEST_PRIORITY:
@@ -307,6 +313,7 @@ JOB_KEYS: dict[str, _JobReader] = {
     "Reservation": _text("reservation"),
     "ReservationName": _text("reservation"),
     "Shared": _over_subscribe,
+    "SiteFactor": _site_factor,
     "StartTime": _when("begin_at"),
     "StdOut": _text("std_out"),
     "Switches": _switches,

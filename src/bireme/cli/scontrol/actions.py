@@ -64,11 +64,18 @@ def resume(session: Session, words: list[str]) -> int:
 
 
 def top(session: Session, words: list[str]) -> int:
+    """Each word is a list of jobs, the one that is to go first first."""
+    from bireme.client.transport import ApiError
+
     _needed("top", words)
-    raise reports.CommandError(
-        "scontrol: error: top is not supported yet: give the job a higher priority with"
-        " `scontrol update JobId=ID Priority=N`, or others a larger Nice"
-    )
+    code = 0
+    for word in words:
+        try:
+            session.post("/v1/top", {"jobs": job_ids(session, [word])})
+        except ApiError as error:
+            reports.tell(f"{error.message} for job {word}")
+            code = 1
+    return code
 
 
 def _needed(verb: str, words: list[str]) -> None:

@@ -279,6 +279,7 @@ _JOB_KEYS: dict[str, _Reader] = {
     "reservation": _text("reservation"),
     "reservationname": _text("reservation"),
     "shared": _yes_no("oversubscribe"),
+    "sitefactor": _number("site_factor"),
     "starttime": _moment("begin_at"),
     "stderr": _text("std_err"),
     "stdin": _text("std_in"),

@@ -1,0 +1,68 @@
+"""Who goes first, and why: the parts of every waiting job's priority, and `scontrol top`."""
+
+from __future__ import annotations
+
+from fastapi import Request, Response
+
+from bireme.api.listing import Filter, matching
+from bireme.api.problems import ProblemError, answer
+from bireme.api.routing import Context, Routes, words
+from bireme.api.targets import targets_of
+from bireme.core.lifecycle.ranking import top
+from bireme.core.lifecycle.requests import find
+from bireme.core.lifecycle.state import State
+from bireme.core.model.events import Event
+from bireme.core.model.jobs import Job, Pending
+from bireme.slurm.records.priorities import priority_records, weights_record
+
+routes = Routes("priorities")
+
+
+@routes.get(
+    "/v1/priorities",
+    user="Only jobs of these users (names or ids).",
+    partition="Only lines of these partitions.",
+    job="Only these jobs.",
+)
+async def list_priorities(api: Context, request: Request) -> Response:
+    """The weighed factors of each waiting job's priority, and the weights. Empty with priority/basic."""
+    state = api.cluster.state
+    multifactor = state.config.settings.priority.multifactor
+    partitions = words(request, "partition")
+    targets = tuple(targets_of(request.query_params.get("job", "")))
+    wanted = Filter(users=tuple(words(request, "user")), partitions=tuple(partitions), jobs=targets)
+    caller = api.caller(request)
+    queued = [job for job in (*state.pending.values(), *state.holding.values()) if api.sees(caller, job.spec.owner.uid)]
+    records = priority_records(state, matching(state, wanted, queued), api.now()) if multifactor else []
+    if partitions:
+        records = [record for record in records if record["partition"] in partitions]
+    return answer(
+        {
+            "type": "priority/multifactor" if multifactor else "priority/basic",
+            "weights": weights_record(state),
+            "priorities": records,
+            "now": api.now(),
+        }
+    )
+
+
+@routes.post("/v1/top", body="`jobs`: ids, the one that is to go first first.")
+async def move_to_top(api: Context, request: Request) -> Response:
+    """Let jobs go before the others of their user, account, partition and QOS, as `scontrol top`."""
+    body, caller = await api.body(request), api.caller(request)
+    names = body.get("jobs")
+    if not isinstance(names, list) or not names:
+        raise ProblemError(400, "jobs: expected a list of ids")
+    targets = [target for name in names for target in targets_of(str(name))]
+
+    def decide(state: State, _: float) -> list[Event]:
+        found = [job for target in targets for job in _waiting_first(find(state, target))]
+        return top(state, caller, found)
+
+    await api.cluster.do(api.cause(request), decide)
+    return answer({"jobs": [target.job_id for target in targets]})
+
+
+def _waiting_first(jobs: list[Job]) -> list[Job]:
+    """Of an array the tasks that still wait; where none does, all, to be refused."""
+    return [job for job in jobs if isinstance(job.phase, Pending)] or jobs

@@ -1,0 +1,128 @@
+"""sprio: what the priorities of waiting jobs are made of, as Slurm prints it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from bireme.cli import reports
+from bireme.cli.optline import Opt, aliases, options, read
+from bireme.slurm.version import VERSION_LINE
+
+TABLE: list[Opt] = aliases(
+    options(
+        "-M--clusters= --federation -o--format= --help -j--jobs[=] --local -l--long -h--noheader -n--norm"
+        " -p--partition= --sibling -S--sort= --usage -u--user= -v--verbose -V--version -w--weights --json"
+    ),
+    cluster="clusters", users="user", partitions="partition", job="jobs",
+)  # fmt: skip
+_NO_FACTORS = """\
+You are not running a supported priority plugin
+({plugin}).
+Only 'priority/multifactor' is supported."""
+
+
+def main(argv: list[str]) -> int:
+    return reports.guarded("sprio", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    given, words = read(TABLE, argv)
+    asked: dict[str, str | None] = {}
+    for name, value in given:
+        if name == "version":
+            print(VERSION_LINE)
+            return 0
+        if name in ("help", "usage"):
+            return _print_help(name)
+        asked[name] = value
+    if words and "jobs" in asked and asked["jobs"] is None:  # `-j 42` for what getopt only takes as `-j42`
+        asked["jobs"] = words.pop(0)
+    if words:
+        reports.tell(f"sprio: error: Unrecognized option: {words[0]}")
+        _print_help("usage")
+        return 1
+    if "format" in asked and "long" in asked:
+        raise reports.CommandError(
+            "sprio: fatal: Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry."
+        )
+    return _print_priorities(asked)
+
+
+def _print_help(kind: str) -> int:
+    from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
+
+    print(usage_text("sprio", TABLE) if kind == "usage" else help_text("sprio", TABLE))
+    return 0
+
+
+def _print_priorities(asked: dict[str, str | None]) -> int:
+    # Late imports: `sprio --version` must not pay for tables it does not print.
+    from bireme.slurm.formats import fields, sprio_fields
+    from bireme.slurm.formats.layout import parse_percent
+
+    sort = fields.parse_sort(asked.get("sort") or "i")
+    _check_sort(fields.unknown_sorts(sort, sprio_fields.weight_fields()))
+    answer = _ask(asked)
+    if answer["type"] != "priority/multifactor":
+        raise reports.CommandError(_NO_FACTORS.format(plugin=answer["type"]))
+    if "json" in asked:
+        return _print_json(answer)
+    weights = answer["weights"]
+    table = sprio_fields.weight_fields() if "weights" in asked else sprio_fields.job_fields(weights)
+    rows = [weights] if "weights" in asked else answer["priorities"]
+    if asked.get("jobs") and not rows:
+        print("Unable to find jobs matching user/id(s) specified")
+        return 0
+    form = asked.get("format") or os.environ.get("SPRIO_FORMAT")
+    if form is None:
+        form = sprio_fields.default_format(
+            weights, normal="norm" in asked, long="long" in asked, user="user" in asked, cluster=_by_cluster(asked)
+        )
+    plan = fields.plan_percent(parse_percent(form), table, "Invalid job format specification")
+    for complaint in plan.complaints:
+        reports.tell(f"sprio: error: {complaint}")
+    context = reports.make_context()
+    if "weights" not in asked:
+        fields.sort_records(rows, sort, table, context)
+    header = [] if "noheader" in asked else [plan.header()]
+    reports.show([*header, *plan.lines(rows, context)])
+    return 0
+
+
+def _by_cluster(asked: dict[str, str | None]) -> bool:
+    return "sibling" in asked or "SPRIO_SIBLING" in os.environ
+
+
+def _check_sort(unknown: list[str]) -> None:
+    if unknown:
+        raise reports.CommandError(f"sprio: error: Invalid sort specification: {unknown[0]}")
+
+
+def _ask(asked: dict[str, str | None]) -> dict[str, Any]:
+    from bireme.client.transport import ApiError, BiremeUnavailable
+
+    query: dict[str, str] = {}
+    for word in reports.words_of(asked.get("jobs")):
+        if not word.isdecimal():
+            raise reports.CommandError(f"sprio: error: Invalid job id: {word}")
+    if asked.get("jobs"):
+        query["job"] = asked["jobs"] or ""
+    if asked.get("partition"):
+        query["partition"] = asked["partition"] or ""
+    if asked.get("user"):
+        uids = reports.user_ids("sprio", asked["user"] or "")
+        query["user"] = ",".join(map(str, sorted(uids))) or "-"  # a user that is nobody has no jobs
+    try:
+        found: dict[str, Any] = reports.transport().get("/v1/priorities", query)
+    except (ApiError, BiremeUnavailable) as error:
+        raise reports.failure("sprio", "sprio: error: Couldn't get priority factors from controller", error) from None
+    return found
+
+
+def _print_json(answer: dict[str, Any]) -> int:
+    """Slurm's sprio has none; this is what the API says."""
+    import json
+
+    print(json.dumps(answer, indent=2))
+    return 0
