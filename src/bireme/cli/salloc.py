@@ -46,8 +46,19 @@ def _main(argv: list[str]) -> int:
     for notice in asked.notices:
         voice.say(notice)
     tell_options(voice, options)
+    _enter(options.text("chdir"))
     with make_transport() as transport:
         return _allocate(transport, asked, voice)
+
+
+def _enter(folder: str) -> None:
+    """--chdir is where the program runs, here."""
+    if not folder:
+        return
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise CommandFailure(f"chdir({folder}): {error.strerror}") from error
 
 
 def _allocate(transport: Transport, asked: AllocationSubmission, voice: Voice) -> int:

@@ -86,7 +86,13 @@ def find_script_file(name: str, chdir: str) -> str | None:
 
 
 def _send(transport: Transport, batch: BatchSubmission, voice: Voice) -> int:
-    body = submission_body(batch.requests, batch.script)
+    requests = batch.requests
+    if any(request.spec.get_user_env for request in requests):
+        # Late: few jobs begin with a login, and sbatch starts often.
+        from bireme.cli.login_environment import with_login_environment
+
+        requests = with_login_environment(requests, voice)
+    body = submission_body(requests, batch.script)
     if batch.options.flag("test-only"):
         return test_only(transport, body, voice)
     job_id = submit(transport, body, SUBMISSION_FAILED[Command.SBATCH], voice)

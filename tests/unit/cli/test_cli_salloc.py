@@ -90,3 +90,14 @@ def test_variables_of_a_job_around_it_do_not_leak() -> None:
     own = {"HOME": "/", "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "9", "SLURM_CONF": "/c"}
     allocated: dict[str, Any] = {"SLURM_JOB_ID": "42"}
     assert program_environment(own, allocated) == {"HOME": "/", "SLURM_CONF": "/c", "SLURM_JOB_ID": "42"}
+
+
+def test_chdir_is_where_the_program_runs(granting: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["-Q", "--chdir=/", "pwd"]) == 0
+    assert capfd.readouterr().out == "/\n"
+
+
+def test_chdir_to_nowhere_asks_for_nothing(granting: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--chdir=/nowhere", "pwd"]) == 1
+    assert capfd.readouterr().err == "salloc: error: chdir(/nowhere): No such file or directory\n"
+    assert not granting.bodies("POST /v1/jobs")

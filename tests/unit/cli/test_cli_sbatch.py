@@ -181,6 +181,42 @@ def test_components_of_a_heterogeneous_job_are_sent_together(accepting: FakeDaem
     assert all(part["script"] for part in body["het"])
 
 
+def test_a_component_takes_over_what_is_not_about_its_size(accepting: FakeDaemon) -> None:
+    name = script("#!/bin/bash\n")
+    given = ["-J", "foo", "-t", "7", "--mem=100", "-c2", "-p", "gpu", "-n2", ":", "-n3", ":", "-J", "other", "-n1"]
+    assert main([*given, name]) == 0
+    (body,) = accepting.bodies("POST /v1/jobs")
+    first, second, third = (part["spec"] for part in body["het"])
+    assert [spec["name"] for spec in (first, second, third)] == ["foo", "foo", "other"]
+    assert [spec["time_limit_s"] for spec in (first, second, third)] == [420, 420, 420]
+    assert [spec["resources"].get("memory_per_node_mib") for spec in (first, second, third)] == [100, 100, 100]
+    assert second["resources"].get("cpus_per_task") is None
+    assert "partitions" not in second
+
+
+@pytest.mark.parametrize("export", ["NONE", "COLOUR", "COLOUR=red"])
+def test_a_job_that_leaves_its_environment_behind_begins_with_a_login(
+    accepting: FakeDaemon, export: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLOUR", "blue")
+    monkeypatch.setenv("LEFT", "behind")
+    assert main([f"--export={export}", script("#!/bin/bash\n")]) == 0
+    sent = accepting.bodies("POST /v1/jobs")[0]["environment"]
+    assert {"HOME", "LOGNAME", "PATH", "SHELL", "USER"} <= set(sent)
+    assert sent["SLURM_GET_USER_ENV"] == "1"
+    assert "LEFT" not in sent
+    assert sent.get("COLOUR") == {"NONE": None, "COLOUR": "blue", "COLOUR=red": "red"}[export]
+
+
+def test_a_login_shell_that_does_not_answer_is_told(
+    accepting: FakeDaemon, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bireme.cli.login_environment.login_environment", lambda: None)
+    assert main(["--export=NONE", script("#!/bin/bash\n")]) == 0
+    message = "sbatch: error: Unable to get user's local environment, running only with passed environment\n"
+    assert capfd.readouterr().err == message
+
+
 def test_what_is_sent_is_json_that_any_reader_accepts(accepting: FakeDaemon) -> None:
     main(["--array=1-3", "--signal=B:USR1@60", "-d", "singleton", "--wrap", "true"])
     spec = accepting.bodies("POST /v1/jobs")[0]["spec"]

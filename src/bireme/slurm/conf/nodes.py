@@ -14,7 +14,7 @@ from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.lines import Line
 from bireme.slurm.conf.values import mebibytes, names, positive, read_value, whole
 from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.hostlist import expand
+from bireme.slurm.hostlist import expand, sort_names
 
 CONFIGURABLE_STATES = frozenset(
     {"CLOUD", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "IDLE", "POWERED_DOWN", "PLANNED", "EXTERNAL"}
@@ -32,7 +32,7 @@ class NodeLine:
 
 
 def read_nodes(lines: Iterable[Line], findings: Findings) -> dict[str, NodeLine]:
-    """Nodes by name, in the order of the file."""
+    """Nodes by name, in the order of their names, whatever the file's: Slurm's order of everything that lists nodes."""
     nodes: dict[str, NodeLine] = {}
     for line in lines:
         for node in _nodes_of(line, findings):
@@ -41,7 +41,7 @@ def read_nodes(lines: Iterable[Line], findings: Findings) -> dict[str, NodeLine]
                 findings.error(line.place, f"node {node.config.name} is already defined at {first}")
             else:
                 nodes[node.config.name] = node
-    return nodes
+    return {name: nodes[name] for name in sort_names(nodes)}
 
 
 def apply_down_nodes(lines: Iterable[Line], nodes: dict[str, NodeLine], findings: Findings) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bireme.core.model.jobs import ArraySpec, Dependencies, JobKind, JobSpec, WarningSignal
 from bireme.slurm.options.context import SubmitContext
@@ -32,6 +33,15 @@ _STEP_DEFAULTS = {
     "threads-per-core": "SLURM_THREADS_PER_CORE",
 }
 """Options that srun inside the job reads from the environment, and under which name."""
+
+# fmt: off
+_OF_ALL_COMPONENTS = (
+    "account", "begin", "chdir", "comment", "deadline", "dependency", "error", "exclude", "export", "hold",
+    "input", "job-name", "mem", "nice", "open-mode", "output", "priority", "qos", "requeue", "reservation",
+    "signal", "time", "time-min", "wckey",
+)
+# fmt: on
+"""Options that a component of a heterogeneous job takes over from the one before it, unless it has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,10 @@ def build_het_specs(components: tuple[Options, ...], context: SubmitContext) -> 
     words = next((options.words for options in reversed(components) if options.words), components[-1].words)
     for options in components:
         options.words = words if options.command is Command.SBATCH else options.words
+    for before, options in pairwise(components):
+        for name in _OF_ALL_COMPONENTS:
+            if name in before and name not in options:
+                options.settings[name] = before.settings[name]
     return tuple(build_job_spec(options, context, het_component=index) for index, options in enumerate(components))
 
 
