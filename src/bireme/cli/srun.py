@@ -34,6 +34,7 @@ from bireme.slurm.options.table import Command
 from bireme.slurm.options.words import SUBMISSION_FAILED
 
 _RETRY_WAIT_S = 60.0
+_VERDICT_PATIENCE_S = 10.0
 _BUSY = frozenset({"ESLURM_NODES_BUSY", "ESLURM_JOB_SUSPENDED"})
 _NO_SUCH_ALLOCATION = frozenset({"ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE", "ESLURM_JOB_PENDING"})
 
@@ -60,7 +61,7 @@ def _main(argv: list[str]) -> int:
             return _test_only(transport, asked, voice)
         if asked.jobs:
             return _run_in_own_job(transport, asked, voice)
-        return _run_steps(transport, asked, _jobs_inside(argv, context, asked), voice)
+        return _run_steps(transport, asked, _jobs_inside(argv, context, asked), voice)[0]
 
 
 def _check_programs(step: StepRequest) -> None:
@@ -120,7 +121,9 @@ def _run_in_own_job(transport: Transport, asked: RunSubmission, voice: Voice) ->
                 (f"{job_id}+{index}", _for_own_job(step, asked.options[index]))
                 for index, step in enumerate(asked.steps)
             ]
-        code = _run_steps(transport, asked, places, voice)
+        code, lost_nodes = _run_steps(transport, asked, places, voice)
+        if lost_nodes:  # how the job ended is the daemon's to say: NODE_FAIL, not our exit code
+            allocation.ended.wait(_VERDICT_PATIENCE_S)
     finally:
         allocation.release(code)
     return code
@@ -162,7 +165,10 @@ class StepControl:
         return {}
 
 
-def _run_steps(transport: Transport, asked: RunSubmission, places: list[tuple[str, StepRequest]], voice: Voice) -> int:
+def _run_steps(
+    transport: Transport, asked: RunSubmission, places: list[tuple[str, StepRequest]], voice: Voice
+) -> tuple[int, list[str]]:
+    """(exit code, nodes that were lost)."""
     options = asked.options[0]
     _run_local(options.text("prolog"))
     with ExitStack() as held:
@@ -177,9 +183,10 @@ def _run_steps(transport: Transport, asked: RunSubmission, places: list[tuple[st
             first = len(node_of)
             legs.append(Leg(streams, StepControl(transport, job, created), first))
             node_of |= {first + task: place["node"] for place in created["nodes"] for task in place["tasks"]}
-        code = _attend(legs, Tally(node_of), places[0][1].spec, options, voice)
+        tally = Tally(node_of)
+        code = _attend(legs, tally, places[0][1].spec, options, voice)
     _run_local(options.text("epilog"))
-    return code
+    return code, tally.lost_nodes
 
 
 def create_step(

@@ -42,6 +42,7 @@ class Tally:
     node_of: dict[int, str]
     started: set[int] = field(default_factory=set)
     ends: dict[int, TaskEnd] = field(default_factory=dict)
+    lost_nodes: list[str] = field(default_factory=list)
     _untold: dict[int, TaskEnd] = field(default_factory=dict)
 
     @property
@@ -80,6 +81,7 @@ class Tally:
         lost = [task for task, where in self.node_of.items() if where == node and task not in self.ends]
         for task in lost:
             self.ends[task] = how
+        self.lost_nodes.append(node)
         return lost
 
     def take_untold(self) -> list[tuple[str, list[int], TaskEnd]]:
