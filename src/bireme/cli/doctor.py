@@ -69,6 +69,7 @@ def examine(paths: Paths) -> Iterator[Check]:
     """Every check, in the order in which problems build on each other."""
     yield from _guarded("python", _python)
     yield from _guarded("home", lambda: _home(paths))
+    yield from _guarded("users", lambda: _users(paths))
     yield from _guarded("disk", lambda: _disk(paths))
     yield from _guarded("clock", _clock)
     yield from _guarded("limits", _limits)
@@ -112,6 +113,34 @@ def _home(paths: Paths) -> Iterator[Check]:
     if len(os.fsencode(paths.socket)) > _LONGEST_PLAIN_SOCKET:
         advice = "other programs may not reach it; a shorter BIREME_HOME helps"
         yield Check("home", WARN, "the path of the socket is longer than a socket address", advice)
+
+
+def _users(paths: Paths) -> Iterator[Check]:
+    """A cluster of root's is for everybody, if everybody can reach its socket and run its commands."""
+    if os.geteuid() != 0:
+        return
+    needed = {
+        "the cluster": (paths.home, "set BIREME_HOME to a folder below /var/lib or /srv"),
+        "Bireme's Python": (sys.executable, "install Bireme where every user can run it, for example in /opt"),
+    }
+    closed = False
+    for what, (path, advice) in needed.items():
+        if folder := closed_to_others(path):
+            closed = True
+            yield Check("users", WARN, f"only root can reach {what}: {folder} is closed to others", advice)
+    if not closed:
+        yield Check("users", OK, "every user of this machine can submit jobs")
+
+
+def closed_to_others(path: str) -> str | None:
+    """The first folder on the way to a file (with its links followed) that users other than its owner cannot pass."""
+    folder = os.path.realpath(path)
+    closed = None
+    while (parent := os.path.dirname(folder)) != folder:
+        folder = parent
+        if os.path.isdir(folder) and not os.stat(folder).st_mode & 0o001:
+            closed = folder
+    return closed
 
 
 def _disk(paths: Paths) -> Iterator[Check]:
