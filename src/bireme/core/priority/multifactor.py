@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,11 +87,15 @@ class Basis:
     at: float
     fixed: dict[int, tuple[JobSpec, tuple[Fixed, ...]]] = field(default_factory=dict)
     """Answers kept, by job id, with the specification they are for."""
-    _shapes: dict[tuple[ResourceRequest, str, int | None], _Measure] = field(default_factory=dict)
+    _known: dict[tuple[ResourceRequest, str, str, str, str, int | None], Fixed] = field(default_factory=dict)
+    _by_name: dict[str, PartitionConfig] = field(default_factory=dict)
+    _by_time: bool = False
     _totals: dict[str, _Totals] = field(default_factory=dict)
     _largest: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
+        self._by_name = {partition.name: partition for partition in self.partitions}
+        self._by_time = self.has_flag("SMALL_RELATIVE_TO_TIME")
         by_name = {node.name: node for node in self.config.nodes}
         for partition in self.partitions:
             nodes = [by_name[name] for name in partition.nodes if name in by_name]
@@ -126,16 +130,33 @@ class Basis:
         if known is not None and known[0] is job.spec and isinstance(job.phase, Pending):
             return known[1]
         names = job.spec.partitions if job.allocation is None else (job.allocation.partition,)
-        found = tuple(self._fixed(job, each) for each in self.partitions if each.name in names)
-        found = tuple(sorted(found, key=lambda each: names.index(each.partition)))
-        self.fixed[job.id] = (job.spec, found)
+        found = tuple([self._fixed(job, name) for name in names if name in self._by_name])
+        if job.allocation is None:
+            self.fixed[job.id] = (job.spec, found)
         return found
 
-    def _fixed(self, job: Job, partition: PartitionConfig) -> Fixed:
-        spec, settings = job.spec, self.settings
+    def keep(self, fixed: dict[int, tuple[JobSpec, tuple[Fixed, ...]]]) -> None:
+        """Forgets the answers for all other jobs: they are gone, or have changed."""
+        self.fixed = fixed
+        if len(self._known) > 2 * len(fixed) + 1_000:
+            self._known.clear()
+
+    def _fixed(self, job: Job, name: str) -> Fixed:
+        """Jobs that ask the same for the same account share the answer."""
+        spec, partition = job.spec, self._by_name[name]
+        if job.allocation is not None:
+            return self._measured(spec, partition, self._held(job, partition))
+        limit_s = self._counted_limit_s(spec, partition) if self._by_time else None
+        key = (spec.resources, name, spec.account, spec.owner.user, spec.qos, limit_s)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._measured(spec, partition, self._asked(spec, partition, limit_s))
+        return found
+
+    def _measured(self, spec: JobSpec, partition: PartitionConfig, measure: _Measure) -> Fixed:
+        settings, (size, tres) = self.settings, measure
         association = self.book.for_job(spec.account, spec.owner.user, partition.name)
         qos = self.book.qos.get(spec.qos)
-        size, tres = self._asked(spec, partition) if job.allocation is None else self._held(job, partition)
         of_assoc, of_partition, of_qos = self._largest
         ranked = self.book.priority_of(association.id) if association else 0
         columns = (
@@ -152,17 +173,12 @@ class Basis:
             return float(value)
         return value / largest if largest else 0.0
 
-    def _asked(self, spec: JobSpec, partition: PartitionConfig) -> _Measure:
-        """By what a waiting job asks for; jobs that ask the same share the answer."""
-        limit_s = self._counted_limit_s(spec, partition)
-        key = (spec.resources, partition.name, limit_s)
-        found = self._shapes.get(key)
-        if found is None:
-            demand = resolve(spec, partition, self.config.settings)
-            threads = self._totals[partition.name].threads if self.config.settings.select_by_core else 1
-            size = self._size(demand.nodes_wanted, _cpus(demand, threads), limit_s)
-            found = self._shapes[key] = size, self._tres(requested_tres(demand), partition)
-        return found
+    def _asked(self, spec: JobSpec, partition: PartitionConfig, limit_s: int | None) -> _Measure:
+        """By what a waiting job asks for."""
+        demand = resolve(spec, partition, self.config.settings)
+        threads = self._totals[partition.name].threads if self.config.settings.select_by_core else 1
+        size = self._size(demand.nodes_wanted, _cpus(demand, threads), limit_s)
+        return size, self._tres(requested_tres(demand), partition)
 
     def _held(self, job: Job, partition: PartitionConfig) -> _Measure:
         """By what a running job holds."""
@@ -172,8 +188,6 @@ class Basis:
         return size, self._tres(tres, partition)
 
     def _counted_limit_s(self, spec: JobSpec, partition: PartitionConfig) -> int | None:
-        if not self.has_flag("SMALL_RELATIVE_TO_TIME"):
-            return None
         if spec.time_limit_given:
             return spec.time_limit_s
         return partition.default_time_s if partition.default_time_s is not None else partition.max_time_s
@@ -184,7 +198,7 @@ class Basis:
             return 0.0
         of_nodes = nodes / len(self.config.nodes)
         of_cpus = cpus / max(1, sum(node.cpus for node in self.config.nodes))
-        if self.has_flag("SMALL_RELATIVE_TO_TIME"):
+        if self._by_time:
             size = max(of_nodes, of_cpus) / max(1, limit_s // 60) if limit_s is not None else 0.0
         else:
             size = (of_nodes + of_cpus) / 2
@@ -220,13 +234,12 @@ class Basis:
             return np.where(waited >= 0, float(weight), 0.0)
         return weight * np.clip(waited / oldest, 0.0, 1.0)
 
-    def since(self, job: Job) -> float:
-        """From when on its age counts; infinite: it does not."""
+    def since(self, jobs: Sequence[Job]) -> Floats:
+        """From when on their ages count; infinite: it does not."""
         if self.has_flag("ACCRUE_ALWAYS"):
-            return job.submitted_at
-        phase = job.phase
-        eligible = phase.eligible_at if isinstance(phase, Pending) else job.eligible_at
-        return float("inf") if eligible is None else eligible
+            return np.fromiter((job.submitted_at for job in jobs), np.float64, len(jobs))
+        eligible = [job.phase.eligible_at if isinstance(job.phase, Pending) else job.eligible_at for job in jobs]
+        return np.fromiter((inf if at is None else at for at in eligible), np.float64, len(jobs))
 
     def fair_share_of(self, association: int | None) -> float:
         return self.settings.weight_fair_share * self.fair_share.get(association or 0, 0.0)

@@ -69,13 +69,22 @@ def _set_all(queue: Queue, basis: Basis, jobs: Sequence[Job], now: float) -> Non
     rows: list[Fixed] = []
     owners: list[Job] = []
     kept: dict[int, tuple[JobSpec, tuple[Fixed, ...]]] = {}
+    several: set[int] = set()
+    before = basis.fixed
     for job in jobs:
-        found = basis.fixed_of(job)
-        kept[job.id] = (job.spec, found)
-        for row in found:
-            rows.append(row)
+        known = before.get(job.id)
+        if known is None or known[0] is not job.spec or not isinstance(job.phase, Pending):
+            known = (job.spec, basis.fixed_of(job))
+        kept[job.id] = known
+        found = known[1]
+        if len(found) == 1:
+            rows.append(found[0])
             owners.append(job)
-    basis.fixed = kept  # nothing is kept of jobs that are gone
+        else:
+            rows.extend(found)
+            owners.extend([job] * len(found))
+            several.add(job.id)
+    basis.keep(kept)
     if not rows:
         return
     values = _weigh(basis, owners, rows, now)
@@ -83,7 +92,7 @@ def _set_all(queue: Queue, basis: Basis, jobs: Sequence[Job], now: float) -> Non
         values = np.maximum(values, np.fromiter((job.priority for job in owners), np.int64, len(owners)))
     for job, row, value in zip(owners, rows, values.tolist()):
         job.priority = value
-        if len(kept[job.id][1]) > 1:
+        if job.id in several:
             queue.partition_priorities.setdefault(job.id, {})[row.partition] = value
     for job_id, own in queue.partition_priorities.items():
         queue.pending[job_id].priority = max(own.values())
@@ -92,10 +101,9 @@ def _set_all(queue: Queue, basis: Basis, jobs: Sequence[Job], now: float) -> Non
 def _weigh(basis: Basis, owners: Sequence[Job], rows: Sequence[Fixed], now: float) -> Integers:
     count = len(rows)
     shares = {association: basis.fair_share_of(association) for association in {row.association for row in rows}}
-    since = np.fromiter((basis.since(job) for job in owners), np.float64, count)
     return sums(
         np.fromiter((job.spec.site_factor for job in owners), np.float64, count),
-        basis.ages(since, now),
+        basis.ages(basis.since(owners), now),
         np.fromiter((shares[row.association] for row in rows), np.float64, count),
         np.array([row.columns for row in rows], dtype=np.float64),
         np.fromiter((job.spec.nice for job in owners), np.float64, count),
@@ -148,7 +156,7 @@ def parts_of(queue: Queue, job: Job, now: float) -> list[Parts]:
         return []
     owners = [job] * len(rows)
     values = _weigh(basis, owners, list(rows), now)
-    age = float(basis.ages(np.array([basis.since(job)]), now)[0])
+    age = float(basis.ages(basis.since([job]), now)[0])
     return [
         Parts(
             job.id,
