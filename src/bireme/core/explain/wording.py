@@ -33,11 +33,27 @@ TEMPLATES: dict[ReasonKind, str] = {
 }
 
 
+_OVER = {
+    "jobs": "{where} lets {limit} jobs run at once, and {used} do.",
+    "submitted": "{where} lets {limit} jobs wait and run at once; {used} do, and {asked} more came.",
+    "tres": "{where} allows {limit} {tres} at once; {used} are held, and it needs {asked}.",
+    "run_minutes": "{where} allows {limit} minutes of {tres} to come; running jobs may use {used}, and it {asked}.",
+    "minutes": "{where} has a budget of {limit} {tres} minutes; {used} are used or promised, and it may use {asked}.",
+    "wall": "{where} has {limit} seconds of jobs, and {used} are used.",
+    "job_tres": "{where} allows a job {limit} {tres}, and it asks for {asked}.",
+    "job_node_tres": "{where} allows a job {limit} {tres} on a node, and it needs {asked}.",
+    "job_minutes": "{where} allows a job {limit} minutes of {tres}, and it may use {asked}.",
+    "job_wall": "{where} allows a job {limit} seconds, and its time limit is {asked}.",
+    "job_min_tres": "{where} wants at least {limit} {tres} of a job, and it asks for {asked}.",
+}
+"""Of limits, whose kinds are many and whose facts are alike: by their fact `measure`."""
+
+
 class _Facts(dict[str, str | int | float]):
     def __missing__(self, key: str) -> str:
         return "?"
 
 
 def sentence(reason: Reason) -> str:
-    template = TEMPLATES.get(reason.kind)
+    template = TEMPLATES.get(reason.kind) or _OVER.get(str(reason.fact("measure")))
     return template.format_map(_Facts(reason.facts)) if template else f"{reason.kind}."

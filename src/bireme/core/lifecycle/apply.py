@@ -14,6 +14,7 @@ from typing import Any
 from bireme.core.lifecycle import charging
 from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.lifecycle.tables import JOB, NODE, STEP, IllegalTransition
+from bireme.core.limits import following
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.cluster import NodeConfig
@@ -57,6 +58,8 @@ def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:
     commands = handler(state, event, recorded.at)
     if type(event) in charging.CHARGED:
         charging.follow(state, event, recorded.at)
+    if type(event) in following.COUNTED:
+        following.follow(state, event)
     state.seq = recorded.seq
     return commands
 

@@ -12,6 +12,7 @@ from bireme.core.accounting.resets import next_reset
 from bireme.core.lifecycle.components import reunited, with_companions
 from bireme.core.lifecycle.gates import Met, began_at, dependency_met
 from bireme.core.lifecycle.state import State
+from bireme.core.limits.asks import run_limit_s
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Dependency, DependencyKind, Ending, Finished, Job, Outcome, Pending, Running
 from bireme.core.model.nodes import Health
@@ -56,10 +57,7 @@ def time_limit_s(state: State, job: Job) -> int | None:
         return job.spec.time_limit_s
     allocation = job.allocation
     name = allocation.partition if allocation else next(iter(job.spec.partitions), "")
-    partition = state.partitions.get(name)
-    if partition is None:
-        return None
-    return partition.default_time_s if partition.default_time_s is not None else partition.max_time_s
+    return run_limit_s(job.spec, state.partitions.get(name))
 
 
 def limit_reached_at(state: State, job: Job, phase: Running) -> float | None:

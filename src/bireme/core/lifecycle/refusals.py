@@ -38,6 +38,10 @@ class Why(Enum):
     BATCH_ONLY = _Code(2039, "Only batch jobs are accepted or processed")
     JOB_SUSPENDED = _Code(2077, "Job is current suspended, requested operation disabled")
     INVALID_ACCOUNT = _Code(2045, "Invalid account or account/partition combination specified")
+    INVALID_LICENSES = _Code(2048, "Invalid license specification")
+    ACCOUNTING_POLICY = _Code(
+        2050, "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    )
     INVALID_TIME_LIMIT = _Code(2051, "Requested time limit is invalid (missing or exceeds some limit)")
     RESERVATION_INVALID = _Code(2053, "Requested reservation is invalid")
     JOB_NOT_RUNNING = _Code(2085, "Job is not running")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from bireme.core.accounting.book import AccountBook
 from bireme.core.accounting.usage import Usages
+from bireme.core.limits.following import make_ledger
+from bireme.core.limits.ledger import Ledger, tallies_agree
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
 from bireme.core.model.jobs import HOLDING, ArrayTask, ArrayWaiting, Finished, Job, Pending, ResourceRequest
 from bireme.core.model.nodes import Node
@@ -75,6 +77,8 @@ class State:
     empty: Occupancy = field(default_factory=lambda: Occupancy(()))
     """The same nodes with nothing held: answers whether a request could ever fit."""
     fabric: Fabric = field(default_factory=lambda: build_fabric(Topology(), ()))
+    ledger: Ledger = field(default_factory=Ledger)
+    """What everybody holds whom some limit counts."""
     ever_fits: dict[tuple[ResourceRequest, str], bool] = field(default_factory=dict)
     """Answers already given by `empty`, by request and partition."""
 
@@ -95,6 +99,7 @@ class State:
             else:
                 self.holding[job.id] = job
                 self.occupancy.hold(job.phase.allocation)
+        self.ledger = make_ledger(self)
         self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
 
     def index_members(self, job: Job) -> None:
@@ -133,6 +138,7 @@ class State:
         for job in self.holding.values():
             assert job.allocation is not None
             fresh.hold(job.allocation)
+        assert tallies_agree(self.ledger, make_ledger(self)), "the ledger"
         for mine, theirs in zip(self.occupancy.rooms, fresh.rooms):
             assert mine.cpus == theirs.cpus, "CPUs free"
             assert mine.memory_mib == theirs.memory_mib, "memory free"

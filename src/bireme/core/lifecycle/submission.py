@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bireme.core.lifecycle.admission import take_place, within_limits
 from bireme.core.lifecycle.gates import Met, dependency_met
 from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.placing import all_nodes, search_for
@@ -15,6 +16,7 @@ from bireme.core.lifecycle.ranking import first_priority
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
+from bireme.core.model.accounts import Qos, QosFlag
 from bireme.core.model.cluster import PartitionConfig, PartitionState
 from bireme.core.model.jobs import ArraySpec, DependencyKind, Job, JobKind, JobSpec, Owner, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
@@ -34,9 +36,11 @@ def submit(
     leader = state.next_job_id
     het = leader if len(specs) > 1 else None
     events: list[e.Event] = []
+    ledger = state.ledger.draft()
     for offset, asked in enumerate(specs):
         # Components are requeued together or not at all: the leader's word counts.
         spec = admitted(state, caller, replace(asked, requeue=specs[0].requeue))
+        take_place(ledger, spec)
         job_id = leader + offset
         probe = Job(job_id, spec, now, Pending(since=now))
         eligible_at = now if _eligible(state, probe, now) else None
@@ -70,6 +74,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     for partition in partitions:
         _check_access(caller, spec, partition)
         _check_limits(state, spec, partition)
+    spec = within_limits(state, spec)
     if not any(can_ever_run(state, spec, partition) for partition in partitions):
         raise Refusal(_why_never(state, spec), _what_is_too_much(state, spec, partitions))
     return spec
@@ -148,14 +153,18 @@ def _check_limits(state: State, spec: JobSpec, partition: PartitionConfig) -> No
         raise Refusal(Why.INVALID_NODE_COUNT, f"partition {partition.name} allows at most {partition.max_nodes} nodes")
 
 
-def over_time_limit(spec: JobSpec, partition: PartitionConfig) -> bool:
+def over_time_limit(spec: JobSpec, partition: PartitionConfig, qos: Qos | None = None) -> bool:
     if partition.max_time_s is None or not spec.time_limit_given:
+        return False
+    if qos is not None and qos.has(QosFlag.PARTITION_TIME_LIMIT):
         return False
     wanted = spec.time_min_s if spec.time_min_s is not None else spec.time_limit_s
     return wanted is None or wanted > partition.max_time_s
 
 
-def over_node_limit(spec: JobSpec, partition: PartitionConfig) -> bool:
+def over_node_limit(spec: JobSpec, partition: PartitionConfig, qos: Qos | None = None) -> bool:
+    if qos is not None and qos.has(QosFlag.PARTITION_MAX_NODES):
+        return False
     return partition.max_nodes is not None and spec.resources.nodes_min > partition.max_nodes
 
 

@@ -72,6 +72,8 @@ class PartitionConfig:
     max_memory_per_cpu_mib: int | None = None
     max_memory_per_node_mib: int | None = None
     max_cpus_per_node: int | None = None
+    max_cpus_per_user: int | None = None
+    """Of all of a user's jobs in the partition together."""
     allow_accounts: tuple[str, ...] | None = None
     deny_accounts: tuple[str, ...] = ()
     allow_groups: tuple[str, ...] | None = None

@@ -27,6 +27,8 @@ from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
 BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
 """Shared by all jobs that only wait for those before them."""
+FOR_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
+"""The reasons of jobs that start as soon as there is room."""
 
 
 def plan(state: State, policy: Policy, now: float) -> Plan:
@@ -39,14 +41,28 @@ def plan(state: State, policy: Policy, now: float) -> Plan:
 def plan_again(state: State, policy: Policy, now: float, outlook: Outlook) -> Plan:
     """A pass after small changes: only jobs that were tested, and new ones; slots that were promised stay.
 
-    Each of them may use what its own slots held back. Verdicts of jobs that were not looked at again still stand.
+    Each of them may use what its own slots held back. A new job that comes before one with a slot calls for a full pass:
+    it must not wait for those behind it. Verdicts of jobs that were not looked at again still stand.
     """
-    work = resume_pass(state, policy, now, outlook)
     known = (state.pending.get(job_id) for job_id in (*outlook.tested, *outlook.fresh))
-    again = {job.id: job for job in known if job is not None}
+    again = in_order(state, {job.id: job for job in known if job is not None}.values())
+    if _comes_before_a_slot(again, outlook):
+        return plan(state, policy, now)
+    work = resume_pass(state, policy, now, outlook)
     outlook.tested, outlook.fresh = [], set()
-    _walk(work, in_order(state, again.values()))
+    _walk(work, again)
     return Plan(tuple(work.starts), {**state.verdicts, **work.verdicts}, outlook)
+
+
+def _comes_before_a_slot(jobs: Sequence[Job], outlook: Outlook) -> bool:
+    new_one_seen = False
+    for job in jobs:
+        if job.id in outlook.bookings:
+            if new_one_seen:
+                return True
+        elif job.id in outlook.fresh:
+            new_one_seen = True
+    return False
 
 
 def _walk(work: Pass, jobs: Sequence[Job]) -> None:
@@ -138,13 +154,13 @@ def _consider_het(work: Pass, leader: Job) -> None:
     if gates:
         work.verdicts.update({member.id: Verdict(tuple(gates)) for member in members})
         return
-    before = work.draft
-    work.draft = before.draft()
+    before = work.draft, work.ledger
+    work.draft, work.ledger = work.draft.draft(), work.ledger.draft()
     found: list[tuple[Job, PartitionConfig, Fit]] = []
     for member in members:
         partition, fit, reasons = _find_now(work, member)
         if partition is None or fit is None:
-            work.take_back(before)
+            work.take_back(*before)
             work.verdicts.update({other.id: Verdict(reasons) for other in members})
             return
         work.hold(member, partition, fit)
@@ -162,7 +178,7 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
         _add_start(work, job, work.started(job, partition, fit, task_id))
         return True
     _preempt(work, job, reasons)
-    if own:
+    if own and _waits_for_room(reasons):
         work.outlook.restore(job.id, own)
         expected: float | None = own[0].begin
     else:
@@ -190,13 +206,20 @@ def _add_start(work: Pass, job: Job, start: Start) -> None:
 
 def _book(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> float | None:
     """A slot in whichever partition only lacks free resources. A job that may have none blocks those behind it."""
-    waiting = [str(why.fact("partition")) for why in reasons if why.kind in (ReasonKind.RESOURCES, ReasonKind.PRIORITY)]
+    waiting = [str(why.fact("partition")) for why in reasons if why.kind in FOR_ROOM]
     partitions = [work.state.partitions[name] for name in waiting if name in work.state.partitions]
+    if not work.may_reserve(job):
+        return None
     if partitions and not work.may_book(job):
         work.blocked.update(partition.name for partition in partitions)
         return None
     slot = work.book(job, partitions)
     return slot.begin if slot else None
+
+
+def _waits_for_room(reasons: tuple[Reason, ...]) -> bool:
+    """And not for a limit: a job that a limit blocks holds no slot against others."""
+    return any(why.kind in FOR_ROOM for why in reasons)
 
 
 def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]:
@@ -208,23 +231,25 @@ def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None,
         if closed is not None or partition is None:
             reasons.append(closed or reason(ReasonKind.PARTITION_DOWN, partition=name))
             continue
-        over = list(_over_limits(job, partition))
+        over = (*_over_limits(work.state, job, partition), *work.limited(job, partition))
         if over:
             reasons.extend(over)
         elif name in work.blocked:
             reasons.append(reason(ReasonKind.PRIORITY, partition=name))
         else:
             fit = work.fit_now(job, partition)
-            if fit.found:
+            over = work.limited(job, partition, fit) if fit.found else ()
+            if fit.found and not over:
                 return partition, fit, ()
-            reasons.append(_why_not(work, job, partition, fit))
+            reasons.extend(over or (_why_not(work, job, partition, fit),))
     return None, None, tuple(reasons) or (reason(ReasonKind.PRIORITY),)
 
 
-def _over_limits(job: Job, partition: PartitionConfig) -> Iterator[Reason]:
-    if over_time_limit(job.spec, partition):
+def _over_limits(state: State, job: Job, partition: PartitionConfig) -> Iterator[Reason]:
+    qos = state.accounts.qos.get(job.spec.qos)
+    if over_time_limit(job.spec, partition, qos):
         yield reason(ReasonKind.PARTITION_TIME_LIMIT, partition=partition.name, limit_s=partition.max_time_s or 0)
-    if over_node_limit(job.spec, partition):
+    if over_node_limit(job.spec, partition, qos):
         yield reason(ReasonKind.PARTITION_NODE_LIMIT, partition=partition.name, limit=partition.max_nodes or 0)
 
 

@@ -15,9 +15,15 @@ from bireme.core.calendar.calendar import Booking, Calendar
 from bireme.core.lifecycle.due import limit_reached_at, time_limit_s
 from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State, Verdict
+from bireme.core.limits.asks import ask_of, ask_placed
+from bireme.core.limits.checks import blocks
+from bireme.core.limits.following import holding_of
+from bireme.core.limits.ledger import Ledger
+from bireme.core.model.accounts import QosFlag
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import HOLDING, Ending, Job, ResourceRequest, Running, Starting, Suspended
 from bireme.core.model.policy import Policy
+from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.occupancy import Occupancy
@@ -44,6 +50,8 @@ class Pass:
     policy: Policy
     now: float
     draft: Occupancy
+    ledger: Ledger
+    """What everybody holds in the draft, for the limits."""
     outlook: Outlook
     allowed: dict[str, BoolArray]
     """Schedulable nodes of each partition."""
@@ -113,7 +121,23 @@ class Pass:
 
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
         """Takes the shares in the draft."""
-        self.draft.hold(self._allocation(job, partition, fit))
+        allocation = self._allocation(job, partition, fit)
+        self.draft.hold(allocation)
+        rules = self.ledger.rules
+        if rules.for_job(job.spec, partition.name).holders:
+            self.ledger.hold(holding_of(self.state, rules, job, allocation, self.now))
+
+    def limited(self, job: Job, partition: PartitionConfig, fit: Fit | None = None) -> tuple[Reason, ...]:
+        """The limits that keep it from starting there: as asked for, or with the shares that were found."""
+        rules = self.ledger.rules.for_job(job.spec, partition.name)
+        if not rules.to_start:
+            return ()
+        settings = self.state.config.settings
+        if fit is None:
+            ask = ask_of(job.spec, partition, self.demand(job, partition), settings)
+        else:
+            ask = ask_placed(job.spec, partition, self._allocation(job, partition, fit), settings)
+        return blocks(rules, ask, self.ledger, self.state.usage, self.now)
 
     def started(self, job: Job, partition: PartitionConfig, fit: Fit, task_id: int | None = None) -> Start:
         """What was held stays held: the calendar learns when it comes back, and the decision is made."""
@@ -136,9 +160,9 @@ class Pass:
             answer = self._fits_empty[key] = self.new_search(job, partition).find(self.state.empty).found
         return answer
 
-    def take_back(self, draft: Occupancy) -> None:
+    def take_back(self, draft: Occupancy, ledger: Ledger) -> None:
         """Goes back to an earlier draft: searches have moved past nodes that are free again."""
-        self.draft = draft
+        self.draft, self.ledger = draft, ledger
         self._searches.clear()
 
     # -- later -------------------------------------------------------------------------------------------------------
@@ -166,6 +190,14 @@ class Pass:
         self._misfits.clear()  # answers for other durations may have changed
         self._count(job, best[1])
         return Slot(best[0], best[1].name)
+
+    def may_reserve(self, job: Job) -> bool:
+        """Whether its QOS lets it hold back resources at all: NoReserve, and MinPrioThreshold."""
+        qos = self.state.accounts.qos.get(job.spec.qos)
+        if qos is None:
+            return True
+        threshold = qos.limits.min_priority
+        return not qos.has(QosFlag.NO_RESERVE) and (threshold is None or job.priority >= threshold)
 
     def may_book(self, job: Job) -> bool:
         """Whether the policy still tests jobs, jobs of this user, and jobs of these partitions."""
@@ -199,12 +231,12 @@ def begin_pass(state: State, policy: Policy, now: float) -> Pass:
         if isinstance(job.phase, HOLDING)
     }
     calendar = Calendar(draft.table, now, ends.values(), policy.resolution_s)
-    return Pass(state, policy, now, draft, Outlook(now, calendar, ends), _allowed(state))
+    return Pass(state, policy, now, draft, state.ledger.draft(), Outlook(now, calendar, ends), _allowed(state))
 
 
 def resume_pass(state: State, policy: Policy, now: float, outlook: Outlook) -> Pass:
     """A pass that keeps the slots of an earlier one."""
-    work = Pass(state, policy, now, state.occupancy.draft(), outlook, _allowed(state))
+    work = Pass(state, policy, now, state.occupancy.draft(), state.ledger.draft(), outlook, _allowed(state))
     work.count_bookings()
     return work
 

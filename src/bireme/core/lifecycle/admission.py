@@ -1,0 +1,77 @@
+"""What limits say to a job that comes in: refuse it at once, or give it the time limit that its QOS allows.
+
+Called by `submission` and `requests.update`. Most limits let a job wait; refused are those that would have too many
+jobs waiting (MaxSubmitJobs), those that break a limit all by themselves under a QOS with DenyOnLimit, licences that
+are not there, and a QOS that wants a reservation. Which limits there are is `core/limits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bireme.core.explain.wording import sentence
+from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.lifecycle.state import State
+from bireme.core.limits.asks import ask_of, run_limit_s
+from bireme.core.limits.checks import full, never
+from bireme.core.limits.ledger import Ledger, Place
+from bireme.core.limits.licences import problem_with
+from bireme.core.limits.rules import Measure
+from bireme.core.model.accounts import QosFlag
+from bireme.core.model.jobs import JobSpec
+from bireme.core.model.reasons import Reason
+from bireme.core.placement.demand import resolve
+
+
+def within_limits(state: State, spec: JobSpec) -> JobSpec:
+    """The specification with the longest time that its limits allow, if it asked for none; or a Refusal."""
+    problem = problem_with(spec.resources.licenses, state.config.settings.licenses) if spec.resources.licenses else ""
+    if problem:
+        raise Refusal(Why.INVALID_LICENSES, problem)
+    qos = state.accounts.qos.get(spec.qos)
+    if qos is not None and qos.has(QosFlag.REQUIRES_RESERVATION) and not spec.reservation:
+        raise Refusal(Why.INVALID_QOS, f"QOS {qos.name} is for jobs with a --reservation")
+    if state.ledger.rules.idle:
+        return spec
+    spec = _with_time_limit(state, spec)
+    denials = [_denied(state, spec, partition) for partition in spec.partitions]
+    if denials and all(denials):
+        raise _against_policy(denials[0])
+    return spec
+
+
+def take_place(ledger: Ledger, spec: JobSpec) -> None:
+    """Counts one more submission in a draft, or refuses it: there are as many as may wait and run."""
+    partition = next(iter(spec.partitions), "")
+    rules = ledger.rules.for_job(spec, partition)
+    count = len(spec.array.task_ids) if spec.array else 1
+    too_many = full(rules, count, ledger)
+    if too_many:
+        raise _against_policy(too_many)
+    ledger.queue(Place(rules.queues, count))
+
+
+def _with_time_limit(state: State, spec: JobSpec) -> JobSpec:
+    if spec.time_limit_given:
+        return spec
+    name = next(iter(spec.partitions), "")
+    rules = state.ledger.rules.for_job(spec, name)
+    walls = [rule.limit for rule in rules.to_start if rule.measure is Measure.JOB_WALL]
+    default = run_limit_s(spec, state.partitions.get(name))
+    if not walls or (default is not None and default <= min(walls)):
+        return spec
+    return replace(spec, time_limit_s=min(walls), time_limit_given=True)
+
+
+def _denied(state: State, spec: JobSpec, name: str) -> tuple[Reason, ...]:
+    partition = state.partitions[name]
+    rules = state.ledger.rules.for_job(spec, name)
+    if not rules.deny:
+        return ()
+    settings = state.config.settings
+    return never(rules, ask_of(spec, partition, resolve(spec, partition, settings), settings))
+
+
+def _against_policy(reasons: tuple[Reason, ...]) -> Refusal:
+    """Slurm's sentence; its word for the limit and the numbers follow."""
+    return Refusal(Why.ACCOUNTING_POLICY, "; ".join(f"{why.kind}: {sentence(why)}" for why in reasons))
