@@ -5,14 +5,13 @@ What may be asked is `core/accounting/orders.py`, one object for each order; its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request, Response
 
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
-from bireme.core.accounting.orders import Order, Outcome
+from bireme.core.accounting.orders import Orders, Outcome
 from bireme.core.lifecycle.bookkeeping import change_accounts
 from bireme.core.lifecycle.refusals import Caller
 from bireme.core.lifecycle.state import State
@@ -22,14 +21,6 @@ from bireme.slurm.records.accounts import book_record, fair_tree_in_force, share
 from bireme.store import codec
 
 routes = Routes("accounting")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """The body of a change: all of its orders are carried out, or none."""
-
-    orders: tuple[Order, ...] = ()
-    dry_run: bool = False
 
 
 @routes.get("/v1/accounting/book")

@@ -24,6 +24,8 @@ SLURM_COMMANDS = (
     "sstat",
     "sattach",
     "sprio",
+    "sshare",
+    "sacctmgr",
 )
 
 _OWN_COMMANDS = {
@@ -35,6 +37,9 @@ _OWN_COMMANDS = {
     "explain": ("bireme.cli.explain", "main"),
     "logs": ("bireme.cli.logs", "main"),
     "top": ("bireme.cli.top", "main"),
+    "why": ("bireme.cli.why", "main"),
+    "snapshot": ("bireme.cli.replay", "snapshot"),
+    "plan": ("bireme.cli.replay", "plan"),
 }
 
 HELP = """\
@@ -50,14 +55,16 @@ The cluster
   bireme top                   nodes, GPUs and the queue, live
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
+  bireme snapshot FILE         save what the planner plans with; bireme plan FILE plans it again, anywhere
 
 A job
   bireme explain train.sh      what would be asked for, line by line; needs no cluster
+  bireme why 42                why it waits and when it starts, what would be sooner; how it ended
   bireme logs -f 42            follow a job's output until it ends
 
 Slurm's commands, here or on your PATH (each has --help)
-  sbatch  srun  salloc  scancel  sattach      do something
-  squeue  sinfo  scontrol  sacct  sstat  sprio       look at something
+  sbatch  srun  salloc  scancel  sattach  scontrol  sacctmgr      do something
+  squeue  sinfo  sacct  sstat  sprio  sshare                      look at something
 
 bireme --version, bireme help COMMAND. The state lives in BIREME_HOME (now: {home}).
 """

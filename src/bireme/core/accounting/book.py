@@ -89,7 +89,7 @@ class AccountBook:
         return self._by_key.get((association.parent_account, "", "")) if association.id != ROOT_ID else None
 
     def children(self, association_id: int) -> tuple[Association, ...]:
-        """Users first, then accounts, each by name: the order in which Slurm lists them."""
+        """Users first, then accounts, each by name, in the order in which Slurm lists them."""
         return self._children.get(association_id, ())
 
     def tree(self) -> list[tuple[int, Association]]:
@@ -197,8 +197,9 @@ class AccountBook:
         return {}
 
 
-def _listing_order(association: Association) -> tuple[bool, str, str, str]:
-    return not association.user, association.account, association.user, association.partition
+def _listing_order(association: Association) -> tuple[bool, str, str, bool, str]:
+    everywhere = not association.partition
+    return not association.user, association.account, association.user, everywhere, association.partition
 
 
 def _inherit(own: Limits, above: Limits) -> Limits:

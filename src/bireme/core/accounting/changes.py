@@ -8,7 +8,7 @@ whose QOS preempt one another without a loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bireme.core.accounting import orders as o
@@ -177,24 +177,33 @@ def _modify_accounts(book: AccountBook, order: o.ModifyAccounts, cluster: str) -
         raise BookError(NOTHING_MODIFIED)
     _known_qos(book, order.edit)
     edited = {each.id: order.edit.on(each) for each in chosen}
+    touched = _touched(book, AccountsChanged(associations=_really_changed(book, edited.values())), chosen)
     if order.parent is not None:
         edited = _moved(book, edited, order.parent, cluster)
-    accounts = tuple(
+    accounts = _described(book, chosen, order)
+    change = AccountsChanged(accounts=accounts, associations=_really_changed(book, edited.values()))
+    _check_defaults(book.changed(change), touched, cluster)
+    about_tree = order.edit != AssociationEdit() or order.parent is not None or order.reset_usage
+    return Outcome(
+        change=change,
+        reset=UsageReset(associations=tuple(each.id for each in chosen)) if order.reset_usage else None,
+        accounts=tuple(account.name for account in accounts),
+        associations=touched if about_tree else (),
+    )
+
+
+def _described(book: AccountBook, chosen: Sequence[Association], order: o.ModifyAccounts) -> tuple[Account, ...]:
+    """The accounts whose description or organization becomes another."""
+    accounts = [book.accounts[each.account] for each in chosen]
+    described = [
         replace(
             account,
             description=account.description if order.description is None else order.description,
             organization=account.organization if order.organization is None else order.organization,
         )
-        for account in (book.accounts[each.account] for each in chosen)
-    )
-    changed_accounts = tuple(each for each in accounts if each != book.accounts[each.name])
-    change = AccountsChanged(accounts=changed_accounts, associations=_really_changed(book, edited.values()))
-    touched = _touched(book, change, chosen)
-    _check_defaults(book.changed(change), touched, cluster)
-    reset = UsageReset(associations=tuple(each.id for each in chosen)) if order.reset_usage else None
-    names = tuple(account.name for account in changed_accounts)
-    about_tree = order.edit != AssociationEdit() or order.parent is not None or order.reset_usage
-    return Outcome(change=change, reset=reset, accounts=names, associations=touched if about_tree else ())
+        for account in accounts
+    ]
+    return tuple(new for new, old in zip(described, accounts) if new != old)
 
 
 def _moved(book: AccountBook, edited: dict[int, Association], parent: str, cluster: str) -> dict[int, Association]:
@@ -273,11 +282,11 @@ def _really_changed(book: AccountBook, edited: Iterable[Association]) -> tuple[A
 
 
 def _touched(book: AccountBook, change: AccountsChanged, chosen: Sequence[Association]) -> tuple[Association, ...]:
-    """The chosen, and those below whose limits or QOS change with theirs."""
+    """The chosen, and the users below whose limits or QOS change with theirs."""
     after = book.changed(change)
     found = {each.id: each for each in chosen}
     for each in chosen:
-        for below in _all_below(book, each):
+        for below in (one for one in _all_below(book, each) if one.user):
             same_limits = book.limits_of(below.id) == after.limits_of(below.id)
             if not same_limits or book.qos_of(below.id) != after.qos_of(below.id):
                 found[below.id] = below
@@ -300,7 +309,7 @@ def _delete_accounts(book: AccountBook, order: o.DeleteAccounts, jobs_of: JobsOf
     gone = {each.id: each for top in chosen for each in (top, *_all_below(book, top))}
     names = tuple(each.account for each in gone.values() if not each.user)
     _refuse_jobs(jobs_of, gone)
-    _refuse_defaults(book, gone.values(), cluster)
+    _refuse_defaults([each for each in gone.values() if _is_default(book, each)], cluster)
     change = AccountsChanged(removed_accounts=names, removed_associations=tuple(gone))
     return Outcome(change=change, accounts=names, associations=tuple(gone.values()))
 
@@ -319,7 +328,8 @@ def _delete_users(book: AccountBook, order: o.DeleteUsers, jobs_of: JobsOf, clus
         demoted = _without_coordinators(book, users)
         change = AccountsChanged(accounts=demoted, removed_users=users, removed_associations=tuple(chosen))
         return Outcome(change=change, users=users, associations=tuple(chosen.values()))
-    _refuse_defaults(book, chosen.values(), cluster)
+    losing = [each for each in chosen.values() if _is_default(book, each) and _keeps_another(book, each, chosen)]
+    _refuse_defaults(losing, cluster)
     left = {each.user for number, each in book.associations.items() if each.user and number not in chosen}
     homeless = {each.user for each in chosen.values()} - left
     change = AccountsChanged(
@@ -375,19 +385,11 @@ def _refuse_jobs(jobs_of: JobsOf, gone: Iterable[int]) -> None:
         raise BookError("\n".join([*lines, *(f"  {label}" for label in active)]))
 
 
-def _refuse_defaults(book: AccountBook, gone: Iterable[Association], cluster: str) -> None:
-    """Users who keep another association may not lose the account that their jobs go to by default."""
-    losing = [each for each in gone if each.user and book.default_account(each.user) == each.account]
-    numbers = {each.id for each in losing}
-    kept = {
-        each.user
-        for each in book.associations.values()
-        if each.user and each.id not in numbers and each.account == book.default_account(each.user)
-    }
-    orphaned = [each for each in losing if each.user not in kept and _has_another(book, each)]
-    if orphaned:
+def _refuse_defaults(losing: Sequence[Association], cluster: str) -> None:
+    """Nobody may be left with a default account that is gone."""
+    if losing:
         lines = [" Error with request: You can not remove the default account of a user"]
-        lines += [f"  C = {cluster:<15} A = {each.account:<10} U = {each.user:<9}" for each in orphaned]
+        lines += [f"  C = {cluster:<15} A = {each.account:<10} U = {each.user:<9}" for each in losing]
         lines += [
             " Please either remove the accounts listed above from list and resubmit,",
             " or change these users' default accounts to remove the account(s).",
@@ -396,10 +398,14 @@ def _refuse_defaults(book: AccountBook, gone: Iterable[Association], cluster: st
         raise BookError("\n".join(lines))
 
 
-def _has_another(book: AccountBook, association: Association) -> bool:
-    return any(
-        each.user == association.user and each.account != association.account for each in book.associations.values()
-    )
+def _is_default(book: AccountBook, association: Association) -> bool:
+    return bool(association.user) and book.default_account(association.user) == association.account
+
+
+def _keeps_another(book: AccountBook, losing: Association, gone: Mapping[int, Association]) -> bool:
+    """Of this user something is left, but nothing in this account."""
+    kept = [each for number, each in book.associations.items() if each.user == losing.user and number not in gone]
+    return bool(kept) and all(each.account != losing.account for each in kept)
 
 
 # -- what holds for every book ---------------------------------------------------------------------------------------

@@ -126,6 +126,14 @@ Order = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """Several orders as one: all of them are carried out, or none. `dry_run`: only say what it would come to."""
+
+    orders: tuple[Order, ...] = ()
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What an order comes to: the event, and what it touched, for people to read."""
 

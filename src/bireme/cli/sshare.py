@@ -1,0 +1,117 @@
+"""sshare: shares, usage and fair share of accounts and users, as Slurm prints them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from typing import Any
+
+from bireme.cli import reports
+from bireme.cli.optline import Opt, aliases, options, read
+from bireme.slurm.version import VERSION_LINE
+
+_OPTIONS = (
+    "-A--accounts= -a--all -M--clusters= -o--format= -e--helpformat --help --json[=] -l--long -n--noheader -p--parsable"
+    " -P--parsable2 -m--partition --usage -u--users= -U--Users -v--verbose -V--version --yaml[=] --autocomplete="
+)
+TABLE: list[Opt] = [*aliases(options(_OPTIONS), uid="users"), Opt("h", "no-header", "", "noheader")]
+LOAD_ERROR = "Couldn't get shares from controller"
+Row = dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    return reports.guarded("sshare", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    given, words = read(TABLE, argv)
+    asked = dict(given)
+    if "version" in asked:
+        print(VERSION_LINE)
+        return 0
+    if "help" in asked or "usage" in asked:
+        from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
+
+        print(usage_text("sshare", TABLE) if "usage" in asked else help_text("sshare", TABLE))
+        return 0
+    if words:
+        raise reports.CommandError(f"sshare: error: Unknown arguments: {' '.join(words)}")
+    # Late imports: `sshare --version` must not pay for tables it does not print.
+    from bireme.slurm.formats.accounting import choose_columns, fixed_lines, parsable_lines
+    from bireme.slurm.formats.share_fields import SHARE_FIELDS
+
+    if "helpformat" in asked:
+        names = [field.name for field in SHARE_FIELDS.values()]
+        reports.show(" ".join(f"{name:<17}" for name in names[at : at + 4]) for at in range(0, len(names), 4))
+        return 0
+    answer = _load()
+    rows = _chosen(answer["shares"], asked)
+    if "json" in asked or "yaml" in asked:
+        return _print_data(answer, rows, "yaml" in asked)
+    columns = choose_columns(_format(asked, answer["fair_tree"]), SHARE_FIELDS, {})
+    context = reports.make_context(cluster=answer["cluster"])
+    header = "noheader" not in asked
+    if "parsable" in asked or "parsable2" in asked:
+        reports.show(parsable_lines(columns, rows, context, header=header, ending="parsable" in asked))
+    else:
+        reports.show(fixed_lines(columns, rows, context, header=header))
+    return 0
+
+
+def _load() -> dict[str, Any]:
+    from bireme.client.transport import ApiError, BiremeUnavailable  # late: --version needs no daemon
+
+    try:
+        answer: dict[str, Any] = reports.transport().get("/v1/accounting/shares")
+    except (ApiError, BiremeUnavailable) as error:
+        raise reports.failure("sshare", LOAD_ERROR, error) from None
+    return answer
+
+
+def _format(asked: dict[str, str | None], fair_tree: bool) -> str:
+    from bireme.slurm.formats import share_fields as forms
+
+    if asked.get("format"):
+        return asked["format"] or ""
+    text = forms.DEFAULT_FORMAT
+    if "long" in asked:
+        text = forms.LONG_FAIR_TREE if fair_tree else forms.LONG_CLASSIC
+    return forms.with_partition(text) if "partition" in asked else text
+
+
+def _chosen(rows: list[Row], asked: dict[str, str | None]) -> list[Row]:
+    """Without -a or -u the caller's own lines; every account around them, unless -U or -A say otherwise."""
+    users = None if "all" in asked else set(reports.words_of(asked.get("users"))) or {_myself()}
+    accounts = set(reports.words_of(asked.get("accounts")))
+    only_users = "Users" in asked
+    shown: list[Row] = []
+    depths: dict[str, int] = {}
+    for row in rows:
+        if accounts and row["account"] not in accounts:
+            continue
+        if row["user"] and users is not None and row["user"] not in users:
+            continue
+        if only_users and not row["user"]:
+            continue
+        above = row["account"] if row["user"] else row["parent"]
+        depth = 0 if only_users else depths.get(above, -1) + 1
+        if not row["user"]:
+            depths[row["account"]] = depth
+        shown.append({**row, "shown_depth": depth})
+    return shown
+
+
+def _myself() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _print_data(answer: dict[str, Any], rows: list[Row], yaml: bool) -> int:
+    from bireme.slurm.json_shapes.envelope import dump, envelope
+
+    body = {"shares": {"shares": [{**row, "cluster": answer["cluster"]} for row in rows], "total_shares": len(rows)}}
+    sys.stdout.write(dump(envelope("sshare", body), yaml=yaml))
+    return 0

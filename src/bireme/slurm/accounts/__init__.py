@@ -1,0 +1,1 @@
+"""sacctmgr's language: its words as orders to the account book, and its dump files."""
