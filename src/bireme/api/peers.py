@@ -18,6 +18,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bireme.core.lifecycle.refusals import Caller
+from bireme.core.model.jobs import Owner
 
 SCOPE_KEY = "bireme.peer"
 _SO_PEERGROUPS = 59
@@ -76,6 +77,10 @@ class Callers:
             caller = self._make(key)
             self._known[key] = (now, caller)
         return caller
+
+    def owner(self, owner: Owner) -> Caller:
+        """The owner of a job, as if they asked themselves."""
+        return self._make(Peer(owner.uid, owner.gid, 0, owner.groups))
 
     def _make(self, peer: Peer) -> Caller:
         user = user_name(peer.uid)

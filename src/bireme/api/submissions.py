@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +20,11 @@ from fastapi import Request, Response
 from bireme.api.peers import group_name
 from bireme.api.problems import ProblemError, answer, read_body, refusal_content, script_too_large
 from bireme.api.routing import Context, Routes, flag
-from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.submission import admitted, submit
+from bireme.core.lifecycle.submission import submit
 from bireme.core.model.events import JobSubmitted, Recorded
-from bireme.core.model.jobs import JobSpec
-from bireme.core.model.resources import NodeShare
-from bireme.core.placement.demand import resolve
+from bireme.core.model.jobs import ArrayWaiting, Job, JobSpec, Pending
+from bireme.core.plan.trial import try_jobs
 from bireme.store import codec
 
 routes = Routes("jobs")
@@ -184,23 +183,23 @@ def put_environment(api: Context, environment: Any) -> str:
 
 
 def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[str, Any]:
-    """`sbatch --test-only`: now if there is room, else not before something ends (the planner will know better)."""
-    state, settings = api.cluster.state, api.cluster.state.config.settings
-    spec = admitted(state, caller, submission.specs[0])
-    for name in spec.partitions:
-        partition = state.partitions[name]
-        demand = resolve(spec, partition, settings)
-        fit = search_for(state, demand, partition, schedulable_nodes(state, partition)).find(state.occupancy)
-        if fit.found:
-            return _test_answer(api, name, api.now(), fit.shares)
-    return _test_answer(api, spec.partitions[0], None, ())
-
-
-def _test_answer(api: Context, partition: str, start: float | None, shares: Sequence[NodeShare]) -> dict[str, Any]:
+    """`sbatch --test-only`: as the last of the queue, planned in a copy of it."""
+    state, now = api.cluster.state, api.now()
+    events = [event for event in submit(state, caller, submission.specs, now) if isinstance(event, JobSubmitted)]
+    trial = try_jobs(state, [_as_submitted(event, now) for event in events], now)
     return {
-        "job_id": api.cluster.state.next_job_id,
-        "start_time": start,
-        "partition": partition,
-        "nodes": [share.node for share in shares],
-        "cpus": sum(share.cpus for share in shares),
+        "job_id": state.next_job_id,
+        "start_time": trial.start,
+        "partition": trial.partition,
+        "nodes": list(trial.nodes),
+        "cpus": sum(share.cpus for share in trial.shares),
     }
+
+
+def _as_submitted(event: JobSubmitted, now: float) -> Job:
+    phase = Pending(since=now, eligible_at=event.eligible_at, held_by="user" if event.spec.hold else None)
+    array = event.spec.array
+    waiting = ArrayWaiting(deque(array.task_ids), array.throttle) if array else None
+    return Job(
+        event.job_id, event.spec, now, phase, priority=event.priority, array=waiting, het_job_id=event.het_job_id
+    )

@@ -1,0 +1,149 @@
+"""`bireme why` and `bireme snapshot`: what the planner thinks of a job, and everything it plans with.
+
+A suggestion costs a planning pass. They are made one at a time, with other requests served between them, and no more
+are begun once `PATIENCE_S` is spent; the answer says whether all were tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import Request, Response
+
+from bireme.api import listing
+from bireme.api.problems import answer
+from bireme.api.routing import Context, Routes, flag
+from bireme.api.targets import one_target
+from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.states import job_state
+from bireme.core.model.jobs import Finished, Job, Pending
+from bireme.core.why.ended import ended_text
+from bireme.core.why.running import explain_running
+from bireme.core.why.sooner import find_sooner
+from bireme.core.why.waiting import explain_waiting
+from bireme.store.codec import all_fields
+from bireme.store.history import Query
+from bireme.store.planning_input import encode_input
+
+routes = Routes("planning")
+
+PATIENCE_S = 2.0
+MOST_RECORDS = 8
+"""Of an array, so many are explained: those that wait first, then those that run."""
+_ENDED_FIELDS = (
+    "job_id,array_job_id,array_task_id,name,user_name,state,partition,submit_time,start_time,end_time,elapsed_s,"
+    "time_limit_s,node_list,exit_code,exit_signal,derived_exit_code,cancelled_by,reasons,std_out,std_err,restarts"
+)
+
+
+@routes.get("/v1/jobs/{job}/why", suggestions="0: leave out what would start it sooner.")
+async def explain_job(api: Context, request: Request) -> Response:
+    """Why a job waits and when it will start; why it runs where it does; or how it ended.
+
+    `jobs` has one element for each record of the job, with `waiting` and `suggestions`, `running` or `ended`. Each
+    suggestion was planned; `all_tried` is false when there was no time to try every kind of change.
+    """
+    caller, target = api.caller(request), one_target(request.path_params["job"])
+
+    def sees(job: Job) -> bool:
+        return api.sees(caller, job.spec.owner.uid)
+
+    try:
+        found = [job for job in requests.find(api.cluster.state, target) if sees(job)]
+    except Refusal:
+        return answer(await _from_history(api, target, lambda uid: api.sees(caller, uid)))
+    if not found:
+        raise Refusal(Why.INVALID_JOB_ID)
+    found.sort(key=lambda job: (isinstance(job.phase, Finished), not isinstance(job.phase, Pending), job.id))
+    suggest = request.query_params.get("suggestions") != "0"
+    told = [await _explained(api, job, sees, suggest) for job in found[:MOST_RECORDS]]
+    return answer({"jobs": told, "left_out": len(found) - len(told), "now": api.now()})
+
+
+async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], suggest: bool) -> dict[str, Any]:
+    state = api.cluster.state
+    told: dict[str, Any] = {
+        "job": job.label,
+        "job_id": job.id,
+        "name": job.spec.name,
+        "user": job.spec.owner.user,
+        "state": job_state(job),
+    }
+    if isinstance(job.phase, Finished):
+        record = listing.records_of(state, [job], api.now(), _ENDED_FIELDS.split(","))[0]
+        return {**told, "ended": _ended(record)}
+    if not isinstance(job.phase, Pending):
+        return {**told, "running": all_fields(explain_running(state, job))}
+    now = api.now()
+    waiting, trial = explain_waiting(state, job, now, sees)
+    told["waiting"] = all_fields(waiting)
+    if suggest:
+        # The owner's rights count, whoever asks.
+        owner = api.callers.owner(job.spec.owner)
+        loop = asyncio.get_running_loop()
+        deadline, all_tried, found = loop.time() + PATIENCE_S, True, []
+        for suggestion in find_sooner(state, job, owner, trial, now):
+            if suggestion is not None:
+                found.append(all_fields(suggestion))
+            if loop.time() > deadline:
+                all_tried = False
+                break
+            await asyncio.sleep(0)
+        told |= {"suggestions": found, "all_tried": all_tried}
+    return told
+
+
+async def _from_history(api: Context, target: Target, sees: Callable[[int], bool]) -> dict[str, Any]:
+    """Of a job that the cluster no longer has in memory."""
+    query = Query(jobs=((target.job_id, target.task_id),))
+    past = [record for record in await asyncio.to_thread(api.archive.finished, query) if sees(record["user_id"])]
+    if not past:
+        raise Refusal(Why.INVALID_JOB_ID)
+    told = [
+        {
+            "job": _label(record),
+            "job_id": record["job_id"],
+            "name": record["name"],
+            "user": record["user_name"],
+            "state": record["state"],
+            "ended": _ended(record),
+        }
+        for record in past[:MOST_RECORDS]
+    ]
+    return {"jobs": told, "left_out": len(past) - len(told), "now": api.now()}
+
+
+def _label(record: dict[str, Any]) -> str:
+    task = record.get("array_task_id")
+    return str(record["job_id"]) if task is None else f"{record['array_job_id']}_{task}"
+
+
+def _ended(record: dict[str, Any]) -> dict[str, Any]:
+    text = ended_text(
+        record["state"],
+        record.get("exit_code") or 0,
+        record.get("exit_signal") or 0,
+        record.get("cancelled_by"),
+        ever_ran=record.get("start_time") is not None,
+    )
+    return {"text": text, **{name: record.get(name) for name in _ENDED_FIELDS.split(",")}}
+
+
+@routes.get(
+    "/v1/snapshot",
+    media="application/x-ndjson",
+    anonymise="1: other names for users, groups, accounts and jobs.",
+)
+async def snapshot(api: Context, request: Request) -> Response:
+    """Everything the planner plans with, to be planned again elsewhere. Only for operators.
+
+    One JSON object a line. No scripts, environments, arguments or paths are in it.
+    """
+    if not api.caller(request).admin:
+        raise Refusal(Why.ACCESS_DENIED, "a snapshot shows everybody's jobs")
+    data = encode_input(api.cluster.state, api.now(), api.service.version, anonymise=flag(request, "anonymise"))
+    return Response(data, media_type="application/x-ndjson")

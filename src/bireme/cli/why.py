@@ -1,0 +1,288 @@
+"""bireme why: why a job waits and when it will start, why it runs where it does, or how it ended.
+
+The daemon answers with data (`core/why/answers.py`); here it becomes text of at most 80 columns, or JSON as it came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bireme.cli.connection import make_transport
+from bireme.cli.reports import make_stamp
+from bireme.cli.voice import CommandFailure, refused_by_daemon, run_command
+from bireme.client.transport import ApiError
+from bireme.slurm.hostlist import compress
+from bireme.slurm.times import format_elapsed
+
+WIDTH = 80
+LABEL = 16
+_NAMED = 4
+"""So many other jobs are named before it says how many more there are."""
+
+Record = dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    return run_command("bireme why", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bireme why", description="Why a job waits and when it starts, why it runs where it does, how it ended."
+    )
+    parser.add_argument("job", help="job id: 42, an array 42 or a task 42_3")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument("--quick", action="store_true", help="leave out what would start it sooner")
+    given = parser.parse_args(argv)
+    with make_transport() as transport:
+        try:
+            told = transport.get(f"/v1/jobs/{given.job}/why", {"suggestions": 0} if given.quick else None)
+        except ApiError as error:
+            if error.code == "ESLURM_INVALID_JOB_ID":
+                raise CommandFailure(f"there is no job {given.job}; `sacct` lists those that were") from error
+            raise refused_by_daemon("", error) from error
+    if given.json:
+        print(json.dumps(told, indent=2))
+    else:
+        print("\n".join(text_of(told, make_stamp("", told["now"]))))
+    return 0
+
+
+def text_of(told: Record, stamp: Callable[[float], str]) -> Iterator[str]:
+    """The whole answer, as lines."""
+    for number, job in enumerate(told["jobs"]):
+        if number:
+            yield ""
+        yield from _Page(told["now"], stamp).lines(job)
+    if told.get("left_out"):
+        yield f"\n... and {told['left_out']} more records; ask for one of them, like {told['jobs'][0]['job_id']}_3"
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    now: float
+    stamp: Callable[[float], str]
+
+    def lines(self, job: Record) -> Iterator[str]:
+        kind = next(key for key in ("waiting", "running", "ended") if key in job)
+        yield from _wrapped(f'Job {job["job"]} "{job["name"]}" of {job["user"]}: {job["state"]}')
+        rows = getattr(self, f"_{kind}")(job)
+        yield from _rows(rows)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _waiting(self, job: Record) -> Iterator[tuple[str, str]]:
+        told = job["waiting"]
+        yield from _labelled("Expected start", self._expected(told))
+        yield from _labelled("Blocked by", self._blocks(told))
+        yield from _labelled("Place", self._places(told))
+        yield from _labelled("Priority", (_priority(each) for each in told["priorities"]))
+        if "suggestions" in job:
+            yield from _labelled("Sooner", self._sooner(job))
+
+    def _expected(self, told: Record) -> Iterator[str]:
+        expected = told["expected"]
+        start = expected["start"]
+        if start is None:
+            yield "unknown"
+        else:
+            yield self._when(start) + (f", on {compress(expected['nodes'])}" if expected["nodes"] else "")
+        yield self._how_sure(told)
+
+    def _how_sure(self, told: Record) -> str:
+        expected = told["expected"]
+        before = expected["slots_before"]
+        match expected["certainty"]:
+            case "now":
+                return "The next look at the queue starts it."
+            case "slot":
+                ahead = f", behind {_count(before, 'other')} with a slot" if before else ""
+                return (
+                    f"A slot is booked{ahead}. Sooner if jobs end before their time limits; later only if jobs come "
+                    "that go before it, or nodes fail."
+                )
+            case "preempts":
+                return f"It takes the place of {_jobs(expected['preempts'])}, and starts when they are gone."
+            case "gated":
+                return "Nobody can tell before what blocks it has happened."
+            case "blocked":
+                return "Nothing that runs will free what it lacks."
+            case "strict_order":
+                return "The queue is worked off in strict order (sched/builtin): no slots are booked."
+            case "not_tested":
+                return "It stands too far behind to get a slot now (bf_max_job_test and the like)."
+            case "no_time_limit":
+                endless = dict.fromkeys(job for room in told["rooms"] for job in room["endless"])
+                return f"Running jobs without a time limit hold what it needs: {_jobs(list(endless))}."
+            case "beyond_window":
+                window = format_elapsed(int(expected["window_s"]))
+                return f"What it needs is not free within the next {window} (bf_window)."
+            case _:
+                return "It starts when all of its components fit at once; no slot is booked for that."
+
+    def _blocks(self, told: Record) -> Iterator[str]:
+        rooms = {room["partition"]: room for room in told["rooms"]}
+        for block in told["blocks"]:
+            room = rooms.get(dict(block["facts"]).get("partition"))
+            if block["reason"] in ("Resources", "Priority") and room is not None:
+                yield f"{block['reason']}: {self._room(room)}"
+            else:
+                yield f"{block['reason']}: {block['text']}"
+        yield from self._releases(told["expected"])
+        if not told["blocks"]:
+            yield "nothing: it is about to start"
+
+    def _room(self, room: Record) -> str:
+        name, able, long_enough = room["partition"], room["nodes_now"], room["nodes_long_enough"]
+        text = f"needs {room['needs']}; {_count(able, 'node')} of {name} {_have(able)} that free now"
+        if room["nodes_needed"] == 1 and able == 0:
+            text = f"needs {room['needs']}; no node of {name} has that free now"
+        if long_enough is not None and long_enough < able:
+            left = f"only {long_enough} of them" if long_enough else "but none"
+            text += f", {left} for all of its time limit: the rest is promised to jobs before it"
+        elif room["fits_now"]:
+            text += ", but promised to jobs before it"
+        return text
+
+    def _releases(self, expected: Record) -> Iterator[str]:
+        releases = expected["waits_for"]
+        if len(releases) > _NAMED:
+            yield f"{_count(len(releases) - _NAMED, 'job')} more must end before; the last ones:"
+        for each in releases[-_NAMED:]:
+            who = f"job {each['job']}" if each["running"] else f"job {each['job']}, which waits too,"
+            yield f"{who} frees {compress(each['nodes'])} {self._when(each['at'])} at the latest"
+
+    def _places(self, told: Record) -> Iterator[str]:
+        for place in told["places"]:
+            aside = f" ({place['aside']} more are held or wait for something else)" if place["aside"] else ""
+            if not place["position"]:
+                yield f"not in line; {_count(place['in_line'], 'job')} of partition {place['partition']} are"
+                continue
+            yield f"{_ordinal(place['position'])} of {place['in_line']} in partition {place['partition']}{aside}"
+            if place["before"]:
+                yield "behind " + self._behind(place)
+
+    def _behind(self, place: Record) -> str:
+        nearest = place["before"][-_NAMED:]
+        more = place["position"] - 1 - len(nearest)
+        words = [_other(each) for each in nearest]
+        return ", ".join(words) + (f" and {more} more" if more else "")
+
+    def _sooner(self, job: Record) -> Iterator[str]:
+        found = sorted(job["suggestions"], key=lambda each: (not each["starts_now"], each["start"]))
+        for each in found:
+            when = "now" if each["starts_now"] else self._when(each["start"])
+            yield f"{each['what']}: {when}, on {compress(each['nodes'])}"
+            if each["command"]:
+                yield f"  {each['command']}"
+        if not found:
+            yield "no change that was tried would start it sooner"
+        elif any(not each["command"] for each in found):
+            yield "Without a command: submit it again like that."
+        if not job.get("all_tried", True):
+            yield "Not every kind of change was tried: the queue is long."
+
+    # -- running and ended -------------------------------------------------------------------------------------------
+
+    def _running(self, job: Record) -> Iterator[tuple[str, str]]:
+        told = job["running"]
+        whole = ", whole" if told["whole_nodes"] else ""
+        yield "Where", f"{compress(told['nodes'])}{whole}, in partition {told['partition']}"
+        yield "Holds", ", ".join(f"{name}={amount}" for name, amount in told["holds"] if amount)
+        if told["leaves"]:
+            used, best = len(told["leaves"]), told["fewest_leaves"]
+            good = "the fewest possible" if used <= best else f"{best} would be the fewest possible"
+            yield "Network", f"under {_count(used, 'switch', 'switches')} ({','.join(told['leaves'])}); {good}"
+        waited = format_elapsed(int(told["waited_s"]))
+        yield "Since", f"{self._when(told['started_at'])}, after waiting {waited}"
+        displaced = told["displaced"]
+        yield "Displaced", _jobs(displaced) if displaced else "no job"
+        ends = told["ends_at"]
+        yield "Ends", "by itself: it has no time limit" if ends is None else f"{self._when(ends)} at the latest"
+
+    def _ended(self, job: Record) -> Iterator[tuple[str, str]]:
+        told = job["ended"]
+        yield "How", told["text"]
+        reasons = [
+            each["text"] for each in told.get("reasons") or () if each["kind"] not in ("None", "NonZeroExitCode")
+        ]
+        for text in reasons:
+            yield "", text
+        yield "Exit code", f"{told['exit_code'] or 0}:{told['exit_signal'] or 0}"
+        if told["start_time"] is not None:
+            limit = told["time_limit_s"]
+            of = "" if limit is None else f" of {format_elapsed(int(limit))} allowed"
+            yield "Ran", f"{format_elapsed(int(told['elapsed_s'] or 0))}{of}, on {told['node_list']}"
+        yield "Ended", self._when(told["end_time"])
+        if told["std_out"] and told["start_time"] is not None:
+            yield "Output", told["std_out"]
+            if told["std_err"] not in ("", None, told["std_out"]):
+                yield "Errors", told["std_err"]
+            yield "", f"bireme logs -n 20 {job['job']}"
+
+    def _when(self, at: float) -> str:
+        away = round(at - self.now)
+        words = f"in {format_elapsed(away)}" if away >= 0 else f"{format_elapsed(-away)} ago"
+        return f"{self.stamp(at)} ({words})"
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _labelled(label: str, texts: Iterator[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        yield label, text
+        label = ""
+
+
+def _rows(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
+    for label, text in rows:
+        yield from _wrapped(text, f"{label:<{LABEL}}", " " * LABEL)
+
+
+def _wrapped(text: str, first: str = "", then: str = "") -> list[str]:
+    body = text.lstrip()
+    indent = " " * (len(text) - len(body))
+    if body.startswith("scontrol "):  # a command must stay in one piece to be copied
+        return [f"{first}{indent}{body}"]
+    return textwrap.wrap(
+        body, WIDTH, initial_indent=first + indent, subsequent_indent=then + indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _priority(told: Record) -> str:
+    if told["set_by_operator"]:
+        return f"{told['value']}, set by an operator"
+    if not told["parts"]:
+        return f"{told['value']} (priority/basic: first come, first served)"
+    summands = " + ".join(f"{each['name']} {each['value']:.0f}" for each in told["parts"])
+    return f"{told['value']} in {told['partition']} = {summands}".replace("+ nice -", "- nice ")
+
+
+def _other(told: Record) -> str:
+    return told["job"] if told["job"] == "?" else f"{told['job']} ({told['user']}, {told['name']})"
+
+
+def _jobs(labels: list[str]) -> str:
+    shown = ", ".join(labels[:_NAMED])
+    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+    return f"job{'s' * (len(labels) > 1)} {shown}{more}"
+
+
+def _count(number: int, word: str, words: str = "") -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {words or word + 's'}"
+
+
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -1,0 +1,172 @@
+"""What `bireme why` answers, as data: the API sends it, `cli/why.py` words it. Nothing here decides.
+
+Times are seconds since the epoch, None where there is no telling. A job that the asker may not see has the label `?`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Certainty(StrEnum):
+    """How much an expected start is worth, or why there is none."""
+
+    NOW = "now"
+    """The next pass starts it."""
+    SLOT = "slot"
+    """A slot is booked: it starts then at the latest, unless jobs come that go before it."""
+    PREEMPTS = "preempts"
+    """Jobs of lower rank are ended for it; it starts when they are gone."""
+    GATED = "gated"
+    """Something must happen first that no plan can foresee."""
+    BLOCKED = "blocked"
+    """Nothing frees what it lacks: a limit, or nodes that are down."""
+    STRICT_ORDER = "strict_order"
+    """sched/builtin books no slots."""
+    NOT_TESTED = "not_tested"
+    """It, or a job before it, is beyond the number of jobs that get slots (bf_max_job_test and the like)."""
+    NO_TIME_LIMIT = "no_time_limit"
+    """Jobs without a time limit hold what it needs."""
+    BEYOND_WINDOW = "beyond_window"
+    """Nothing is free for it within bf_window."""
+    ALL_AT_ONCE = "all_at_once"
+    """A heterogeneous job starts when all of its components fit at once, and books no slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another job, as far as it matters here."""
+
+    job: str
+    user: str
+    name: str
+    expected_start: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it stands in the queue of one partition."""
+
+    partition: str
+    position: int
+    """1 is the next; 0: it does not stand in line, because it is held or waits for something else than resources."""
+    in_line: int
+    aside: int
+    """Waiting jobs of the partition that are held, or wait for a time or for other jobs."""
+    before: tuple[Other, ...]
+    """The nearest of those before it, nearest last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One summand of a priority."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    partition: str
+    value: int
+    set_by_operator: bool = False
+    parts: tuple[Weight, ...] = ()
+    """Empty with priority/basic: the number only says who came first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One thing that keeps it from starting, with Slurm's word for it."""
+
+    reason: str
+    text: str
+    facts: tuple[tuple[str, str | int | float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Another job that gives back what this one waits for."""
+
+    job: str
+    nodes: tuple[str, ...]
+    at: float | None
+    running: bool
+    """False: it waits itself, and has its slot before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one partition has for it."""
+
+    partition: str
+    needs: str
+    nodes_needed: int
+    nodes_now: int
+    """Nodes that have enough free at this moment."""
+    nodes_long_enough: int | None
+    """Of those, nodes that are not promised to others before this job would end; None: it was not looked at."""
+    fits_now: bool
+    """Whether it would start if nothing were promised to others."""
+    endless: tuple[str, ...] = ()
+    """Jobs without a time limit that hold nodes of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    start: float | None
+    certainty: Certainty
+    partition: str = ""
+    nodes: tuple[str, ...] = ()
+    slots_before: int = 0
+    """Jobs before it that have slots of their own."""
+    waits_for: tuple[Release, ...] = ()
+    """Who frees the nodes of the slot, the last one last."""
+    preempts: tuple[str, ...] = ()
+    """Jobs that are ended for it."""
+    window_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change that was planned, and the start that came out."""
+
+    what: str
+    command: str
+    """How to do it to this job; empty: only by submitting it again."""
+    start: float
+    starts_now: bool
+    sooner_by_s: float | None
+    """None: without the change there is no telling."""
+    partition: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    expected: Expected
+    places: tuple[Place, ...]
+    priorities: tuple[Priority, ...]
+    blocks: tuple[Block, ...]
+    rooms: tuple[Room, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    partition: str
+    nodes: tuple[str, ...]
+    holds: tuple[tuple[str, int], ...]
+    """By TRES name; mem in MiB."""
+    whole_nodes: bool
+    submitted_at: float
+    started_at: float
+    waited_s: float
+    """From when it could have run until it did."""
+    ends_at: float | None
+    """When its time limit ends it; None: it has none."""
+    leaves: tuple[str, ...] = ()
+    """Leaf switches (or blocks) of its nodes; empty without a topology."""
+    fewest_leaves: int = 0
+    """What the best place in an empty cluster would use."""
+    displaced: tuple[str, ...] = ()
+    """Jobs that were ended or requeued to make room for it."""

@@ -1,0 +1,48 @@
+"""What a demand comes to, in a few words: `4 nodes x 8 gpu:h100, 64 CPUs`. For people only."""
+
+from __future__ import annotations
+
+from bireme.core.model.resources import GresRequest
+from bireme.core.placement.demand import Demand, requested_tres
+
+_GIB = 1024
+
+
+def needs_of(demand: Demand) -> str:
+    nodes = demand.nodes_wanted
+    words = [f"{nodes} node{'s' * (nodes > 1)}"]
+    each = [
+        *(_gres(gres) for gres in demand.gres_per_node),
+        *(f"{_gres(gres)} per socket" for gres in demand.gres_per_socket),
+    ]
+    if each:
+        words[0] += " x " + " + ".join(each)
+    words += [f"{_gres(gres)} in all" for gres in demand.gres_per_job]
+    words += [f"{_gres(gres)} for each of {demand.ntasks} tasks" for gres in demand.gres_per_task]
+    cpus = requested_tres(demand)["cpu"]
+    words.append("whole" if demand.whole_nodes else f"{cpus} CPU{'s' * (cpus > 1)}")
+    words += _memory(demand)
+    if demand.features.text:
+        words.append(f"feature {demand.features.text}")
+    if demand.nodelist:
+        words.append("those named by --nodelist")
+    return ", ".join(words)
+
+
+def _gres(gres: GresRequest) -> str:
+    return f"{gres.count} {gres.name}:{gres.type}" if gres.type else f"{gres.count} {gres.name}"
+
+
+def _memory(demand: Demand) -> list[str]:
+    for amount, unit in (
+        (demand.memory_per_node_mib, "node"),
+        (demand.memory_per_cpu_mib, "CPU"),
+        (demand.memory_per_gpu_mib, "GPU"),
+    ):
+        if amount:
+            return [f"{_size(amount)} per {unit}"]
+    return []
+
+
+def _size(mib: int) -> str:
+    return f"{mib // _GIB} GiB" if mib % _GIB == 0 else f"{mib} MiB"

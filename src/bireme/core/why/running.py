@@ -1,0 +1,54 @@
+"""Why a job runs where it does: its partition, how tight its place in the network is, since when and until when."""
+
+from __future__ import annotations
+
+from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Starting
+from bireme.core.model.reasons import ReasonKind
+from bireme.core.why.answers import Running
+
+
+def explain_running(state: State, job: Job) -> Running:
+    """Of a job that holds resources."""
+    phase = job.phase
+    assert not isinstance(phase, Pending | Finished)
+    allocation = phase.allocation
+    started = phase.since if isinstance(phase, Starting) else phase.started_at
+    if started is None:
+        assert isinstance(phase, Ending)
+        started = phase.since  # it is ending before it ever ran
+    limit = time_limit_s(state, job)
+    suspended_s = 0.0 if isinstance(phase, Starting) else phase.suspended_s
+    eligible = job.eligible_at if job.eligible_at is not None else job.submitted_at
+    leaves, fewest = _leaves(state, allocation.node_names)
+    return Running(
+        allocation.partition,
+        allocation.node_names,
+        tuple(allocation.tres().items()),
+        allocation.whole_nodes,
+        job.submitted_at,
+        started,
+        max(0.0, started - eligible),
+        None if limit is None else started + limit + suspended_s,
+        leaves,
+        fewest,
+        tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id)),
+    )
+
+
+def _gave_way(job: Job, to: int) -> bool:
+    if not isinstance(job.phase, Ending | Finished) or job.phase.outcome.reason is None:
+        return False
+    why = job.phase.outcome.reason
+    return why.kind is ReasonKind.PREEMPTED and why.fact("by") == to
+
+
+def _leaves(state: State, nodes: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+    """(leaves that it touches, how few it could touch); nothing where the network is flat."""
+    fabric, index = state.fabric, state.occupancy.table.index
+    if len(fabric.levels) < 2:
+        return (), 0
+    leaf = fabric.levels[0]
+    groups = sorted({int(leaf.group_of[index[node]]) for node in nodes if node in index})
+    return tuple(leaf.names[group] for group in groups), fabric.fewest_leaves(len(nodes))

@@ -1,0 +1,282 @@
+"""What would start a waiting job sooner: changes of its request, each planned in a copy before it is named.
+
+A `Family` is one kind of change (a shorter limit, fewer GPUs) with its candidates, the mildest first; the first one
+that starts sooner speaks for the family. `find_sooner` is a generator that yields after every trial, so that a daemon
+can do other work between them and stop when it has spent enough time. Invariant: nothing is suggested that submission
+would refuse, or that was not planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.gates import closed_gates
+from bireme.core.lifecycle.refusals import Caller, Refusal
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.submission import admitted, over_time_limit
+from bireme.core.model.cluster import PartitionState
+from bireme.core.model.jobs import ArrayWaiting, Job, Pending, ResourceRequest
+from bireme.core.model.reasons import ReasonKind
+from bireme.core.model.resources import GresRequest
+from bireme.core.placement.demand import resolve
+from bireme.core.plan.trial import Trial, try_jobs
+from bireme.core.why.answers import Suggestion
+
+MINUTE_S = 60
+TRIES_PER_FAMILY = 5
+_OPENABLE = {ReasonKind.JOB_HELD_USER, ReasonKind.JOB_HELD_ADMIN, ReasonKind.BEGIN_TIME}
+_DROPPED: tuple[tuple[str, str, str, Any], ...] = (
+    ("exclusive", "--exclusive", "", False),
+    ("constraint", "--constraint", "Features=", ""),
+    ("nodelist", "--nodelist", "ReqNodeList=", ()),
+    ("exclude", "--exclude", "ExcNodeList=", ()),
+    ("contiguous", "--contiguous", "Contiguous=no", False),
+    ("switches", "--switches", "Switches=0", None),
+)
+"""Field, option, what to tell `scontrol update`, the value without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    what: str
+    command: str
+    job: Job
+    """The job as it would be."""
+
+
+Family = Sequence[Candidate]
+
+
+def find_sooner(state: State, job: Job, caller: Caller, base: Trial, now: float) -> Iterator[Suggestion | None]:
+    """One yield for each trial: the suggestion it led to, or None. `caller`: whose rights count; the owner's."""
+    if job.het_job_id is not None or base.starts_now:
+        return
+    for family in _families(state, job, base, now):
+        for candidate in family[:TRIES_PER_FAMILY]:
+            if state.jobs.get(job.id) is not job or not isinstance(job.phase, Pending):
+                return  # it moved on while others were served
+            found = _check(state, candidate, caller, base, now)
+            yield found
+            if found is not None:
+                break
+
+
+def _check(state: State, candidate: Candidate, caller: Caller, base: Trial, now: float) -> Suggestion | None:
+    try:
+        spec = admitted(state, caller, candidate.job.spec)
+    except Refusal:
+        return None
+    trial = try_jobs(state, [replace(candidate.job, spec=spec)], now)
+    if trial.start is None or (base.start is not None and trial.start > base.start - MINUTE_S):
+        return None
+    gain = None if base.start is None else base.start - trial.start
+    return Suggestion(
+        candidate.what, candidate.command, trial.start, trial.starts_now, gain, trial.partition, trial.nodes
+    )
+
+
+def _families(state: State, job: Job, base: Trial, now: float) -> list[Family]:
+    gates = closed_gates(state, job, now)
+    if gates:
+        kinds = {gate.kind for gate in gates}
+        return [_opened(state, job, now)] if kinds <= _OPENABLE else _unthrottled(job, kinds)
+    return [
+        _shorter(state, job, base, now),
+        *([candidate] for candidate in _elsewhere(state, job)),
+        _fewer_nodes(state, job),
+        *_fewer_gpus(state, job),
+        *([candidate] for candidate in _any_gpu_type(job)),
+        _fewer_cpus(job),
+        *_less_memory(job),
+        *([candidate] for candidate in _without(job)),
+    ]
+
+
+# -- gates -----------------------------------------------------------------------------------------------------------
+
+
+def _opened(state: State, job: Job, now: float) -> Family:
+    """Held, or not before a time: what if not."""
+    assert isinstance(job.phase, Pending)
+    phase = replace(job.phase, held_by=None, reasons=(), eligible_at=now, not_before=None)
+    spec = replace(job.spec, begin_at=None, hold=False)
+    words, commands = [], []
+    if job.phase.held_by is not None:
+        words.append("released")
+        commands.append(f"scontrol release {job.id}")
+    if job.spec.begin_at is not None and job.spec.begin_at > now:
+        words.append("without --begin")
+        commands.append(f"scontrol update JobId={job.id} StartTime=now")
+    return [Candidate(" and ".join(words), " && ".join(commands), replace(job, spec=spec, phase=phase))]
+
+
+def _unthrottled(job: Job, kinds: set[ReasonKind]) -> list[Family]:
+    if kinds != {ReasonKind.JOB_ARRAY_TASK_LIMIT} or not isinstance(job.array, ArrayWaiting):
+        return []
+    command = f"scontrol update JobId={job.id} ArrayTaskThrottle=0"
+    changed = replace(job, array=ArrayWaiting(job.array.waiting, None))
+    return [[Candidate("without the array's throttle (%)", command, changed)]]
+
+
+# -- time and place --------------------------------------------------------------------------------------------------
+
+
+def _shorter(state: State, job: Job, base: Trial, now: float) -> Family:
+    """Limits that end before a slot of somebody else begins, the longest first; then halves."""
+    limit = time_limit_s(state, job)
+    longest = inf if limit is None else float(limit)
+    bookings = base.plan.outlook.bookings
+    gaps = [slot.begin - now - MINUTE_S for slots in bookings.values() for slot in slots]
+    halves = [limit / 2, limit / 4, limit / 8] if limit is not None else [86_400.0, 3_600.0]
+    lengths = {int(length // MINUTE_S) * MINUTE_S for length in (*gaps, *halves)}
+    candidates = []
+    for length_s in _thinned(sorted((each for each in lengths if MINUTE_S <= each < longest), reverse=True)):
+        # Planned with a minute to spare: people need time to type.
+        spec = replace(job.spec, time_limit_s=length_s + MINUTE_S, time_limit_given=True, time_min_s=None)
+        text = _clock(length_s)
+        command = f"scontrol update JobId={job.id} TimeLimit={text}"
+        candidates.append(Candidate(f"with a time limit of {text}", command, replace(job, spec=spec)))
+    return candidates
+
+
+def _thinned(values: list[int]) -> list[int]:
+    """So few that all are tried, the ends among them."""
+    if len(values) <= TRIES_PER_FAMILY:
+        return values
+    step = (len(values) - 1) / (TRIES_PER_FAMILY - 1)
+    return [values[round(step * number)] for number in range(TRIES_PER_FAMILY)]
+
+
+def _clock(seconds: int) -> str:
+    days, rest = divmod(seconds, 86_400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+def _elsewhere(state: State, job: Job) -> Iterator[Candidate]:
+    for partition in state.partitions.values():
+        if partition.name in job.spec.partitions or partition.state is not PartitionState.UP or partition.hidden:
+            continue
+        what, command = f"in partition {partition.name}", f"scontrol update JobId={job.id} Partition={partition.name}"
+        spec = replace(job.spec, partitions=(partition.name,))
+        if over_time_limit(spec, partition) and partition.max_time_s is not None:
+            text = _clock(partition.max_time_s)
+            spec = replace(spec, time_limit_s=partition.max_time_s, time_min_s=None)
+            what, command = f"{what} with a time limit of {text}", f"{command} TimeLimit={text}"
+        yield Candidate(what, command, replace(job, spec=spec))
+
+
+# -- less ------------------------------------------------------------------------------------------------------------
+
+
+def _asking(job: Job, **changes: Any) -> Job:
+    return replace(job, spec=replace(job.spec, resources=replace(job.spec.resources, **changes)))
+
+
+def _falling(count: int, *more: int) -> list[int]:
+    """Numbers below `count` worth a try, the largest first."""
+    halves = (count * 3 // 4, count // 2, count // 4, 1)
+    return sorted({each for each in (*more, *halves) if 1 <= each < count}, reverse=True)
+
+
+def _fewer_nodes(state: State, job: Job) -> Family:
+    asked = job.spec.resources
+    partition = next((state.partitions[name] for name in job.spec.partitions if name in state.partitions), None)
+    if partition is None or asked.nodelist:
+        return []
+    needed = resolve(job.spec, partition, state.config.settings).nodes_wanted
+    candidates = []
+    for count in _falling(needed, needed - 1):
+        changes: dict[str, Any] = {"nodes_min": count, "nodes_max": count, "nodes_given": True}
+        command = f"scontrol update JobId={job.id} NumNodes={count}"
+        if asked.ntasks is not None and asked.ntasks % needed == 0:
+            changes["ntasks"] = asked.ntasks // needed * count
+            command += f" NumTasks={changes['ntasks']}"
+        candidates.append(Candidate(f"on {_counted(count, 'node')}", command, _asking(job, **changes)))
+    return candidates
+
+
+def _fewer_gpus(state: State, job: Job) -> Iterator[Family]:
+    asked = job.spec.resources
+    for field, words in (("gres_per_node", "on each node"), ("gres_per_job", "in all"), ("gres_per_task", "per task")):
+        requests: tuple[GresRequest, ...] = getattr(asked, field)
+        gpus = next((each for each in requests if each.name == "gpu"), None)
+        if gpus is None:
+            continue
+        free = state.occupancy.free.gres_of("gpu", gpus.type)
+        most = int(free.sum() if field == "gres_per_job" else free.max()) if len(free) else 0
+        yield [
+            Candidate(
+                f"with {_counted(count, 'GPU')} {words}",
+                _gres_command(job, field, _with_count(requests, gpus, count)),
+                _asking(job, **{field: _with_count(requests, gpus, count)}),
+            )
+            for count in _falling(gpus.count, most)
+        ]
+
+
+def _with_count(requests: tuple[GresRequest, ...], one: GresRequest, count: int) -> tuple[GresRequest, ...]:
+    return tuple(replace(each, count=count) if each is one else each for each in requests)
+
+
+def _gres_command(job: Job, field: str, requests: tuple[GresRequest, ...]) -> str:
+    if field != "gres_per_node":
+        return ""  # as in Slurm, only what is asked on each node can be changed afterwards
+    words = (":".join(part for part in (each.name, each.type, str(each.count)) if part) for each in requests)
+    return f"scontrol update JobId={job.id} Gres={','.join(words)}"
+
+
+def _any_gpu_type(job: Job) -> Iterator[Candidate]:
+    asked = job.spec.resources
+    for field in ("gres_per_node", "gres_per_job", "gres_per_task"):
+        requests: tuple[GresRequest, ...] = getattr(asked, field)
+        if any(each.type for each in requests):
+            changed = tuple(replace(each, type=None) for each in requests)
+            yield Candidate(
+                "with GPUs of any type", _gres_command(job, field, changed), _asking(job, **{field: changed})
+            )
+
+
+def _fewer_cpus(job: Job) -> Family:
+    count = job.spec.resources.cpus_per_task or 1
+    return [
+        Candidate(
+            f"with {_counted(fewer, 'CPU')} for each task",
+            f"scontrol update JobId={job.id} CPUsPerTask={fewer}",
+            _asking(job, cpus_per_task=fewer),
+        )
+        for fewer in _falling(count)
+    ]
+
+
+def _less_memory(job: Job) -> Iterator[Family]:
+    asked: ResourceRequest = job.spec.resources
+    for field, key, unit in (
+        ("memory_per_node_mib", "MinMemoryNode", "node"),
+        ("memory_per_cpu_mib", "MinMemoryCPU", "CPU"),
+    ):
+        amount: int | None = getattr(asked, field)
+        if amount:
+            yield [
+                Candidate(
+                    f"with {less} MiB for each {unit}",
+                    f"scontrol update JobId={job.id} {key}={less}",
+                    _asking(job, **{field: less}),
+                )
+                for less in _falling(amount)[:-1]
+            ]
+
+
+def _without(job: Job) -> Iterator[Candidate]:
+    for field, option, update, absent in _DROPPED:
+        if getattr(job.spec.resources, field) not in (absent, None):
+            command = f"scontrol update JobId={job.id} {update}" if update else ""
+            yield Candidate(f"without {option}", command, _asking(job, **{field: absent}))
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"

@@ -1,0 +1,249 @@
+"""Why a job waits and when it will start: its place, what blocks it, and the slot that the planner gives it.
+
+Asks the planner itself (a pass in a copy of the queue, `plan/trial.py`), so that what it says is what will be done.
+Called by the API for `bireme why`. Invariant: an answer with no expected start says why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+
+from bireme.core.explain.wording import sentence
+from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.gates import Met, closed_gates, condition_met
+from bireme.core.lifecycle.placing import schedulable_nodes, search_for
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import job_state
+from bireme.core.model.cluster import PartitionConfig
+from bireme.core.model.jobs import DependencyKind, Job, Pending, Running
+from bireme.core.model.reasons import Reason, ReasonKind
+from bireme.core.placement.demand import resolve
+from bireme.core.plan.planner import in_order
+from bireme.core.plan.trial import Trial, try_jobs
+from bireme.core.priority.multifactor import Parts
+from bireme.core.priority.order import parts_of
+from bireme.core.why.answers import (
+    Block,
+    Certainty,
+    Expected,
+    Other,
+    Place,
+    Priority,
+    Release,
+    Room,
+    Waiting,
+    Weight,
+)
+from bireme.core.why.needs import needs_of
+
+Sees = Callable[[Job], bool]
+"""Whether the asker may know of a job."""
+
+BEFORE_SHOWN = 5
+_QUEUE = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
+
+
+def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: True) -> tuple[Waiting, Trial]:
+    """The answer, and the trial it comes from (what suggestions are compared with)."""
+    assert isinstance(job.phase, Pending)
+    members = [state.jobs[member] for member in state.het_members.get(job.het_job_id or 0, ())]
+    trial = try_jobs(state, members or [job], now)
+    gates = closed_gates(state, job, now)
+    reasons = gates or (trial.verdict.reasons if trial.verdict else ())
+    rooms = tuple(_rooms(state, job, reasons, sees))
+    answer = Waiting(
+        _expected(state, job, trial, gates, rooms, sees),
+        tuple(_place(state, job, name, sees) for name in job.spec.partitions),
+        tuple(_priorities(state, job, now)),
+        tuple(_block(state, job, reason, now, sees) for reason in reasons),
+        rooms,
+    )
+    return answer, trial
+
+
+def label_of(state: State, job_id: int, sees: Sees) -> str:
+    job = state.jobs.get(job_id)
+    return job.label if job is not None and sees(job) else "?"
+
+
+# -- the queue -------------------------------------------------------------------------------------------------------
+
+
+def _stands_in_line(job: Job) -> bool:
+    phase = job.phase
+    return isinstance(phase, Pending) and phase.eligible_at is not None and phase.held_by is None
+
+
+def _place(state: State, job: Job, partition: str, sees: Sees) -> Place:
+    queue = [other for other in in_order(state, state.pending.values()) if partition in other.spec.partitions]
+    line = [other for other in queue if _stands_in_line(other)]
+    position = next((number for number, other in enumerate(line, start=1) if other.id == job.id), 0)
+    nearest = line[max(0, position - 1 - BEFORE_SHOWN) : position - 1] if position else []
+    return Place(
+        partition, position, len(line), len(queue) - len(line), tuple(_other(state, other, sees) for other in nearest)
+    )
+
+
+def _other(state: State, job: Job, sees: Sees) -> Other:
+    verdict = state.verdicts.get(job.id)
+    expected = verdict.expected_start if verdict else None
+    if not sees(job):
+        return Other("?", "", "", expected)
+    return Other(job.label, job.spec.owner.user, job.spec.name, expected)
+
+
+def _priorities(state: State, job: Job, now: float) -> Iterator[Priority]:
+    if not state.config.settings.priority.multifactor:
+        yield Priority(",".join(job.spec.partitions), job.priority, job.spec.priority is not None)
+        return
+    for parts in parts_of(state, job, now):
+        yield Priority(parts.partition, parts.priority, parts.set_by_operator, tuple(_weights(parts)))
+
+
+def _weights(parts: Parts) -> Iterator[Weight]:
+    named = (
+        ("site", parts.site),
+        ("age", parts.age),
+        ("association", parts.assoc),
+        ("fair share", parts.fair_share),
+        ("job size", parts.job_size),
+        ("partition", parts.partition_factor),
+        ("QOS", parts.qos),
+        *parts.tres,
+        ("nice", -parts.nice),
+    )
+    for name, value in named:
+        if value:
+            yield Weight(name, float(value))
+
+
+# -- what blocks it --------------------------------------------------------------------------------------------------
+
+
+def _block(state: State, job: Job, reason: Reason, now: float, sees: Sees) -> Block:
+    text = sentence(reason)
+    if reason.kind in (ReasonKind.DEPENDENCY, ReasonKind.DEPENDENCY_NEVER_SATISFIED):
+        told = " ".join(_unmet(state, job, now, sees))
+        text = f"{text} {told}".strip()
+    return Block(reason.kind.value, text, reason.facts)
+
+
+def _unmet(state: State, job: Job, now: float, sees: Sees) -> Iterator[str]:
+    """What the jobs that it depends on are doing."""
+    for item in job.spec.dependencies.items:
+        target = state.jobs.get(item.job_id)
+        if item.kind is DependencyKind.SINGLETON or target is None or not sees(target):
+            continue
+        if condition_met(state, job, item, now) is not Met.YES:
+            yield f"Job {target.label} is {job_state(target)}."
+
+
+def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], sees: Sees) -> Iterator[Room]:
+    """Of every partition in which it waits for resources."""
+    long_enough = {why.fact("partition"): why.fact("nodes_able") for why in reasons if why.kind in _QUEUE}
+    for name in job.spec.partitions:
+        partition = state.partitions.get(name)
+        if partition is not None:
+            able = long_enough.get(name)
+            yield _room(state, job, partition, able if isinstance(able, int) else None, sees)
+
+
+def _room(state: State, job: Job, partition: PartitionConfig, long_enough: int | None, sees: Sees) -> Room:
+    demand = resolve(job.spec, partition, state.config.settings)
+    fit = search_for(state, demand, partition, schedulable_nodes(state, partition)).find(state.occupancy)
+    endless = [
+        other
+        for other in state.holding.values()
+        if isinstance(other.phase, Running)
+        and time_limit_s(state, other) is None
+        and not set(other.phase.allocation.node_names).isdisjoint(partition.nodes)
+    ]
+    return Room(
+        partition.name,
+        needs_of(demand),
+        demand.nodes_wanted,
+        max(fit.nodes_able, len(fit.shares)),
+        long_enough,
+        fit.found,
+        tuple(label_of(state, other.id, sees) for other in endless),
+    )
+
+
+# -- when ------------------------------------------------------------------------------------------------------------
+
+
+def _expected(
+    state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], rooms: tuple[Room, ...], sees: Sees
+) -> Expected:
+    bookings = trial.plan.outlook.bookings
+    return Expected(
+        trial.start,
+        _certainty(state, job, trial, gates, rooms),
+        trial.partition if trial.shares else "",
+        trial.nodes,
+        sum(1 for other in bookings if other != job.id),
+        tuple(_releases(state, job, trial, sees)),
+        tuple(label_of(state, victim, sees) for victim in trial.victims(job.id)),
+        state.config.settings.policy.window_s,
+    )
+
+
+def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], rooms: tuple[Room, ...]) -> Certainty:
+    if trial.starts_now:
+        return Certainty.NOW
+    if trial.victims(job.id):
+        return Certainty.PREEMPTS
+    if trial.start is not None:
+        return Certainty.SLOT
+    if gates:
+        return Certainty.GATED
+    if trial.verdict is None or not any(why.kind in _QUEUE for why in trial.verdict.reasons):
+        return Certainty.BLOCKED
+    if not state.config.settings.policy.backfill:
+        return Certainty.STRICT_ORDER
+    if job.het_job_id is not None:
+        return Certainty.ALL_AT_ONCE
+    if not trial.plan.outlook.blocked.isdisjoint(job.spec.partitions):
+        return Certainty.NOT_TESTED
+    return Certainty.NO_TIME_LIMIT if any(room.endless for room in rooms) else Certainty.BEYOND_WINDOW
+
+
+def _releases(state: State, job: Job, trial: Trial, sees: Sees) -> Iterator[Release]:
+    """Running jobs and earlier slots that end on the slot's nodes before it begins; the last one last."""
+    if trial.starts_now or trial.start is None:
+        return
+    lacking = _lacking(state, trial)
+    outlook = trial.plan.outlook
+    found: list[tuple[float, int, tuple[str, ...], bool]] = []
+    for job_id, (end, allocation) in outlook.ends.items():
+        nodes = tuple(node for node in allocation.node_names if node in lacking)
+        if nodes and end <= trial.start:
+            found.append((end, job_id, nodes, True))
+    slot_nodes = set(trial.nodes)
+    for job_id, bookings in outlook.bookings.items():
+        for booking in bookings if job_id != job.id else ():
+            nodes = tuple(share.node for share in booking.shares if share.node in slot_nodes)
+            if nodes and booking.end <= trial.start and booking.end != inf:
+                found.append((booking.end, job_id, nodes, False))
+    for end, job_id, nodes, running in sorted(found):
+        yield Release(label_of(state, job_id, sees), nodes, end, running)
+
+
+def _lacking(state: State, trial: Trial) -> set[str]:
+    """Nodes of the slot that do not have now what it will take of them."""
+    free, index = state.occupancy.free, state.occupancy.table.index
+    whole = any(booking.whole_nodes for booking in trial.bookings)
+    memory_counts = state.config.settings.memory_is_consumable
+    lacking = set()
+    for share in trial.shares:
+        at = index[share.node]
+        has_all = (
+            not free.whole[at]
+            and free.cpus[at] >= share.cpus
+            and (free.memory[at] >= share.memory_mib or not memory_counts)
+            and all(free.gres_of(gres.name, gres.type)[at] >= gres.count for gres in share.gres)
+        )
+        if not has_all or (whole and free.jobs[at]):
+            lacking.add(share.node)
+    return lacking
