@@ -49,7 +49,12 @@ def pack(data: bytes) -> bytes:
 
 def decode_state(packed: bytes) -> State:
     """The inverse of `pack(encode_state(state))`, reindexed. Raises ValueError and the like on anything else."""
-    lines = _lines(zlib.decompress(packed))
+    return decode_lines(zlib.decompress(packed))
+
+
+def decode_lines(data: bytes) -> State:
+    """The inverse of `encode_state`."""
+    lines = _lines(data)
     head: dict[str, Any] = codec.loads(next(lines))
     if head.pop("format") != FORMAT:
         raise ValueError("another version's snapshot")
