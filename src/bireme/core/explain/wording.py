@@ -30,6 +30,8 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.OUT_OF_MEMORY: "It used more memory than it asked for.",
     ReasonKind.PREEMPTED: "It was ended so that job {by} can run.",
     ReasonKind.DEADLINE: "Its deadline passed.",
+    ReasonKind.RESERVATION: "Reservation {name} has not begun.",
+    ReasonKind.RESERVATION_DELETED: "Reservation {name} is gone: scontrol release, to run without it.",
 }
 
 
@@ -56,4 +58,7 @@ class _Facts(dict[str, str | int | float]):
 
 def sentence(reason: Reason) -> str:
     template = TEMPLATES.get(reason.kind) or _OVER.get(str(reason.fact("measure")))
-    return template.format_map(_Facts(reason.facts)) if template else f"{reason.kind}."
+    if template is None:
+        return f"{reason.kind}."
+    text = template.format_map(_Facts(reason.facts))
+    return text[:1].upper() + text[1:]

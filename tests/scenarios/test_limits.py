@@ -1,0 +1,491 @@
+"""Limits of associations, QOS and partitions: who waits for which, with Slurm's word, and who does not."""
+
+from typing import Any
+
+import pytest
+
+from bireme.core.explain.wording import sentence
+from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.lifecycle.states import job_reasons
+from bireme.core.model.cluster import Settings
+from bireme.testing.books import book_change
+from bireme.testing.scenario import Scenario
+
+LIMITS = ("associations", "limits")
+SAFE = ("associations", "limits", "safe")
+EVERYBODY: dict[str, Any] = {"alice": {}, "bob": {}}
+
+
+def limited(
+    cluster: str = "1x8",
+    *,
+    accounts: Any = None,
+    users: Any = None,
+    qos: Any = None,
+    enforce: tuple[str, ...] = LIMITS,
+    settings: Any = None,
+    **options: Any,
+) -> Scenario:
+    """alice and bob in account lab; limits by the names of `Limits`."""
+    values = {"accounting_enforce": enforce, "memory_is_consumable": False, **(settings or {})}
+    world = Scenario(cluster, settings=Settings(**values), **options)
+    world.record([book_change(world.state.accounts, accounts or {"lab": {}}, {**EVERYBODY, **(users or {})}, qos)])
+    return world
+
+
+def why(world: Scenario, label: str) -> list[str]:
+    return [sentence(each) for each in job_reasons(world.state, world.job(label))]
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_runs_as_many_jobs_as_the_association_allows():
+    world = limited(users={"alice": {"max_jobs_per_user": 1}})
+    for label in ("a", "b"):
+        world.submit(label)
+    world.submit("c", user="bob")
+    world.expect(a="runs n1", b="waits AssocMaxJobsLimit", c="runs n1")
+    assert why(world, "b") == ["Account lab for user alice lets 1 jobs run at once, and 1 do."]
+    world.finish("a")
+    world.expect(a="COMPLETED", b="runs n1")
+
+
+def test_an_accounts_limit_on_each_user_is_inherited():
+    world = limited(accounts={"lab": {"max_jobs_per_user": 1}})
+    world.submit("a")
+    world.submit("b")
+    world.submit("c", user="bob")
+    world.expect(a="runs n1", b="waits AssocMaxJobsLimit", c="runs n1")
+
+
+def test_group_limits_count_everybody_below_and_every_level_holds():
+    world = limited(accounts={"uni": {"grp_jobs": 3}, "lab": {"parent": "uni", "grp_jobs": 2}},
+                    users={"alice": {"account": "lab"}, "bob": {"account": "uni"}})  # fmt: skip
+    for label in ("a", "b", "c"):
+        world.submit(label)
+    for label in ("d", "e"):
+        world.submit(label, user="bob")
+    world.expect(
+        a="runs n1",
+        b="runs n1",
+        c="waits AssocGrpJobsLimit,AssocGrpJobsLimit",
+        d="runs n1",
+        e="waits AssocGrpJobsLimit",
+    )
+    world.finish("a")
+    world.expect(a="COMPLETED", c="runs n1")
+    world.finish("d")
+    world.expect(d="COMPLETED", e="runs n1")
+
+
+QOS_JOBS = [
+    ({"grp_jobs": 1}, "QOSGrpJobsLimit", "QOSGrpJobsLimit"),
+    ({"max_jobs_per_user": 1}, "QOSMaxJobsPerUserLimit", "runs n1"),
+    ({"max_jobs_per_account": 1}, "MaxJobsPerAccount", "MaxJobsPerAccount"),
+    ({"grp_tres": {"cpu": 2}}, "QOSGrpCpuLimit", "QOSGrpCpuLimit"),
+    ({"grp_tres": {"node": 1}}, "QOSGrpNodeLimit", "QOSGrpNodeLimit"),
+    ({"grp_tres": {"gres/gpu": 2}}, "QOSGrpGRES", "QOSGrpGRES"),
+    ({"grp_tres": {"gres/gpu:h100": 2}}, "QOSGrpGRES", "QOSGrpGRES"),
+    ({"grp_tres": {"billing": 2}}, "QOSGrpBilling", "QOSGrpBilling"),
+    ({"max_tres_per_user": {"cpu": 2}}, "QOSMaxCpuPerUserLimit", "runs n1"),
+    ({"max_tres_per_user": {"gres/gpu": 3}}, "QOSMaxGRESPerUser", "runs n1"),
+    ({"max_tres_per_account": {"cpu": 2}}, "MaxCpuPerAccount", "MaxCpuPerAccount"),
+    ({"grp_tres_run_mins": {"cpu": 30}}, "QOSGrpCPURunMinutesLimit", "QOSGrpCPURunMinutesLimit"),
+    ({"grp_tres_run_mins": {"gres/gpu": 30}}, "QOSGrpGRESRunMinutes", "QOSGrpGRESRunMinutes"),
+    ({"max_tres_run_mins_per_user": {"cpu": 30}}, "QOSGrpCPURunMinutesLimit", "runs n1"),
+]
+
+
+@pytest.mark.parametrize(("limits", "second", "other"), QOS_JOBS)
+def test_what_jobs_of_a_qos_hold_together(limits: Any, second: str, other: str):
+    world = limited("1x8:h100", qos={"normal": limits})
+    for label, user in (("a", "alice"), ("b", "alice"), ("c", "bob")):
+        world.submit(label, user=user, cpus=2, gpus=2, time_s=600)
+    world.expect(a="runs n1", b=f"waits {second}", c=other if " " in other else f"waits {other}")
+    world.finish("a")
+    world.expect({"a": "COMPLETED", "b": "runs n1"})
+
+
+JOB_ALONE = [
+    ({"max_tres_per_job": {"cpu": 3}}, "QOSMaxCpuPerJobLimit", "AssocMaxCpuPerJobLimit"),
+    ({"max_tres_per_job": {"gres/gpu": 1}}, "QOSMaxGRESPerJob", "AssocMaxGRESPerJob"),
+    ({"max_tres_per_job": {"node": 1}}, "QOSMaxNodePerJobLimit", "AssocMaxNodePerJobLimit"),
+    ({"max_tres_per_node": {"cpu": 1}}, "QOSMaxCpuPerNode", "AssocMaxCpuPerNode"),
+    ({"max_tres_mins_per_job": {"cpu": 30}}, "QOSMaxCpuMinutesPerJobLimit", "AssocMaxCpuMinutesPerJobLimit"),
+    ({"max_wall_s": 300}, "QOSMaxWallDurationPerJobLimit", "AssocMaxWallDurationPerJobLimit"),
+    ({"min_tres_per_job": {"cpu": 5}}, "QOSMinCpuNotSatisfied", ""),
+]
+
+
+@pytest.mark.parametrize(("limits", "of_qos", "of_association"), JOB_ALONE)
+def test_what_a_job_may_ask_for(limits: Any, of_qos: str, of_association: str):
+    world = limited("2x8:h100", qos={"normal": limits})
+    world.submit("big", nodes=2, tasks=2, cpus=2, gpus=2, time_s=600)
+    world.expect(big=f"waits {of_qos}")
+    if of_association:
+        world = limited("2x8:h100", accounts={"lab": limits})
+        world.submit("big", nodes=2, tasks=2, cpus=2, gpus=2, time_s=600)
+        world.expect(big=f"waits {of_association}")
+
+
+@pytest.mark.parametrize(("limits", "of_qos", "of_association"), JOB_ALONE)
+def test_deny_on_limit_refuses_what_could_never_run(limits: Any, of_qos: str, of_association: str):
+    world = limited("2x8:h100", qos={"normal": {**limits, "flags": "DenyOnLimit"}})
+    if "max_tres_per_node" in limits:
+        return  # not known before it has a place
+    with pytest.raises(Refusal) as refusal:
+        world.submit("big", nodes=2, tasks=2, cpus=2, gpus=2, time_s=600)
+    assert refusal.value.why is Why.ACCOUNTING_POLICY
+    assert refusal.value.hint.startswith(of_qos + ": QOS normal ")
+    world.expect({})
+
+
+def test_deny_on_limit_takes_group_limits_as_one_jobs_but_lets_jobs_wait_for_each_other():
+    world = limited(qos={"normal": {"grp_tres": {"cpu": 4}, "flags": "DenyOnLimit"}})
+    with world.refused(Why.ACCOUNTING_POLICY):
+        world.submit("big", cpus=5)
+    world.submit("a", cpus=4)
+    world.submit("b", cpus=4)
+    world.expect(a="runs n1", b="waits QOSGrpCpuLimit")
+
+
+def test_nothing_is_limited_unless_limits_are_enforced():
+    world = limited(qos={"normal": {"grp_jobs": 0}}, enforce=("associations",))
+    world.submit("a")
+    world.expect(a="runs n1")
+
+
+def test_a_limit_does_not_hold_up_the_queue_behind_it():
+    world = limited("1x8", users={"alice": {"grp_tres": {"cpu": 4}}})
+    world.submit("a", cpus=4)
+    world.submit("b", cpus=4)
+    world.submit("c", user="bob", cpus=4)
+    world.expect(a="runs n1", b="waits AssocGrpCpuLimit", c="runs n1")
+
+
+def test_a_job_that_a_limit_blocks_has_no_slot():
+    world = limited("1x8", users={"alice": {"max_jobs_per_user": 1}})
+    world.submit("a", cpus=4, time_s=1000)
+    world.submit("b", cpus=8, time_s=10)
+    world.submit("c", user="bob", cpus=4, time_s=5000)
+    world.expect(a="runs n1", b="waits AssocMaxJobsLimit", c="runs n1")
+
+
+# -- precedence ------------------------------------------------------------------------------------------------------
+
+
+def test_the_qos_takes_the_place_of_the_associations_limit_tres_by_tres():
+    world = limited(
+        "1x8:h100",
+        accounts={"lab": {"grp_tres": {"cpu": 1, "gres/gpu": 1}}},
+        qos={"normal": {"grp_tres": {"cpu": 4}}},
+    )
+    world.submit("a", cpus=4)
+    world.submit("b", gpus=2, user="bob")
+    world.expect(a="runs n1", b="waits QOSGrpCpuLimit,AssocGrpGRES")
+
+
+def test_the_partitions_qos_comes_before_the_jobs_own():
+    world = limited(qos={"normal": {"grp_jobs": 5}, "narrow": {"grp_jobs": 1}}, partitions={"main": {"qos": "narrow"}})
+    world.submit("a")
+    world.submit("b")
+    world.expect(a="runs n1", b="waits QOSGrpJobsLimit")
+    assert "QOS narrow" in why(world, "b")[0]
+
+
+def test_over_part_qos_turns_that_round():
+    world = limited(
+        qos={"normal": {"grp_jobs": 5, "flags": "OverPartQOS"}, "narrow": {"grp_jobs": 1}},
+        partitions={"main": {"qos": "narrow"}},
+    )
+    world.submit("a")
+    world.submit("b")
+    world.expect(a="runs n1", b="runs n1")
+
+
+def test_limit_factor_widens_the_associations_limits():
+    world = limited(accounts={"lab": {"grp_tres": {"cpu": 4}}}, qos={"normal": {"limit_factor": 2.0}})
+    world.submit("a", cpus=4)
+    world.submit("b", cpus=4)
+    world.expect(a="runs n1", b="runs n1")
+
+
+def test_a_partition_association_counts_by_itself():
+    world = limited(
+        "1x8", partitions={"main": {}, "debug": {}}, users={"alice": {"max_jobs_per_user": 1, "partition": "debug"}}
+    )
+    world.record([book_change(world.state.accounts, users={"alice": {"account": "lab"}})])
+    world.submit("a", partition="debug")
+    world.submit("b", partition="debug")
+    world.submit("c", partition="main")
+    world.expect(a="runs n1", b="waits AssocMaxJobsLimit", c="runs n1")
+
+
+def test_a_job_goes_to_the_partition_where_no_limit_blocks_it():
+    world = limited(qos={"normal": {}, "narrow": {"grp_jobs": 0}}, partitions={"main": {"qos": "narrow"}, "other": {}})
+    world.submit("a", partition="main,other")
+    world.expect(a="runs n1")
+    assert world.job("a").allocation.partition == "other"
+
+
+# -- whole cores and nodes -------------------------------------------------------------------------------------------
+
+
+def test_what_counts_is_what_is_held_and_not_what_was_asked():
+    world = limited("1x8", qos={"normal": {"grp_tres": {"cpu": 4}}})
+    world.submit("a", exclusive=True)
+    world.submit("b", user="bob", cpus=4)
+    world.expect(a="waits QOSGrpCpuLimit", b="runs n1")
+
+
+# -- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_budget_is_used_up():
+    world = limited(
+        "1x8:h100",
+        accounts={"lab": {"grp_tres_mins": {"gres/gpu": 20}}},
+        settings={"priority_decay_half_life_s": None},
+    )
+    world.submit("a", gpus=2, time_s=1200)
+    world.wait(600)
+    world.finish("a")
+    world.submit("b", gpus=1, time_s=60)
+    world.submit("c", cpus=1)
+    world.expect(a="COMPLETED", b="waits AssocGrpGRESMinutes", c="runs n1")
+
+
+def test_a_safe_budget_starts_only_what_it_can_pay_to_the_end():
+    world = limited(
+        "1x8:h100", accounts={"lab": {"grp_tres_mins": {"gres/gpu": 43}}}, enforce=SAFE,
+        settings={"priority_decay_half_life_s": None},
+    )  # fmt: skip
+    world.submit("a", gpus=2, time_s=1200)
+    world.submit("b", gpus=1, time_s=240)
+    world.expect(a="runs n1", b="waits AssocGrpGRESMinutes")
+    assert why(world, "b") == [
+        "Account lab has a budget of 43 gres/gpu minutes; 40.0 are used or promised, and it may use 4.0."
+    ]
+    world.wait(600)
+    world.expect({})
+    world.finish("a")
+    world.expect(a="COMPLETED", b="runs n1")
+
+
+def test_a_used_budget_comes_back_as_usage_decays():
+    world = limited("1x8:h100", qos={"normal": {"grp_tres_mins": {"gres/gpu": 10}}},
+                    settings={"priority_decay_half_life_s": 3600})  # fmt: skip
+    world.submit("a", gpus=1, time_s=1200)
+    world.wait(900)
+    world.finish("a")
+    world.submit("b", gpus=1, time_s=1200)
+    world.expect(a="COMPLETED", b="waits QOSGrpGRESMinutes")
+    world.wait(3600)
+    world.expect(b="runs n1", a="gone")
+
+
+def test_usage_factor_counts_for_run_minutes():
+    world = limited(qos={"normal": {"grp_tres_run_mins": {"cpu": 20}, "usage_factor": 2.0}})
+    world.submit("a", time_s=600)
+    world.submit("b", time_s=600)
+    world.expect(a="runs n1", b="waits QOSGrpCPURunMinutesLimit")
+
+
+def test_run_minutes_come_free_as_time_passes():
+    world = limited(qos={"normal": {"grp_tres_run_mins": {"cpu": 15}}})
+    world.submit("a", time_s=600)
+    world.submit("b", time_s=600)
+    world.expect(a="runs n1", b="waits QOSGrpCPURunMinutesLimit")
+    world.wait(301)
+    world.expect(b="runs n1")
+
+
+def test_a_job_without_an_end_never_fits_run_minutes():
+    world = limited(qos={"normal": {"grp_tres_run_mins": {"cpu": 1000}}})
+    world.submit("a")
+    world.submit("b", time_s=600)
+    world.expect(a="waits QOSGrpCPURunMinutesLimit", b="runs n1")
+
+
+def test_wall_time_of_a_qos_is_used_up():
+    world = limited(qos={"normal": {"grp_wall_s": 600}})
+    world.submit("a", time_s=1200)
+    world.wait(700)
+    world.finish("a")
+    world.submit("b", time_s=60)
+    world.expect(a="COMPLETED", b="waits QOSGrpWallLimit")
+
+
+# -- submission ------------------------------------------------------------------------------------------------------
+
+
+SUBMIT = [
+    ({"users": {"alice": {"max_submit_per_user": 2}}}, "AssocMaxSubmitJobLimit", True),
+    ({"accounts": {"lab": {"grp_submit": 2}}}, "AssocGrpSubmitJobsLimit", False),
+    ({"qos": {"normal": {"grp_submit": 2}}}, "QOSGrpSubmitJobsLimit", False),
+    ({"qos": {"normal": {"max_submit_per_user": 2}}}, "QOSMaxSubmitJobPerUserLimit", True),
+    ({"qos": {"normal": {"max_submit_per_account": 2}}}, "MaxSubmitJobsPerAccount", False),
+]
+
+
+@pytest.mark.parametrize(("limits", "word", "bob_may"), SUBMIT)
+def test_too_many_jobs_are_refused_with_slurms_sentence(limits: Any, word: str, bob_may: bool):
+    world = limited(**limits)
+    world.submit("a")
+    world.submit("b", begin_at=world.now + 100)
+    with pytest.raises(Refusal) as refusal:
+        world.submit("c")
+    assert refusal.value.message.startswith("Job violates accounting/QOS policy (job submit limit, user's size")
+    assert refusal.value.errno == 2050
+    assert refusal.value.hint.startswith(word)
+    if bob_may:
+        world.submit("d", user="bob")
+    world.expect({"a": "runs n1", "b": "waits BeginTime", **({"d": "runs n1"} if bob_may else {})})
+    world.finish("a")
+    world.submit("c")
+    world.expect(a="COMPLETED", c="runs n1")
+
+
+def test_each_task_of_an_array_is_a_submission():
+    world = limited(users={"alice": {"max_submit_per_user": 3}})
+    with world.refused(Why.ACCOUNTING_POLICY):
+        world.submit("many", array="0-3")
+    world.submit("some", array="0-1", cpus=8)
+    world.submit("one")
+    with world.refused(Why.ACCOUNTING_POLICY):
+        world.submit("more")
+    world.expect({"some_0": "runs n1", "some_[1]": "waits Resources", "one": "waits Priority"})
+    world.finish("some_0")
+    world.submit("more")
+
+
+def test_components_of_one_job_are_counted_together():
+    world = limited(users={"alice": {"max_submit_per_user": 1}})
+    with world.refused(Why.ACCOUNTING_POLICY):
+        world.submit_het("het", {}, {})
+
+
+def test_tasks_of_an_array_start_up_to_the_limit():
+    world = limited(users={"alice": {"max_jobs_per_user": 2}})
+    world.submit("many", array="0-3")
+    world.expect({"many_0": "runs n1", "many_1": "runs n1", "many_[2-3]": "waits AssocMaxJobsLimit"})
+    world.finish("many_0")
+    world.expect({"many_0": "COMPLETED", "many_2": "runs n1", "many_[3]": "waits AssocMaxJobsLimit"})
+
+
+def test_a_gang_starts_whole_within_its_limits_or_waits():
+    world = limited(qos={"normal": {"grp_tres": {"cpu": 4}}})
+    world.submit_het("het", {"cpus": 2}, {"cpus": 3})
+    world.submit("small", cpus=4)
+    world.expect({"het": "waits QOSGrpCpuLimit", "het+1": "waits QOSGrpCpuLimit", "small": "runs n1"})
+
+
+def test_no_time_limit_asked_is_the_longest_allowed():
+    world = limited(qos={"normal": {"max_wall_s": 300}})
+    world.submit("a")
+    world.expect(a="runs n1")
+    assert world.job("a").spec.time_limit_s == 300
+
+
+# -- changes while jobs wait and run ---------------------------------------------------------------------------------
+
+
+def test_a_limit_that_is_lifted_lets_jobs_go():
+    world = limited(qos={"normal": {"grp_jobs": 1}})
+    world.submit("a")
+    world.submit("b")
+    world.expect(a="runs n1", b="waits QOSGrpJobsLimit")
+    world.record([book_change(world.state.accounts, qos={"normal": {"grp_jobs": 2}})])
+    world.expect(b="runs n1")
+
+
+def test_a_limit_set_later_counts_what_runs_already():
+    world = limited()
+    world.submit("a")
+    world.expect(a="runs n1")
+    world.record([book_change(world.state.accounts, accounts={"lab": {"grp_jobs": 1}})])
+    world.submit("b")
+    world.expect(b="waits AssocGrpJobsLimit")
+
+
+def test_a_requeued_and_a_changed_job_count_where_they_are_now():
+    world = limited(qos={"normal": {"grp_jobs": 1}, "gold": {}}, accounts={"lab": {"qos": ("normal", "gold")}})
+    world.submit("a")
+    world.submit("b")
+    world.expect(a="runs n1", b="waits QOSGrpJobsLimit")
+    world.update("b", qos="gold")
+    world.expect(b="runs n1")
+    world.requeue("a")
+    world.submit("c")
+    world.settle()
+    assert world.state.ledger.tally(("qos", "normal")).jobs == 1
+
+
+# -- partitions and QOS flags ----------------------------------------------------------------------------------------
+
+
+def test_cpus_of_each_user_in_a_partition():
+    world = Scenario("1x8", partitions={"main": {"max_cpus_per_user": 4}, "other": {}})
+    world.submit("a", cpus=3)
+    world.submit("b", cpus=2)
+    world.submit("c", user="bob", cpus=2)
+    world.submit("d", cpus=2, partition="other")
+    world.expect(a="runs n1", b="waits QOSMaxCpuPerUserLimit", c="runs n1", d="runs n1")
+    assert why(world, "b") == ["Partition main allows 4 cpu at once; 3 are held, and it needs 2."]
+
+
+def test_a_qos_may_go_beyond_the_partitions_nodes_and_time():
+    flags = "PartitionMaxNodes,PartitionTimeLimit"
+    world = limited("2x8", qos={"normal": {"flags": flags}}, partitions={"main": {"max_nodes": 1, "max_time_s": 60}})
+    world.submit("a", nodes=2, time_s=120)
+    world.expect(a="runs n[1-2]")
+
+
+def test_no_reserve_holds_nothing_back_for_the_job():
+    world = limited(
+        qos={"normal": {}, "standby": {"flags": "NoReserve"}}, accounts={"lab": {"qos": ("normal", "standby")}}
+    )
+    world.submit("a", cpus=4, time_s=1000)
+    world.submit("wide", cpus=8, time_s=10, qos="standby")
+    world.submit("long", cpus=4, time_s=5000, user="bob")
+    world.expect(a="runs n1", wide="waits Resources", long="runs n1")
+
+
+def test_a_qos_for_reservations_only():
+    world = limited(qos={"normal": {"flags": "RequiresReservation"}})
+    with world.refused(Why.INVALID_QOS):
+        world.submit("a")
+
+
+# -- licences --------------------------------------------------------------------------------------------------------
+
+
+def test_licences_are_counted():
+    world = Scenario("1x8", settings=Settings(licenses="matlab:3,ansys", memory_is_consumable=False))
+    world.submit("a", licenses="matlab:2")
+    world.submit("b", licenses="matlab:2,ansys")
+    world.submit("c", licenses="ansys", user="bob")
+    world.expect(a="runs n1", b="waits Licenses,Licenses", c="runs n1")
+    world.finish("c")
+    world.expect(b="waits Licenses", c="COMPLETED")
+    assert why(world, "b") == ["The cluster allows 3 license/matlab at once; 2 are held, and it needs 2."]
+    world.finish("a")
+    world.expect(a="COMPLETED", b="runs n1")
+
+
+@pytest.mark.parametrize("asked", ["fluent", "matlab:4", "matlab:x", "a|b"])
+def test_licences_that_are_not_there_are_refused(asked: str):
+    world = Scenario("1x8", settings=Settings(licenses="matlab:3", memory_is_consumable=False))
+    with world.refused(Why.INVALID_LICENSES):
+        world.submit("a", licenses=asked)
+    world.submit("b", licenses="matlab:3")
+    world.expect(b="runs n1")
+
+
+def test_licences_are_a_tres_for_limits_too():
+    world = limited(settings={"licenses": "matlab:4"}, qos={"normal": {"max_tres_per_user": {"license/matlab": 1}}})
+    world.submit("a", licenses="matlab")
+    world.submit("b", licenses="matlab")
+    world.submit("c", licenses="matlab", user="bob")
+    world.expect(a="runs n1", b="waits QOSMaxLicensePerUser", c="runs n1")
