@@ -59,7 +59,7 @@ def _print_help(kind: str) -> int:
 def _print_priorities(asked: dict[str, str | None]) -> int:
     # Late imports: `sprio --version` must not pay for tables it does not print.
     from bireme.slurm.formats import fields, sprio_fields
-    from bireme.slurm.formats.layout import parse_percent
+    from bireme.slurm.formats.layout import PercentFormat, parse_percent
 
     sort = fields.parse_sort(asked.get("sort") or "i")
     _check_sort(fields.unknown_sorts(sort, sprio_fields.weight_fields()))
@@ -79,9 +79,12 @@ def _print_priorities(asked: dict[str, str | None]) -> int:
         form = sprio_fields.default_format(
             weights, normal="norm" in asked, long="long" in asked, user="user" in asked, cluster=_by_cluster(asked)
         )
-    plan = fields.plan_percent(parse_percent(form), table, "Invalid job format specification")
-    for complaint in plan.complaints:
-        reports.tell(f"sprio: error: {complaint}")
+    written = parse_percent(form)
+    for spec in written.specs:
+        if spec.type not in table.by_letter:
+            reports.tell(f"sprio: error: Invalid job format specification: {spec.type}")
+    known = PercentFormat(written.prefix, [spec for spec in written.specs if spec.type in table.by_letter])
+    plan = fields.plan_percent(known, table, "")
     context = reports.make_context()
     if "weights" not in asked:
         fields.sort_records(rows, sort, table, context)

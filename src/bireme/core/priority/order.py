@@ -136,7 +136,7 @@ def priority_of(queue: Queue, job: Job, now: float) -> int:
 
 
 def rank(queue: Queue, job: Job, now: float) -> None:
-    """The same for one waiting job that was changed."""
+    """The same for one waiting job that was changed, as of the latest pass."""
     if not queue.config.settings.priority.multifactor:
         return
     parts = parts_of(queue, job, now)
@@ -147,7 +147,10 @@ def rank(queue: Queue, job: Job, now: float) -> None:
 
 
 def parts_of(queue: Queue, job: Job, now: float) -> list[Parts]:
-    """What the job's priority is made of, in each of its partitions; what an operator has set has no parts."""
+    """What the job's priority is made of, in each of its partitions; what an operator has set has no parts.
+
+    Ages are those of the latest pass, so that one job's numbers can be compared with another's.
+    """
     basis = basis_of(queue, now)
     if job.spec.priority is not None:
         return [Parts(job.id, name, max(1, job.spec.priority), True) for name in job.spec.partitions]
@@ -155,8 +158,8 @@ def parts_of(queue: Queue, job: Job, now: float) -> list[Parts]:
     if not rows:
         return []
     owners = [job] * len(rows)
-    values = _weigh(basis, owners, list(rows), now)
-    age = float(basis.ages(basis.since([job]), now)[0])
+    values = _weigh(basis, owners, rows, basis.at)
+    age = float(basis.ages(basis.since([job]), basis.at)[0])
     return [
         Parts(
             job.id,

@@ -1,6 +1,6 @@
 """What the queue's priorities are made of, as flat records: a line for each partition of each waiting job.
 
-Called by the API for `sprio`. The numbers are those of now; the fair share in them is that of the latest pass.
+Called by the API for `sprio`. The numbers are those of the latest pass, as `squeue` shows them.
 """
 
 from __future__ import annotations
