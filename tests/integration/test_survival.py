@@ -340,7 +340,7 @@ def test_down_with_the_jobs_ends_them_and_says_so(cluster: Cluster) -> None:
 
 
 def test_a_node_that_left_the_configuration_takes_its_jobs_along(make_cluster: Callable[..., Cluster]) -> None:
-    cluster = make_cluster(virtual_nodes(3, 0, cpus=8))
+    cluster = make_cluster(virtual_nodes(4, 0, cpus=8))
     gone = cluster.sbatch("--no-requeue", "-w", "n3", "-o", "/dev/null", "--wrap", "sleep 600")
     stays = cluster.sbatch("-w", "n1", "-o", "/dev/null", "--wrap", "while [ ! -e go ]; do sleep 0.05; done; exit 3")
     for job in (gone, stays):

@@ -10,6 +10,8 @@ a job does not look like part of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -54,6 +56,18 @@ def _departed_entry(node: str) -> dict[str, Any]:
     """Of a node that left the configuration: enough to end what an earlier agent left on it."""
     bare = {"virtual": False, "address": "127.0.0.1", "hosts": {}, "bind_cpus": False, "confine": {}, "sample_s": 30.0}
     return {"name": node, **bare}
+
+
+def living_agents(home: Path) -> list[str]:
+    """Nodes, configured or not, that have an agent now: it holds the lock of its node."""
+    found = []
+    for file in sorted(home.glob("agents/*/agent.pid")):
+        with contextlib.suppress(OSError), file.open("rb") as opened:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(file.parent.name)
+    return found
 
 
 def agent_environment() -> dict[str, str]:

@@ -25,7 +25,7 @@ from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobKind
 from bireme.core.model.resources import ExitStatus, Usage, merge_usage
-from bireme.engines.embedded.agents import AgentStarter, launch_entries
+from bireme.engines.embedded.agents import AgentStarter, launch_entries, living_agents
 from bireme.engines.embedded.gangs import Farewell, Gang, Next, StepStart
 from bireme.engines.embedded.link import AgentLink
 from bireme.engines.embedded.payloads import PayloadWriter
@@ -92,6 +92,9 @@ class EmbeddedEngine:
         self._report = report
         for node in self._config.nodes:
             self._open_link(node.name)
+        for name in living_agents(self._home):
+            if name not in self._links:  # it left the configuration: heard out, and ended with the others
+                self._open_link(name)
         waits = [asyncio.create_task(link.connected.wait()) for link in self._links.values()]
         if waits:
             _, late = await asyncio.wait(waits, timeout=_START_PATIENCE_S)
