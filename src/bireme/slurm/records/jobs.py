@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any
 
 from bireme.core.explain.wording import sentence
+from bireme.core.lifecycle.charging import MAX_TRES
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import Met, condition_met
 from bireme.core.lifecycle.state import State
@@ -58,10 +59,18 @@ class JobView:
         self.allocation: Allocation | None = None if isinstance(phase, Pending) else phase.allocation
 
     @cached_property
-    def demand(self) -> Demand:
+    def partition(self) -> PartitionConfig:
+        """Where it runs, or the first of those where it may."""
         name = self.allocation.partition if self.allocation else next(iter(self.spec.partitions), "")
-        partition = self.state.partitions.get(name, _NOWHERE)
-        return resolve(self.spec, partition, self.state.config.settings)
+        return self.state.partitions.get(name, _NOWHERE)
+
+    @cached_property
+    def demand(self) -> Demand:
+        return resolve(self.spec, self.partition, self.state.config.settings)
+
+    def with_billing(self, tres: dict[str, int]) -> dict[str, int]:
+        flags = self.state.config.settings.priority_flags
+        return values.with_billing(tres, self.partition.tres_billing_weights, MAX_TRES in flags)
 
     @cached_property
     def paths(self) -> tuple[str, str, str]:
@@ -263,11 +272,11 @@ def _cpus_per_tres(view: JobView) -> str:
 
 
 def _tres_requested(view: JobView) -> dict[str, int]:
-    return values.with_billing(requested_tres(view.demand))
+    return view.with_billing(requested_tres(view.demand))
 
 
 def _tres_allocated(view: JobView) -> dict[str, int]:
-    return values.with_billing(view.allocation.tres()) if view.allocation else {}
+    return view.with_billing(view.allocation.tres()) if view.allocation else {}
 
 
 def _oversubscribe(view: JobView) -> str:

@@ -10,6 +10,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
+from bireme.core.accounting.billing import billing
 from bireme.core.model.resources import ExitStatus, GresShare, Usage
 from bireme.slurm.hostlist import compress
 
@@ -39,9 +40,11 @@ def gres_records(shares: Iterable[GresShare]) -> list[dict[str, Any]]:
     ]
 
 
-def with_billing(tres: dict[str, int]) -> dict[str, int]:
-    """Billing is the number of CPUs, Slurm's default without TRESBillingWeights."""
-    tres["billing"] = tres.get("cpu", 0)
+def with_billing(
+    tres: dict[str, int], weights: tuple[tuple[str, float], ...] = (), take_largest: bool = False
+) -> dict[str, int]:
+    """With what it costs: whole billing units, the number of CPUs without TRESBillingWeights."""
+    tres["billing"] = int(billing(tres, weights, take_largest))
     return tres
 
 
