@@ -106,9 +106,11 @@ def _normal(key: str, weight: float) -> Callable[[Record, Context], str]:
 
 
 def _normal_priority(row: Record, _: Context) -> str:
-    """Of all there can be; what an operator has set is shown as it is."""
-    value = row["priority"] if row["set_by_operator"] else row["priority"] / _LARGEST
-    return f"{value:.14f}"
+    """The sum before it is cut, of all there can be; what an operator has set is shown as it is."""
+    if row["set_by_operator"]:
+        return f"{row['priority']:.14f}"
+    total = row["site"] + sum(row[key] for key, _ in WEIGHED.values()) + sum(row["tres"].values()) - row["nice"]
+    return f"{total / _LARGEST:.14f}"
 
 
 def _normal_tres(row: Record, weights: Weights) -> str:
