@@ -36,11 +36,13 @@ def row(job_id: int, partition: str, priority: int, **more: Any) -> dict[str, An
 ROWS = [
     row(2, "gpu", 5000, set_by_operator=True),
     row(
-        3, "gpu", 9102, age=10000 * 121 / 3600, fair_share=6000.0, job_size=5003 * 13 / 120, partition_factor=4001 * 3 / 7, nice=-50,
+        3, "gpu", 9102, age=10000 * 121 / 3600, fair_share=6000.0, job_size=5003 * 13 / 120,
+        partition_factor=4001 * 3 / 7, nice=-50,
         tres={"cpu": 62.5, "mem": 4.8, "node": 17.5, "gres/gpu": 375.0},
     ),
     row(
-        4, "gpu", 17638, age=10000 * 38 / 3600, fair_share=6000.0, job_size=5003 * 11 / 15, partition_factor=4001 * 3 / 7,
+        4, "gpu", 17638, age=10000 * 38 / 3600, fair_share=6000.0, job_size=5003 * 11 / 15,
+        partition_factor=4001 * 3 / 7,
         qos=2003.0, tres={"cpu": 1000.0, "mem": 76.8, "node": 70.0, "gres/gpu": 3000.0},
     ),
 ]  # fmt: skip
