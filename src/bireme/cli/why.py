@@ -110,6 +110,8 @@ class _Page:
                 return f"It takes the place of {_jobs(expected['preempts'])}, and starts when they are gone."
             case "gated":
                 return "Nobody can tell before what blocks it has happened."
+            case "limited":
+                return "It starts when enough of what counts against that limit has ended."
             case "blocked":
                 return "Nothing that runs will free what it lacks."
             case "strict_order":
@@ -144,9 +146,9 @@ class _Page:
             text = f"needs {room['needs']}; no node of {name} has that free now"
         if long_enough is not None and long_enough < able:
             left = f"only {long_enough} of them" if long_enough else "but none"
-            text += f", {left} for all of its time limit: the rest is promised to jobs before it"
+            text += f", {left} for all of its time limit: the rest is promised to others"
         elif room["fits_now"]:
-            text += ", but promised to jobs before it"
+            text += ", but promised to others"
         return text
 
     def _releases(self, expected: Record) -> Iterator[str]:

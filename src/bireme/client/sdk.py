@@ -231,6 +231,11 @@ class Client:
         """Every event about one job, oldest first."""
         return self._list(f"/v1/jobs/{job}/story", "events", {})
 
+    def why(self, job: str | int | JobHandle, *, suggestions: bool = True) -> list[Record]:
+        """Why it waits and when it starts, why it runs where it does, or how it ended: what `bireme why` shows."""
+        params = {} if suggestions else {"suggestions": 0}
+        return list(self.transport.get(f"/v1/jobs/{job}/why", params)["jobs"])
+
     def ping(self) -> Record:
         return dict(self.transport.get("/v1/ping"))
 

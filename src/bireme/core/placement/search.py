@@ -111,6 +111,10 @@ class Search:
         """Nodes and tasks only, by columns: where it would fit at a moment whose CPU and device numbers are unknown."""
         return self._sketch(free)[0]
 
+    def nodes_able(self, free: Free) -> int:
+        """How many nodes could take part, whether or not they are enough."""
+        return self._sketch(free)[1]
+
     # -- one node ----------------------------------------------------------------------------------------------------
 
     def _next_single(self, occupancy: Occupancy) -> Fit | None:

@@ -1,9 +1,9 @@
 """What would start a waiting job sooner: changes of its request, each planned in a copy before it is named.
 
-A `Family` is one kind of change (a shorter limit, fewer GPUs) with its candidates, the mildest first; the first one
-that starts sooner speaks for the family. `find_sooner` is a generator that yields after every trial, so that a daemon
-can do other work between them and stop when it has spent enough time. Invariant: nothing is suggested that submission
-would refuse, or that was not planned.
+A `Family` is one kind of change (a shorter limit, fewer GPUs) with its candidates, the mildest first; they are tried
+until one starts now, and those are named that start clearly sooner than a milder one. `find_sooner` is a generator that
+yields after every trial, so that a daemon can do other work between them and stop when it has spent enough time.
+Invariant: nothing is suggested that submission would refuse, or that was not planned.
 """
 
 from __future__ import annotations
@@ -56,27 +56,34 @@ def find_sooner(state: State, job: Job, caller: Caller, base: Trial, now: float)
     if job.het_job_id is not None or base.starts_now:
         return
     for family in _families(state, job, base, now):
+        best = base.start
         for candidate in family[:TRIES_PER_FAMILY]:
             if state.jobs.get(job.id) is not job or not isinstance(job.phase, Pending):
                 return  # it moved on while others were served
-            found = _check(state, candidate, caller, base, now)
-            yield found
-            if found is not None:
+            trial = _planned(state, candidate, caller, now)
+            start = trial.start if trial else None
+            if trial is None or start is None or not _clearly_sooner(start, best, now):
+                yield None
+                continue
+            best = start
+            gain = None if base.start is None else base.start - start
+            where = (trial.partition, trial.nodes)
+            yield Suggestion(candidate.what, candidate.command, start, trial.starts_now, gain, *where)
+            if trial.starts_now:
                 break
 
 
-def _check(state: State, candidate: Candidate, caller: Caller, base: Trial, now: float) -> Suggestion | None:
+def _planned(state: State, candidate: Candidate, caller: Caller, now: float) -> Trial | None:
     try:
         spec = admitted(state, caller, candidate.job.spec)
     except Refusal:
         return None
-    trial = try_jobs(state, [replace(candidate.job, spec=spec)], now)
-    if trial.start is None or (base.start is not None and trial.start > base.start - MINUTE_S):
-        return None
-    gain = None if base.start is None else base.start - trial.start
-    return Suggestion(
-        candidate.what, candidate.command, trial.start, trial.starts_now, gain, trial.partition, trial.nodes
-    )
+    return try_jobs(state, [replace(candidate.job, spec=spec)], now)
+
+
+def _clearly_sooner(start: float, than: float | None, now: float) -> bool:
+    """By a minute and by a tenth of the wait: nobody gives up a node for less."""
+    return than is None or start <= than - max(MINUTE_S, (than - now) / 10)
 
 
 def _families(state: State, job: Job, base: Trial, now: float) -> list[Family]:

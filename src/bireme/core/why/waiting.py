@@ -42,6 +42,15 @@ Sees = Callable[[Job], bool]
 
 BEFORE_SHOWN = 5
 _QUEUE = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
+_UNAVAILABLE = {
+    ReasonKind.REQUIRED_NODE_NOT_AVAILABLE,
+    ReasonKind.BAD_CONSTRAINTS,
+    ReasonKind.PARTITION_DOWN,
+    ReasonKind.PARTITION_INACTIVE,
+    ReasonKind.PARTITION_NODE_LIMIT,
+    ReasonKind.PARTITION_TIME_LIMIT,
+}
+"""What other jobs' ends do not change. Every other reason is a limit on what somebody holds at once."""
 
 
 def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: True) -> tuple[Waiting, Trial]:
@@ -151,7 +160,8 @@ def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], sees: Sees) -> I
 
 def _room(state: State, job: Job, partition: PartitionConfig, long_enough: int | None, sees: Sees) -> Room:
     demand = resolve(job.spec, partition, state.config.settings)
-    fit = search_for(state, demand, partition, schedulable_nodes(state, partition)).find(state.occupancy)
+    search = search_for(state, demand, partition, schedulable_nodes(state, partition))
+    fit = search.find(state.occupancy)
     endless = [
         other
         for other in state.holding.values()
@@ -163,7 +173,7 @@ def _room(state: State, job: Job, partition: PartitionConfig, long_enough: int |
         partition.name,
         needs_of(demand),
         demand.nodes_wanted,
-        max(fit.nodes_able, len(fit.shares)),
+        search.nodes_able(state.occupancy.free),
         long_enough,
         fit.found,
         tuple(label_of(state, other.id, sees) for other in endless),
@@ -178,7 +188,7 @@ def _expected(
 ) -> Expected:
     bookings = trial.plan.outlook.bookings
     return Expected(
-        trial.start,
+        _promised(state, job, trial),
         _certainty(state, job, trial, gates, rooms),
         trial.partition if trial.shares else "",
         trial.nodes,
@@ -187,6 +197,14 @@ def _expected(
         tuple(label_of(state, victim, sees) for victim in trial.victims(job.id)),
         state.config.settings.policy.window_s,
     )
+
+
+def _promised(state: State, job: Job, trial: Trial) -> float | None:
+    """What squeue shows, where that is sooner: the planner keeps slots that it promised in an earlier pass."""
+    verdict = state.verdicts.get(job.id)
+    if trial.start is None or trial.starts_now or verdict is None or verdict.expected_start is None:
+        return trial.start
+    return min(trial.start, verdict.expected_start)
 
 
 def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], rooms: tuple[Room, ...]) -> Certainty:
@@ -198,13 +216,14 @@ def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], 
         return Certainty.SLOT
     if gates:
         return Certainty.GATED
-    if trial.verdict is None or not any(why.kind in _QUEUE for why in trial.verdict.reasons):
-        return Certainty.BLOCKED
+    kinds = {why.kind for why in trial.verdict.reasons} if trial.verdict else set()
+    if kinds.isdisjoint(_QUEUE):
+        return Certainty.BLOCKED if kinds <= _UNAVAILABLE else Certainty.LIMITED
     if not state.config.settings.policy.backfill:
         return Certainty.STRICT_ORDER
     if job.het_job_id is not None:
         return Certainty.ALL_AT_ONCE
-    if not trial.plan.outlook.blocked.isdisjoint(job.spec.partitions):
+    if any(line.partition("/")[0] in job.spec.partitions for line in trial.plan.outlook.blocked):
         return Certainty.NOT_TESTED
     return Certainty.NO_TIME_LIMIT if any(room.endless for room in rooms) else Certainty.BEYOND_WINDOW
 
