@@ -18,6 +18,7 @@ from math import ceil, inf
 
 import numpy as np
 
+from bireme.core.calendar.closures import Closures
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.search import Search
 from bireme.core.placement.shares import share_size
@@ -124,11 +125,24 @@ class Calendar:
     # -- when --------------------------------------------------------------------------------------------------------
 
     def earliest(
-        self, search: Search, free_now: Free, duration: float, after: float, horizon: float
+        self,
+        search: Search,
+        free_now: Free,
+        duration: float,
+        after: float,
+        horizon: float,
+        closures: Closures | None = None,
     ) -> tuple[float, tuple[NodeShare, ...]] | None:
-        """The first moment in [after, horizon) at which the demand fits for its whole duration, and what it takes."""
-        for moment in self._moments(search, free_now, after, horizon):
+        """The first moment in [after, horizon) at which the demand fits for its whole duration, and what it takes.
+
+        `closures`: when some nodes may not be used.
+        """
+        reopenings = closures.ends() if closures is not None else []
+        for moment in self._moments(search, free_now, after, horizon, reopenings):
             free = self.guaranteed(free_now, moment, moment + duration)
+            closed = closures.during(moment, moment + duration) if closures is not None else ()
+            if closures is not None and closed:
+                free.close(closures.mask(closed))
             found = search.sketch(free)
             if found is not None:
                 from_job = split_job_gres(search.demand, found, free)
@@ -138,10 +152,12 @@ class Calendar:
                 )
         return None
 
-    def _moments(self, search: Search, free_now: Free, after: float, horizon: float) -> list[float]:
+    def _moments(
+        self, search: Search, free_now: Free, after: float, horizon: float, reopenings: Iterable[float]
+    ) -> list[float]:
         """Moments when something comes back, from the first at which it could fit if nothing were booked."""
         ends = (booking.end for booking in self._bookings)
-        moments = sorted({after, *self._releases.times(), *ends})
+        moments = sorted({after, *self._releases.times(), *ends, *reopenings})
         moments = moments[bisect_left(moments, after) : bisect_left(moments, horizon)]
         low, high = 0, len(moments)
         while low < high:  # leaving bookings aside, what fits once fits ever after

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bireme.core.lifecycle import charging
+from bireme.core.lifecycle import charging, reserving
 from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.lifecycle.tables import JOB, NODE, STEP, IllegalTransition
 from bireme.core.limits import following
@@ -236,7 +236,7 @@ def _job_became_eligible(state: State, event: e.JobBecameEligible, at: float) ->
 def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
     assert isinstance(job.phase, Pending)
-    job.phase = replace(job.phase, held_by=event.by, eligible_at=None, reasons=())
+    job.phase = replace(job.phase, held_by=event.by, eligible_at=None, reasons=(event.reason,) if event.reason else ())
     state.verdicts.pop(job.id, None)
     return NOTHING
 
@@ -573,6 +573,8 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.StepNodeEnded: _step_node_ended,
     e.AccountsChanged: charging.accounts_changed,
     e.UsageReset: charging.usage_reset,
+    e.ReservationSet: reserving.reservation_set,
+    e.ReservationRemoved: reserving.reservation_removed,
 }
 
 

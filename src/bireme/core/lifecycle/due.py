@@ -7,10 +7,12 @@ at the latest. Neither reads a clock.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from bireme.core.accounting.resets import next_reset
 from bireme.core.lifecycle.components import reunited, with_companions
 from bireme.core.lifecycle.gates import Met, began_at, dependency_met
+from bireme.core.lifecycle.reserving import ended_with_reservation, reservation_times, reservations_due
 from bireme.core.lifecycle.state import State
 from bireme.core.limits.asks import run_limit_s
 from bireme.core.model import events as e
@@ -28,6 +30,8 @@ def due(state: State, now: float) -> list[e.Event]:
     events.extend(_nodes_due(state, now, {event.job_id for event in events if isinstance(event, e.JobEnding)}))
     for job in state.pending.values():
         events.extend(_pending_due(state, job, now))
+    ending = {event.job_id for event in events if isinstance(event, e.JobEnding | e.JobCancelled)}
+    events.extend(reservations_due(state, now, ending))
     events = with_companions(state, events)
     events.extend(_reunions(state, {event.job_id for event in events if isinstance(event, e.JobCancelled)}))
     events.extend(_forgotten(state, now))
@@ -63,6 +67,13 @@ def time_limit_s(state: State, job: Job) -> int | None:
 def limit_reached_at(state: State, job: Job, phase: Running) -> float | None:
     limit = time_limit_s(state, job)
     return None if limit is None else phase.started_at + limit + phase.suspended_s
+
+
+def gone_by(state: State, job: Job, started_at: float) -> float:
+    """When a job that starts then has ended at the latest: at its limit, or with its reservation."""
+    limit = time_limit_s(state, job)
+    end = inf if limit is None else started_at + limit
+    return min(end, ended_with_reservation(state, job)) if job.spec.reservation else end
 
 
 def _killed_at(state: State, job: Job, phase: Running) -> float | None:
@@ -188,7 +199,8 @@ def next_due(state: State, now: float) -> float | None:
 
     For when `due` has just been asked: what is already over is not named again.
     """
-    times: list[float | None] = [*_node_times(state), _next_forgotten(state, now), _usage_reset_at(state)]
+    times: list[float | None] = [_limits_ease(state, now), *_node_times(state), _next_forgotten(state, now), _usage_reset_at(state)]
+    times.extend(reservation_times(state))
     for job in state.holding.values():
         if isinstance(job.phase, Running):
             times.extend(_running_times(state, job, job.phase))

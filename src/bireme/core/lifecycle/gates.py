@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from bireme.core.lifecycle.reserving import reservation_gate
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import PartitionState
 from bireme.core.model.jobs import (
@@ -28,7 +29,13 @@ from bireme.core.model.reasons import Reason, ReasonKind, reason
 def closed_gates(state: State, job: Job, now: float) -> tuple[Reason, ...]:
     """Every reason other than resources and queue order for which this pending job may not start now."""
     assert isinstance(job.phase, Pending)
-    gates = (_hold(job.phase), *_times(job, now), _dependency(state, job, now), _throttle(state, job))
+    gates = (
+        _hold(job.phase),
+        *_times(job, now),
+        _dependency(state, job, now),
+        _throttle(state, job),
+        reservation_gate(state, job, now),
+    )
     return tuple(closed for closed in gates if closed is not None)
 
 
@@ -38,7 +45,7 @@ def _hold(phase: Pending) -> Reason | None:
     for why in phase.reasons:
         if why.kind is ReasonKind.LAUNCH_FAILED:
             return Reason(ReasonKind.LAUNCH_FAILED_HELD, why.facts)
-        if why.kind in (ReasonKind.REQUEUED_HELD, ReasonKind.SPECIAL_EXIT):
+        if why.kind in (ReasonKind.REQUEUED_HELD, ReasonKind.SPECIAL_EXIT, ReasonKind.RESERVATION_DELETED):
             return why
     return reason(ReasonKind.JOB_HELD_ADMIN if phase.held_by == "admin" else ReasonKind.JOB_HELD_USER)
 

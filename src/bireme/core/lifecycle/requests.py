@@ -14,6 +14,7 @@ from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.reserving import check_reservation
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import can_ever_run
 from bireme.core.model import events as e
@@ -315,6 +316,8 @@ def _update_one(state: State, caller: Caller, target: Target, job: Job, changes:
         raise Refusal(Why.INVALID_PARTITION_NAME)
     if changes.keys() & {"account", "qos", "partitions"}:
         spec = settled(state, spec)
+    if "reservation" in changes:
+        check_reservation(state, spec)
     if isinstance(job.phase, Pending) and not any(p and can_ever_run(state, spec, p) for p in partitions):
         raise Refusal(Why.NODE_CONFIG_UNAVAILABLE)
     split, job_id = _own_record(state, job, target)

@@ -17,6 +17,7 @@ from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
 from bireme.core.model.jobs import HOLDING, ArrayTask, ArrayWaiting, Finished, Job, Pending, ResourceRequest
 from bireme.core.model.nodes import Node
 from bireme.core.model.reasons import Reason
+from bireme.core.model.reservations import Reservation
 from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.priority.multifactor import Basis
@@ -58,6 +59,7 @@ class State:
     """Idempotency keys of recent submissions -> job id."""
     accounts: AccountBook = field(default_factory=AccountBook)
     usage: Usages = field(default_factory=Usages)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
     seq: int = 0
 
     # derived

@@ -28,7 +28,7 @@ def job_state(job: Job) -> str:
 
 def phase_state(phase: Phase) -> str:
     if isinstance(phase, Pending):
-        return "SPECIAL_EXIT" if phase.held_by and _left_specially(phase) else "PENDING"
+        return _held_state(phase) if phase.held_by else "PENDING"
     if isinstance(phase, Starting):
         return "CONFIGURING"
     if isinstance(phase, Running):
@@ -40,9 +40,12 @@ def phase_state(phase: Phase) -> str:
     return phase.outcome.state
 
 
-def _left_specially(phase: Pending) -> bool:
-    """Held because it exited with a code of RequeueExitHold: Slurm gives that a state of its own."""
-    return any(why.kind is ReasonKind.SPECIAL_EXIT for why in phase.reasons)
+def _held_state(phase: Pending) -> str:
+    """Slurm has states of their own for jobs held after a code of RequeueExitHold, or without their reservation."""
+    kinds = {why.kind for why in phase.reasons}
+    if ReasonKind.SPECIAL_EXIT in kinds:
+        return "SPECIAL_EXIT"
+    return "RESV_DEL_HOLD" if ReasonKind.RESERVATION_DELETED in kinds else "PENDING"
 
 
 def base_state(phase: Phase) -> str:

@@ -14,6 +14,7 @@ from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.placing import all_nodes, search_for
 from bireme.core.lifecycle.ranking import first_priority
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.reserving import check_reservation
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.accounts import Qos, QosFlag
@@ -71,6 +72,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     _check_array(state, spec.array)
     _check_dependencies(state, spec)
     _check_names(state, spec)
+    check_reservation(state, spec)
     for partition in partitions:
         _check_access(caller, spec, partition)
         _check_limits(state, spec, partition)
@@ -130,6 +132,8 @@ def _check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> 
         raise Refusal(Why.PARTITION_NOT_AVAILABLE, f"partition {partition.name} is {partition.state}")
     if partition.root_only and caller.uid != 0:
         raise Refusal(Why.ACCESS_DENIED, f"partition {partition.name} is RootOnly")
+    if partition.req_resv and not spec.reservation:
+        raise Refusal(Why.ACCESS_DENIED, f"partition {partition.name} is for jobs in a reservation (--reservation)")
     if partition.disable_root_jobs and caller.uid == 0:
         raise Refusal(Why.ACCESS_DENIED, f"partition {partition.name} takes no jobs of root (DisableRootJobs)")
     groups = partition.allow_groups

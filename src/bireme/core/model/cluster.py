@@ -180,6 +180,8 @@ class Settings:
     slurmd_timeout_s: int = 300
     unkillable_step_timeout_s: int = 60
     inactive_limit_s: int = 0
+    resv_over_run_s: int | None = 0
+    """ResvOverRun: how long jobs may go on after their reservation has ended; None: as long as they like."""
     gres_types: tuple[str, ...] = ()
     licenses: str = ""
     policy: Policy = DEFAULT_POLICY

@@ -13,6 +13,7 @@ from bireme.core.model.accounts import Account, Association, Qos, User
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
 from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.reasons import Reason
+from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, ExitStatus, Usage
 from bireme.core.model.steps import StepNode, StepSpec
 
@@ -134,6 +135,8 @@ class JobHeld:
     job_id: int
     by: str
     """"user" or "admin"."""
+    reason: Reason | None = None
+    """Why, if it was not simply asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +282,18 @@ class UsageReset:
     qos: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ReservationSet:
+    """Made, changed, or moved to its next occurrence: the whole reservation as it is now."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRemoved:
+    name: str
+
+
 Event = (
     ClusterConfigured
     | JobSubmitted
@@ -309,6 +324,8 @@ Event = (
     | PartitionUpdated
     | AccountsChanged
     | UsageReset
+    | ReservationSet
+    | ReservationRemoved
 )
 
 

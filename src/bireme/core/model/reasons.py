@@ -32,6 +32,7 @@ class ReasonKind(StrEnum):
     SPECIAL_EXIT = "job_requeued_in_special_exit_state"
     CLEANING = "Cleaning"
     RESERVATION = "Reservation"
+    RESERVATION_DELETED = "ReservationDeleted"
     LICENSES = "Licenses"
     NODE_DOWN = "NodeDown"
     NON_ZERO_EXIT = "NonZeroExitCode"

@@ -103,6 +103,12 @@ class Free:
             self.whole.copy(),
         )
 
+    def close(self, nodes: BoolArray) -> None:
+        """These nodes have nothing left."""
+        for column in (self.cpus, self.cores, self.memory, *self.gres.values()):
+            column[nodes] = 0
+        self.whole |= nodes
+
     def gres_of(self, name: str, type_: str | None) -> IntArray:
         """Free of a name, of one type or of all types together."""
         columns = [column for key, column in self.gres.items() if key[0] == name and type_ in (None, key[1])]

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bireme.core.calendar.calendar import Booking, Calendar
-from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.due import gone_by
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.resources import Allocation
@@ -56,8 +56,7 @@ class Outlook:
             case e.JobSubmitted() | e.JobBecameEligible() | e.JobReleased() | e.JobRequeued():
                 self.fresh.add(event.job_id)
             case e.JobAllocated():
-                limit = time_limit_s(state, state.jobs[event.job_id])
-                self.ends[event.job_id] = (float("inf") if limit is None else at + limit, event.allocation)
+                self.ends[event.job_id] = (gone_by(state, state.jobs[event.job_id], at), event.allocation)
             case e.JobEnded() | e.JobLaunchFailed():
                 planned = self.ends.pop(event.job_id, None)
                 if planned is None:

@@ -95,7 +95,7 @@ def _only_waits_for_others(work: Pass, job: Job) -> bool:
     phase = job.phase
     assert isinstance(phase, Pending)
     gated = phase.eligible_at is None or phase.held_by is not None or phase.not_before is not None
-    return not gated and all(name in work.blocked for name in job.spec.partitions)
+    return not gated and all(work.line(job, name) in work.blocked for name in job.spec.partitions)
 
 
 def _consider(work: Pass, job: Job) -> None:
@@ -177,8 +177,10 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
         work.hold(job, partition, fit)
         _add_start(work, job, work.started(job, partition, fit, task_id))
         return True
-    _preempt(work, job, reasons)
-    if own and _waits_for_room(reasons):
+    expected: float | None
+    if _preempt(work, job, reasons):
+        expected = work.outlook.bookings[job.id][0].begin
+    elif own and _waits_for_room(reasons):
         work.outlook.restore(job.id, own)
         expected: float | None = own[0].begin
     else:
@@ -206,12 +208,12 @@ def _add_start(work: Pass, job: Job, start: Start) -> None:
 
 def _book(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> float | None:
     """A slot in whichever partition only lacks free resources. A job that may have none blocks those behind it."""
-    waiting = [str(why.fact("partition")) for why in reasons if why.kind in FOR_ROOM]
+    waiting = [str(why.fact("partition")) for why in reasons if _for_room(why)]
     partitions = [work.state.partitions[name] for name in waiting if name in work.state.partitions]
     if not work.may_reserve(job):
         return None
     if partitions and not work.may_book(job):
-        work.blocked.update(partition.name for partition in partitions)
+        work.blocked.update(work.line(job, partition.name) for partition in partitions)
         return None
     slot = work.book(job, partitions)
     return slot.begin if slot else None
@@ -219,7 +221,12 @@ def _book(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> float | None:
 
 def _waits_for_room(reasons: tuple[Reason, ...]) -> bool:
     """And not for a limit: a job that a limit blocks holds no slot against others."""
-    return any(why.kind in FOR_ROOM for why in reasons)
+    return any(_for_room(why) for why in reasons)
+
+
+def _for_room(why: Reason) -> bool:
+    """Busy nodes become free, and reserved ones are free again when the reservation is over."""
+    return why.kind in FOR_ROOM or why.fact("reserved") is not None
 
 
 def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]:
@@ -234,7 +241,7 @@ def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None,
         over = (*_over_limits(work.state, job, partition), *work.limited(job, partition))
         if over:
             reasons.extend(over)
-        elif name in work.blocked:
+        elif work.line(job, name) in work.blocked:
             reasons.append(reason(ReasonKind.PRIORITY, partition=name))
         else:
             fit = work.fit_now(job, partition)
@@ -260,12 +267,18 @@ def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reas
         "nodes_needed": fit.nodes_needed,
         "nodes_able": fit.nodes_able,
     }
-    if not work.would_fit_empty(job, partition):
+    door, closed = work.way(job)
+    if not work.would_fit_empty(job, partition, (door, closed)):
+        if closed and work.would_fit_empty(job, partition, (door, ())):
+            return reason(ReasonKind.REQUIRED_NODE_NOT_AVAILABLE, reserved=1, **facts)
         away = [name for name in partition.nodes if name in work.state.nodes]
         away = [name for name in away if not work.state.nodes[name].schedulable]
+        if door.confined and not away:
+            return reason(ReasonKind.BAD_CONSTRAINTS, reservation=job.spec.reservation, **facts)
         return reason(ReasonKind.REQUIRED_NODE_NOT_AVAILABLE, unavailable=",".join(away), **facts)
-    first = partition.name not in work.waited_for
-    work.waited_for.add(partition.name)
+    line = work.line(job, partition.name)
+    first = line not in work.waited_for
+    work.waited_for.add(line)
     if not work.policy.backfill:
-        work.blocked.add(partition.name)
+        work.blocked.add(line)
     return reason(ReasonKind.RESOURCES if first else ReasonKind.PRIORITY, **facts)

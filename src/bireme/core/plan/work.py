@@ -8,11 +8,12 @@ slot that was booked before it, because it was fitted into what the calendar gua
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from bireme.core.calendar.calendar import Booking, Calendar
-from bireme.core.lifecycle.due import limit_reached_at, time_limit_s
+from bireme.core.lifecycle.due import gone_by, time_limit_s
 from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.limits.asks import ask_of, ask_placed
@@ -31,8 +32,11 @@ from bireme.core.placement.search import Fit, Search
 from bireme.core.placement.table import BoolArray
 from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.outlook import Outlook
+from bireme.core.plan.reserved import Door, Reserved
 
-Shape = tuple[ResourceRequest, str]
+Way = tuple[Door, tuple[int, ...]]
+"""Through which door a job comes, and which of the closures behind it hold."""
+Shape = tuple[ResourceRequest, str, Way]
 """A request in a partition: jobs of one shape share searches and answers."""
 
 
@@ -55,6 +59,7 @@ class Pass:
     outlook: Outlook
     allowed: dict[str, BoolArray]
     """Schedulable nodes of each partition."""
+    reserved: Reserved = field(init=False)
     starts: list[Decision] = field(default_factory=list)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     waited_for: set[str] = field(default_factory=set)
@@ -70,11 +75,14 @@ class Pass:
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
     _fits_empty: dict[Shape, bool] = field(default_factory=dict)
-    _not_before: dict[tuple[ResourceRequest, str, float], float] = field(default_factory=dict)
+    _not_before: dict[tuple[Shape, float], float] = field(default_factory=dict)
     """The latest slot of a shape and duration: the next job of the kind gets no earlier one."""
     _booked: int = 0
     _booked_by_user: Counter[int] = field(default_factory=Counter)
     _booked_in: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.reserved = Reserved(self.state, self.now)
 
     @property
     def calendar(self) -> Calendar:
@@ -94,8 +102,18 @@ class Pass:
             found = self._demands[key] = resolve(job.spec, partition, self.state.config.settings)
         return found
 
+    def way(self, job: Job) -> Way:
+        """What reservations leave to a job that starts now."""
+        door = self.reserved.door(job)
+        closures = self.reserved.closures(door)
+        return door, closures.during(self.now, self.now + self.duration_s(job)) if closures.entries else ()
+
+    def line(self, job: Job, partition: str) -> str:
+        """Where it queues up: those in a reservation and those outside do not wait for each other."""
+        return f"{partition}/{job.spec.reservation}" if job.spec.reservation else partition
+
     def fit_now(self, job: Job, partition: PartitionConfig) -> Fit:
-        key = (job.spec.resources, partition.name)
+        key = (job.spec.resources, partition.name, self.way(job))
         duration = self.duration_s(job) if self.calendar.has_bookings else 0.0
         missed = self._misfits.get((key, duration))
         if missed is not None:
@@ -103,7 +121,7 @@ class Pass:
         search = self._search(key, job, partition)
         free = None
         if self.calendar.has_bookings:
-            free = self.calendar.guaranteed(self.draft.free, self.now, self.now + duration)
+            free = self.calendar.guaranteed(self.draft.free, self.now, gone_by(self.state, job, self.now))
         fit = search.find(self.draft, free)
         if not fit.found:
             self._misfits[key, duration] = fit
@@ -112,12 +130,18 @@ class Pass:
     def _search(self, key: Shape, job: Job, partition: PartitionConfig) -> Search:
         search = self._searches.get(key)
         if search is None:
-            search = self._searches[key] = self.new_search(job, partition)
+            search = self._searches[key] = self.new_search(job, partition, key[2])
         return search
 
-    def new_search(self, job: Job, partition: PartitionConfig) -> Search:
+    def new_search(self, job: Job, partition: PartitionConfig, way: Way | None = None) -> Search:
         """One that has not moved past any node: for another draft than the pass's own."""
-        return search_for(self.state, self.demand(job, partition), partition, self.allowed[partition.name])
+        door, closed = self.way(job) if way is None else way
+        allowed, inside = self.allowed[partition.name], self.reserved.inside(door)
+        if inside is not None:
+            allowed = allowed & inside
+        if closed:
+            allowed = allowed & ~self.reserved.closures(door).mask(closed)
+        return search_for(self.state, self.demand(job, partition), partition, allowed)
 
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
         """Takes the shares in the draft."""
@@ -142,7 +166,7 @@ class Pass:
     def started(self, job: Job, partition: PartitionConfig, fit: Fit, task_id: int | None = None) -> Start:
         """What was held stays held: the calendar learns when it comes back, and the decision is made."""
         allocation = self._allocation(job, partition, fit)
-        self.calendar.started(self.now + self.duration_s(job), allocation)
+        self.calendar.started(gone_by(self.state, job, self.now), allocation)
         return Start(job.id, partition.name, fit.shares, allocation.whole_nodes, task_id)
 
     def _allocation(self, job: Job, partition: PartitionConfig, fit: Fit) -> Allocation:
@@ -152,12 +176,12 @@ class Pass:
         limit = time_limit_s(self.state, job)
         return inf if limit is None else float(limit)
 
-    def would_fit_empty(self, job: Job, partition: PartitionConfig) -> bool:
+    def would_fit_empty(self, job: Job, partition: PartitionConfig, way: Way) -> bool:
         """Whether the nodes that are up would hold it with nothing on them."""
-        key = (job.spec.resources, partition.name)
+        key = (job.spec.resources, partition.name, way)
         answer = self._fits_empty.get(key)
         if answer is None:
-            answer = self._fits_empty[key] = self.new_search(job, partition).find(self.state.empty).found
+            answer = self._fits_empty[key] = self.new_search(job, partition, way).find(self.state.empty).found
         return answer
 
     def take_back(self, draft: Occupancy, ledger: Ledger) -> None:
@@ -174,10 +198,13 @@ class Pass:
         best: tuple[float, PartitionConfig, Booking] | None = None
         horizon = self.now + self.policy.window_s
         duration = self.duration_s(job)
+        door = self.reserved.door(job)
+        closures = self.reserved.closures(door)
         for partition in partitions:
-            search = self._search((job.spec.resources, partition.name), job, partition)
-            after = self._not_before.get((job.spec.resources, partition.name, duration), self.now)
-            found = self.calendar.earliest(search, self.draft.free, duration, after, horizon)
+            key = (job.spec.resources, partition.name, (door, ()))
+            search = self._search(key, job, partition)
+            after = self._not_before.get((key, duration), self.now)
+            found = self.calendar.earliest(search, self.draft.free, duration, after, horizon, closures)
             if found is not None and (best is None or found[0] < best[0]):
                 whole = self.demand(job, partition).whole_nodes
                 booking = Booking(found[0], found[0] + duration, found[1], whole)
@@ -186,7 +213,7 @@ class Pass:
             return None
         self.calendar.book(best[2])
         self.outlook.bookings.setdefault(job.id, []).append(best[2])
-        self._not_before[job.spec.resources, best[1].name, duration] = best[0]
+        self._not_before[(job.spec.resources, best[1].name, (door, ())), duration] = best[0]
         self._misfits.clear()  # answers for other durations may have changed
         self._count(job, best[1])
         return Slot(best[0], best[1].name)
@@ -250,11 +277,9 @@ def _ends_at(state: State, job: Job, now: float) -> float:
     phase = job.phase
     if isinstance(phase, Ending):
         return now + 1.0
-    if isinstance(phase, Running):
-        end = limit_reached_at(state, job, phase)
-        return inf if end is None else max(end, now + 1.0)
-    limit = time_limit_s(state, job)
-    if limit is None or isinstance(phase, Suspended):
+    if isinstance(phase, Suspended):
         return inf
+    if isinstance(phase, Running):
+        return max(gone_by(state, job, phase.started_at + phase.suspended_s), now + 1.0)
     assert isinstance(phase, Starting)
-    return phase.since + limit
+    return gone_by(state, job, phase.since)

@@ -163,6 +163,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "slurmd_timeout_s": ("SlurmdTimeout", whole),
     "unkillable_step_timeout_s": ("UnkillableStepTimeout", whole),
     "inactive_limit_s": ("InactiveLimit", whole),
+    "resv_over_run_s": ("ResvOverRun", minutes_as_s),
     "gres_types": ("GresTypes", names),
     "licenses": ("Licenses", str),
     "accounting_enforce": ("AccountingStorageEnforce", enforcement),

@@ -1,0 +1,87 @@
+"""Reservations as the planner sees them: through which door a job comes, and which nodes are closed to it when.
+
+Jobs without a reservation come through the public door: nodes of a reservation are closed to them while it lasts, so
+they start there only if they end before it begins. A job in a reservation may use only its nodes (FLEX: others too),
+and other reservations' claims to these do not count, maintenance aside. A MAGNETIC reservation is open to whoever may
+use it, asked or not. Invariant: doors are values; jobs of one door and shape share searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from bireme.core.calendar.closures import Closure, Closures
+from bireme.core.lifecycle.reserving import entered, may_use
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import Job
+from bireme.core.model.reservations import Reservation, ReservationFlag
+from bireme.core.placement.table import BoolArray
+
+OCCURRENCES_SEEN = 4
+"""Of a reservation that recurs: enough for slots; what starts now is always held against the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    names: frozenset[str] = frozenset()
+    """Reservations that are open."""
+    confined: bool = False
+    """Only their nodes may be used."""
+
+
+PUBLIC = Door()
+
+
+class Reserved:
+    def __init__(self, state: State, now: float) -> None:
+        self._state = state
+        self._now = now
+        self._table = state.occupancy.table
+        self._lasting = [each for each in state.reservations.values() if each.end > now]
+        self._magnetic = [each for each in self._lasting if each.has(ReservationFlag.MAGNETIC)]
+        self._closures: dict[Door, Closures] = {}
+
+    def door(self, job: Job) -> Door:
+        if not self._lasting:
+            return PUBLIC
+        if job.spec.reservation:
+            reservation = entered(self._state, job, self._now)
+            if reservation is None:
+                return PUBLIC
+            free = reservation.has(ReservationFlag.FLEX) or reservation.has(ReservationFlag.ANY_NODES)
+            return Door(frozenset({reservation.name}), confined=not free)
+        open_to_it = [each.name for each in self._magnetic if may_use(self._state, each, job.spec)]
+        return Door(frozenset(open_to_it)) if open_to_it else PUBLIC
+
+    def inside(self, door: Door) -> BoolArray | None:
+        """The nodes to which the door leads; None: all."""
+        if not door.confined:
+            return None
+        return self._table.mask([node for each in self._lasting if each.name in door.names for node in each.nodes])
+
+    def closures(self, door: Door) -> Closures:
+        found = self._closures.get(door)
+        if found is None:
+            found = self._closures[door] = Closures(tuple(self._closed_to(door)))
+        return found
+
+    def _closed_to(self, door: Door) -> Iterator[Closure]:
+        own = [each for each in self._lasting if each.name in door.names]
+        maintains = any(each.has(ReservationFlag.MAINT) for each in own)
+        for reservation in self._lasting:
+            if reservation.name in door.names:
+                continue
+            if door.confined and (maintains or not reservation.has(ReservationFlag.MAINT)):
+                continue
+            mask = self._table.mask(reservation.nodes)
+            for occurrence in islice(_occurrences(reservation), OCCURRENCES_SEEN):
+                yield Closure(occurrence.begin, occurrence.end, mask)
+
+
+def _occurrences(reservation: Reservation) -> Iterator[Reservation]:
+    yield reservation
+    while reservation.recurs:
+        reservation = reservation.following()
+        yield reservation
