@@ -199,7 +199,7 @@ def next_due(state: State, now: float) -> float | None:
 
     For when `due` has just been asked: what is already over is not named again.
     """
-    times: list[float | None] = [_limits_ease(state, now), *_node_times(state), _next_forgotten(state, now), _usage_reset_at(state)]
+    times: list[float | None] = [*_node_times(state), _next_forgotten(state, now), _usage_reset_at(state)]
     times.extend(reservation_times(state))
     for job in state.holding.values():
         if isinstance(job.phase, Running):

@@ -177,10 +177,8 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
         work.hold(job, partition, fit)
         _add_start(work, job, work.started(job, partition, fit, task_id))
         return True
-    expected: float | None
-    if _preempt(work, job, reasons):
-        expected = work.outlook.bookings[job.id][0].begin
-    elif own and _waits_for_room(reasons):
+    _preempt(work, job, reasons)
+    if own and _waits_for_room(reasons):
         work.outlook.restore(job.id, own)
         expected: float | None = own[0].begin
     else:

@@ -70,7 +70,7 @@ class Pass:
     """The draft once they are gone and those they make room for have started."""
     tasks_started: dict[int, int] = field(default_factory=dict)
     """array id -> tasks of it that this pass starts: they count against its throttle."""
-    _demands: dict[Shape, Demand] = field(default_factory=dict)
+    _demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
     _searches: dict[Shape, Search] = field(default_factory=dict)
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
