@@ -11,10 +11,11 @@ Invariant: after `settle` or `rollback`, the state in memory is the fold of the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
 from bireme.core.lifecycle.due import departures, due
 from bireme.core.lifecycle.intake import interpret, stale_in
@@ -93,6 +94,8 @@ class Kernel:
         self.observations: deque[Observation] = deque()
         self.replan = True
         self._outlook: Outlook | None = None
+        self._promises: Mapping[int, Sequence[Booking]] = {}
+        """The slots of the last pass: the next keeps them where it finds none earlier, even if its outlook is void."""
         self.rank_at = 0.0
         """When the priorities are next weighed."""
 
@@ -160,7 +163,7 @@ class Kernel:
         policy = self.state.config.settings.policy
         passed = self._pass(policy, now)
         self.state.verdicts = passed.verdicts
-        self._outlook = passed.outlook
+        self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
             accepted = accept(self.state, decision)
             self._record_all(group, "planner", accepted, now)
@@ -184,7 +187,7 @@ class Kernel:
         many = len(self.state.pending) > policy.many
         patience_s = policy.interval_s if many else min(policy.interval_s, FULL_PASS_S)
         if self._outlook is None or now - self._outlook.made_at >= patience_s:
-            return plan(self.state, policy, now)
+            return plan(self.state, policy, now, self._promises)
         return plan_again(self.state, policy, now, self._outlook)
 
     def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle import operators, requests
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due, next_due
@@ -58,6 +59,7 @@ class Scenario:
         self.journal: list[e.Recorded] = []
         self.now = now
         self.outlook: Outlook | None = None
+        self.promises: Mapping[int, Sequence[Booking]] = {}
         self.rank_at = 0.0
         self.labels: dict[int, str] = {}
         self.shown: dict[str, str] = {}
@@ -266,11 +268,11 @@ class Scenario:
             self.rank_at = self.now + self.state.config.settings.priority.calc_period_s
             self.outlook = None
         if self.outlook is None:
-            decided = plan(self.state, policy, self.now)
+            decided = plan(self.state, policy, self.now, self.promises)
         else:
             decided = plan_again(self.state, policy, self.now, self.outlook)
         self.state.verdicts = dict(decided.verdicts)
-        self.outlook = decided.outlook
+        self.outlook, self.promises = decided.outlook, decided.outlook.bookings
         for decision in decided.starts:
             self.record(accept(self.state, decision))
 

@@ -58,13 +58,13 @@ class Calendar:
         self._at_begin: dict[float, _Moment] = {}
         for end, allocation in running:
             if end != inf:
-                self._releases.add(self._rounded(max(end, now)), allocation)
+                self._releases.add(self.rounded(max(end, now)), allocation)
 
     @property
     def has_bookings(self) -> bool:
         return bool(self._bookings)
 
-    def _rounded(self, at: float) -> float:
+    def rounded(self, at: float) -> float:
         """Up to the resolution: what comes back within the same minute counts as one moment."""
         if not self._resolution_s or at == inf:
             return at
@@ -74,13 +74,13 @@ class Calendar:
         """The pass starts a job now: the draft's columns lose its shares, and get them back at `end`."""
         if end == inf:
             return
-        end = self._rounded(end)
+        end = self.rounded(end)
         self._change_release(end, allocation, 1)
 
     def withdraw(self, end: float, allocation: Allocation) -> None:
         """A job of which the calendar knew that it ends then has ended already: now has what then would bring."""
         if end != inf:
-            self._change_release(self._rounded(max(end, self._now)), allocation, -1)
+            self._change_release(self.rounded(max(end, self._now)), allocation, -1)
 
     def _change_release(self, end: float, allocation: Allocation, sign: int) -> None:
         self._releases.add(end, allocation, sign)

@@ -10,8 +10,9 @@ Invariant: same state, same policy, same `now`: same plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.lifecycle.submission import over_node_limit, over_time_limit
@@ -31,9 +32,9 @@ FOR_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
 """The reasons of jobs that start as soon as there is room."""
 
 
-def plan(state: State, policy: Policy, now: float) -> Plan:
-    """A full pass over the queue."""
-    work = begin_pass(state, policy, now)
+def plan(state: State, policy: Policy, now: float, promises: Mapping[int, Sequence[Booking]] | None = None) -> Plan:
+    """A full pass over the queue. `promises`: slots of the pass before, kept where no earlier ones are found."""
+    work = begin_pass(state, policy, now, promises)
     _walk(work, in_order(state, state.pending.values()))
     return Plan(tuple(work.starts), work.verdicts, work.outlook)
 
@@ -41,13 +42,13 @@ def plan(state: State, policy: Policy, now: float) -> Plan:
 def plan_again(state: State, policy: Policy, now: float, outlook: Outlook) -> Plan:
     """A pass after small changes: only jobs that were tested, and new ones; slots that were promised stay.
 
-    Each of them may use what its own slots held back. A new job that comes before one with a slot calls for a full pass:
-    it must not wait for those behind it. Verdicts of jobs that were not looked at again still stand.
+    Each of them may use what its own slots held back. A new job that comes before one with a slot calls for a full
+    pass: it must not wait for those behind it. Verdicts of jobs that were not looked at again still stand.
     """
     known = (state.pending.get(job_id) for job_id in (*outlook.tested, *outlook.fresh))
     again = in_order(state, {job.id: job for job in known if job is not None}.values())
     if _comes_before_a_slot(again, outlook):
-        return plan(state, policy, now)
+        return plan(state, policy, now, outlook.bookings)
     work = resume_pass(state, policy, now, outlook)
     outlook.tested, outlook.fresh = [], set()
     _walk(work, again)
@@ -177,10 +178,12 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
         work.hold(job, partition, fit)
         _add_start(work, job, work.started(job, partition, fit, task_id))
         return True
-    _preempt(work, job, reasons)
-    if own and _waits_for_room(reasons):
+    expected: float | None
+    if _preempt(work, job, reasons):
+        expected = work.outlook.bookings[job.id][0].begin
+    elif own and _waits_for_room(reasons):
         work.outlook.restore(job.id, own)
-        expected: float | None = own[0].begin
+        expected = own[0].begin
     else:
         expected = _book(work, job, reasons) if work.policy.backfill else None
     if job.id not in work.verdicts or task_id is None:
@@ -188,14 +191,15 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
     return False
 
 
-def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> None:
-    """Ends others for it in the first partition where that helps. It starts when they are gone."""
+def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> bool:
+    """Whether others are ended for it, in the first partition where that helps. It starts when they are gone."""
     for why in reasons:
         if why.kind in (ReasonKind.RESOURCES, ReasonKind.PRIORITY) and why.fact("partition") in work.state.partitions:
             decision = victims_for(work, job, work.state.partitions[str(why.fact("partition"))])
             if decision is not None:
                 work.starts.append(decision)
-                return
+                return True
+    return False
 
 
 def _add_start(work: Pass, job: Job, start: Start) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, JobKind, Running
@@ -38,14 +39,34 @@ def victims_for(work: Pass, job: Job, partition: PartitionConfig) -> Preempt | N
     )
     if not chosen:
         return None
+    decision = Preempt(job.id, tuple(_victim(work.state, victim, rules) for victim in chosen))
     for victim in chosen:
         work.doomed.add(victim.id)
         stage.release(_allocation(victim))
     fit = _fits(work, job, partition, stage)
     assert fit is not None
-    stage.hold(Allocation(job.id, 0, partition.name, fit.shares, work.demand(job, partition).whole_nodes))
+    whole = work.demand(job, partition).whole_nodes
+    stage.hold(Allocation(job.id, 0, partition.name, fit.shares, whole))
     work.after_preemption = stage
-    return Preempt(job.id, tuple(_victim(work.state, victim, rules) for victim in chosen))
+    _promise(work, job, decision, fit, whole)
+    return decision
+
+
+def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, whole: bool) -> None:
+    """What the victims leave is the job's from the moment they are gone: nobody behind it may take it meanwhile."""
+    calendar, ends = work.outlook.calendar, work.outlook.ends
+    settings = work.state.config.settings
+    gone = work.now + 1.0 + max(victim.grace_s for victim in decision.victims) + settings.kill_wait_s
+    for victim in decision.victims:
+        allocation = _allocation(work.state.jobs[victim.job_id])
+        if victim.job_id in ends:
+            calendar.withdraw(*ends[victim.job_id])
+        ends[victim.job_id] = (gone, allocation)
+        calendar.started(gone, allocation)
+    begin = calendar.rounded(gone)
+    booking = Booking(begin, begin + work.duration_s(job), fit.shares, whole)
+    calendar.book(booking)
+    work.outlook.bookings.setdefault(job.id, []).append(booking)
 
 
 def _stage(work: Pass) -> Occupancy:

@@ -29,7 +29,7 @@ from bireme.core.model.resources import Allocation
 from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit, Search
-from bireme.core.placement.table import BoolArray
+from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import Door, Reserved
@@ -70,6 +70,8 @@ class Pass:
     """The draft once they are gone and those they make room for have started."""
     tasks_started: dict[int, int] = field(default_factory=dict)
     """array id -> tasks of it that this pass starts: they count against its throttle."""
+    promises: Mapping[int, Sequence[Booking]] = field(default_factory=dict)
+    """Slots of the pass before, by job."""
     _demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
     _searches: dict[Shape, Search] = field(default_factory=dict)
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
@@ -211,12 +213,29 @@ class Pass:
                 best, horizon = (found[0], partition, booking), found[0]
         if best is None:
             return None
+        best = self._kept_promise(job, partitions, best[0]) or best
         self.calendar.book(best[2])
         self.outlook.bookings.setdefault(job.id, []).append(best[2])
         self._not_before[(job.spec.resources, best[1].name, (door, ())), duration] = best[0]
         self._misfits.clear()  # answers for other durations may have changed
         self._count(job, best[1])
         return Slot(best[0], best[1].name)
+
+    def _kept_promise(
+        self, job: Job, partitions: list[PartitionConfig], not_after: float
+    ) -> tuple[float, PartitionConfig, Booking] | None:
+        """The slot an earlier pass gave it, if it still holds and there is no earlier one.
+
+        Another choice of equal nodes, made because somebody behind it has started, could delay those between.
+        """
+        for booking in self.promises.get(job.id, ()):
+            if booking in self.outlook.bookings.get(job.id, ()) or not self.now <= booking.begin <= not_after:
+                continue
+            free = self.calendar.guaranteed(self.draft.free, booking.begin, booking.end)
+            for partition in partitions:
+                if _holds(free, booking, self.draft.table, self.allowed[partition.name]):
+                    return booking.begin, partition, booking
+        return None
 
     def may_reserve(self, job: Job) -> bool:
         """Whether its QOS lets it hold back resources at all: NoReserve, and MinPrioThreshold."""
@@ -249,7 +268,24 @@ class Pass:
         self._booked_in[partition.name] += 1
 
 
-def begin_pass(state: State, policy: Policy, now: float) -> Pass:
+def _holds(free: Free, booking: Booking, table: NodeTable, allowed: BoolArray) -> bool:
+    """Whether a booking fits into what is free."""
+    for share in booking.shares:
+        position = table.index.get(share.node)
+        if position is None or not allowed[position] or free.whole[position]:
+            return False
+        if booking.whole_nodes and free.jobs[position]:
+            return False
+        if share.cpus > free.cpus[position] or share.memory_mib > free.memory[position]:
+            return False
+        if any(gres.count > free.gres_of(gres.name, gres.type)[position] for gres in share.gres):
+            return False
+    return True
+
+
+def begin_pass(
+    state: State, policy: Policy, now: float, promises: Mapping[int, Sequence[Booking]] | None = None
+) -> Pass:
     """A full pass: a new calendar, from the jobs that hold resources."""
     draft = state.occupancy.draft()
     ends = {
@@ -258,7 +294,8 @@ def begin_pass(state: State, policy: Policy, now: float) -> Pass:
         if isinstance(job.phase, HOLDING)
     }
     calendar = Calendar(draft.table, now, ends.values(), policy.resolution_s)
-    return Pass(state, policy, now, draft, state.ledger.draft(), Outlook(now, calendar, ends), _allowed(state))
+    outlook = Outlook(now, calendar, ends)
+    return Pass(state, policy, now, draft, state.ledger.draft(), outlook, _allowed(state), promises=promises or {})
 
 
 def resume_pass(state: State, policy: Policy, now: float, outlook: Outlook) -> Pass:

@@ -1,0 +1,220 @@
+"""What must hold for every plan, whatever the queue: nothing over-committed, gangs whole, nobody before delayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.calendar.calendar import Booking, Calendar
+from bireme.core.model.cluster import NodeConfig, Settings
+from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
+from bireme.core.model.policy import Policy, Preemption
+from bireme.core.model.resources import Allocation, Device, GresPool, GresRequest, GresShare, NodeShare
+from bireme.core.placement.demand import resolve
+from bireme.core.placement.fabric import build_fabric
+from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.search import Search
+from bireme.core.plan.planner import plan
+from bireme.testing.scenario import Scenario
+from bireme.testing.worlds import build_cluster
+
+SETTINGS = Settings(memory_is_consumable=False, policy=Policy(resolution_s=0.0))
+
+requests = st.fixed_dictionaries(
+    {
+        "nodes": st.integers(1, 3),
+        "gpus_per_node": st.integers(1, 4),
+        "time_s": st.sampled_from([100, 200, 300, 700]),
+    }
+)
+queues = st.lists(requests, min_size=1, max_size=8)
+
+
+def started(world: Scenario) -> dict[str, str]:
+    return {label: text for label, text in world.described().items() if text.startswith("runs")}
+
+
+def expected_starts(world: Scenario) -> dict[int, float | None]:
+    decided = plan(world.state, world.state.config.settings.policy, world.now, world.promises)
+    return {job_id: verdict.expected_start for job_id, verdict in decided.verdicts.items()}
+
+
+@settings(max_examples=50, deadline=None)
+@given(queues)
+def test_nothing_is_over_committed_and_gangs_are_whole(queue: list[dict[str, int]]) -> None:
+    world = Scenario("3x4:h100", settings=SETTINGS)
+    for number, request in enumerate(queue):
+        world.submit(f"job{number}", **request)
+    world.settle()  # validates the state after every event
+    for number, request in enumerate(queue):
+        allocation = world.job(f"job{number}").allocation
+        if allocation is not None:
+            assert len(allocation.shares) == request["nodes"]
+            assert all(share.gres_count("gpu") == request["gpus_per_node"] for share in allocation.shares)
+
+
+@settings(max_examples=50, deadline=None)
+@given(queues, queues)
+def test_nobody_is_delayed_by_those_behind(before: list[dict[str, int]], behind: list[dict[str, int]]) -> None:
+    """The slots of a queue are the same, or earlier, when more jobs come behind it."""
+    alone, together = (Scenario("3x4:h100", settings=SETTINGS) for _ in range(2))
+    for world in (alone, together):
+        for number, request in enumerate(before):
+            world.submit(f"job{number}", **request)
+    for number, request in enumerate(behind):
+        together.submit(f"later{number}", **request)
+    alone.settle()
+    together.settle()
+    assert started(alone).keys() <= started(together).keys()
+    slots, crowded = expected_starts(alone), expected_starts(together)
+    for job_id, slot in slots.items():
+        assert crowded.get(job_id) == slot, f"job {job_id} was promised {slot}, now {crowded.get(job_id)}"
+
+
+@settings(max_examples=40, deadline=None)
+@given(queues)
+def test_every_waiting_job_has_a_reason_and_the_same_state_gives_the_same_plan(queue: list[dict[str, int]]) -> None:
+    world = Scenario("3x4:h100", settings=SETTINGS)
+    for number, request in enumerate(queue):
+        world.submit(f"job{number}", **request)
+    first, second = (plan(world.state, SETTINGS.policy, world.now) for _ in range(2))
+    assert first.starts == second.starts
+    assert first.verdicts == second.verdicts
+    starting = {decision.job_id for decision in first.starts if hasattr(decision, "job_id")}
+    assert world.state.pending.keys() == starting | first.verdicts.keys()
+    assert all(verdict.reasons for verdict in first.verdicts.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(queues, st.lists(requests, min_size=1, max_size=3))
+def test_victims_are_few_and_all_of_them_help(low: list[dict[str, int]], high: list[dict[str, int]]) -> None:
+    rules = Settings(
+        memory_is_consumable=False, policy=Policy(resolution_s=0.0, preemption=Preemption("partition", "REQUEUE"))
+    )
+    tiers = {"low": {"priority_tier": 1}, "high": {"priority_tier": 9}}
+    world = Scenario("3x4:h100", settings=rules, partitions=tiers)
+    for number, request in enumerate(low):
+        world.submit(f"low{number}", **request)
+    world.settle()
+    running = set(started(world))
+    for number, request in enumerate(high):
+        world.submit(f"high{number}", **request, partition="high")
+    world.settle()
+    evicted = running - set(started(world))
+    fits_whole = any(world.job(f"high{number}").allocation is not None for number in range(len(high)))
+    assert not evicted or fits_whole, "jobs were ended and nobody of those they made way for runs"
+
+
+# -- the calendar against a brute-force one --------------------------------------------------------------------------
+
+DEVICES = tuple(Device(index, "h100") for index in range(4))
+NODES = tuple(NodeConfig(name=f"n{number}", cpus=4, gres=(GresPool("gpu", "h100", 4, DEVICES),)) for number in range(2))
+pieces = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 4), st.integers(1, 12), st.integers(1, 12)), max_size=5)
+
+
+def sized(node: int, gpus: int) -> NodeShare:
+    return NodeShare(f"n{node}", gpus, 0, (), (GresShare("gpu", "h100", gpus),))
+
+
+def free_at(
+    moment: int, running: Iterable[tuple[int, int, int]], booked: Iterable[tuple[int, int, int, int]]
+) -> list[int]:
+    left = [4, 4]
+    for node, gpus, end in running:
+        if moment < end:
+            left[node] -= gpus
+    for node, gpus, begin, end in booked:
+        if begin <= moment < end:
+            left[node] -= gpus
+    return left
+
+
+@settings(max_examples=200, deadline=None)
+@given(pieces, pieces, st.integers(1, 2), st.integers(1, 4), st.integers(1, 10))
+def test_the_calendar_equals_a_brute_force_one(
+    running_drawn: list[tuple[int, int, int, int]],
+    booked_drawn: list[tuple[int, int, int, int]],
+    nodes: int,
+    gpus: int,
+    duration: int,
+) -> None:
+    running, booked = possible(running_drawn, booked_drawn)
+    occupancy = Occupancy(NODES)
+    free = occupancy.free.copy()
+    allocations = []
+    for number, (node, count, end) in enumerate(running):
+        free.add(node, sized(node, count), 1, -1, False)
+        allocations.append((float(end), Allocation(number, 1, "main", (sized(node, count),))))
+    calendar = Calendar(occupancy.table, 0.0, allocations)
+    for node, count, begin, end in booked:
+        calendar.book(Booking(float(begin), float(end), (sized(node, count),)))
+    config = build_cluster("2x4:h100")
+    asked = ResourceRequest(
+        nodes_min=nodes, nodes_max=nodes, nodes_given=True, gres_per_node=(GresRequest("gpu", None, gpus),)
+    )
+    spec = JobSpec(owner=Owner(uid=1, gid=1, user="u"), resources=asked)
+    demand = resolve(spec, config.partitions[0], SETTINGS)
+    allowed = occupancy.table.mask(["n0", "n1"])
+    search = Search(demand, allowed, occupancy.table, build_fabric(config.topology, NODES), SETTINGS)
+    found = calendar.earliest(search, free, float(duration), 0.0, 100.0)
+    assert found is not None
+    assert found[0] == brute_force(running, booked, nodes, gpus, duration)
+
+
+def possible(
+    running_drawn: list[tuple[int, int, int, int]], booked_drawn: list[tuple[int, int, int, int]]
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int, int]]]:
+    """What was drawn, less what would over-commit a node."""
+    running: list[tuple[int, int, int]] = []
+    for node, gpus, end, _ in running_drawn:
+        if free_at(0, running, [])[node] >= gpus:
+            running.append((node, gpus, end))
+    booked: list[tuple[int, int, int, int]] = []
+    for node, gpus, begin, length in booked_drawn:
+        if all(free_at(moment, running, booked)[node] >= gpus for moment in range(begin, begin + length)):
+            booked.append((node, gpus, begin, begin + length))
+    return running, booked
+
+
+def brute_force(
+    running: list[tuple[int, int, int]],
+    booked: list[tuple[int, int, int, int]],
+    nodes: int,
+    gpus: int,
+    duration: int,
+) -> int:
+    for begin in range(100):
+        able = [
+            node
+            for node in range(2)
+            if all(free_at(moment, running, booked)[node] >= max(gpus, 1) for moment in range(begin, begin + duration))
+        ]
+        if len(able) >= nodes:
+            return begin
+    raise AssertionError("it never fits")
+
+
+# -- small worlds, all of them ---------------------------------------------------------------------------------------
+
+
+def test_all_queues_of_three_jobs_on_small_clusters() -> None:
+    """Clusters up to 3 nodes x 4 GPUs, every mix of three jobs: who starts is exactly who fits in order."""
+    shapes = [(1, 1), (1, 4), (2, 2), (3, 4)]
+    for node_count, chosen in product((1, 2, 3), product(shapes, repeat=3)):
+        fitting = [shape for shape in chosen if shape[0] <= node_count]
+        world = Scenario(f"{node_count}x4:h100", settings=SETTINGS)
+        for number, (nodes, gpus) in enumerate(fitting):
+            world.submit(f"job{number}", nodes=nodes, gpus_per_node=gpus, time_s=100)
+        world.settle()
+        used = sum(
+            share.gres_count("gpu")
+            for number in range(len(fitting))
+            if (allocation := world.job(f"job{number}").allocation) is not None
+            for share in allocation.shares
+        )
+        assert used <= node_count * 4
+        if fitting:
+            assert world.job("job0").allocation is not None, f"the first of {fitting} waits on an empty cluster"
