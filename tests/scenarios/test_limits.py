@@ -7,6 +7,7 @@ import pytest
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.lifecycle.states import job_reasons
+from bireme.core.limits.budgets import runs_out_at
 from bireme.core.model.cluster import Settings
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
@@ -137,7 +138,8 @@ def test_deny_on_limit_refuses_what_could_never_run(limits: Any, of_qos: str, of
     with pytest.raises(Refusal) as refusal:
         world.submit("big", nodes=2, tasks=2, cpus=2, gpus=2, time_s=600)
     assert refusal.value.why is Why.ACCOUNTING_POLICY
-    assert refusal.value.hint.startswith(of_qos + ": QOS normal ")
+    assert refusal.value.remark == of_qos
+    assert refusal.value.hint.startswith("QOS normal ")
     world.expect({})
 
 
@@ -242,18 +244,35 @@ def test_what_counts_is_what_is_held_and_not_what_was_asked():
 # -- budgets ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_gpu_budget_is_used_up():
+def test_a_gpu_budget_is_used_up_and_ends_who_uses_it():
     world = limited(
         "1x8:h100",
         accounts={"lab": {"grp_tres_mins": {"gres/gpu": 20}}},
         settings={"priority_decay_half_life_s": None},
     )
-    world.submit("a", gpus=2, time_s=1200)
-    world.wait(600)
-    world.finish("a")
-    world.submit("b", gpus=1, time_s=60)
-    world.submit("c", cpus=1)
-    world.expect(a="COMPLETED", b="waits AssocGrpGRESMinutes", c="runs n1")
+    world.submit("a", gpus=2, time_s=6000)
+    world.submit("b", cpus=1, time_s=6000)
+    world.wait(599)
+    world.expect(a="runs n1", b="runs n1")
+    world.wait(2)
+    world.expect(a="TIMEOUT")
+    world.submit("c", gpus=1, time_s=60)
+    world.submit("d", cpus=1)
+    world.expect(c="waits AssocGrpGRESMinutes", d="runs n1")
+
+
+@pytest.mark.parametrize("half_life", [600, 3600, None])
+def test_the_end_of_a_budget_is_known_ahead(half_life: int | None):
+    world = limited(
+        accounts={"lab": {"grp_tres_mins": {"cpu": 12}}}, settings={"priority_decay_half_life_s": half_life}
+    )
+    world.submit("a", time_s=60_000)
+    world.wait(1)
+    job = world.job("a")
+    end = runs_out_at(world.state.ledger.rules, world.state.usage, job, job.phase)
+    assert end is not None
+    lab = world.state.accounts.find("lab").id
+    assert world.state.usage.of_association(lab, "cpu", end[0]) == pytest.approx(12 * 60)
 
 
 def test_a_safe_budget_starts_only_what_it_can_pay_to_the_end():
@@ -274,15 +293,21 @@ def test_a_safe_budget_starts_only_what_it_can_pay_to_the_end():
 
 
 def test_a_used_budget_comes_back_as_usage_decays():
-    world = limited("1x8:h100", qos={"normal": {"grp_tres_mins": {"gres/gpu": 10}}},
-                    settings={"priority_decay_half_life_s": 3600})  # fmt: skip
-    world.submit("a", gpus=1, time_s=1200)
-    world.wait(900)
+    world = limited(
+        "1x8:h100",
+        qos={"normal": {"grp_tres_mins": {"gres/gpu": 10}}},
+        enforce=SAFE,
+        settings={"priority_decay_half_life_s": 3600},
+    )
+    world.submit("a", gpus=1, time_s=540)
+    world.submit("b", gpus=1, time_s=540)
+    world.wait(500)
     world.finish("a")
-    world.submit("b", gpus=1, time_s=1200)
     world.expect(a="COMPLETED", b="waits QOSGrpGRESMinutes")
+    world.wait(2 * 3600)
+    world.expect(a="gone")
     world.wait(3600)
-    world.expect(b="runs n1", a="gone")
+    world.expect(b="runs n1")
 
 
 def test_usage_factor_counts_for_run_minutes():
@@ -309,12 +334,11 @@ def test_a_job_without_an_end_never_fits_run_minutes():
 
 
 def test_wall_time_of_a_qos_is_used_up():
-    world = limited(qos={"normal": {"grp_wall_s": 600}})
+    world = limited(qos={"normal": {"grp_wall_s": 600}}, settings={"priority_decay_half_life_s": None})
     world.submit("a", time_s=1200)
     world.wait(700)
-    world.finish("a")
     world.submit("b", time_s=60)
-    world.expect(a="COMPLETED", b="waits QOSGrpWallLimit")
+    world.expect(a="TIMEOUT", b="waits QOSGrpWallLimit")
 
 
 # -- submission ------------------------------------------------------------------------------------------------------
@@ -338,7 +362,7 @@ def test_too_many_jobs_are_refused_with_slurms_sentence(limits: Any, word: str, 
         world.submit("c")
     assert refusal.value.message.startswith("Job violates accounting/QOS policy (job submit limit, user's size")
     assert refusal.value.errno == 2050
-    assert refusal.value.hint.startswith(word)
+    assert refusal.value.remark == word
     if bob_may:
         world.submit("d", user="bob")
     world.expect({"a": "runs n1", "b": "waits BeginTime", **({"d": "runs n1"} if bob_may else {})})
@@ -386,6 +410,12 @@ def test_no_time_limit_asked_is_the_longest_allowed():
     world.submit("a")
     world.expect(a="runs n1")
     assert world.job("a").spec.time_limit_s == 300
+
+
+def test_a_partitions_default_time_counts_as_asked_for():
+    world = limited(qos={"normal": {"max_wall_s": 300}}, partitions={"main": {"default_time_s": 600}})
+    world.submit("a")
+    world.expect(a="waits QOSMaxWallDurationPerJobLimit")
 
 
 # -- changes while jobs wait and run ---------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, words
 from bireme.core.lifecycle import operators
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.events import Event, Recorded
 from bireme.slurm.hostlist import expand
@@ -74,6 +75,14 @@ async def list_partitions(api: Context, request: Request) -> Response:
     state = api.cluster.state
     records = [partition_record(state, partition) for partition in state.partitions.values()]
     return answer({"partitions": records, "now": api.now()})
+
+
+@routes.get("/v1/licenses")
+async def list_licences(api: Context, request: Request) -> Response:
+    """The licences that Licenses= names: how many there are, how many jobs hold, how many are free."""
+    rows = licences_in_use(api.cluster.state.ledger)
+    records = [{"name": name, "total": total, "used": used, "free": total - used} for name, total, used in rows]
+    return answer({"licenses": records, "now": api.now()})
 
 
 @routes.get("/v1/config")

@@ -459,6 +459,7 @@ PARTITION_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "Hidden": ("hidden", yes_no),
     "LLN": ("lln", yes_no),
     "MaxCPUsPerNode": ("max_cpus_per_node", limit),
+    "MaxCPUsPerUser": ("max_cpus_per_user", limit),
     "MaxMemPerCPU": ("max_memory_per_cpu_mib", mebibytes_limit),
     "MaxMemPerNode": ("max_memory_per_node_mib", mebibytes_limit),
     "MaxNodes": ("max_nodes", limit),

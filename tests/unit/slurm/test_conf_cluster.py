@@ -217,8 +217,8 @@ def test_cgroup_conf() -> None:
     [
         ({"slurm": "KilWait=3\nNodeName=n1"}, "slurm.conf:1: unknown key KilWait is ignored; did you mean KillWait?"),
         (
-            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 MaxCPUsPerUser=8"},
-            "slurm.conf:2: unknown key MaxCPUsPerUser of a PartitionName line is ignored",
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 MaxCPUsPerWeek=8"},
+            "slurm.conf:2: unknown key MaxCPUsPerWeek of a PartitionName line is ignored",
         ),
         (
             {"slurm": "NodeName=n1\nKillWait=1\nKillWait=2"},

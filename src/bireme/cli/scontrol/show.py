@@ -266,6 +266,32 @@ def _nothing(text: str, named: str = "") -> _Shower:
     return shower
 
 
+def licences(session: Session, ids: list[str]) -> int:
+    found = session.get("/v1/licenses", "slurm_load_licenses error")["licenses"]
+    if session.wants_data:
+        return _print_data(session, {"licenses": [licence_shape(each) for each in found]})
+    if not found:
+        print("No licenses configured in Slurm.")
+        return 0
+    wanted = [each for each in found if not ids or each["name"] == ids[0]]
+    join = " " if session.oneliner else "\n    "
+    for each in wanted:
+        counts = f"Total={each['total']} Used={each['used']} Free={each['free']} Reserved=0 Remote=no"
+        print(f"LicenseName={each['name']}{join}{counts}")
+    return 0
+
+
+def licence_shape(record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "LicenseName": record["name"],
+        "Total": record["total"],
+        "Used": record["used"],
+        "Free": record["free"],
+        "Remote": False,
+        "Reserved": 0,
+    }
+
+
 def slurmd(session: Session, ids: list[str]) -> int:
     """The nodes on this machine and whether they answer."""
     answer = session.get("/v1/nodes", "slurm_load_slurmd_status")
@@ -297,7 +323,7 @@ _ENTITIES: dict[str, _Shower] = {
     "topology": topology,
     "daemons": local.show_daemons,
     "aliases": aliases,
-    "licenses": _nothing("No licenses configured in Slurm."),
+    "licenses": licences,
     "reservations": _nothing("No reservations in the system", "Reservation {} not found"),
     "federation": _nothing(""),
     "frontend": _nothing("No nodes in the system"),

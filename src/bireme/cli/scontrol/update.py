@@ -407,6 +407,7 @@ _PARTITION_KEYS: dict[str, _Reader] = {
     "hidden": _yes_no("hidden"),
     "lln": _yes_no("lln"),
     "maxcpuspernode": _count_or_none("max_cpus_per_node"),
+    "maxcpusperuser": _count_or_none("max_cpus_per_user"),
     "maxmempercpu": _count_or_none("max_memory_per_cpu_mib"),
     "maxmempernode": _count_or_none("max_memory_per_node_mib"),
     "maxnodes": _count_or_none("max_nodes"),

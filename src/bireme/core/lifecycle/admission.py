@@ -12,7 +12,7 @@ from dataclasses import replace
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.lifecycle.state import State
-from bireme.core.limits.asks import ask_of, run_limit_s
+from bireme.core.limits.asks import ask_of
 from bireme.core.limits.checks import full, never
 from bireme.core.limits.ledger import Ledger, Place
 from bireme.core.limits.licences import problem_with
@@ -57,10 +57,11 @@ def _with_time_limit(state: State, spec: JobSpec) -> JobSpec:
     name = next(iter(spec.partitions), "")
     rules = state.ledger.rules.for_job(spec, name)
     walls = [rule.limit for rule in rules.to_start if rule.measure is Measure.JOB_WALL]
-    default = run_limit_s(spec, state.partitions.get(name))
-    if not walls or (default is not None and default <= min(walls)):
-        return spec
-    return replace(spec, time_limit_s=min(walls), time_limit_given=True)
+    partition = state.partitions[name]
+    if not walls or partition.default_time_s is not None:
+        return spec  # a DefaultTime counts as asked for, even where it is too long
+    longest = min(walls) if partition.max_time_s is None else min(*walls, partition.max_time_s)
+    return replace(spec, time_limit_s=longest, time_limit_given=True)
 
 
 def _denied(state: State, spec: JobSpec, name: str) -> tuple[Reason, ...]:
@@ -73,5 +74,5 @@ def _denied(state: State, spec: JobSpec, name: str) -> tuple[Reason, ...]:
 
 
 def _against_policy(reasons: tuple[Reason, ...]) -> Refusal:
-    """Slurm's sentence; its word for the limit and the numbers follow."""
-    return Refusal(Why.ACCOUNTING_POLICY, "; ".join(f"{why.kind}: {sentence(why)}" for why in reasons))
+    """Slurm's word for the first of the limits, its sentence, and the numbers of all of them."""
+    return Refusal(Why.ACCOUNTING_POLICY, " ".join(map(sentence, reasons)), remark=reasons[0].kind)

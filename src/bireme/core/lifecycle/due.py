@@ -15,6 +15,8 @@ from bireme.core.lifecycle.gates import Met, began_at, dependency_met
 from bireme.core.lifecycle.reserving import ended_with_reservation, reservation_times, reservations_due
 from bireme.core.lifecycle.state import State
 from bireme.core.limits.asks import run_limit_s
+from bireme.core.limits.budgets import eases, runs_out_at, spends
+from bireme.core.limits.rules import Rule
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Dependency, DependencyKind, Ending, Finished, Job, Outcome, Pending, Running
 from bireme.core.model.nodes import Health
@@ -96,6 +98,11 @@ def _running_due(state: State, job: Job, phase: Running, now: float) -> Iterator
     if killed is not None and now >= killed:
         yield e.JobEnding(job.id, job.generation, Outcome("TIMEOUT", reason=reason(ReasonKind.TIME_LIMIT)))
         return
+    spent = _budget_ends(state, job, phase)
+    if spent is not None and now >= spent[0]:
+        why = reason(spent[1].kind, where=spent[1].where, limit=spent[1].limit, tres=spent[1].tres)
+        yield e.JobEnding(job.id, job.generation, Outcome("TIMEOUT", reason=why))
+        return
     if job.spec.deadline_at is not None and now >= job.spec.deadline_at:
         yield e.JobEnding(job.id, job.generation, Outcome("DEADLINE", reason=reason(ReasonKind.DEADLINE)))
         return
@@ -106,6 +113,11 @@ def _running_due(state: State, job: Job, phase: Running, now: float) -> Iterator
             continue
         if now >= started + limit:
             yield e.StepEnding(job.id, job.generation, step.id, "TIMEOUT", signal=15)
+
+
+def _budget_ends(state: State, job: Job, phase: Running) -> tuple[float, Rule] | None:
+    rules = state.ledger.rules
+    return runs_out_at(rules, state.usage, job, phase) if spends(rules) else None
 
 
 def _nodes_due(state: State, now: float, already: set[int]) -> Iterator[e.Event]:
@@ -153,7 +165,8 @@ def node_failure(job: Job, node: str, requeue_by_default: bool) -> e.JobEnding:
 def _pending_due(state: State, job: Job, now: float) -> Iterator[e.Event]:
     phase = job.phase
     assert isinstance(phase, Pending)
-    if job.spec.deadline_at is not None and now >= job.spec.deadline_at:
+    latest = _latest_start(state, job)
+    if latest is not None and now > latest:
         yield e.JobCancelled(job.id, Outcome("DEADLINE", reason=reason(ReasonKind.DEADLINE)))
         return
     if phase.eligible_at is not None or phase.held_by is not None:
@@ -166,6 +179,17 @@ def _pending_due(state: State, job: Job, now: float) -> Iterator[e.Event]:
     elif met is Met.NEVER and _kill_invalid(state, job):
         outcome = Outcome("CANCELLED", reason=reason(ReasonKind.DEPENDENCY_NEVER_SATISFIED))
         yield e.JobCancelled(job.id, outcome)
+
+
+def _latest_start(state: State, job: Job) -> float | None:
+    """When it must have started to end before its deadline: by the time it needs at least, as far as that is known."""
+    if job.spec.deadline_at is None:
+        return None
+    needed = job.spec.time_min_s or job.spec.time_limit_s
+    if needed is None and not job.spec.time_limit_given:
+        partition = state.partitions.get(job.spec.partitions[0])
+        needed = (partition.default_time_s or partition.max_time_s) if partition is not None else None
+    return job.spec.deadline_at - (needed or 0)
 
 
 def _kill_invalid(state: State, job: Job) -> bool:
@@ -199,23 +223,34 @@ def next_due(state: State, now: float) -> float | None:
 
     For when `due` has just been asked: what is already over is not named again.
     """
-    times: list[float | None] = [*_node_times(state), _next_forgotten(state, now), _usage_reset_at(state)]
-    times.extend(reservation_times(state))
+    times: list[float | None] = [_limits_ease(state, now), _next_forgotten(state, now), _usage_reset_at(state)]
+    times.extend((*_node_times(state), *reservation_times(state)))
     for job in state.holding.values():
         if isinstance(job.phase, Running):
             times.extend(_running_times(state, job, job.phase))
     for job in state.pending.values():
         assert isinstance(job.phase, Pending)
-        times.extend((job.spec.begin_at, job.spec.deadline_at, job.phase.not_before))
+        latest = _latest_start(state, job)
+        times.extend((job.spec.begin_at, latest + 1 if latest is not None else None, job.phase.not_before))
         if job.spec.dependencies.items:
             times.extend(_delays(state, job))
     return min((at for at in times if at is not None and at > now), default=None)
+
+
+def _limits_ease(state: State, now: float) -> float | None:
+    """Budgets refill and running jobs near their ends: when to plan again for jobs that wait for that."""
+    if state.ledger.rules.idle:
+        return None
+    waiting = any(eases(why) for verdict in state.verdicts.values() for why in verdict.reasons)
+    return now + state.config.settings.policy.interval_s if waiting else None
 
 
 def _running_times(state: State, job: Job, phase: Running) -> Iterator[float | None]:
     end = limit_reached_at(state, job, phase)
     yield _killed_at(state, job, phase)
     yield job.spec.deadline_at
+    spent = _budget_ends(state, job, phase)
+    yield spent[0] if spent is not None else None
     if job.spec.warning and end is not None and not phase.warned:
         yield end - job.spec.warning.before_end_s
     for step in job.steps.values():

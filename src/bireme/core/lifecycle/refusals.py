@@ -1,6 +1,7 @@
 """Why a request is not granted: Slurm's error name, number and sentence, raised by whoever decided.
 
-The sentences are those a Slurm user knows; `hint` adds what Bireme knows beyond them (shown after the sentence).
+The sentences are those a Slurm user knows. `remark` is the line that Slurm says before the sentence, where it has one;
+`hint` adds what Bireme knows beyond both (shown after the sentence).
 """
 
 from __future__ import annotations
@@ -73,10 +74,11 @@ class Why(Enum):
 class Refusal(Exception):  # noqa: N818  (a decision, not an error of the program)
     """The request is not granted; nothing was changed."""
 
-    def __init__(self, why: Why, hint: str = "") -> None:
+    def __init__(self, why: Why, hint: str = "", remark: str = "") -> None:
         super().__init__(why.value.text)
         self.why = why
         self.hint = hint
+        self.remark = remark
 
     @property
     def message(self) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from bireme.core.limits.rules import Holder, Rulebook
+from bireme.core.limits.licences import PREFIX, parse_licences
+from bireme.core.limits.rules import Holder, Rulebook, licence_holder
 
 MINUTE_S = 60
 
@@ -141,6 +142,15 @@ class Ledger:
     def _drop_if_empty(self, holder: Holder) -> None:
         if self._below is None and self.tallies[holder].empty:
             del self.tallies[holder]
+
+
+def licences_in_use(ledger: Ledger) -> list[tuple[str, int, int]]:
+    """(name, how many there are, how many jobs hold), by name."""
+    there = sorted(parse_licences(ledger.rules.settings.licenses) or ())
+    return [
+        (tres.removeprefix(PREFIX), total, ledger.tally(licence_holder(tres)).tres.get(tres, 0))
+        for tres, total in there
+    ]
 
 
 def tallies_agree(one: Ledger, other: Ledger) -> bool:

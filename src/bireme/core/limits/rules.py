@@ -186,7 +186,8 @@ class Rulebook:
     def _licence_rules(self, asked: str) -> Iterator[Rule]:
         there = dict(parse_licences(self.settings.licenses) or ()) if asked else {}
         for tres, _ in parse_licences(asked) or ():
-            yield Rule(Measure.TRES, there.get(tres, 0), ReasonKind.LICENSES, ("licence", tres), "the cluster", tres)
+            limit, holder = there.get(tres, 0), licence_holder(tres)
+            yield Rule(Measure.TRES, limit, ReasonKind.LICENSES, holder, "the cluster", tres)
 
 
 def rulebook(book: AccountBook, partitions: Mapping[str, PartitionConfig], settings: Settings) -> Rulebook:
@@ -196,6 +197,10 @@ def rulebook(book: AccountBook, partitions: Mapping[str, PartitionConfig], setti
         or any(partition.max_cpus_per_user is not None for partition in partitions.values())
     )
     return Rulebook(book, partitions, settings, nothing)
+
+
+def licence_holder(tres: str) -> Holder:
+    return ("licence", tres)
 
 
 def _qos_level(qos: Qos, user: str, account: str) -> _Level:

@@ -280,10 +280,10 @@ FRONTEND_KEYS = _words("FrontendName FrontendAddr AllowGroups AllowUsers DenyGro
 PARTITION_KEYS = _words(
     "PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind Default DefaultTime DefCpuPerGPU "
     "DefMemPerCPU DefMemPerGPU DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser "
-    "GraceTime Hidden JobDefaults LLN MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime "
-    "MinNodes Nodes OverSubscribe OverTimeLimit PowerDownOnIdle PreemptMode Priority PriorityJobFactor PriorityTier "
-    "QOS ReqResv ResumeTimeout RootOnly SelectTypeParameters Shared State SuspendTime SuspendTimeout Topology "
-    "TRESBillingWeights"
+    "GraceTime Hidden JobDefaults LLN MaxCPUsPerNode MaxCPUsPerSocket MaxCPUsPerUser MaxMemPerCPU MaxMemPerNode "
+    "MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PowerDownOnIdle PreemptMode Priority "
+    "PriorityJobFactor PriorityTier QOS ReqResv ResumeTimeout RootOnly SelectTypeParameters Shared State SuspendTime "
+    "SuspendTimeout Topology TRESBillingWeights"
 )
 GRES_KEYS = _words("AutoDetect Name NodeName Type Count Cores CPUs File Flags Link Links MultipleFiles Ignore")
 SWITCH_KEYS = _words("SwitchName Switches Nodes LinkSpeed")

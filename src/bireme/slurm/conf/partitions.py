@@ -124,6 +124,7 @@ def _partition(line: Line, nodes: tuple[str, ...], findings: Findings) -> Partit
         max_memory_per_node_mib=size("MaxMemPerNode"),
         default_cpus_per_gpu=read_value(line, "DefCpuPerGPU", positive, None, findings),
         max_cpus_per_node=read_value(line, "MaxCPUsPerNode", limit, None, findings),
+        max_cpus_per_user=read_value(line, "MaxCPUsPerUser", limit, None, findings),
         allow_accounts=read_value(line, "AllowAccounts", names_or_all, None, findings),
         deny_accounts=read_value(line, "DenyAccounts", names, (), findings),
         allow_groups=read_value(line, "AllowGroups", names_or_all, None, findings),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from bireme.core.limits.licences import parse_licences
 from bireme.core.model.cluster import Settings
 from bireme.slurm.conf.accounting import enforcement
 from bireme.slurm.conf.diagnostics import Findings, Place
@@ -104,6 +105,12 @@ def _enforce(text: str) -> str:
     return word
 
 
+def _licences(text: str) -> str:
+    if parse_licences(text) is None:
+        raise SlurmSyntaxError("licences are NAME[:COUNT],...")
+    return text
+
+
 def _kill_on_bad_exit(text: str) -> bool:
     return whole(text) != 0
 
@@ -165,7 +172,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "inactive_limit_s": ("InactiveLimit", whole),
     "resv_over_run_s": ("ResvOverRun", minutes_as_s),
     "gres_types": ("GresTypes", names),
-    "licenses": ("Licenses", str),
+    "licenses": ("Licenses", _licences),
     "accounting_enforce": ("AccountingStorageEnforce", enforcement),
 }
 """Field of `Settings` -> the key it comes from and how its value is read."""

@@ -116,7 +116,8 @@ def partition_block(partition: Record, context: Context) -> list[str]:
         f"Hidden={_yes(partition.get('hidden'))}",
         f"MaxNodes={_unlimited(partition.get('max_nodes'))} MaxTime={long_duration(partition.get('max_time_s'))} "
         f"MinNodes={partition.get('min_nodes') or 0} LLN={_yes(partition.get('lln'))} "
-        f"MaxCPUsPerNode={_unlimited(partition.get('max_cpus_per_node'))}",
+        f"MaxCPUsPerNode={_unlimited(partition.get('max_cpus_per_node'))}"
+        + (f" MaxCPUsPerUser={partition['max_cpus_per_user']}" if partition.get("max_cpus_per_user") else ""),
         f"Nodes={partition.get('node_list') or compress_sorted(partition.get('nodes') or ()) or NULL}",
         f"PriorityJobFactor={partition.get('priority_job_factor', 1)} PriorityTier={partition.get('priority_tier', 1)} "
         f"RootOnly={_yes(partition.get('root_only'))} ReqResv={_yes(partition.get('req_resv'))} "
