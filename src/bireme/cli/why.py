@@ -145,8 +145,10 @@ class _Page:
         if room["nodes_needed"] == 1 and able == 0:
             text = f"needs {room['needs']}; no node of {name} has that free now"
         if long_enough is not None and long_enough < able:
-            left = f"only {long_enough} of them" if long_enough else "but none"
-            text += f", {left} for all of its time limit: the rest is promised to others"
+            if long_enough:
+                text += f", only {long_enough} of them for all of its time limit: the rest is promised to others"
+            else:
+                text += ", but promised to others before its time limit would be over"
         elif room["fits_now"]:
             text += ", but promised to others"
         return text
