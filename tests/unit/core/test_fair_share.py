@@ -118,7 +118,31 @@ def test_zero_shares_come_last() -> None:
     assert (found["a/y"].factor, found["a/x"].factor) == (1.0, 0.5)
 
 
-@pytest.mark.parametrize("method", [fair_tree, classic])
-def test_a_tree_of_root_alone_has_no_factors(method: Any) -> None:
+@pytest.mark.parametrize(("method", "factor"), [(fair_tree, None), (classic, 0.5)])
+def test_a_tree_of_root_alone(method: Any, factor: float | None) -> None:
     book = AccountBook(associations={ROOT_ID: Association(id=ROOT_ID, account="root")})
-    assert [each.factor for each in method(book, {}).values()] == [None]
+    assert [each.factor for each in method(book, {}).values()] == [factor]
+
+
+def test_classic_with_parent_shares_as_slurm_computes_it() -> None:
+    """Such an account or user stands as the account above does, by its own usage; its children compete up there."""
+    rows: dict[str, tuple[str, int | None]] = {"science": ("root", 40), "other": ("root", 11)}
+    rows |= {"chem": ("science", None), "chem/bob": ("chem", 9), "chem/cat": ("chem", 1)}
+    rows |= {"phys": ("science", None), "phys/ann": ("phys", 4), "phys/bob": ("phys", None), "other/bob": ("other", 1)}
+    used = {"chem/cat": 129.241, "phys/ann": 172.322, "phys/bob": 86.161, "other/bob": 612.276}
+    book, raw = a_book(rows, used)
+    found = by_name(book, classic(book, raw))
+    science = found["science"]
+    assert science.effective_usage == pytest.approx(0.387724)
+    assert found["chem"].norm_usage == pytest.approx(0.129241)
+    for name in ("chem", "phys", "phys/bob"):
+        assert (found[name].effective_usage, found[name].factor) == (science.effective_usage, science.factor)
+    assert found["chem/bob"].effective_usage == pytest.approx(science.effective_usage * 9 / 14)
+    assert found["chem/cat"].effective_usage == pytest.approx(0.129241 + (science.effective_usage - 0.129241) / 14)
+
+
+@pytest.mark.parametrize("method", [fair_tree, classic])
+def test_every_association_has_a_standing(method: Any) -> None:
+    rows: dict[str, tuple[str, int | None]] = {"a": ("root", None), "b": ("a", None), "c": ("b", 3), "b/x": ("b", None)}
+    book, raw = a_book(rows | {"c/y": ("c", 1)}, {"c/y": 5.0})
+    assert method(book, raw).keys() == book.associations.keys()

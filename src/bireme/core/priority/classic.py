@@ -11,21 +11,18 @@ from collections.abc import Mapping, Sequence
 
 from bireme.core.accounting.book import AccountBook
 from bireme.core.model.accounts import Association
-from bireme.core.priority.fair_tree import Standing, competitors
+from bireme.core.priority.fair_tree import Standing, competitors, standing_aside
 
 
 def classic(book: AccountBook, used: Mapping[int, float], dampening: int = 1) -> dict[int, Standing]:
     """Every association's standing; `used` is the raw usage of each."""
-    everything = used.get(book.root.id, 0.0)
-    found = {book.root.id: Standing(1.0, 1.0 if everything else 0.0, 1.0 if everything else 0.0)}
+    used_at_all = 1.0 if used.get(book.root.id) else 0.0
+    found = {book.root.id: Standing(1.0, used_at_all, 1.0, None, _factor(1.0, 1.0, dampening))}
     waiting = [book.root.id]
     while waiting:
         parent = waiting.pop()
         siblings = competitors(book, parent)
         _measure(book, parent, siblings, used, dampening, found)
-        for child in book.children(parent):
-            if child.id not in found:  # stands aside: as its parent stands
-                found[child.id] = found[parent]
         waiting.extend(child.id for child in siblings if not child.user)
     return found
 
@@ -41,7 +38,7 @@ def _measure(
     above = found[parent]
     everything = used.get(book.root.id, 0.0)
     together = sum(each.shares for each in siblings if each.shares is not None)
-    for each in siblings:
+    for each in (*siblings, *standing_aside(book, parent)):
         actual = used.get(each.id, 0.0) / everything if everything else 0.0
         if each.shares is None:
             shares, effective = above.norm_shares, above.effective_usage

@@ -47,6 +47,15 @@ def competitors(book: AccountBook, association_id: int) -> list[Association]:
     return found
 
 
+def standing_aside(book: AccountBook, association_id: int) -> list[Association]:
+    """The accounts below whose place their children take: those with `parent` shares, at any depth of such."""
+    found: list[Association] = []
+    for child in book.children(association_id):
+        if child.shares is None and not child.user:
+            found.extend((child, *standing_aside(book, child.id)))
+    return found
+
+
 def fair_tree(book: AccountBook, used: Mapping[int, float]) -> dict[int, Standing]:
     """Every association's standing; `used` is the raw usage of each."""
     levels = {book.root.id: Standing(0.0, 1.0 if used.get(book.root.id) else 0.0, 1.0, None)}
@@ -73,8 +82,7 @@ def _measure(
 ) -> None:
     everything, theirs = used.get(book.root.id, 0.0), used.get(parent, 0.0)
     shares_together = sum(each.shares for each in siblings if each.shares is not None)
-    aside = [each for each in _below(book, parent) if each.shares is None and not each.user]
-    for each in (*siblings, *aside):
+    for each in (*siblings, *standing_aside(book, parent)):
         mine = used.get(each.id, 0.0)
         usage = mine / theirs if theirs else 0.0
         if each.shares is None:
@@ -83,16 +91,6 @@ def _measure(
             shares = each.shares / shares_together if shares_together else 0.0
             level = _level_fs(shares, usage)
         levels[each.id] = Standing(shares, mine / everything if everything else 0.0, usage, level)
-
-
-def _below(book: AccountBook, association_id: int) -> list[Association]:
-    """The children, and the children of those that stand aside, with these."""
-    found: list[Association] = []
-    for child in book.children(association_id):
-        found.append(child)
-        if child.shares is None and not child.user:
-            found.extend(_below(book, child.id))
-    return found
 
 
 def _level_fs(shares: float, usage: float) -> float:
