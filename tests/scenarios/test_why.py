@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
 from bireme.core.model.cluster import PrioritySettings, Settings
 from bireme.core.model.policy import Policy
 from bireme.core.why.answers import Certainty, Suggestion, Waiting
@@ -244,6 +245,23 @@ def test_without_exclusive_a_constraint_or_a_node_list() -> None:
     assert {"without --exclusive", "without --nodelist"} <= set(sooner(world, "alone"))
     found = sooner(world, "fast")
     assert found["without --constraint"].nodes == ("n2",)
+
+
+def test_a_reservation_in_the_way_is_named_and_what_ends_before_it_starts_now() -> None:
+    world = Scenario("1x8")
+    order = ReservationOrder(begin=world.now + HOUR, end=world.now + 2 * HOUR, nodes=("n1",), users=("bob",))
+    world.record(create_reservation(world.state, caller_named("root"), "tuesday", order, world.now))
+    world.submit("long", cpus=4, time_s=3 * HOUR)
+    answer = why(world, "long")
+    assert [block.reason for block in answer.blocks] == ["ReqNodeNotAvail"]
+    assert "reserved for others" in answer.blocks[0].text
+    assert [(each.reservation, each.nodes) for each in answer.rooms[0].reserved] == [("tuesday", ("n1",))]
+    assert (answer.expected.certainty, answer.expected.start) == (Certainty.SLOT, world.now + 2 * HOUR)
+    suggestion = sooner(world, "long")["with a time limit of 00:59:00"]
+    assert suggestion.starts_now
+    world.update("long", time_limit_s=59 * 60)
+    world.settle()
+    assert world.described()["long"] == "runs n1"
 
 
 def test_a_held_job_is_told_when_it_would_start_if_it_were_released() -> None:

@@ -135,6 +135,11 @@ class _Page:
                 yield f"{block['reason']}: {self._room(room)}"
             else:
                 yield f"{block['reason']}: {block['text']}"
+        for room in told["rooms"]:
+            for closed in room["reserved"]:
+                nodes, until = compress(closed["nodes"]), self._when(closed["end"])
+                begin = "" if closed["begin"] <= self.now else f" from {self._when(closed['begin'])}"
+                yield f"reservation {closed['reservation']} has {nodes}{begin} until {until}"
         yield from self._releases(told["expected"])
         if not told["blocks"]:
             yield "nothing: it is about to start"

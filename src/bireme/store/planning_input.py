@@ -17,6 +17,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.model.accounts import ROOT
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
 from bireme.core.model.jobs import Ending, Finished, Job, JobSpec, Owner, Phase
+from bireme.core.model.reservations import Reservation
 from bireme.core.priority.order import reprioritise
 from bireme.store import codec
 from bireme.store.snapshots import decode_lines, encode_state
@@ -99,6 +100,9 @@ def _scrubbed(state: State, anonymise: bool) -> State:
         keys={},
         config=_clean_config(state.config, names),
         accounts=names.book(state.accounts) if names else state.accounts,
+        reservations={name: names.reservation(each) for name, each in state.reservations.items()}
+        if names
+        else state.reservations,
         nodes={name: replace(node, note=None) for name, node in state.nodes.items()} if names else state.nodes,
         partitions={name: names.partition(each) for name, each in state.partitions.items()}
         if names
@@ -156,7 +160,29 @@ class _Names:
 
     def owner(self, owner: Owner) -> Owner:
         uid = 0 if owner.uid == 0 else 1000 + self.number("user", owner.user)
-        return Owner(uid=uid, gid=uid, user=self.of("user", owner.user), group=self.of("user", owner.user))
+        return Owner(
+            uid=uid,
+            gid=self.gid(owner.gid),
+            user=self.of("user", owner.user),
+            group=self.of("group", owner.group),
+            groups=tuple(self.gid(each) for each in owner.groups),
+        )
+
+    def gid(self, gid: int) -> int:
+        return 0 if gid == 0 else 5000 + self.number("gid", gid)
+
+    def reservation(self, reservation: Reservation) -> Reservation:
+        return replace(
+            reservation,
+            users=tuple(self._signed("user", each) for each in reservation.users),
+            accounts=tuple(self._signed("account", each) for each in reservation.accounts),
+            groups=tuple(self._signed("group", each) for each in reservation.groups),
+            gids=tuple(self.gid(each) for each in reservation.gids),
+        )
+
+    def _signed(self, kind: str, name: str) -> str:
+        """`-alice`: everybody but her."""
+        return f"-{self.of(kind, name[1:])}" if name.startswith("-") else self.of(kind, name)
 
     def book(self, book: AccountBook) -> AccountBook:
         accounts = {

@@ -8,13 +8,14 @@ from dataclasses import fields
 import pytest
 
 from bireme.core.accounting.book import AccountBook
+from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
 from bireme.core.model.accounts import Account, Association, User
 from bireme.core.model.events import AccountsChanged
 from bireme.core.model.jobs import JobSpec
 from bireme.core.plan.planner import plan
 from bireme.slurm.records.plans import plan_record
 from bireme.store.planning_input import PRIVATE, NotASnapshotError, decode_input, encode_input, with_decided
-from bireme.testing.scenario import Scenario
+from bireme.testing.scenario import Scenario, caller_named
 
 HOUR = 3600
 PLANNED_WITH = {
@@ -83,6 +84,17 @@ def test_accounts_keep_their_tree_under_other_names() -> None:
         assert word not in data
     book: AccountBook = decode_input(data).state.accounts
     assert [each.id for each in book.chain(11)] == [each.id for each in made.state.accounts.chain(11)]
+
+
+def test_reservations_are_for_the_same_people_under_other_names() -> None:
+    made = Scenario("1x8")
+    order = ReservationOrder(begin=made.now, end=made.now + HOUR, nodes=("n1",), users=("alice",))
+    made.record(create_reservation(made.state, caller_named("root"), "r", order, made.now))
+    made.submit("inside", reservation="r", time_s=60)
+    made.submit("outside", user="bob", time_s=60)
+    data = encode_input(made.state, made.now, "1", anonymise=True)
+    assert b"alice" not in data
+    assert decided(data) == plan_record(plan(made.state, made.state.config.settings.policy, made.now))
 
 
 def test_each_field_of_a_specification_is_planned_with_or_private() -> None:

@@ -98,6 +98,16 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """A reservation of others that keeps it off some nodes."""
+
+    reservation: str
+    nodes: tuple[str, ...]
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """What one partition has for it."""
 
@@ -112,6 +122,8 @@ class Room:
     """Whether it would start if nothing were promised to others."""
     endless: tuple[str, ...] = ()
     """Jobs without a time limit that hold nodes of the partition."""
+    reserved: tuple[Closed, ...] = ()
+    """Reservations in its way, from now until it would end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,11 +133,13 @@ def _unthrottled(job: Job, kinds: set[ReasonKind]) -> list[Family]:
 
 
 def _shorter(state: State, job: Job, base: Trial, now: float) -> Family:
-    """Limits that end before a slot of somebody else begins, the longest first; then halves."""
+    """Limits that end before a slot or reservation of somebody else begins, the longest first; and halves."""
     limit = time_limit_s(state, job)
     longest = inf if limit is None else float(limit)
     bookings = base.plan.outlook.bookings
-    gaps = [slot.begin - now - MINUTE_S for slots in bookings.values() for slot in slots]
+    closing = [slot.begin for slots in bookings.values() for slot in slots]
+    closing += [reservation.begin for reservation in state.reservations.values()]
+    gaps = [begin - now - MINUTE_S for begin in closing]
     halves = [limit / 2, limit / 4, limit / 8] if limit is not None else [86_400.0, 3_600.0]
     lengths = {int(length // MINUTE_S) * MINUTE_S for length in (*gaps, *halves)}
     candidates = []
@@ -283,6 +285,11 @@ def _without(job: Job) -> Iterator[Candidate]:
         if getattr(job.spec.resources, field) not in (absent, None):
             command = f"scontrol update JobId={job.id} {update}" if update else ""
             yield Candidate(f"without {option}", command, _asking(job, **{field: absent}))
+    if job.spec.reservation:
+        spec = replace(job.spec, reservation="")
+        yield Candidate(
+            "without --reservation", f"scontrol update JobId={job.id} Reservation=", replace(job, spec=spec)
+        )
 
 
 def _counted(count: int, word: str) -> str:

@@ -19,13 +19,16 @@ from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import DependencyKind, Job, Pending, Running
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.placement.demand import resolve
+from bireme.core.placement.table import BoolArray
 from bireme.core.plan.planner import in_order
+from bireme.core.plan.reserved import Reserved
 from bireme.core.plan.trial import Trial, try_jobs
 from bireme.core.priority.multifactor import Parts
 from bireme.core.priority.order import parts_of
 from bireme.core.why.answers import (
     Block,
     Certainty,
+    Closed,
     Expected,
     Other,
     Place,
@@ -60,7 +63,7 @@ def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: T
     trial = try_jobs(state, members or [job], now)
     gates = closed_gates(state, job, now)
     reasons = gates or (trial.verdict.reasons if trial.verdict else ())
-    rooms = tuple(_rooms(state, job, reasons, sees))
+    rooms = tuple(_rooms(state, job, reasons, now, sees))
     answer = Waiting(
         _expected(state, job, trial, gates, rooms, sees),
         tuple(_place(state, job, name, sees) for name in job.spec.partitions),
@@ -148,19 +151,28 @@ def _unmet(state: State, job: Job, now: float, sees: Sees) -> Iterator[str]:
             yield f"Job {target.label} is {job_state(target)}."
 
 
-def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], sees: Sees) -> Iterator[Room]:
+def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], now: float, sees: Sees) -> Iterator[Room]:
     """Of every partition in which it waits for resources."""
     long_enough = {why.fact("partition"): why.fact("nodes_able") for why in reasons if why.kind in _QUEUE}
+    doors = Reserved(state, now)
     for name in job.spec.partitions:
         partition = state.partitions.get(name)
         if partition is not None:
             able = long_enough.get(name)
-            yield _room(state, job, partition, able if isinstance(able, int) else None, sees)
+            yield _room(state, job, partition, able if isinstance(able, int) else None, doors, now, sees)
 
 
-def _room(state: State, job: Job, partition: PartitionConfig, long_enough: int | None, sees: Sees) -> Room:
+def _room(
+    state: State,
+    job: Job,
+    partition: PartitionConfig,
+    long_enough: int | None,
+    doors: Reserved,
+    now: float,
+    sees: Sees,
+) -> Room:
     demand = resolve(job.spec, partition, state.config.settings)
-    search = search_for(state, demand, partition, schedulable_nodes(state, partition))
+    search = search_for(state, demand, partition, _open_now(state, job, partition, doors, now))
     fit = search.find(state.occupancy)
     endless = [
         other
@@ -177,7 +189,30 @@ def _room(state: State, job: Job, partition: PartitionConfig, long_enough: int |
         long_enough,
         fit.found,
         tuple(label_of(state, other.id, sees) for other in endless),
+        tuple(_closed(state, job, partition, doors, now)),
     )
+
+
+def _open_now(state: State, job: Job, partition: PartitionConfig, doors: Reserved, now: float) -> BoolArray:
+    """Nodes that are up and that no reservation keeps it off at this moment."""
+    door = doors.door(job)
+    nodes = schedulable_nodes(state, partition)
+    inside = doors.inside(door)
+    if inside is not None:
+        nodes = nodes & inside
+    for closure in doors.closures(door).entries:
+        if closure.begin <= now < closure.end:
+            nodes = nodes & ~closure.nodes
+    return nodes
+
+
+def _closed(state: State, job: Job, partition: PartitionConfig, doors: Reserved, now: float) -> Iterator[Closed]:
+    door, limit = doors.door(job), time_limit_s(state, job)
+    over = inf if limit is None else now + limit
+    for each in state.reservations.values() if not door.confined else ():
+        nodes = tuple(node for node in each.nodes if node in partition.nodes)
+        if nodes and each.name not in door.names and each.begin < over and each.end > now:
+            yield Closed(each.name, nodes, each.begin, each.end)
 
 
 # -- when ------------------------------------------------------------------------------------------------------------
