@@ -519,3 +519,33 @@ def test_licences_are_a_tres_for_limits_too():
     world.submit("b", licenses="matlab")
     world.submit("c", licenses="matlab", user="bob")
     world.expect(a="runs n1", b="waits QOSMaxLicensePerUser", c="runs n1")
+
+
+# -- partitions' own limits ------------------------------------------------------------------------------------------
+
+BEYOND = [
+    ({"max_nodes": 1}, {"nodes": 2}, "PartitionNodeLimit", Why.INVALID_NODE_COUNT),
+    ({"min_nodes": 2}, {"nodes": 1}, "PartitionNodeLimit", Why.INVALID_NODE_COUNT),
+    ({"max_time_s": 60}, {"time_s": 61}, "PartitionTimeLimit", Why.INVALID_TIME_LIMIT),
+    ({"max_memory_per_node_mib": 500}, {"mem": 501}, "MaxMemPerLimit", Why.INVALID_TASK_MEMORY),
+    ({"max_memory_per_node_mib": 500}, {"mem_per_cpu": 300, "cpus": 2}, "MaxMemPerLimit", Why.INVALID_TASK_MEMORY),
+]
+
+
+@pytest.mark.parametrize(("limits", "asked", "word", "refusal"), BEYOND)
+def test_a_job_beyond_its_partitions_limits_waits_or_is_refused(limits: Any, asked: Any, word: str, refusal: Why):
+    partitions = {"main": limits, "free": {}}
+    world = Scenario("2x8", partitions=partitions, memory_mib=1000)
+    world.submit("a", **asked)
+    world.submit("b", mem=100, nodes=limits.get("min_nodes", 1))
+    world.expect(a=f"waits {word}", b="runs n[1-2]" if "min_nodes" in limits else "runs n1")
+    assert "?" not in why(world, "a")[0]
+    for enforce in ("ANY", "ALL"):
+        world = Scenario("2x8", partitions=partitions, memory_mib=1000, settings=Settings(enforce_part_limits=enforce))
+        with world.refused(refusal):
+            world.submit("a", **asked)
+        if enforce == "ANY":
+            world.submit("c", partition="main,free", **asked)
+        else:
+            with world.refused(refusal):
+                world.submit("c", partition="main,free", **asked)

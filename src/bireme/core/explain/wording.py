@@ -16,7 +16,8 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.JOB_ARRAY_TASK_LIMIT: "{limit} tasks of its array may run at once, and {running} do.",
     ReasonKind.PARTITION_DOWN: "Partition {partition} is down.",
     ReasonKind.PARTITION_INACTIVE: "Partition {partition} is inactive.",
-    ReasonKind.PARTITION_NODE_LIMIT: "Partition {partition} allows at most {limit} nodes.",
+    ReasonKind.PARTITION_NODE_LIMIT: "Partition {partition} is for jobs of {bound} {limit} nodes.",
+    ReasonKind.MAX_MEM_PER_LIMIT: "Partition {partition} allows a job {limit} MiB on a node, and it asks for {asked}.",
     ReasonKind.PARTITION_TIME_LIMIT: "Partition {partition} allows at most {limit_s} seconds.",
     ReasonKind.REQUIRED_NODE_NOT_AVAILABLE: "Nodes it needs are down or drained: {unavailable}.",
     ReasonKind.LAUNCH_FAILED: "It could not be started ({tries} tries): {why}",
@@ -31,6 +32,7 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.PREEMPTED: "It was ended so that job {by} can run.",
     ReasonKind.DEADLINE: "Its deadline passed.",
     ReasonKind.RESERVATION: "Reservation {name} has not begun.",
+    ReasonKind.BAD_CONSTRAINTS: "Reservation {reservation} has no {nodes_needed} such node(s) of {partition} for it.",
     ReasonKind.RESERVATION_DELETED: "Reservation {name} is gone: scontrol release, to run without it.",
 }
 
@@ -56,7 +58,12 @@ class _Facts(dict[str, str | int | float]):
         return "?"
 
 
+RESERVED = "Nodes it needs are reserved for others while it would run."
+
+
 def sentence(reason: Reason) -> str:
+    if reason.fact("reserved") is not None:
+        return RESERVED
     template = TEMPLATES.get(reason.kind) or _OVER.get(str(reason.fact("measure")))
     if template is None:
         return f"{reason.kind}."

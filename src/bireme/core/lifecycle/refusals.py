@@ -38,6 +38,7 @@ class Why(Enum):
     DEPENDENCY = _Code(2038, "Job dependency problem")
     BATCH_ONLY = _Code(2039, "Only batch jobs are accepted or processed")
     JOB_SUSPENDED = _Code(2077, "Job is current suspended, requested operation disabled")
+    INVALID_TASK_MEMORY = _Code(2044, "Memory required by task is not available")
     INVALID_ACCOUNT = _Code(2045, "Invalid account or account/partition combination specified")
     INVALID_LICENSES = _Code(2048, "Invalid license specification")
     ACCOUNTING_POLICY = _Code(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.admission import take_place, within_limits
 from bireme.core.lifecycle.gates import Met, dependency_met
 from bireme.core.lifecycle.membership import settled
@@ -16,8 +17,8 @@ from bireme.core.lifecycle.ranking import first_priority
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation
 from bireme.core.lifecycle.state import State
+from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model import events as e
-from bireme.core.model.accounts import Qos, QosFlag
 from bireme.core.model.cluster import PartitionConfig, PartitionState
 from bireme.core.model.jobs import ArraySpec, DependencyKind, Job, JobKind, JobSpec, Owner, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
@@ -41,6 +42,7 @@ def submit(
     for offset, asked in enumerate(specs):
         # Components are requeued together or not at all: the leader's word counts.
         spec = admitted(state, caller, replace(asked, requeue=specs[0].requeue))
+        _check_times(spec, now)
         take_place(ledger, spec)
         job_id = leader + offset
         probe = Job(job_id, spec, now, Pending(since=now))
@@ -75,10 +77,11 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     check_reservation(state, spec)
     for partition in partitions:
         _check_access(caller, spec, partition)
-        _check_limits(state, spec, partition)
+    _check_limits(state, spec, partitions)
     spec = within_limits(state, spec)
     if not any(can_ever_run(state, spec, partition) for partition in partitions):
-        raise Refusal(_why_never(state, spec), _what_is_too_much(state, spec, partitions))
+        hint, remark = _what_is_too_much(state, spec, partitions), _slurms_remark(state, spec, partitions[0])
+        raise Refusal(_why_never(state, spec), hint, remark)
     return spec
 
 
@@ -98,7 +101,8 @@ def _partitions(state: State, spec: JobSpec) -> list[PartitionConfig]:
     unknown = [name for name in spec.partitions if name not in state.partitions]
     if unknown:
         known = ", ".join(p.name for p in state.partitions.values() if not p.hidden)
-        raise Refusal(Why.INVALID_PARTITION_NAME, f"no partition {unknown[0]!r} here; there are: {known}")
+        hint = f"no partition {unknown[0]!r} here; there are: {known}"
+        raise Refusal(Why.INVALID_PARTITION_NAME, hint, f"invalid partition specified: {unknown[0]}")
     return [state.partitions[name] for name in spec.partitions]
 
 
@@ -123,6 +127,11 @@ def _check_names(state: State, spec: JobSpec) -> None:
     for name in (*spec.resources.nodelist, *spec.resources.exclude):
         if name not in state.nodes:
             raise Refusal(Why.INVALID_NODE_NAME, f"no node {name!r} here")
+    both = [name for name in spec.resources.nodelist if name in spec.resources.exclude]
+    if both:
+        raise Refusal(Why.INVALID_NODE_NAME, f"node {both[0]!r} is both asked for and excluded")
+    if spec.resources.nodes_given and spec.resources.nodes_min < 1:
+        raise Refusal(Why.INVALID_NODE_COUNT)
     if spec.kind is JobKind.BATCH and not spec.script:
         raise Refusal(Why.JOB_SCRIPT_MISSING)
 
@@ -143,33 +152,35 @@ def _check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> 
         raise Refusal(Why.INVALID_ACCOUNT, f"partition {partition.name} does not allow account {spec.account!r}")
     if spec.account in partition.deny_accounts:
         raise Refusal(Why.INVALID_ACCOUNT, f"partition {partition.name} denies account {spec.account!r}")
+    if spec.qos in partition.deny_qos:
+        raise Refusal(Why.INVALID_QOS, f"partition {partition.name} denies QOS {spec.qos!r}")
     if partition.allow_qos is not None and spec.qos not in partition.allow_qos:
         raise Refusal(Why.INVALID_QOS, f"partition {partition.name} does not allow QOS {spec.qos!r}")
 
 
-def _check_limits(state: State, spec: JobSpec, partition: PartitionConfig) -> None:
-    """Only with EnforcePartLimits; without it a job over a partition's limits waits, as in Slurm."""
-    if state.config.settings.enforce_part_limits in ("NO", ""):
+def _check_times(spec: JobSpec, now: float) -> None:
+    if spec.deadline_at is not None and spec.deadline_at <= now:
+        raise Refusal(Why.INVALID_TIME_LIMIT, "the deadline is over")
+    if spec.time_min_s is not None and spec.time_limit_s is not None and spec.time_min_s > spec.time_limit_s:
+        raise Refusal(Why.INVALID_TIME_MIN_LIMIT)
+
+
+def _check_limits(state: State, spec: JobSpec, partitions: Sequence[PartitionConfig]) -> None:
+    """Only with EnforcePartLimits (ALL partitions, or ANY); without it a job over the limits waits, as in Slurm."""
+    settings = state.config.settings
+    if settings.enforce_part_limits in ("NO", ""):
         return
-    if over_time_limit(spec, partition):
-        raise Refusal(Why.INVALID_TIME_LIMIT, f"partition {partition.name} allows at most {partition.max_time_s} s")
-    if over_node_limit(spec, partition):
-        raise Refusal(Why.INVALID_NODE_COUNT, f"partition {partition.name} allows at most {partition.max_nodes} nodes")
+    beyond = [tuple(beyond_partition(spec, partition, settings)) for partition in partitions]
+    if all(beyond) or (any(beyond) and settings.enforce_part_limits == "ALL"):
+        first = next(found[0] for found in beyond if found)
+        raise Refusal(_BEYOND[first.kind], sentence(first))
 
 
-def over_time_limit(spec: JobSpec, partition: PartitionConfig, qos: Qos | None = None) -> bool:
-    if partition.max_time_s is None or not spec.time_limit_given:
-        return False
-    if qos is not None and qos.has(QosFlag.PARTITION_TIME_LIMIT):
-        return False
-    wanted = spec.time_min_s if spec.time_min_s is not None else spec.time_limit_s
-    return wanted is None or wanted > partition.max_time_s
-
-
-def over_node_limit(spec: JobSpec, partition: PartitionConfig, qos: Qos | None = None) -> bool:
-    if qos is not None and qos.has(QosFlag.PARTITION_MAX_NODES):
-        return False
-    return partition.max_nodes is not None and spec.resources.nodes_min > partition.max_nodes
+_BEYOND = {
+    ReasonKind.PARTITION_TIME_LIMIT: Why.INVALID_TIME_LIMIT,
+    ReasonKind.PARTITION_NODE_LIMIT: Why.INVALID_NODE_COUNT,
+    ReasonKind.MAX_MEM_PER_LIMIT: Why.INVALID_TASK_MEMORY,
+}
 
 
 def can_ever_run(state: State, spec: JobSpec, partition: PartitionConfig) -> bool:
@@ -195,6 +206,25 @@ def _why_never(state: State, spec: JobSpec) -> Why:
         if not parse_constraint(asked.constraint).feature_names() <= features:
             return Why.INVALID_FEATURE
     return Why.NODE_CONFIG_UNAVAILABLE
+
+
+def _slurms_remark(state: State, spec: JobSpec, partition: PartitionConfig) -> str:
+    """What Slurm says first, where no node has enough of one thing that it compares node by node."""
+    nodes = [state.nodes[name].config for name in partition.nodes if name in state.nodes]
+    demand = resolve(spec, partition, state.config.settings)
+    cpus = max(demand.cpus_per_node_min, demand.cpus_per_task * (demand.tasks_per_node or 1))
+    memory = max(demand.memory_per_node_mib or 0, (demand.memory_per_cpu_mib or 0) * cpus)
+    if all(node.cpus < cpus for node in nodes):
+        return "CPU count per node can not be satisfied"
+    if all(node.memory_mib < memory for node in nodes):
+        return "Memory specification can not be satisfied"
+    if all(node.tmp_disk_mib < demand.tmp_disk_mib for node in nodes):
+        return "Temporary disk specification can not be satisfied"
+    shape = (demand.sockets_min, demand.cores_per_socket_min, demand.threads_per_core or 1)
+    shapes = [(node.sockets, node.cores_per_socket, node.threads_per_core) for node in nodes]
+    if all(any(has < wanted for has, wanted in zip(found, shape)) for found in shapes):
+        return "Socket, core and/or thread specification can not be satisfied"
+    return ""
 
 
 def _what_is_too_much(state: State, spec: JobSpec, partitions: Sequence[PartitionConfig]) -> str:

@@ -23,6 +23,7 @@ class ReasonKind(StrEnum):
     PARTITION_DOWN = "PartitionDown"
     PARTITION_INACTIVE = "PartitionInactive"
     PARTITION_NODE_LIMIT = "PartitionNodeLimit"
+    MAX_MEM_PER_LIMIT = "MaxMemPerLimit"
     PARTITION_TIME_LIMIT = "PartitionTimeLimit"
     REQUIRED_NODE_NOT_AVAILABLE = "ReqNodeNotAvail"
     BAD_CONSTRAINTS = "BadConstraints"

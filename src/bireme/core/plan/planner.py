@@ -10,12 +10,12 @@ Invariant: same state, same policy, same `now`: same plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
 from bireme.core.lifecycle.state import State, Verdict
-from bireme.core.lifecycle.submission import over_node_limit, over_time_limit
+from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending
 from bireme.core.model.policy import Policy
@@ -187,7 +187,8 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
     else:
         expected = _book(work, job, reasons) if work.policy.backfill else None
     if job.id not in work.verdicts or task_id is None:
-        work.verdicts[job.id] = Verdict(reasons, expected)
+        slots = work.outlook.bookings.get(job.id)
+        work.verdicts[job.id] = Verdict(reasons, expected, slots[0].shares if slots else ())
     return False
 
 
@@ -240,7 +241,11 @@ def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None,
         if closed is not None or partition is None:
             reasons.append(closed or reason(ReasonKind.PARTITION_DOWN, partition=name))
             continue
-        over = (*_over_limits(work.state, job, partition), *work.limited(job, partition))
+        qos = work.state.accounts.qos.get(job.spec.qos)
+        over = (
+            *beyond_partition(job.spec, partition, work.state.config.settings, qos),
+            *work.limited(job, partition),
+        )
         if over:
             reasons.extend(over)
         elif work.line(job, name) in work.blocked:
@@ -252,14 +257,6 @@ def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None,
                 return partition, fit, ()
             reasons.extend(over or (_why_not(work, job, partition, fit),))
     return None, None, tuple(reasons) or (reason(ReasonKind.PRIORITY),)
-
-
-def _over_limits(state: State, job: Job, partition: PartitionConfig) -> Iterator[Reason]:
-    qos = state.accounts.qos.get(job.spec.qos)
-    if over_time_limit(job.spec, partition, qos):
-        yield reason(ReasonKind.PARTITION_TIME_LIMIT, partition=partition.name, limit_s=partition.max_time_s or 0)
-    if over_node_limit(job.spec, partition, qos):
-        yield reason(ReasonKind.PARTITION_NODE_LIMIT, partition=partition.name, limit=partition.max_nodes or 0)
 
 
 def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reason:

@@ -17,7 +17,8 @@ from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import closed_gates
 from bireme.core.lifecycle.refusals import Caller, Refusal
 from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import admitted, over_time_limit
+from bireme.core.lifecycle.submission import admitted
+from bireme.core.limits.partitions import over_time_limit
 from bireme.core.model.cluster import PartitionState
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending, ResourceRequest
 from bireme.core.model.reasons import ReasonKind
