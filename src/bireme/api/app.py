@@ -10,7 +10,18 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from bireme.api import accounting, history, jobs, operations, priorities, problems, steps, submissions, why
+from bireme.api import (
+    accounting,
+    history,
+    jobs,
+    operations,
+    priorities,
+    problems,
+    reservations,
+    steps,
+    submissions,
+    why,
+)
 from bireme.api.cluster import Archive, Cluster, Service
 from bireme.api.live import Live
 from bireme.api.peers import Callers
@@ -37,7 +48,7 @@ def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
     context = Context(cluster, archive, service, live, callers)
     app.state.context = context
     problems.install(app)
-    for module in (submissions, jobs, operations, steps, history, accounting, priorities, why):
+    for module in (submissions, jobs, operations, steps, history, accounting, priorities, reservations, why):
         module.routes.mount(app, context)
     _describe_errors(app)
     return app

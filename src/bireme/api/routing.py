@@ -130,7 +130,7 @@ def _documented(route: Route) -> dict[str, Any]:
 _IN_PATH = {
     "job": "A job as people write it: `42`, an array task `42_7`, or a component of a heterogeneous job `42+1`.",
     "step": "Number of a step.",
-    "name": "Name of a partition.",
+    "name": "Name of a partition or of a reservation.",
 }
 
 ERROR_RESPONSE = {

@@ -40,10 +40,24 @@ def _main(argv: list[str]) -> int:
         if name in ("format", "Format"):
             asked.pop("Format" if name == "format" else "format", None)
     if "reservation" in asked:
-        print("No reservations in the system")
-        return 0
+        return _reservations(asked)
     listing = _Listing(_with_environment(asked))
     return reports.repeat(listing.iterate, listing.print)
+
+
+def _reservations(asked: dict[str, str | None]) -> int:
+    from bireme.client.transport import ApiError, BiremeUnavailable
+    from bireme.slurm.formats.show_reservation import reservation_lines
+
+    try:
+        answer = reports.transport().get("/v1/reservations")
+    except (ApiError, BiremeUnavailable) as error:
+        raise reports.failure("sinfo", "slurm_load_reservations", error) from None
+    if not answer["reservations"]:
+        print("No reservations in the system")
+        return 0
+    reports.show(reservation_lines(answer["reservations"], reports.make_context(), header="noheader" not in asked))
+    return 0
 
 
 def _with_environment(asked: dict[str, str | None]) -> dict[str, str | None]:

@@ -32,6 +32,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
             "/v1/ping": {"cluster": "c", "pid": 1, "now": 1000, "up_since": 10},
             "/v1/config": {"cluster": "c", "source": "/etc/slurm/slurm.conf", "raw": {"KillWait": "30"}, "bireme": {}},
             "/v1/topology": {"switches": [], "blocks": []},
+            "/v1/reservations": {"reservations": [], "now": 1000},
         }
     )  # fmt: skip
     monkeypatch.setattr(reports, "transport", lambda: fake)

@@ -79,7 +79,7 @@ def _converse(session: Session) -> int:
 
 def _verbs() -> dict[str, _Verb]:
     # Late imports: `scontrol show hostnames` must not pay for the update tables, nor `--version` for anything.
-    from bireme.cli.scontrol import actions, local, show, update
+    from bireme.cli.scontrol import actions, local, reservations, show, update
 
     return {
         "show": show.show,
@@ -104,8 +104,8 @@ def _verbs() -> dict[str, _Verb]:
         "token": actions.unsupported("token", "the daemon knows its callers from the socket"),
         "reboot": actions.unsupported("reboot", "nodes are rebooted by their own operator"),
         "cancel_reboot": actions.unsupported("cancel_reboot", "no node is waiting for a reboot"),
-        "create": actions.unsupported("create", "partitions and nodes are made in slurm.conf"),
-        "delete": actions.unsupported("delete", "partitions and nodes are removed in slurm.conf"),
+        "create": reservations.create,
+        "delete": reservations.delete,
         "setdebug": actions.unsupported("setdebug", "the log level is a setting of bireme.toml"),
         "setdebugflags": actions.unsupported("setdebugflags", "the log level is a setting of bireme.toml"),
         "schedloglevel": actions.unsupported("schedloglevel", "the log level is a setting of bireme.toml"),

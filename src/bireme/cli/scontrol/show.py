@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bireme.cli import reports
-from bireme.cli.scontrol import local
+from bireme.cli.scontrol import local, reservations
 from bireme.cli.scontrol.session import Session
 
 _Shower = Callable[[Session, list[str]], int]
@@ -324,7 +324,7 @@ _ENTITIES: dict[str, _Shower] = {
     "daemons": local.show_daemons,
     "aliases": aliases,
     "licenses": licences,
-    "reservations": _nothing("No reservations in the system", "Reservation {} not found"),
+    "reservations": reservations.show,
     "federation": _nothing(""),
     "frontend": _nothing("No nodes in the system"),
     "assoc_mgr": _nothing("Current Association Manager state\n\nNo users currently cached in Slurm."),

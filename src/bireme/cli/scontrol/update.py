@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.cli import reports
+from bireme.cli.scontrol import reservations
 from bireme.cli.scontrol.actions import job_ids
 from bireme.cli.scontrol.session import Session
 from bireme.slurm.errors import SlurmSyntaxError
@@ -27,7 +28,7 @@ _NODE_STATES = (
 def update(session: Session, words: list[str]) -> int:
     if not words:
         raise reports.CommandError("too few arguments for update keyword")
-    if words[0].lower() in ("job", "node", "partition", "step") and len(words) > 1 and "=" in words[1]:
+    if words[0].lower() in ("job", "node", "partition", "step", "reservation") and len(words) > 1 and "=" in words[1]:
         words = words[1:]  # `update job JobId=42 ...`
     pairs = _pairs(words)
     keys = {key.lower() for key, _ in pairs}
@@ -35,9 +36,11 @@ def update(session: Session, words: list[str]) -> int:
         return _update_jobs(session, pairs)
     if "nodename" in keys:
         return _update_nodes(session, pairs)
-    if "partitionname" in keys:
+    if "partitionname" in keys and not keys & {"reservation", "reservationname"}:
         return _update_partition(session, pairs)
-    if keys & {"stepid", "reservation", "reservationname", "slurmctlddebug", "frontendname"}:
+    if keys & {"reservation", "reservationname", "resv"}:
+        return reservations.update(session, pairs)
+    if keys & {"stepid", "slurmctlddebug", "frontendname"}:
         raise reports.CommandError(
             f"scontrol: error: update of {pairs[0][0]} is not supported: jobs, nodes and partitions can be updated"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Running, Starting, Suspended
 from bireme.core.model.nodes import Health, Node
@@ -79,9 +81,9 @@ def node_base_state(state: State, node: Node) -> str:
     return "ALLOCATED" if full else "MIXED"
 
 
-def node_flags(state: State, node: Node) -> list[str]:
-    """DRAIN, NOT_RESPONDING, COMPLETING: what stands beside the base state."""
-    flags = []
+def node_flags(state: State, node: Node, reserved: Sequence[str] = ()) -> list[str]:
+    """DRAIN, NOT_RESPONDING, COMPLETING: what stands beside the base state. `reserved`: by reservations."""
+    flags = list(reserved)
     if node.drained:
         flags.append("DRAIN")
     if node.health in (Health.LOST, Health.UNKNOWN):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bireme.slurm.formats.values import Context, Record, size, tres_per
 
-REASON_SHOWN_FOR = frozenset({"PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED"})
+REASON_SHOWN_FOR = frozenset({"PENDING", "RESV_DEL_HOLD", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED"})
 """States for which squeue's last column says why instead of where."""
 FINISHED = frozenset({
     "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",

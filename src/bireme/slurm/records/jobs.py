@@ -145,7 +145,12 @@ def _cancelled_by(view: JobView) -> int | None:
 
 
 def _reason(view: JobView) -> str:
-    kind = job_reasons(view.state, view.job, view.phase)[0].kind
+    first = job_reasons(view.state, view.job, view.phase)[0]
+    kind = first.kind
+    if kind is ReasonKind.RESERVATION_DELETED:
+        return f"Reservation_{first.fact('name')}_was_deleted"
+    if first.fact("reserved") is not None:
+        return f"{kind.value},_May_be_reserved_for_other_job"
     # Slurm tells this one by the state (SPECIAL_EXIT) and shows the reason of any other held job.
     return str((ReasonKind.JOB_HELD_USER if kind is ReasonKind.SPECIAL_EXIT else kind).value)
 
@@ -204,6 +209,11 @@ def _expected_start(view: JobView) -> float | None:
         return None
     verdict = view.state.verdicts.get(view.job.id)
     return verdict.expected_start if verdict else view.phase.expected_start
+
+
+def _planned_nodes(view: JobView) -> str:
+    verdict = view.state.verdicts.get(view.job.id) if isinstance(view.phase, Pending) else None
+    return values.node_list(tuple(share.node for share in verdict.slot)) if verdict else ""
 
 
 # -- resources -------------------------------------------------------------------------------------------------------
@@ -337,7 +347,7 @@ FIELDS: dict[str, Getter] = {
     "node_count": _node_count,
     "batch_host": lambda view: view.allocation.first_node if view.allocation else "",
     "shares": _shares,
-    "planned_nodes": lambda view: "",
+    "planned_nodes": _planned_nodes,
     "nodes_min": _nodes_wanted,
     "nodes_max": lambda view: view.asked.nodes_max,
     "num_tasks": _num_tasks,

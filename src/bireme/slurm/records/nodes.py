@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bireme.core.lifecycle.reserving import reserved_nodes
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import node_base_state, node_flags
 from bireme.core.model.cluster import NodeConfig
@@ -18,20 +19,28 @@ from bireme.slurm.arrays import format_task_ids
 from bireme.slurm.records.values import with_billing
 
 
-def node_record(state: State, node: Node, now: float, partitions: Sequence[str] | None = None) -> dict[str, Any]:
-    """`partitions`: those it is in, when the caller already knows (see `node_records`)."""
+def node_record(
+    state: State,
+    node: Node,
+    now: float,
+    partitions: Sequence[str] | None = None,
+    reserved: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """`partitions` it is in and flags by reservations, when the caller already knows (see `node_records`)."""
     config = node.config
     room = state.occupancy.room(node.name)
     note = node.note
     if partitions is None:
         partitions = partitions_by_node(state).get(node.name, ())
+    if reserved is None:
+        reserved = reserved_nodes(state, now).get(node.name, ())
     return {
         "name": node.name,
         "hostname": config.hostname or node.name,
         "address": config.address or config.hostname or node.name,
         "port": config.port,
         "state": node_base_state(state, node),
-        "flags": node_flags(state, node),
+        "flags": node_flags(state, node, reserved),
         **_hardware(config),
         "cpus_allocated": config.cpus - len(room.cpus),
         "memory_allocated_mib": config.memory_mib - room.memory_mib,
@@ -60,7 +69,11 @@ def node_record(state: State, node: Node, now: float, partitions: Sequence[str] 
 def node_records(state: State, now: float) -> list[dict[str, Any]]:
     """All nodes, in the order of the configuration."""
     members = partitions_by_node(state)
-    return [node_record(state, node, now, members.get(node.name, ())) for node in state.nodes.values()]
+    reserved = reserved_nodes(state, now)
+    return [
+        node_record(state, node, now, members.get(node.name, ()), reserved.get(node.name, ()))
+        for node in state.nodes.values()
+    ]
 
 
 def partitions_by_node(state: State) -> Mapping[str, list[str]]:
