@@ -18,6 +18,7 @@ from bireme.core.model.jobs import HOLDING, ArrayTask, ArrayWaiting, Finished, J
 from bireme.core.model.nodes import Node
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
+from bireme.core.model.resources import NodeShare
 from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.priority.multifactor import Basis
@@ -43,6 +44,8 @@ class Verdict:
 
     reasons: tuple[Reason, ...]
     expected_start: float | None = None
+    slot: tuple[NodeShare, ...] = ()
+    """What it is to get then."""
 
 
 @dataclass(slots=True)
