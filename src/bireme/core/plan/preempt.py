@@ -8,7 +8,7 @@ Invariant: with all victims gone the job fits; with any one of them still there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle.state import State
@@ -31,7 +31,7 @@ def victims_for(work: Pass, job: Job, partition: PartitionConfig) -> Preempt | N
     if rules.by == "none":
         return None
     stage = _stage(work)
-    if _fits(work, job, partition, stage) is not None:
+    if _fits(work, job, partition, stage, ()) is not None:
         return None  # those that are ending already leave enough
     candidates = [running for running in _candidates(work, job, partition, rules) if running.id not in work.doomed]
     chosen = _fewest(
@@ -40,11 +40,11 @@ def victims_for(work: Pass, job: Job, partition: PartitionConfig) -> Preempt | N
     if not chosen:
         return None
     decision = Preempt(job.id, tuple(_victim(work.state, victim, rules) for victim in chosen))
+    fit = _fits(work, job, partition, stage, chosen)
+    assert fit is not None
     for victim in chosen:
         work.doomed.add(victim.id)
         stage.release(_allocation(victim))
-    fit = _fits(work, job, partition, stage)
-    assert fit is not None
     whole = work.demand(job, partition).whole_nodes
     stage.hold(Allocation(job.id, 0, partition.name, fit.shares, whole))
     work.after_preemption = stage
@@ -80,8 +80,21 @@ def _stage(work: Pass) -> Occupancy:
     return stage
 
 
-def _fits(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy) -> Fit | None:
-    fit = work.new_search(job, partition).find(stage)
+def _fits(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, victims: Sequence[Job]) -> Fit | None:
+    """Where it would fit with the victims gone, delaying no slot before it: what they free is free from now on."""
+    freed = stage.draft()
+    for victim in victims:
+        freed.release(_allocation(victim))
+    free = None
+    if work.calendar.has_bookings:
+        ending = [other.id for other in work.state.holding.values() if isinstance(other.phase, Ending)]
+        ends = [work.outlook.ends[gone] for gone in (*ending, *(v.id for v in victims)) if gone in work.outlook.ends]
+        for end, allocation in ends:
+            work.calendar.withdraw(end, allocation)
+        free = work.calendar.guaranteed(freed.free, work.now, work.now + work.duration_s(job))
+        for end, allocation in ends:
+            work.calendar.started(end, allocation)
+    fit = work.new_search(job, partition).find(freed, free)
     return fit if fit.found else None
 
 
@@ -157,27 +170,20 @@ def _fewest(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, 
     low, high = 1, len(candidates) + 1
     while low < high:
         middle = (low + high) // 2
-        if _fits(work, job, partition, _without(stage, candidates[:middle])) is not None:
+        if _fits(work, job, partition, stage, candidates[:middle]) is not None:
             high = middle
         else:
             low = middle + 1
     if low > len(candidates):
         return []
-    fit = _fits(work, job, partition, _without(stage, candidates[:low]))
+    fit = _fits(work, job, partition, stage, candidates[:low])
     assert fit is not None
     used = {share.node for share in fit.shares}
     chosen = [victim for victim in candidates[:low] if used.intersection(_allocation(victim).node_names)]
-    if _fits(work, job, partition, _without(stage, chosen)) is None:
+    if _fits(work, job, partition, stage, chosen) is None:
         chosen = candidates[:low]
     for victim in sorted(chosen, key=lambda victim: -_cost(victim, work.now)):
         rest = [other for other in chosen if other.id != victim.id]
-        if _fits(work, job, partition, _without(stage, rest)) is not None:
+        if _fits(work, job, partition, stage, rest) is not None:
             chosen = rest
     return chosen
-
-
-def _without(stage: Occupancy, victims: Iterable[Job]) -> Occupancy:
-    freed = stage.draft()
-    for victim in victims:
-        freed.release(_allocation(victim))
-    return freed
