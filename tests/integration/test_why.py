@@ -68,9 +68,12 @@ def test_a_waiting_gang_and_what_starts_it_sooner(cluster: Cluster) -> None:
     assert told["places"][0]["position"] == 1
 
     # The plan, squeue and scontrol agree on when.
-    shown = cluster.run("squeue", "--start", "-h", "-o", "%S", "-j", gang).stdout.strip()
+    shown, nodes = cluster.run("squeue", "--start", "-h", "-o", "%S %Y", "-j", gang).stdout.split()
     assert shown.startswith("20")
-    assert f"StartTime={shown}" in cluster.run("scontrol", "show", "job", gang).stdout
+    assert nodes == "n[1-3]"
+    record = cluster.run("scontrol", "show", "job", gang).stdout
+    assert f"StartTime={shown}" in record
+    assert "SchedNodeList=n[1-3]" in record
 
     # Whoever stands behind it may go first if it is short; doing what is suggested proves it.
     shorter = suggested(cluster, late, "time limit")

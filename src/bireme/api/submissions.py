@@ -12,7 +12,7 @@ import os
 import pwd
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import Request, Response
@@ -23,7 +23,7 @@ from bireme.api.routing import Context, Routes, flag
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model.events import JobSubmitted, Recorded
-from bireme.core.model.jobs import ArrayWaiting, Job, JobSpec, Pending
+from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobSpec, Pending
 from bireme.core.plan.trial import try_jobs
 from bireme.store import codec
 
@@ -183,13 +183,16 @@ def put_environment(api: Context, environment: Any) -> str:
 
 
 def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[str, Any]:
-    """`sbatch --test-only`: as the last of the queue, planned in a copy of it."""
+    """`sbatch --test-only`: as the last of the queue, planned in a copy of it.
+
+    As with Slurm only resources count: not a hold, and not what it depends on; a begin time is waited for.
+    """
     state, now = api.cluster.state, api.now()
     events = [event for event in submit(state, caller, submission.specs, now) if isinstance(event, JobSubmitted)]
     trial = try_jobs(state, [_as_submitted(event, now) for event in events], now)
     return {
         "job_id": state.next_job_id,
-        "start_time": trial.start,
+        "start_time": None if trial.start is None else max(trial.start, submission.specs[0].begin_at or 0.0),
         "partition": trial.partition,
         "nodes": list(trial.nodes),
         "cpus": sum(share.cpus for share in trial.shares),
@@ -197,9 +200,7 @@ def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[s
 
 
 def _as_submitted(event: JobSubmitted, now: float) -> Job:
-    phase = Pending(since=now, eligible_at=event.eligible_at, held_by="user" if event.spec.hold else None)
-    array = event.spec.array
-    waiting = ArrayWaiting(deque(array.task_ids), array.throttle) if array else None
-    return Job(
-        event.job_id, event.spec, now, phase, priority=event.priority, array=waiting, het_job_id=event.het_job_id
-    )
+    spec = replace(event.spec, hold=False, begin_at=None, dependencies=Dependencies())
+    phase = Pending(since=now, eligible_at=now)
+    waiting = ArrayWaiting(deque(spec.array.task_ids), spec.array.throttle) if spec.array else None
+    return Job(event.job_id, spec, now, phase, priority=event.priority, array=waiting, het_job_id=event.het_job_id)

@@ -87,6 +87,8 @@ def test_components_of_a_heterogeneous_job_stand_or_fall_together(api: Running) 
 def test_test_only_stores_nothing(api: Running) -> None:
     answer = api.transport.post("/v1/jobs", {"spec": {}, "script": SCRIPT}, {"test_only": 1})
     assert (answer["start_time"], answer["nodes"], answer["partition"]) == (1000.0, ["n1"], "main")
+    later = {"spec": {"hold": True, "begin_at": 5000.0}, "script": SCRIPT}
+    assert api.transport.post("/v1/jobs", later, {"test_only": 1})["start_time"] == 5000.0  # as Slurm: no hold
     assert not api.cluster.state.jobs
 
 

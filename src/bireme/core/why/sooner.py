@@ -18,7 +18,6 @@ from bireme.core.lifecycle.gates import closed_gates
 from bireme.core.lifecycle.refusals import Caller, Refusal
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import admitted
-from bireme.core.limits.partitions import over_time_limit
 from bireme.core.model.cluster import PartitionState
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending, ResourceRequest
 from bireme.core.model.reasons import ReasonKind
@@ -173,9 +172,10 @@ def _elsewhere(state: State, job: Job) -> Iterator[Candidate]:
             continue
         what, command = f"in partition {partition.name}", f"scontrol update JobId={job.id} Partition={partition.name}"
         spec = replace(job.spec, partitions=(partition.name,))
-        if over_time_limit(spec, partition) and partition.max_time_s is not None:
-            text = _clock(partition.max_time_s)
-            spec = replace(spec, time_limit_s=partition.max_time_s, time_min_s=None)
+        longest = partition.max_time_s
+        if longest is not None and spec.time_limit_given and (spec.time_limit_s or inf) > longest:
+            text = _clock(longest)
+            spec = replace(spec, time_limit_s=longest, time_min_s=None)
             what, command = f"{what} with a time limit of {text}", f"{command} TimeLimit={text}"
         yield Candidate(what, command, replace(job, spec=spec))
 
