@@ -3,6 +3,7 @@
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.requests import Target
+from bireme.core.plan.planner import plan
 from bireme.testing.scenario import Scenario, caller_named
 
 
@@ -97,3 +98,11 @@ def test_one_deadline_ends_all_that_wait() -> None:
     world.expect({"block": "runs n[1-2]", "het": "waits Resources", "het+1": "waits Resources"})
     world.wait(60)
     world.expect({"het": "DEADLINE", "het+1": "DEADLINE"})
+
+
+def test_a_gang_that_does_not_fit_leaves_no_trace_for_others_of_its_shape():
+    world = Scenario("1x8")
+    world.submit_het("gang", {"cpus": 6}, {"cpus": 4})
+    world.submit("other", cpus=4)
+    decided = plan(world.state, world.state.config.settings.policy, world.now)
+    assert [start.job_id for start in decided.starts] == [world.id_of("other")]

@@ -16,7 +16,7 @@ from bireme.core.calendar.calendar import Booking, Calendar
 from bireme.core.lifecycle.due import gone_by, time_limit_s
 from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State, Verdict
-from bireme.core.limits.asks import ask_of, ask_placed
+from bireme.core.limits.asks import ask_of, ask_placed, seconds_of
 from bireme.core.limits.checks import blocks
 from bireme.core.limits.following import holding_of
 from bireme.core.limits.ledger import Ledger
@@ -76,6 +76,8 @@ class Pass:
     _searches: dict[Shape, Search] = field(default_factory=dict)
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
+    _limited: dict[tuple[int, ResourceRequest, float], tuple[Reason, ...]] = field(default_factory=dict)
+    """Requests (by the identity of their rules) that a limit blocks: within a pass nothing is given back."""
     _fits_empty: dict[Shape, bool] = field(default_factory=dict)
     _not_before: dict[tuple[Shape, float], float] = field(default_factory=dict)
     """The latest slot of a shape and duration: the next job of the kind gets no earlier one."""
@@ -159,11 +161,17 @@ class Pass:
         if not rules.to_start:
             return ()
         settings = self.state.config.settings
-        if fit is None:
-            ask = ask_of(job.spec, partition, self.demand(job, partition), settings)
-        else:
+        if fit is not None:
             ask = ask_placed(job.spec, partition, self._allocation(job, partition, fit), settings)
-        return blocks(rules, ask, self.ledger, self.state.usage, self.now)
+            return blocks(rules, ask, self.ledger, self.state.usage, self.now)
+        key = (id(rules), job.spec.resources, seconds_of(job.spec, partition))
+        known = self._limited.get(key)
+        if known is None:
+            ask = ask_of(job.spec, partition, self.demand(job, partition), settings)
+            known = blocks(rules, ask, self.ledger, self.state.usage, self.now)
+            if known:
+                self._limited[key] = known
+        return known
 
     def started(self, job: Job, partition: PartitionConfig, fit: Fit, task_id: int | None = None) -> Start:
         """What was held stays held: the calendar learns when it comes back, and the decision is made."""
@@ -187,9 +195,10 @@ class Pass:
         return answer
 
     def take_back(self, draft: Occupancy, ledger: Ledger) -> None:
-        """Goes back to an earlier draft: searches have moved past nodes that are free again."""
+        """Goes back to an earlier draft: what did not fit or was blocked may no longer be, and searches moved on."""
         self.draft, self.ledger = draft, ledger
-        self._searches.clear()
+        for known in (self._limited, self._misfits, self._searches):
+            known.clear()
 
     # -- later -------------------------------------------------------------------------------------------------------
 
