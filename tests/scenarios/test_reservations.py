@@ -243,3 +243,13 @@ def test_jobs_inside_do_not_wait_for_those_outside() -> None:
     world.submit("inside", cpus=8, reservation="r", time_s=DAY)
     world.expect(running="runs n1", large="waits ReqNodeNotAvail", inside="runs n2")
     assert world.state.verdicts[world.id_of("large")].expected_start is not None
+
+
+def test_a_promise_does_not_outlive_a_reservation_made_since() -> None:
+    world = Scenario("1x8")
+    world.submit("running", cpus=8, user="bob", time_s=HOUR)
+    world.submit("next", cpus=8, user="bob", time_s=HOUR)
+    world.expect(running="runs n1", next="waits Resources")
+    reserve(world, after_s=HOUR, nodes=("n1",))
+    world.settle()
+    assert world.state.verdicts[world.id_of("next")].expected_start == world.now + 2 * HOUR

@@ -31,6 +31,9 @@ Change jobs (ids with commas, or jobname=NAME)
 Change the cluster
   update NodeName=LIST State=DRAIN|RESUME|DOWN Reason="..."
   update PartitionName=NAME KEY=VALUE
+  create reservation[=NAME] StartTime=now Duration=60 Nodes=LIST Users=LIST [Flags=LIST ...]
+  update reservation=NAME KEY=VALUE
+  delete reservation=NAME
   reconfigure                read the configuration files again
   shutdown                   end the daemon; jobs run on
 

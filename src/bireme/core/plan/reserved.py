@@ -3,7 +3,7 @@
 Jobs without a reservation come through the public door: nodes of a reservation are closed to them while it lasts, so
 they start there only if they end before it begins. A job in a reservation may use only its nodes (FLEX: others too),
 and other reservations' claims to these do not count, maintenance aside. A MAGNETIC reservation is open to whoever may
-use it, asked or not. Invariant: doors are values; jobs of one door and shape share searches.
+use it, asked or not. Invariant: jobs of one door and shape share searches.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ OCCURRENCES_SEEN = 4
 """Of a reservation that recurs: enough for slots; what starts now is always held against the next one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Door:
+    """One object for all jobs that come through it, so that it is a quick key."""
+
     names: frozenset[str] = frozenset()
     """Reservations that are open."""
     confined: bool = False
@@ -41,6 +43,7 @@ class Reserved:
         self._table = state.occupancy.table
         self._lasting = [each for each in state.reservations.values() if each.end > now]
         self._magnetic = [each for each in self._lasting if each.has(ReservationFlag.MAGNETIC)]
+        self._doors: dict[tuple[frozenset[str], bool], Door] = {}
         self._closures: dict[Door, Closures] = {}
 
     def door(self, job: Job) -> Door:
@@ -51,15 +54,29 @@ class Reserved:
             if reservation is None:
                 return PUBLIC
             free = reservation.has(ReservationFlag.FLEX) or reservation.has(ReservationFlag.ANY_NODES)
-            return Door(frozenset({reservation.name}), confined=not free)
+            return self._door(frozenset({reservation.name}), confined=not free)
         open_to_it = [each.name for each in self._magnetic if may_use(self._state, each, job.spec)]
-        return Door(frozenset(open_to_it)) if open_to_it else PUBLIC
+        return self._door(frozenset(open_to_it)) if open_to_it else PUBLIC
+
+    def _door(self, names: frozenset[str], *, confined: bool = False) -> Door:
+        key = (names, confined)
+        if key not in self._doors:
+            self._doors[key] = Door(names, confined)
+        return self._doors[key]
 
     def inside(self, door: Door) -> BoolArray | None:
         """The nodes to which the door leads; None: all."""
         if not door.confined:
             return None
         return self._table.mask([node for each in self._lasting if each.name in door.names for node in each.nodes])
+
+    def closed(self, job: Job, begin: float, end: float) -> BoolArray:
+        """The nodes that the job may not use during all of that time."""
+        door = self.door(job)
+        closures, inside = self.closures(door), self.inside(door)
+        numbers = closures.during(begin, end)
+        outside = self._table.mask(()) if inside is None else ~inside
+        return outside | closures.mask(numbers) if numbers else outside
 
     def closures(self, door: Door) -> Closures:
         found = self._closures.get(door)

@@ -241,6 +241,7 @@ class Pass:
             if booking in self.outlook.bookings.get(job.id, ()) or not self.now <= booking.begin <= not_after:
                 continue
             free = self.calendar.guaranteed(self.draft.free, booking.begin, booking.end)
+            free.close(self.reserved.closed(job, booking.begin, booking.end))
             for partition in partitions:
                 if _holds(free, booking, self.draft.table, self.allowed[partition.name]):
                     return booking.begin, partition, booking
