@@ -104,7 +104,16 @@ def test_endless_jobs_are_named() -> None:
     world.submit("waits", cpus=8, time_s=HOUR)
     answer = why(world, "waits")
     assert (answer.expected.start, answer.expected.certainty) == (None, Certainty.NO_TIME_LIMIT)
-    assert answer.rooms[0].endless == ("1",)
+    assert answer.expected.endless == ("1",)
+
+
+def test_endless_jobs_that_go_before_it_are_named_too() -> None:
+    world = Scenario("1x8")
+    world.submit("running", cpus=8, time_s=HOUR)
+    world.submit("endless", cpus=8)
+    world.submit("waits", cpus=8, time_s=HOUR)
+    answer = why(world, "waits")
+    assert (answer.expected.certainty, answer.expected.endless) == (Certainty.NO_TIME_LIMIT, ("2",))
 
 
 def test_held_and_dependent_jobs_are_gated_and_say_by_what() -> None:

@@ -119,8 +119,7 @@ class _Page:
             case "not_tested":
                 return "It stands too far behind to get a slot now (bf_max_job_test and the like)."
             case "no_time_limit":
-                endless = dict.fromkeys(job for room in told["rooms"] for job in room["endless"])
-                return f"Running jobs without a time limit hold what it needs: {_jobs(list(endless))}."
+                return f"Jobs without a time limit hold what it needs, or go before it: {_jobs(expected['endless'])}."
             case "beyond_window":
                 window = format_elapsed(int(expected["window_s"]))
                 return f"What it needs is not free within the next {window} (bf_window)."

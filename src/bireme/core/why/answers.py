@@ -29,7 +29,7 @@ class Certainty(StrEnum):
     NOT_TESTED = "not_tested"
     """It, or a job before it, is beyond the number of jobs that get slots (bf_max_job_test and the like)."""
     NO_TIME_LIMIT = "no_time_limit"
-    """Jobs without a time limit hold what it needs."""
+    """Jobs without a time limit hold what it needs, or go before it."""
     BEYOND_WINDOW = "beyond_window"
     """Nothing is free for it within bf_window."""
     ALL_AT_ONCE = "all_at_once"
@@ -120,8 +120,6 @@ class Room:
     """Of those, nodes that are not promised to others before this job would end; None: it was not looked at."""
     fits_now: bool
     """Whether it would start if nothing were promised to others."""
-    endless: tuple[str, ...] = ()
-    """Jobs without a time limit that hold nodes of the partition."""
     reserved: tuple[Closed, ...] = ()
     """Reservations in its way, from now until it would end."""
 
@@ -138,6 +136,8 @@ class Expected:
     """Who frees the nodes of the slot, the last one last."""
     preempts: tuple[str, ...] = ()
     """Jobs that are ended for it."""
+    endless: tuple[str, ...] = ()
+    """Jobs without a time limit that hold nodes of its partitions, or go before it."""
     window_s: float = 0.0
 
 

@@ -16,7 +16,7 @@ from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import job_state
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.model.jobs import DependencyKind, Job, Pending, Running
+from bireme.core.model.jobs import DependencyKind, Job, Pending
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.table import BoolArray
@@ -63,9 +63,9 @@ def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: T
     trial = try_jobs(state, members or [job], now)
     gates = closed_gates(state, job, now)
     reasons = gates or (trial.verdict.reasons if trial.verdict else ())
-    rooms = tuple(_rooms(state, job, reasons, now, sees))
+    rooms = tuple(_rooms(state, job, reasons, now))
     answer = Waiting(
-        _expected(state, job, trial, gates, rooms, sees),
+        _expected(state, job, trial, gates, sees),
         tuple(_place(state, job, name, sees) for name in job.spec.partitions),
         tuple(_priorities(state, job, now)),
         tuple(_block(state, job, reason, now, sees) for reason in reasons),
@@ -151,7 +151,7 @@ def _unmet(state: State, job: Job, now: float, sees: Sees) -> Iterator[str]:
             yield f"Job {target.label} is {job_state(target)}."
 
 
-def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], now: float, sees: Sees) -> Iterator[Room]:
+def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], now: float) -> Iterator[Room]:
     """Of every partition in which it waits for resources."""
     long_enough = {why.fact("partition"): why.fact("nodes_able") for why in reasons if why.kind in _QUEUE}
     doors = Reserved(state, now)
@@ -159,28 +159,15 @@ def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], now: float, sees
         partition = state.partitions.get(name)
         if partition is not None:
             able = long_enough.get(name)
-            yield _room(state, job, partition, able if isinstance(able, int) else None, doors, now, sees)
+            yield _room(state, job, partition, able if isinstance(able, int) else None, doors, now)
 
 
 def _room(
-    state: State,
-    job: Job,
-    partition: PartitionConfig,
-    long_enough: int | None,
-    doors: Reserved,
-    now: float,
-    sees: Sees,
+    state: State, job: Job, partition: PartitionConfig, long_enough: int | None, doors: Reserved, now: float
 ) -> Room:
     demand = resolve(job.spec, partition, state.config.settings)
     search = search_for(state, demand, partition, _open_now(state, job, partition, doors, now))
     fit = search.find(state.occupancy)
-    endless = [
-        other
-        for other in state.holding.values()
-        if isinstance(other.phase, Running)
-        and time_limit_s(state, other) is None
-        and not set(other.phase.allocation.node_names).isdisjoint(partition.nodes)
-    ]
     return Room(
         partition.name,
         needs_of(demand),
@@ -188,7 +175,6 @@ def _room(
         search.nodes_able(state.occupancy.free),
         long_enough,
         fit.found,
-        tuple(label_of(state, other.id, sees) for other in endless),
         tuple(_closed(state, job, partition, doors, now)),
     )
 
@@ -218,20 +204,35 @@ def _closed(state: State, job: Job, partition: PartitionConfig, doors: Reserved,
 # -- when ------------------------------------------------------------------------------------------------------------
 
 
-def _expected(
-    state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], rooms: tuple[Room, ...], sees: Sees
-) -> Expected:
+def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], sees: Sees) -> Expected:
+    endless = _endless(state, job, trial)
     bookings = trial.plan.outlook.bookings
     return Expected(
         _promised(state, job, trial),
-        _certainty(state, job, trial, gates, rooms),
+        _certainty(state, job, trial, gates, endless),
         trial.partition if trial.shares else "",
         trial.nodes,
         sum(1 for other in bookings if other != job.id),
         tuple(_releases(state, job, trial, sees)),
         tuple(label_of(state, victim, sees) for victim in trial.victims(job.id)),
+        tuple(label_of(state, other, sees) for other in endless),
         state.config.settings.policy.window_s,
     )
+
+
+def _endless(state: State, job: Job, trial: Trial) -> list[int]:
+    """Who never gives back what it holds, or will hold, as far as anybody knows."""
+    names = [state.partitions[name].nodes for name in job.spec.partitions if name in state.partitions]
+    nodes = {node for each in names for node in each}
+    outlook = trial.plan.outlook
+    held = [(number, end, allocation.shares) for number, (end, allocation) in outlook.ends.items()]
+    booked = [(number, slot.end, slot.shares) for number, slots in outlook.bookings.items() for slot in slots]
+    found = (
+        number
+        for number, end, shares in (*held, *booked)
+        if end == inf and number != job.id and any(share.node in nodes for share in shares)
+    )
+    return list(dict.fromkeys(found))
 
 
 def _promised(state: State, job: Job, trial: Trial) -> float | None:
@@ -242,7 +243,7 @@ def _promised(state: State, job: Job, trial: Trial) -> float | None:
     return min(trial.start, verdict.expected_start)
 
 
-def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], rooms: tuple[Room, ...]) -> Certainty:
+def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], endless: list[int]) -> Certainty:
     if trial.starts_now:
         return Certainty.NOW
     if trial.victims(job.id):
@@ -260,7 +261,7 @@ def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], 
         return Certainty.ALL_AT_ONCE
     if any(line.partition("/")[0] in job.spec.partitions for line in trial.plan.outlook.blocked):
         return Certainty.NOT_TESTED
-    return Certainty.NO_TIME_LIMIT if any(room.endless for room in rooms) else Certainty.BEYOND_WINDOW
+    return Certainty.NO_TIME_LIMIT if endless else Certainty.BEYOND_WINDOW
 
 
 def _releases(state: State, job: Job, trial: Trial, sees: Sees) -> Iterator[Release]:
