@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import bireme_cluster, launch, machine, queue, restart, submit
+from bench import bireme_cluster, launch, machine, planner, queue, restart, submit
 from bench.folders import new_folder
 from bench.results import Report, Row
 from bench.sizes import FULL, QUICK, Sizes
 
-SECTIONS = ("machine", "launch", "submit", "squeue", "restart")
+SECTIONS = ("machine", "planner", "launch", "submit", "squeue", "restart")
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         return _machine()
     if section == "launch":
         return launch.measure(sizes, facts, with_slurm)
-    return {"submit": submit, "squeue": queue, "restart": restart}[section].measure(sizes)
+    return {"planner": planner, "submit": submit, "squeue": queue, "restart": restart}[section].measure(sizes)
 
 
 def _machine() -> Iterator[Row]:

@@ -18,6 +18,8 @@ class Sizes:
     queued_jobs: int = 10_000
     repeats: int = 10
     restart_jobs: int = 100_000
+    plan_nodes: int = 10_000
+    plan_jobs: int = 100_000
 
 
 FULL = Sizes()
@@ -32,4 +34,6 @@ QUICK = Sizes(
     queued_jobs=100,
     repeats=2,
     restart_jobs=200,
+    plan_nodes=40,
+    plan_jobs=400,
 )
