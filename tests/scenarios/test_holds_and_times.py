@@ -235,7 +235,7 @@ def test_whatever_is_due_happens_at_its_own_time() -> None:
     world = Scenario("2x8")
     start = world.now
     world.submit("limited", time_s=60)
-    world.submit("dead", deadline_at=start + 70, time_s=6000)
+    world.submit("dead", deadline_at=start + 70, time_min_s=60, time_s=6000)
     world.submit("stepped", on="n2", time_s=6000)
     world.submit("delayed", after="after:stepped+2")
     world.settle()
@@ -248,6 +248,19 @@ def test_whatever_is_due_happens_at_its_own_time() -> None:
     assert step.ended_at == start + 80
     ended = {world.labels[each.event.job_id]: each.at for each in world.journal if isinstance(each.event, e.JobEnded)}
     assert ended == {"limited": start + 60, "dead": start + 70}
+
+
+def test_a_job_that_cannot_end_before_its_deadline_is_given_up() -> None:
+    world = Scenario("1x8")
+    world.submit("hopeless", deadline_at=world.now + 60, time_s=600)
+    world.expect(hopeless="DEADLINE")
+    world.submit("blocker", cpus=8, time_s=6000)
+    world.submit("waits", deadline_at=world.now + 700, time_s=600, cpus=8)
+    world.expect(blocker="runs n1", waits="waits Resources")
+    world.wait(100)
+    world.expect()
+    world.wait(1)
+    world.expect(waits="DEADLINE")
 
 
 def test_nothing_to_come_means_no_time_to_wake_at() -> None:

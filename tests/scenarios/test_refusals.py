@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Why
+from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.model.cluster import Settings
 from bireme.testing.scenario import Scenario
 
@@ -19,6 +19,13 @@ REFUSED = [
     ("every node excluded", {"not_on": "n[1-4]"}, Why.NODE_CONFIG_UNAVAILABLE),
     ("a node that does not exist", {"on": "n9"}, Why.INVALID_NODE_NAME),
     ("an excluded node that does not exist", {"not_on": "n9"}, Why.INVALID_NODE_NAME),
+    ("a node both asked for and excluded", {"on": "n1", "not_on": "n1"}, Why.INVALID_NODE_NAME),
+    ("no node at all", {"nodes": 0}, Why.INVALID_NODE_COUNT),
+    ("more tasks than its nodes may have", {"nodes": 1, "tasks": 4, "ntasks_per_node": 2}, Why.NODE_CONFIG_UNAVAILABLE),
+    ("more threads than a core has", {"threads_per_core": 4}, Why.NODE_CONFIG_UNAVAILABLE),
+    ("more sockets than a node has", {"sockets_per_node": 2}, Why.NODE_CONFIG_UNAVAILABLE),
+    ("a deadline in the past", {"deadline_at": 5.0}, Why.INVALID_TIME_LIMIT),
+    ("a least time above the limit", {"time_min_s": 120, "time_s": 60}, Why.INVALID_TIME_MIN_LIMIT),
     ("a dependency on a job to come", {"after": "afterok:77"}, Why.DEPENDENCY),
     ("no script", {"script": ""}, Why.JOB_SCRIPT_MISSING),
     ("a partition for root", {"partition": "rooted"}, Why.ACCESS_DENIED),
@@ -47,6 +54,27 @@ def test_refused_at_submission(world: Scenario, options: dict[str, object], why:
     with world.refused(why):
         world.submit("job", **options)
     assert world.state.next_job_id == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "remark"),
+    [
+        ({"partition": "main,nowhere"}, "invalid partition specified: nowhere"),
+        ({"cpus": 9}, "CPU count per node can not be satisfied"),
+        ({"min_cpus_per_node": 9}, "CPU count per node can not be satisfied"),
+        ({"ntasks_per_node": 9}, "CPU count per node can not be satisfied"),
+        ({"mem": 1001}, "Memory specification can not be satisfied"),
+        ({"mem_per_cpu": 1001}, "Memory specification can not be satisfied"),
+        ({"tmp_disk_mib": 1}, "Temporary disk specification can not be satisfied"),
+        ({"threads_per_core": 2}, "Socket, core and/or thread specification can not be satisfied"),
+        ({"cores_per_socket": 9}, "Socket, core and/or thread specification can not be satisfied"),
+        ({"gpus_per_node": 9}, ""),
+    ],
+)
+def test_what_slurm_says_before_it_refuses(world: Scenario, options: dict[str, object], remark: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        world.submit("job", **options)
+    assert caught.value.remark == remark
 
 
 def test_no_default_partition() -> None:

@@ -5,6 +5,7 @@ import pytest
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.requests import Target
+from bireme.core.model.commands import TerminateStep
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.steps import Step, StepState
 from bireme.testing.scenario import Scenario, caller_named
@@ -95,6 +96,32 @@ def test_more_tasks_than_the_job_has_cpus_is_refused() -> None:
     with world.refused(Why.TOO_MANY_REQUESTED_CPUS):
         world.step("job", ntasks=3)
     assert world.step("job", ntasks=3, overcommit=True).ntasks == 3
+
+
+def test_more_memory_than_the_job_has_is_refused() -> None:
+    world = Scenario("1x8", memory_mib=1000)
+    world.submit("job", mem=500)
+    world.settle()
+    with world.refused(Why.INVALID_TASK_MEMORY):
+        world.step("job", memory_per_node_mib=501)
+    assert world.step("job", memory_per_node_mib=500).ntasks == 1
+
+
+def test_gpus_that_the_job_does_not_have_are_refused() -> None:
+    world = in_a_job(cpus=2)
+    with world.refused(Why.INVALID_GRES):
+        world.step("job", gres_per_node=(GresRequest("gpu", None, 1),))
+
+
+def test_a_cancelled_step_is_killed_and_a_failed_one_is_warned() -> None:
+    world = in_a_job(tasks=2)
+    world.step("job", ntasks=1, exact=True)
+    world.step("job", ntasks=1, exact=True)
+    job = world.job("job").id
+    world.record(requests.end_step(world.state, caller_named("alice"), Target(job, step_id=0), None))
+    world.record(requests.fail_step(world.state, caller_named("alice"), Target(job, step_id=1)))
+    sent = [command for command in world.engine.commands if isinstance(command, TerminateStep)]
+    assert [command.grace_s for command in sent] == [0, 30]
 
 
 def test_more_nodes_than_the_job_has_is_refused() -> None:

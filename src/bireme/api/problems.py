@@ -1,7 +1,8 @@
 """Errors as JSON, and reading a request's body within limits.
 
-Every error has the shape {"error": {"message", "code", "slurm_errno", "hint"}}: Slurm's sentence, name and number where
-Slurm has them, and what Bireme knows beyond it. Not here: deciding what is wrong (`core/lifecycle` raises Refusal).
+Every error has the shape {"error": {"message", "code", "slurm_errno", "hint", "remark"}}: Slurm's sentence, name and
+number where Slurm has them, what Bireme knows beyond it, and the line Slurm says before it, if any.
+Not here: deciding what is wrong (`core/lifecycle` raises Refusal).
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ def script_too_large(size: int, limit: int) -> ProblemError:
     )
 
 
-def _content(message: str, code: str | None, errno: int | None, hint: str) -> dict[str, Any]:
-    return {"error": {"message": message, "code": code, "slurm_errno": errno, "hint": hint}}
+def _content(message: str, code: str | None, errno: int | None, hint: str, remark: str = "") -> dict[str, Any]:
+    error = {"message": message, "code": code, "slurm_errno": errno, "hint": hint}
+    return {"error": {**error, "remark": remark} if remark else error}
 
 
 def refusal_content(refusal: Refusal) -> dict[str, Any]:
-    return _content(refusal.message, refusal.name, refusal.errno, refusal.hint)
+    return _content(refusal.message, refusal.name, refusal.errno, refusal.hint, refusal.remark)
 
 
 def answer(content: Any, status: int = 200) -> Response:

@@ -76,7 +76,8 @@ def _check_programs(step: StepRequest) -> None:
         programs(spec.multi_prog, spec.ntasks or (spec.nodes_min or 1) * (spec.ntasks_per_node or 1))
     except MultiProgError as error:
         named = str(error).replace("onfiguration file", f"onfiguration file {spec.argv[0]}", 1)
-        raise CommandFailure(named) from error
+        blamed = [f"Line {error.line} of configuration file {spec.argv[0]} invalid"] if error.line else []
+        raise CommandFailure(named, *blamed) from error
 
 
 def _test_only(transport: Transport, asked: RunSubmission, voice: Voice) -> int:

@@ -101,7 +101,9 @@ def run_command(name: str, body: Callable[[], int], *, getopt_exit: int = EXIT_B
 def refused_by_daemon(what: str, error: Exception) -> CommandFailure:
     """`what` is how the command begins its sentence ("Batch job submission failed"); empty: only the cause."""
     message = getattr(error, "message", str(error))
-    return CommandFailure(f"{what}: {message}" if what else message, hint=getattr(error, "hint", ""))
+    sentence = f"{what}: {message}" if what else message
+    remark = getattr(error, "remark", "")
+    return CommandFailure(*([remark] if remark else []), sentence, hint=getattr(error, "hint", ""))
 
 
 def error_exit_code(code: int) -> int:

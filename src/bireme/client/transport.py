@@ -41,7 +41,12 @@ class BiremeUnavailable(BiremeError):  # noqa: N818  # reads as what it means: `
 
 
 class ApiError(BiremeError):
-    """The daemon refused or failed: `message` is Slurm's where Slurm has one, `code` its name; `hint` says more."""
+    """The daemon refused or failed: `message` is Slurm's where Slurm has one, `code` its name; `hint` says more.
+
+    `remark` is what Slurm says in a line before the message.
+    """
+
+    remark = ""
 
     def __init__(self, message: str, *, status: int, code: str | None, slurm_errno: int | None, hint: str = "") -> None:
         self.message = message
@@ -71,10 +76,13 @@ class Response:
         try:
             error = json.loads(self.body)["error"]
             message, code, number = error["message"], error.get("code"), error.get("slurm_errno")
-            hint = error.get("hint", "")
+            hint, remark = error.get("hint", ""), error.get("remark", "")
         except (ValueError, KeyError, TypeError):
-            message, code, number, hint = f"the daemon answered with HTTP status {self.status}", None, None, ""
-        raise ApiError(message, status=self.status, code=code, slurm_errno=number, hint=hint)
+            message, code, number = f"the daemon answered with HTTP status {self.status}", None, None
+            hint = remark = ""
+        refusal = ApiError(message, status=self.status, code=code, slurm_errno=number, hint=hint)
+        refusal.remark = remark
+        raise refusal
 
 
 class Stream:

@@ -268,10 +268,12 @@ def test_kill_on_bad_exit_by_option_or_by_the_clusters_setting() -> None:
 
 
 def test_wait_ends_the_others_after_the_first(capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, control = attend([[exited(0)], [], [], [], [exited(1, signal_=15)]], wait_s=2)
-    assert code == 143
-    assert control.ended == [True]
-    assert "srun: First task exited 2s ago" in capfd.readouterr().err
+    code, _, control = attend([[exited(0)], [], [], [], [exited(1, signal_=9)]], wait_s=2)
+    assert code == 137
+    assert control.ended == [False]  # at once, not as after a failure
+    said = capfd.readouterr().err
+    assert "srun: First task exited 2s ago" in said
+    assert "srun: Terminating StepId=" in said
 
 
 def test_a_lost_node_is_told_and_is_a_failure(capfd: pytest.CaptureFixture[str]) -> None:

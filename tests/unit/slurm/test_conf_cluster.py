@@ -369,3 +369,9 @@ def test_any_files_give_a_cluster_or_diagnostics(slurm: list[str], gres: list[st
     assert sum(partition.default for partition in cluster.partitions) <= 1
     for pool in (pool for node in cluster.nodes for pool in node.gres if pool.devices):
         assert len(pool.devices) == pool.count
+
+
+def test_nodes_are_in_the_order_of_their_names() -> None:
+    text = "NodeName=n[1-2],n10,n9 CPUs=1\nNodeName=c1 CPUs=1\nPartitionName=p Nodes=ALL\n"
+    cluster = parse_configuration({"slurm.conf": text}).cluster
+    assert [node.name for node in cluster.nodes] == ["c1", "n1", "n2", "n9", "n10"]

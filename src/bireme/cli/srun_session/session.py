@@ -40,7 +40,7 @@ class Control(Protocol):
     """`42.0`"""
 
     def terminate(self, *, failed: bool = False) -> None:
-        """Ends the tasks: politely, then not. `failed`: because one of them failed, not because somebody asked."""
+        """Ends the tasks: at once, or where one of them failed (`failed`) with a warning first."""
 
     def settings(self) -> Mapping[str, Any]:
         """The cluster's settings (kill_wait_s, kill_on_bad_exit). Asked for only when something goes wrong."""
@@ -176,6 +176,7 @@ class Session:
         self._first_untold = self._first_untold if self._first_untold is not None else now
         if not how.ok and not self._terminated and not self.tally.all_ended and self._kills_on_bad_exit():
             self._tell_ends()
+            self._told_abort = True  # Slurm says only that it terminates the step
             self._terminate(failed=True)
 
     def _kills_on_bad_exit(self) -> bool:
@@ -202,7 +203,7 @@ class Session:
         if wait_s and self._first_end is not None and now >= self._first_end + wait_s and not self._terminated:
             self.voice.say(f"First task exited {wait_s}s ago")
             self._tell_states()
-            self._terminate(failed=True)
+            self._terminate(said=True)
 
     def _tell_ends(self) -> None:
         self._first_untold = None
@@ -264,12 +265,12 @@ class Session:
         self._tell_abort()
         self._terminate()
 
-    def _terminate(self, *, failed: bool = False) -> None:
+    def _terminate(self, *, failed: bool = False, said: bool = False) -> None:
         if self._terminated:
             return
         self._terminated = True
         for leg in self.legs:
-            if failed and self.manners.forward_signals:
+            if (failed or said) and self.manners.forward_signals:
                 self.voice.say(f"Terminating StepId={leg.control.name}")
             leg.control.terminate(failed=failed)
 

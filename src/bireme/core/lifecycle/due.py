@@ -165,8 +165,8 @@ def node_failure(job: Job, node: str, requeue_by_default: bool) -> e.JobEnding:
 def _pending_due(state: State, job: Job, now: float) -> Iterator[e.Event]:
     phase = job.phase
     assert isinstance(phase, Pending)
-    latest = _latest_start(state, job)
-    if latest is not None and now > latest:
+    given_up = _given_up_at(state, job)
+    if given_up is not None and now >= given_up:
         yield e.JobCancelled(job.id, Outcome("DEADLINE", reason=reason(ReasonKind.DEADLINE)))
         return
     if phase.eligible_at is not None or phase.held_by is not None:
@@ -181,15 +181,15 @@ def _pending_due(state: State, job: Job, now: float) -> Iterator[e.Event]:
         yield e.JobCancelled(job.id, outcome)
 
 
-def _latest_start(state: State, job: Job) -> float | None:
-    """When it must have started to end before its deadline: by the time it needs at least, as far as that is known."""
+def _given_up_at(state: State, job: Job) -> float | None:
+    """From when on a waiting job cannot end before its deadline any more, by the time it needs at least."""
     if job.spec.deadline_at is None:
         return None
     needed = job.spec.time_min_s or job.spec.time_limit_s
     if needed is None and not job.spec.time_limit_given:
         partition = state.partitions.get(job.spec.partitions[0])
         needed = (partition.default_time_s or partition.max_time_s) if partition is not None else None
-    return job.spec.deadline_at - (needed or 0)
+    return job.spec.deadline_at - needed + 1 if needed else job.spec.deadline_at
 
 
 def _kill_invalid(state: State, job: Job) -> bool:
@@ -230,8 +230,7 @@ def next_due(state: State, now: float) -> float | None:
             times.extend(_running_times(state, job, job.phase))
     for job in state.pending.values():
         assert isinstance(job.phase, Pending)
-        latest = _latest_start(state, job)
-        times.extend((job.spec.begin_at, latest + 1 if latest is not None else None, job.phase.not_before))
+        times.extend((job.spec.begin_at, _given_up_at(state, job), job.phase.not_before))
         if job.spec.dependencies.items:
             times.extend(_delays(state, job))
     return min((at for at in times if at is not None and at > now), default=None)

@@ -144,11 +144,11 @@ def signal(state: State, caller: Caller, target: Target, number: int, scope: str
 
 
 def end_step(state: State, caller: Caller, target: Target, number: int | None) -> list[e.Event]:
-    """`scancel 42.0`, with a signal or without; also how srun ends its own step."""
+    """`scancel 42.0`, with a signal or without; also how srun ends its own step. Unlike a job, a step is not warned."""
     (job, step) = _step(state, caller, target)
     if number is not None and number != KILL:
         return [e.JobSignalled(job.id, job.generation, number, "steps", step_id=step.id)]
-    return [e.StepEnding(job.id, job.generation, step.id, "CANCELLED", signal=number or TERM, by_uid=caller.uid)]
+    return [e.StepEnding(job.id, job.generation, step.id, "CANCELLED", signal=KILL, by_uid=caller.uid)]
 
 
 def _step(state: State, caller: Caller, target: Target) -> tuple[Job, Step]:
@@ -162,7 +162,7 @@ def _step(state: State, caller: Caller, target: Target) -> tuple[Job, Step]:
 
 
 def fail_step(state: State, caller: Caller, target: Target) -> list[e.Event]:
-    """srun ends a step because one of its tasks failed (--kill-on-bad-exit, --wait)."""
+    """srun ends a step because one of its tasks failed (--kill-on-bad-exit)."""
     (job, step) = _step(state, caller, target)
     return [e.StepEnding(job.id, job.generation, step.id, "", signal=TERM, by_uid=caller.uid)]
 

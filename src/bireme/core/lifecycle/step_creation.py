@@ -40,6 +40,7 @@ def create_step(state: State, caller: Caller, target: Target, spec: StepSpec) ->
     assert isinstance(job.phase, Running)
     shares = _eligible_shares(job, spec)
     ntasks, nodes = _size(job, spec, shares)
+    _check_memory(spec, shares)
     left = {share.node: _left_on(job, share, spec.overlap) for share in shares}
     chosen = _in_job_order(job, _choose(spec, shares, left, ntasks, nodes))
     step_nodes = _lay_out(spec, chosen, left, ntasks, _uses_exact(spec))
@@ -98,6 +99,14 @@ def _size(job: Job, spec: StepSpec, shares: Sequence[NodeShare]) -> tuple[int, i
     if ntasks < 1:
         raise Refusal(Why.BAD_TASK_COUNT)
     return ntasks, min(nodes, ntasks)
+
+
+def _check_memory(spec: StepSpec, shares: Sequence[NodeShare]) -> None:
+    """Steps share the job's memory; none may ask for more than all of it."""
+    most = max(share.memory_mib for share in shares)
+    asked = spec.memory_per_node_mib or (spec.memory_per_cpu_mib or 0) * (spec.cpus_per_task or 1)
+    if most and asked > most:
+        raise Refusal(Why.INVALID_TASK_MEMORY, f"{asked} MiB asked on a node, the job has {most} MiB there")
 
 
 def _nodes_by_default(spec: StepSpec, shares: Sequence[NodeShare]) -> int:
@@ -171,6 +180,9 @@ def _busy_or_impossible(spec: StepSpec, shares: Sequence[NodeShare], per_task: i
     able = [left for left in whole if _enough(spec, left, 1, per_task)]
     if len(able) >= nodes and sum(_tasks_left(spec, left, per_task) for left in able) >= ntasks:
         return Refusal(Why.NODES_BUSY)
+    gres = (*(spec.gres_per_node or ()), *spec.gres_per_task, *spec.gres_per_step)
+    if any(not share.gres_count(one.name) for one in gres for share in shares):
+        return Refusal(Why.INVALID_GRES, remark="Step requested GRES but job doesn't have GRES")
     if sum(share.cpus for share in shares) < ntasks * per_task:
         return Refusal(Why.TOO_MANY_REQUESTED_CPUS)
     return Refusal(Why.NODE_CONFIG_UNAVAILABLE)

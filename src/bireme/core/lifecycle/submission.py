@@ -15,7 +15,7 @@ from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.placing import all_nodes, search_for
 from bireme.core.lifecycle.ranking import first_priority
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.reserving import check_reservation
+from bireme.core.lifecycle.reserving import check_reservation, entered, names_of
 from bireme.core.lifecycle.state import State
 from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model import events as e
@@ -46,6 +46,7 @@ def submit(
         take_place(ledger, spec)
         job_id = leader + offset
         probe = Job(job_id, spec, now, Pending(since=now))
+        _check_reserved_room(state, probe, now)
         eligible_at = now if _eligible(state, probe, now) else None
         probe.phase = Pending(since=now, eligible_at=eligible_at)
         priority = first_priority(state, probe, offset, now)
@@ -192,6 +193,21 @@ def can_ever_run(state: State, spec: JobSpec, partition: PartitionConfig) -> boo
         search = search_for(state, demand, partition, all_nodes(state, partition))
         answer = state.ever_fits[key] = search.find(state.empty).found
     return answer
+
+
+def _check_reserved_room(state: State, job: Job, now: float) -> None:
+    """A reservation that has begun must have room for it; one that has not may still get more nodes."""
+    reservation = entered(state, job, now)
+    if reservation is None or not reservation.confines or names_of(job.spec) != (reservation.name,):
+        return
+    reserved = state.occupancy.table.mask(reservation.nodes)
+    for partition in (state.partitions[name] for name in job.spec.partitions):
+        demand = resolve(job.spec, partition, state.config.settings)
+        search = search_for(state, demand, partition, all_nodes(state, partition) & reserved)
+        if search.find(state.empty).found:
+            return
+    hint = f"the {len(reservation.nodes)} node(s) of reservation {reservation.name} cannot hold it"
+    raise Refusal(Why.NODE_CONFIG_UNAVAILABLE, hint)
 
 
 def _why_never(state: State, spec: JobSpec) -> Why:

@@ -43,6 +43,8 @@ def capacity(demand: Demand, table: NodeTable, free: Free, settings: Settings) -
 
 def _basics(demand: Demand, table: NodeTable, free: Free) -> BoolArray:
     able = ~free.whole & (free.cpus >= demand.cpus_per_node_min)
+    if demand.threads_per_core:
+        able &= table.threads >= demand.threads_per_core
     able &= (table.sockets >= demand.sockets_min) & (table.cores_per_socket >= demand.cores_per_socket_min)
     if demand.whole_nodes:
         able &= free.jobs == 0
@@ -80,6 +82,8 @@ def _by_memory(demand: Demand, table: NodeTable, free: Free, fixed_gpus: IntArra
         left = free.memory - fixed_gpus * demand.memory_per_gpu_mib
         per_task = count_of(demand.gres_per_task, "gpu") * demand.memory_per_gpu_mib
         return np.where(left >= 0, left // per_task if per_task else enough, 0)
+    if demand.memory_per_cpu_mib and demand.overcommit:
+        return np.where(free.memory >= demand.memory_per_cpu_mib * demand.cpus_per_node_min, enough, 0)
     if demand.memory_per_cpu_mib:
         return free.memory // (demand.memory_per_cpu_mib * demand.cpus_per_task)
     return enough

@@ -83,6 +83,9 @@ class Demand:
 def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> Demand:
     asked = spec.resources
     per_node, per_cpu, per_gpu = _memory(asked, partition, settings)
+    memory_max = partition.max_memory_per_cpu_mib or settings.max_memory_per_cpu_mib
+    times = ceil(per_cpu / memory_max) if per_cpu and memory_max else 1  # more memory than a CPU may have: more CPUs
+    cpus_for_memory = ceil(per_node / memory_max) if per_node and memory_max else 1
     nodes_min = max(1, asked.nodes_min, partition.min_nodes if not asked.nodes_given else 1)
     ntasks = _ntasks(asked, nodes_min)
     return Demand(
@@ -95,11 +98,11 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         tasks_per_core=asked.ntasks_per_core,
         sockets_min=asked.sockets_per_node or 1,
         cores_per_socket_min=asked.cores_per_socket or 1,
-        cpus_per_task=_cpus_per_task(asked),
-        cpus_per_node_min=asked.min_cpus_per_node or 1,
+        cpus_per_task=_cpus_per_task(asked) * times,
+        cpus_per_node_min=max(asked.min_cpus_per_node or 1, cpus_for_memory),
         cpus_per_gpu=asked.cpus_per_gpu or _default_cpus_per_gpu(asked, partition, settings),
         memory_per_node_mib=per_node,
-        memory_per_cpu_mib=per_cpu,
+        memory_per_cpu_mib=ceil(per_cpu / times) if per_cpu else per_cpu,
         memory_per_gpu_mib=per_gpu,
         whole_memory=settings.memory_is_consumable and per_node is None and per_cpu is None and per_gpu is None,
         gres_per_node=asked.gres_per_node,
@@ -111,7 +114,7 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         threads_per_core=_threads_per_core(asked),
         fewest_nodes=asked.use_min_nodes,
         features=parse_constraint(asked.constraint),
-        nodelist=asked.nodelist,
+        nodelist=tuple(dict.fromkeys(asked.nodelist)),  # `-m arbitrary` names a node once for each task
         exclude=asked.exclude,
         tmp_disk_mib=asked.tmp_disk_mib,
     )

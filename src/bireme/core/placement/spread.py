@@ -30,6 +30,8 @@ Spread = list[tuple[Candidate, int]]
 
 def spread(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | None:
     """None if all of it does not fit on these candidates."""
+    if demand.nodes_max is not None and demand.nodes_wanted > demand.nodes_max:
+        return None
     if demand.tasks_per_node:
         chosen = _fixed(demand, able, demand.tasks_per_node)
         return chosen if chosen and _enough_gres(demand, chosen, free) else None

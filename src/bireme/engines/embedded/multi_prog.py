@@ -12,7 +12,11 @@ import shlex
 
 
 class MultiProgError(ValueError):
-    """The file does not say what every task is to run."""
+    """The file does not say what every task is to run. `line`: which of its lines is to blame, if one is."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 def programs(text: str, ntasks: int) -> list[tuple[str, ...]]:
@@ -25,8 +29,9 @@ def programs(text: str, ntasks: int) -> list[tuple[str, ...]]:
             rest = rest or (line, words)
             continue
         for offset, task in enumerate(_task_ids(ranks, number)):
-            if task < ntasks:
-                chosen.setdefault(task, _filled_in(words, task, offset))
+            if task >= ntasks:
+                raise MultiProgError(f"Invalid task id, {task} >= ntasks", number)
+            chosen.setdefault(task, _filled_in(words, task, offset))
     if rest is not None:
         for offset, task in enumerate(task for task in range(ntasks) if task not in chosen):
             chosen[task] = _filled_in(rest[1], task, offset)

@@ -83,8 +83,6 @@ def _refuse_contradictions(options: Options) -> None:
 
 def _as_asked(options: Options, node_file: str) -> ResourceRequest:
     nodes = options.typed("nodes", NodeCount)
-    if nodes is not None and nodes.minimum == 0:
-        nodes = None  # Slurm takes -N0 as no wish at all
     switches = options.typed("switches", Switches)
     return ResourceRequest(
         nodes_min=nodes.minimum if nodes else 1,

@@ -31,7 +31,7 @@ LARGEST_ARRAY = 4_000_001
 _LARGEST_COUNT = 2**31 - 1
 _TRES_FOR_TASK = re.compile(r"cpu[:=](?P<cpus>[0-9]{1,9})|gres[/:](?P<gres>[^=]+?)(?:[:=](?P<count>[0-9]+))?")
 _NICE_DEFAULT = 100
-_NICE_MOST = 2**31 - 4
+_NICE_MOST = 2**31 - 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ def _nice(name: str, text: str | None, moment: Moment) -> int:
     match = re.match(r"\s*([+-]?[0-9]{1,12})", text)
     value = int(match[1]) if match else 0  # Slurm reads what looks like a number, else 0
     if abs(value) > _NICE_MOST:
-        raise OptionError(f"Invalid nice value, must be between -{_NICE_MOST} and {_NICE_MOST}")
+        raise OptionError(f"Invalid --nice value, out of range (+/- {_NICE_MOST})")
     return value
 
 
