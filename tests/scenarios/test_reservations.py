@@ -253,3 +253,17 @@ def test_a_promise_does_not_outlive_a_reservation_made_since() -> None:
     reserve(world, after_s=HOUR, nodes=("n1",))
     world.settle()
     assert world.state.verdicts[world.id_of("next")].expected_start == world.now + 2 * HOUR
+
+
+def test_a_job_that_its_reservation_cannot_hold_is_refused_or_waits_in_vain() -> None:
+    world = Scenario("2x8", partitions={"main": {}, "other": {"nodes": "n2"}})
+    reserve(world, nodes=("n1",))
+    with world.refused(Why.NODE_CONFIG_UNAVAILABLE):
+        world.submit("large", nodes=2, reservation="r")
+    with world.refused(Why.NODE_CONFIG_UNAVAILABLE):
+        world.submit("elsewhere", partition="other", reservation="r")
+    reserve(world, "later", nodes=("n1",), after_s=2 * HOUR)
+    world.submit("large", nodes=2, reservation="later")
+    world.expect(large="waits Reservation")
+    world.wait(2 * HOUR)
+    world.expect(large="waits BadConstraints")

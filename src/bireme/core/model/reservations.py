@@ -82,6 +82,11 @@ class Reservation:
     def recurs(self) -> bool:
         return not RECURRING.isdisjoint(self.flags)
 
+    @property
+    def confines(self) -> bool:
+        """Its jobs may use its nodes only."""
+        return not self.has(ReservationFlag.FLEX) and not self.has(ReservationFlag.ANY_NODES)
+
     def active(self, now: float) -> bool:
         return self.begin <= now < self.end
 

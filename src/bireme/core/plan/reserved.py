@@ -53,8 +53,7 @@ class Reserved:
             reservation = entered(self._state, job, self._now)
             if reservation is None:
                 return PUBLIC
-            free = reservation.has(ReservationFlag.FLEX) or reservation.has(ReservationFlag.ANY_NODES)
-            return self._door(frozenset({reservation.name}), confined=not free)
+            return self._door(frozenset({reservation.name}), confined=reservation.confines)
         open_to_it = [each.name for each in self._magnetic if may_use(self._state, each, job.spec)]
         return self._door(frozenset(open_to_it)) if open_to_it else PUBLIC
 
