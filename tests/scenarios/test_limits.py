@@ -549,3 +549,12 @@ def test_a_job_beyond_its_partitions_limits_waits_or_is_refused(limits: Any, ask
         else:
             with world.refused(refusal):
                 world.submit("c", partition="main,free", **asked)
+
+
+def test_more_memory_than_a_cpu_may_have_takes_more_cpus():
+    world = Scenario("1x8", partitions={"main": {"max_memory_per_cpu_mib": 600}}, memory_mib=8000)
+    world.submit("node", mem=2000)
+    world.submit("cpu", mem_per_cpu=1200)
+    world.expect(node="runs n1", cpu="runs n1")
+    assert (world.job("node").allocation.cpus, world.job("cpu").allocation.cpus) == (4, 2)
+    assert world.job("cpu").allocation.tres()["mem"] == 1200
