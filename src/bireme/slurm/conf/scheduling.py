@@ -45,6 +45,14 @@ def scheduling_policy(raw: Mapping[str, str]) -> Policy:
 _PREEMPTS_BY = {"preempt/none": "none", "preempt/partition_prio": "partition", "preempt/qos": "qos"}
 
 
+def _exempt_s(text: str) -> int:
+    try:
+        exempt = parse_time_limit(text)
+    except SlurmSyntaxError as error:
+        raise SlurmSyntaxError(f"PreemptExemptTime={text}: {error}") from error
+    return 0 if isinstance(exempt, Infinite) or exempt < 0 else exempt
+
+
 def _preemption(raw: Mapping[str, str]) -> Preemption:
     plugin = raw.get("PreemptType", "preempt/none")
     if plugin not in _PREEMPTS_BY:
@@ -57,9 +65,7 @@ def _preemption(raw: Mapping[str, str]) -> Preemption:
     mode = modes.pop() if modes else "OFF"
     if _PREEMPTS_BY[plugin] != "none" and mode == "OFF" and "PreemptMode" not in raw:
         raise SlurmSyntaxError(f"PreemptType={plugin} needs a PreemptMode: CANCEL or REQUEUE")
-    exempt = parse_time_limit(raw.get("PreemptExemptTime", "0"))
-    seconds = 0 if isinstance(exempt, Infinite) or exempt < 0 else exempt
-    return Preemption(_PREEMPTS_BY[plugin], mode, "WITHIN" in words, seconds)
+    return Preemption(_PREEMPTS_BY[plugin], mode, "WITHIN" in words, _exempt_s(raw.get("PreemptExemptTime", "0")))
 
 
 def _backfills(scheduler: str) -> bool:
