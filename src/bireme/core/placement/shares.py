@@ -94,8 +94,10 @@ def _best_linked(node: NodeConfig, key: GresKey, free: list[int], count: int) ->
     Grown from each free device in turn by its best-linked neighbours. On equal links the set that lies closest
     together wins, which leaves the other islands whole.
     """
+    if count >= len(free) or count == 1:
+        return free[:count]
     devices = {device.index: device for pool in node.gres if (pool.name, pool.type) == key for device in pool.devices}
-    if count >= len(free) or count == 1 or not any(devices[index].links for index in free):
+    if not any(devices[index].links for index in free):
         return free[:count]
     best: list[int] = []
     best_score = (-1, 0)
