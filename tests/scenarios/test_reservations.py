@@ -174,21 +174,29 @@ def test_what_cannot_be_reserved() -> None:
         reserve(world, "where", nodes=("n9",))
     with world.refused(Why.INVALID_TIME_VALUE):
         reserve(world, "past", after_s=-DAY, nodes=("n2",))
+    with world.refused(Why.RESERVATION_INVALID):
+        reserve(world, "a,b", nodes=("n2",))
+    with world.refused(Why.NOT_SUPPORTED):
+        reserve(world, "flagged", nodes=("n2",), flags=("SOMETIMES",))
+    with world.refused(Why.INVALID_FEATURE):
+        reserve(world, "featured", node_count=1, features="a&&b")
+    with world.refused(Why.INVALID_TIME_VALUE):
+        reserve(world, "hourly", nodes=("n2",), for_s=2 * HOUR, flags=("HOURLY",))
     reserve(world, "over", nodes=("n1",), flags=("OVERLAP", "IGNORE_JOBS"))
 
 
 def test_who_may_use_one() -> None:
     world = Scenario("2x8")
     reserve(world, "hers", nodes=("n1",))
-    reserve(world, "not hers", users=("-alice",), nodes=("n2",))
+    reserve(world, "others", users=("-alice",), nodes=("n2",))
     with world.refused(Why.RESERVATION_INVALID):
         world.submit("a", reservation="nosuch")
     with world.refused(Why.RESERVATION_ACCESS):
         world.submit("a", reservation="hers", user="bob")
     with world.refused(Why.RESERVATION_ACCESS):
-        world.submit("a", reservation="not hers")
+        world.submit("a", reservation="others")
     world.submit("a", reservation="hers")
-    world.submit("b", reservation="not hers", user="bob")
+    world.submit("b", reservation="others", user="bob")
     world.expect(a="runs n1", b="runs n2")
 
 

@@ -223,6 +223,9 @@ class Client:
     def partitions(self) -> list[Record]:
         return self._list("/v1/partitions", "partitions", {})
 
+    def reservations(self) -> list[Record]:
+        return self._list("/v1/reservations", "reservations", {})
+
     def history(self, **filters: str | int | float | None) -> list[Record]:
         """Finished and running jobs, as sacct sees them. Filters: start, end, user, job, state, steps=1, ..."""
         return self._list("/v1/history", "jobs", filters)

@@ -22,7 +22,7 @@ def create(session: Session, words: list[str]) -> int:
     if not words:
         raise reports.CommandError("too few arguments for create keyword")
     entity, equals, name = words[0].partition("=")
-    if not _means_reservation(entity):
+    if not means_reservation(entity):
         if "partition".startswith(entity.lower()) or "nodename".startswith(entity.lower()):
             raise reports.CommandError("scontrol: error: partitions and nodes are made in slurm.conf")
         raise reports.CommandError(f"scontrol: error: Invalid creation entity: {words[0]}")
@@ -69,7 +69,7 @@ def delete(session: Session, words: list[str]) -> int:
     entity, equals, name = words[0].partition("=")
     if not equals and len(words) > 1:
         name = words[1]
-    if not _means_reservation(entity):
+    if not means_reservation(entity):
         if "partitionname".startswith(entity.lower()) or "nodename".startswith(entity.lower()):
             raise reports.CommandError("scontrol: error: partitions and nodes are removed in slurm.conf")
         raise reports.CommandError(f"Invalid deletion entity: {words[0]}")
@@ -102,7 +102,7 @@ def show(session: Session, ids: list[str]) -> int:
     return 0
 
 
-def _means_reservation(word: str) -> bool:
+def means_reservation(word: str) -> bool:
     return len(word) >= 3 and "reservationname".startswith(word.lower())
 
 

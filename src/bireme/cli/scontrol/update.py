@@ -36,10 +36,10 @@ def update(session: Session, words: list[str]) -> int:
         return _update_jobs(session, pairs)
     if "nodename" in keys:
         return _update_nodes(session, pairs)
-    if "partitionname" in keys and not keys & {"reservation", "reservationname"}:
-        return _update_partition(session, pairs)
-    if keys & {"reservation", "reservationname", "resv"}:
+    if any(map(reservations.means_reservation, keys)):
         return reservations.update(session, pairs)
+    if "partitionname" in keys:
+        return _update_partition(session, pairs)
     if keys & {"stepid", "slurmctlddebug", "frontendname"}:
         raise reports.CommandError(
             f"scontrol: error: update of {pairs[0][0]} is not supported: jobs, nodes and partitions can be updated"

@@ -22,6 +22,9 @@ OVER_OTHERS = frozenset({ReservationFlag.MAINT, ReservationFlag.OVERLAP})
 """With one of these, a reservation may take nodes that others have."""
 YEAR_S = 365 * 86_400
 """What UNLIMITED means for a reservation."""
+NOT_IN_NAMES = " ,=/\t\n"
+"""`--reservation` takes a list of names, and a name is part of an address of the API."""
+_KNOWN_FLAGS = {flag.value: flag for flag in ReservationFlag}
 SLACK_S = 60
 """`StartTime=now` is a little past when it arrives."""
 
@@ -56,6 +59,8 @@ def create_reservation(state: State, caller: Caller, name: str, order: Reservati
     _operators_only(caller)
     if order.begin is None or (order.end is None and order.duration_s is None):
         raise Refusal(Why.INVALID_TIME_VALUE, "a start time, and an end time or a duration, must be given")
+    if not set(name).isdisjoint(NOT_IN_NAMES):
+        raise Refusal(Why.RESERVATION_INVALID, f"{name!r} is no name: blanks, commas, = and / cannot be in one")
     if name in state.reservations:
         raise Refusal(Why.RESERVATION_NAME_DUP, f"there is a reservation {name!r}")
     made = Reservation(
@@ -180,7 +185,9 @@ def _flags(present: Sequence[ReservationFlag], words: Iterable[str]) -> tuple[Re
     own = {ReservationFlag.SPEC_NODES, ReservationFlag.ALL_NODES}
     chosen = set(present) if signed else set(present) & own
     for word in words:
-        flag = ReservationFlag(word.lstrip("+-"))
+        flag = _KNOWN_FLAGS.get(word.lstrip("+-"))
+        if flag is None:
+            raise Refusal(Why.NOT_SUPPORTED, f"there is no flag {word!r}; there are: {', '.join(_KNOWN_FLAGS)}")
         if word.startswith("-"):
             chosen.discard(flag)
             continue
@@ -225,7 +232,7 @@ def _chosen(state: State, made: Reservation, preferred: Sequence[str], count: in
         raise Refusal(Why.DEFAULT_PARTITION_NOT_SET)
     able = [node for node in state.partitions[name].nodes if _has_features(state, node, made.features)]
     wanted = len(able) if count is None else count
-    if wanted > len(able) or not wanted:
+    if not 1 <= wanted <= len(able):
         raise Refusal(Why.NODE_CONFIG_UNAVAILABLE, f"{wanted} nodes asked, partition {name} has {len(able)} such nodes")
     taken = _reserved_by_others(state, made) if OVER_OTHERS.isdisjoint(made.flags) else set()
     if not made.has(ReservationFlag.IGNORE_JOBS):
@@ -240,7 +247,12 @@ def _chosen(state: State, made: Reservation, preferred: Sequence[str], count: in
 
 
 def _has_features(state: State, node: str, features: str) -> bool:
-    return not features or parse_constraint(features).matches(frozenset(state.nodes[node].config.features))
+    if not features:
+        return True
+    try:
+        return parse_constraint(features).matches(frozenset(state.nodes[node].config.features))
+    except ValueError as error:
+        raise Refusal(Why.INVALID_FEATURE, str(error)) from None
 
 
 def _reserved_by_others(state: State, made: Reservation) -> set[str]:
