@@ -488,6 +488,16 @@ def test_a_qos_for_reservations_only():
         world.submit("a")
 
 
+def test_who_used_too_much_waits_below_the_usage_threshold():
+    flags = {"flags": "EnforceUsageThreshold", "usage_threshold": 0.6}
+    world = limited("1x2", qos={"normal": flags}, settings={"priority_decay_half_life_s": 3600})
+    world.submit("a", time_s=1000)
+    world.wait(500)
+    world.submit("b", time_s=1000)
+    world.submit("c", time_s=1000, user="bob")
+    world.expect(a="runs n1", b="waits QOSUsageThreshold", c="runs n1")
+
+
 # -- licences --------------------------------------------------------------------------------------------------------
 
 
@@ -510,6 +520,17 @@ def test_licences_that_are_not_there_are_refused(asked: str):
     with world.refused(Why.INVALID_LICENSES):
         world.submit("a", licenses=asked)
     world.submit("b", licenses="matlab:3")
+    world.expect(b="runs n1")
+
+
+def test_a_waiting_job_may_change_its_licences():
+    world = Scenario("1x8", settings=Settings(licenses="matlab:3,ansys", memory_is_consumable=False))
+    world.submit("a", licenses="matlab:3")
+    world.submit("b", licenses="matlab:1")
+    world.expect(a="runs n1", b="waits Licenses")
+    with world.refused(Why.INVALID_LICENSES):
+        world.update("b", licenses="fluent")
+    world.update("b", licenses="ansys")
     world.expect(b="runs n1")
 
 

@@ -17,6 +17,7 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.PARTITION_DOWN: "Partition {partition} is down.",
     ReasonKind.PARTITION_INACTIVE: "Partition {partition} is inactive.",
     ReasonKind.PARTITION_NODE_LIMIT: "Partition {partition} is for jobs of {bound} {limit} nodes.",
+    ReasonKind.QOS_USAGE_THRESHOLD: "Its QOS asks for a fair share of {limit}, and its user's is {share}.",
     ReasonKind.MAX_MEM_PER_LIMIT: "Partition {partition} allows a job {limit} MiB on a node, and it asks for {asked}.",
     ReasonKind.PARTITION_TIME_LIMIT: "Partition {partition} allows at most {limit_s} seconds.",
     ReasonKind.REQUIRED_NODE_NOT_AVAILABLE: "Nodes it needs are down or drained: {unavailable}.",

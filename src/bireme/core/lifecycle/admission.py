@@ -25,9 +25,7 @@ from bireme.core.placement.demand import resolve
 
 def within_limits(state: State, spec: JobSpec) -> JobSpec:
     """The specification with the longest time that its limits allow, if it asked for none; or a Refusal."""
-    problem = problem_with(spec.resources.licenses, state.config.settings.licenses) if spec.resources.licenses else ""
-    if problem:
-        raise Refusal(Why.INVALID_LICENSES, problem)
+    check_licences(state, spec)
     qos = state.accounts.qos.get(spec.qos)
     if qos is not None and qos.has(QosFlag.REQUIRES_RESERVATION) and not spec.reservation:
         raise Refusal(Why.INVALID_QOS, f"QOS {qos.name} is for jobs with a --reservation")
@@ -38,6 +36,13 @@ def within_limits(state: State, spec: JobSpec) -> JobSpec:
     if denials and all(denials):
         raise _against_policy(denials[0])
     return spec
+
+
+def check_licences(state: State, spec: JobSpec) -> None:
+    asked = spec.resources.licenses
+    problem = problem_with(asked, state.config.settings.licenses) if asked else ""
+    if problem:
+        raise Refusal(Why.INVALID_LICENSES, problem)
 
 
 def take_place(ledger: Ledger, spec: JobSpec) -> None:

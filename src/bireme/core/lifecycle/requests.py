@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from bireme.core.lifecycle.admission import check_licences
 from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.membership import settled
@@ -316,6 +317,8 @@ def _update_one(state: State, caller: Caller, target: Target, job: Job, changes:
         raise Refusal(Why.INVALID_PARTITION_NAME)
     if changes.keys() & {"account", "qos", "partitions"}:
         spec = settled(state, spec)
+    if "licenses" in changes:
+        check_licences(state, spec)
     if "reservation" in changes:
         check_reservation(state, spec)
     if isinstance(job.phase, Pending) and not any(p and can_ever_run(state, spec, p) for p in partitions):

@@ -13,14 +13,14 @@ from bireme.core.accounting.usage import WALL, Meter, Usages
 from bireme.core.limits.ledger import MINUTE_S
 from bireme.core.limits.rules import Measure, Rule, Rulebook
 from bireme.core.model.jobs import Job, Running
-from bireme.core.model.reasons import Reason
+from bireme.core.model.reasons import Reason, ReasonKind
 
 _EASING = frozenset(measure.name.lower() for measure in (Measure.MINUTES, Measure.RUN_MINUTES, Measure.WALL))
 
 
 def eases(why: Reason) -> bool:
     """Whether time alone may take this reason away."""
-    return why.fact("measure") in _EASING
+    return why.fact("measure") in _EASING or why.kind is ReasonKind.QOS_USAGE_THRESHOLD
 
 
 def spends(rules: Rulebook) -> bool:

@@ -70,6 +70,8 @@ class JobRules:
     usage_factor: float = 1.0
     safe_factor: float = 1.0
     """The factor on what a job is expected to use: the QOS's with UsageFactorSafe."""
+    share_min: float | None = None
+    """UsageThreshold with EnforceUsageThreshold: the least fair share that may run."""
     deny: bool = False
     """DenyOnLimit: refused at submission rather than left waiting for ever."""
 
@@ -162,6 +164,7 @@ class Rulebook:
             tuple(dict.fromkeys(rule.holder for rule in to_submit)),
             factor,
             factor if qos and qos.has(QosFlag.USAGE_FACTOR_SAFE) else 1.0,
+            qos.usage_threshold if self.enforced and qos and qos.has(QosFlag.ENFORCE_USAGE_THRESHOLD) else None,
             any(level.words == QOS and self._denies(level) for level in levels),
         )
 

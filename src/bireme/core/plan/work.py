@@ -24,7 +24,7 @@ from bireme.core.model.accounts import QosFlag
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import HOLDING, Ending, Job, ResourceRequest, Running, Starting, Suspended
 from bireme.core.model.policy import Policy
-from bireme.core.model.reasons import Reason
+from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.occupancy import Occupancy
@@ -33,6 +33,7 @@ from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import Door, Reserved
+from bireme.core.priority.fair_share import fair_share
 
 Way = tuple[Door, tuple[int, ...]]
 """Through which door a job comes, and which of the closures behind it hold."""
@@ -78,6 +79,7 @@ class Pass:
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
     _limited: dict[tuple[int, ResourceRequest, float], tuple[Reason, ...]] = field(default_factory=dict)
     """Requests (by the identity of their rules) that a limit blocks: within a pass nothing is given back."""
+    _fair_shares: dict[int, float] | None = None
     _fits_empty: dict[Shape, bool] = field(default_factory=dict)
     _not_before: dict[tuple[Shape, float], float] = field(default_factory=dict)
     """The latest slot of a shape and duration: the next job of the kind gets no earlier one."""
@@ -158,6 +160,8 @@ class Pass:
     def limited(self, job: Job, partition: PartitionConfig, fit: Fit | None = None) -> tuple[Reason, ...]:
         """The limits that keep it from starting there: as asked for, or with the shares that were found."""
         rules = self.ledger.rules.for_job(job.spec, partition.name)
+        if rules.share_min is not None and (poor := self._below_share(job, partition, rules.share_min)):
+            return (poor,)
         if not rules.to_start:
             return ()
         settings = self.state.config.settings
@@ -193,6 +197,15 @@ class Pass:
         if answer is None:
             answer = self._fits_empty[key] = self.new_search(job, partition, way).find(self.state.empty).found
         return answer
+
+    def _below_share(self, job: Job, partition: PartitionConfig, least: float) -> Reason | None:
+        """UsageThreshold of a QOS: who has used too much waits until the fair share has grown again."""
+        state = self.state
+        if self._fair_shares is None:
+            self._fair_shares = fair_share(state.accounts, state.usage, self.now, state.config.settings)
+        association = state.accounts.for_job(job.spec.account, job.spec.owner.user, partition.name)
+        share = self._fair_shares.get(association.id, 1.0) if association else 1.0
+        return reason(ReasonKind.QOS_USAGE_THRESHOLD, limit=least, share=round(share, 6)) if share < least else None
 
     def take_back(self, draft: Occupancy, ledger: Ledger) -> None:
         """Goes back to an earlier draft: what did not fit or was blocked may no longer be, and searches moved on."""
