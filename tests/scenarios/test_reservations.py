@@ -10,6 +10,7 @@ from bireme.core.lifecycle.reservation_orders import (
     update_reservation,
 )
 from bireme.core.model.cluster import Settings
+from bireme.store.snapshots import decode_state, encode_state, pack
 from bireme.testing.scenario import Scenario, caller_named
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -275,3 +276,33 @@ def test_a_job_that_its_reservation_cannot_hold_is_refused_or_waits_in_vain() ->
     world.expect(large="waits Reservation")
     world.wait(2 * HOUR)
     world.expect(large="waits BadConstraints")
+
+
+def test_an_array_loses_its_reservation_as_a_whole() -> None:
+    world = Scenario("1x8")
+    reserve(world, nodes=("n1",))
+    world.submit("a", array="1-3", cpus=8, reservation="r", time_s=DAY)
+    world.expect({"a_1": "runs n1", "a_[2-3]": "waits Resources"})
+    world.wait(HOUR)
+    world.expect({"a_1": "TIMEOUT", "a_[2-3]": "waits ReservationDeleted"})
+    world.release("a")
+    world.expect({"a_2": "runs n1", "a_[3]": "waits Resources"})
+
+
+def test_gangs_of_several_components_stay_inside() -> None:
+    world = Scenario("3x8")
+    reserve(world, nodes=("n2", "n3"), after_s=HOUR)
+    world.submit_het("pair", {"cpus": 8, "reservation": "r", "time_s": HOUR}, {"cpus": 8, "reservation": "r"})
+    world.expect({"pair": "waits Reservation", "pair+1": "waits Reservation"})
+    world.wait(HOUR)
+    world.expect({"pair": "runs n2", "pair+1": "runs n3"})
+
+
+def test_the_journal_and_snapshots_keep_them() -> None:
+    world = Scenario("2x8")
+    reserve(world, nodes=("n1",), flags=("DAILY", "PURGE_COMP"), purge_after_s=DAY)
+    reserve(world, "gone", nodes=("n2",), for_s=MINUTE)
+    world.wait(2 * HOUR)
+    assert list(world.state.reservations) == ["r"]
+    assert world.replayed().reservations == world.state.reservations
+    assert decode_state(pack(encode_state(world.state))).reservations == world.state.reservations

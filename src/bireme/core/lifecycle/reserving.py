@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 
 from bireme.core.lifecycle.refusals import Refusal, Why
@@ -107,7 +108,7 @@ def reservation_gate(state: State, job: Job, now: float) -> Reason | None:
 
 def unfinished_jobs(state: State, name: str) -> Iterator[Job]:
     """Jobs that wait for, or run in, the reservation."""
-    for job in (*state.pending.values(), *state.holding.values()):
+    for job in chain(state.pending.values(), state.holding.values()):
         if job.spec.reservation and name in names_of(job.spec):
             yield job
 
