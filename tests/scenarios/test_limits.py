@@ -579,3 +579,24 @@ def test_more_memory_than_a_cpu_may_have_takes_more_cpus():
     world.expect(node="runs n1", cpu="runs n1")
     assert (world.job("node").allocation.cpus, world.job("cpu").allocation.cpus) == (4, 2)
     assert world.job("cpu").allocation.tres()["mem"] == 1200
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cpus_of_a_node_that_a_partition_may_hold(threads: int):
+    partitions = {"part": {"max_cpus_per_node": 4}, "all": {}}
+    world = Scenario("2x8", partitions=partitions, threads_per_core=threads)
+    with world.refused(Why.NODE_CONFIG_UNAVAILABLE):
+        world.submit("never", cpus=5, partition="part")
+    for label in ("a", "b", "c"):
+        world.submit(label, cpus=3, time_s=600)
+    world.submit("d", cpus=4, partition="all")
+    world.expect(a="runs n1", b="runs n2", c="waits Resources", d="runs n1")
+    world.finish("a")
+    world.expect(a="COMPLETED", c="runs n1")
+
+
+def test_a_gang_that_is_taken_back_gives_back_its_part_of_a_cap():
+    world = Scenario("1x8", partitions={"part": {"max_cpus_per_node": 4}})
+    world.submit_het("het", {"cpus": 3}, {"cpus": 3})
+    world.submit("a", cpus=4)
+    world.expect({"het": "waits Resources", "het+1": "waits Resources", "a": "runs n1"})

@@ -22,6 +22,7 @@ from bireme.core.model import events as e
 from bireme.core.model.cluster import PartitionConfig, PartitionState
 from bireme.core.model.jobs import ArraySpec, DependencyKind, Job, JobKind, JobSpec, Owner, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
+from bireme.core.placement.caps import cpus_held, within_cap
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.features import parse_constraint
 
@@ -191,7 +192,11 @@ def can_ever_run(state: State, spec: JobSpec, partition: PartitionConfig) -> boo
     if answer is None:
         demand = resolve(spec, partition, state.config.settings)
         search = search_for(state, demand, partition, all_nodes(state, partition))
-        answer = state.ever_fits[key] = search.find(state.empty).found
+        free = None
+        if partition.max_cpus_per_node is not None:
+            table = state.empty.table
+            free = within_cap(state.empty.free, table, cpus_held(table, ()), partition.max_cpus_per_node)
+        answer = state.ever_fits[key] = search.find(state.empty, free).found
     return answer
 
 

@@ -155,8 +155,7 @@ def _consider_het(work: Pass, leader: Job) -> None:
     if gates:
         work.verdicts.update({member.id: Verdict(tuple(gates)) for member in members})
         return
-    before = work.draft, work.ledger
-    work.draft, work.ledger = work.draft.draft(), work.ledger.draft()
+    before = work.branch()
     found: list[tuple[Job, PartitionConfig, Fit]] = []
     for member in members:
         partition, fit, reasons = _find_now(work, member)

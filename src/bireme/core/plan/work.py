@@ -26,6 +26,7 @@ from bireme.core.model.jobs import HOLDING, Ending, Job, ResourceRequest, Runnin
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
+from bireme.core.placement.caps import cpus_held, within_cap
 from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit, Search
@@ -80,6 +81,8 @@ class Pass:
     _limited: dict[tuple[int, ResourceRequest, float], tuple[Reason, ...]] = field(default_factory=dict)
     """Requests (by the identity of their rules) that a limit blocks: within a pass nothing is given back."""
     _fair_shares: dict[int, float] | None = None
+    _capped: list[Allocation] = field(default_factory=list)
+    """What this pass started in partitions with MaxCPUsPerNode."""
     _fits_empty: dict[Shape, bool] = field(default_factory=dict)
     _not_before: dict[tuple[Shape, float], float] = field(default_factory=dict)
     """The latest slot of a shape and duration: the next job of the kind gets no earlier one."""
@@ -128,6 +131,8 @@ class Pass:
         free = None
         if self.calendar.has_bookings:
             free = self.calendar.guaranteed(self.draft.free, self.now, gone_by(self.state, job, self.now))
+        if partition.max_cpus_per_node is not None:
+            free = self._within_cap(partition, free or self.draft.free)
         fit = search.find(self.draft, free)
         if not fit.found:
             self._misfits[key, duration] = fit
@@ -153,6 +158,8 @@ class Pass:
         """Takes the shares in the draft."""
         allocation = self._allocation(job, partition, fit)
         self.draft.hold(allocation)
+        if partition.max_cpus_per_node is not None:
+            self._capped.append(allocation)
         rules = self.ledger.rules
         if rules.for_job(job.spec, partition.name).holders:
             self.ledger.hold(holding_of(self.state, rules, job, allocation, self.now))
@@ -207,9 +214,23 @@ class Pass:
         share = self._fair_shares.get(association.id, 1.0) if association else 1.0
         return reason(ReasonKind.QOS_USAGE_THRESHOLD, limit=least, share=round(share, 6)) if share < least else None
 
-    def take_back(self, draft: Occupancy, ledger: Ledger) -> None:
+    def _within_cap(self, partition: PartitionConfig, free: Free) -> Free:
+        """What MaxCPUsPerNode leaves of it to jobs of the partition."""
+        assert partition.max_cpus_per_node is not None
+        held = [job.phase.allocation for job in self.state.holding.values() if isinstance(job.phase, HOLDING)]
+        mine = [each for each in (*held, *self._capped) if each.partition == partition.name]
+        return within_cap(free, self.draft.table, cpus_held(self.draft.table, mine), partition.max_cpus_per_node)
+
+    def branch(self) -> tuple[Occupancy, Ledger, int]:
+        """From here on in drafts of their own; `take_back` goes back to what is returned."""
+        before = self.draft, self.ledger, len(self._capped)
+        self.draft, self.ledger = self.draft.draft(), self.ledger.draft()
+        return before
+
+    def take_back(self, draft: Occupancy, ledger: Ledger, capped: int) -> None:
         """Goes back to an earlier draft: what did not fit or was blocked may no longer be, and searches moved on."""
         self.draft, self.ledger = draft, ledger
+        del self._capped[capped:]
         for known in (self._limited, self._misfits, self._searches):
             known.clear()
 
@@ -228,7 +249,10 @@ class Pass:
             key = (job.spec.resources, partition.name, (door, ()))
             search = self._search(key, job, partition)
             after = self._not_before.get((key, duration), self.now)
-            found = self.calendar.earliest(search, self.draft.free, duration, after, horizon, closures)
+            free = self.draft.free
+            if partition.max_cpus_per_node is not None:
+                free = self._within_cap(partition, free)
+            found = self.calendar.earliest(search, free, duration, after, horizon, closures)
             if found is not None and (best is None or found[0] < best[0]):
                 whole = self.demand(job, partition).whole_nodes
                 booking = Booking(found[0], found[0] + duration, found[1], whole)
