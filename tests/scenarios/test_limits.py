@@ -9,6 +9,8 @@ from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.lifecycle.states import job_reasons
 from bireme.core.limits.budgets import runs_out_at
 from bireme.core.model.cluster import Settings
+from bireme.core.why.answers import Certainty
+from bireme.core.why.waiting import explain_waiting
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
 
@@ -600,3 +602,13 @@ def test_a_gang_that_is_taken_back_gives_back_its_part_of_a_cap():
     world.submit_het("het", {"cpus": 3}, {"cpus": 3})
     world.submit("a", cpus=4)
     world.expect({"het": "waits Resources", "het+1": "waits Resources", "a": "runs n1"})
+
+
+def test_why_tells_a_limit_that_others_free_from_one_that_they_do_not():
+    world = limited(qos={"normal": {"max_wall_s": 600, "max_jobs_per_user": 1}})
+    world.submit("a", time_s=60)
+    world.submit("b", time_s=60)
+    world.submit("c", time_s=601, user="bob")
+    world.settle()
+    certainty = {label: explain_waiting(world.state, world.job(label), world.now)[0].expected for label in "bc"}
+    assert (certainty["b"].certainty, certainty["c"].certainty) == (Certainty.LIMITED, Certainty.BLOCKED)

@@ -15,6 +15,7 @@ from bireme.core.limits.ledger import MINUTE_S, Ledger, Tally
 from bireme.core.limits.rules import OF_THE_JOB_ALONE, Holder, JobRules, Measure, Rule
 from bireme.core.model.reasons import Reason, reason
 
+_ALONE = frozenset(measure.name.lower() for measure in OF_THE_JOB_ALONE)
 Excess = tuple[float, float] | None
 """(used already, asked for) where a rule blocks."""
 
@@ -49,6 +50,11 @@ def full(rules: JobRules, count: int, ledger: Ledger) -> tuple[Reason, ...]:
         for rule in rules.to_submit
         if ledger.tally(rule.holder).submitted + count > rule.limit
     )
+
+
+def about_the_job_alone(why: Reason) -> bool:
+    """A limit that the job breaks whatever others do: only a change of the job or of the limit helps."""
+    return why.fact("measure") in _ALONE
 
 
 class _Case:

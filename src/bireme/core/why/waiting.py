@@ -15,6 +15,7 @@ from bireme.core.lifecycle.gates import Met, closed_gates, condition_met
 from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import job_state
+from bireme.core.limits.checks import about_the_job_alone
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import DependencyKind, Job, Pending
 from bireme.core.model.reasons import Reason, ReasonKind
@@ -52,6 +53,7 @@ _UNAVAILABLE = {
     ReasonKind.PARTITION_INACTIVE,
     ReasonKind.PARTITION_NODE_LIMIT,
     ReasonKind.PARTITION_TIME_LIMIT,
+    ReasonKind.MAX_MEM_PER_LIMIT,
 }
 """What other jobs' ends do not change. Every other reason is a limit on what somebody holds at once."""
 
@@ -252,9 +254,10 @@ def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], 
         return Certainty.SLOT
     if gates:
         return Certainty.GATED
-    kinds = {why.kind for why in trial.verdict.reasons} if trial.verdict else set()
-    if kinds.isdisjoint(_QUEUE):
-        return Certainty.BLOCKED if kinds <= _UNAVAILABLE else Certainty.LIMITED
+    reasons = trial.verdict.reasons if trial.verdict else ()
+    if {why.kind for why in reasons}.isdisjoint(_QUEUE):
+        lasting = all(why.kind in _UNAVAILABLE or about_the_job_alone(why) for why in reasons)
+        return Certainty.BLOCKED if lasting else Certainty.LIMITED
     if not state.config.settings.policy.backfill:
         return Certainty.STRICT_ORDER
     if job.het_job_id is not None:
