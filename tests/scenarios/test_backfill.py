@@ -80,3 +80,13 @@ def test_a_gang_takes_the_tightest_place() -> None:
     world.submit("four", nodes=4, gpus_per_node=8)
     world.submit("three", nodes=3, gpus_per_node=8)
     world.expect(one="runs n1", four="runs n[5-8]", three="runs n[2-4]")
+
+
+def test_a_job_insists_on_few_switches_for_a_while() -> None:
+    world = Scenario("4x8:h100", leaves=["n[1-2]", "n[3-4]"])
+    world.submit("here", on="n1", gpus=8, time_s=HOUR)
+    world.submit("there", on="n3", gpus=8, time_s=HOUR)
+    world.submit("close", nodes=2, gpus_per_node=8, switches=1, switches_wait_s=600, time_s=HOUR)
+    world.expect(here="runs n1", there="runs n3", close="waits Resources")
+    world.wait(601)
+    world.expect(close="runs n[2,4]")

@@ -21,7 +21,9 @@ def schedulable_nodes(state: State, partition: PartitionConfig) -> BoolArray:
     return all_nodes(state, partition) & up
 
 
-def search_for(state: State, demand: Demand, partition: PartitionConfig, allowed: BoolArray) -> Search:
+def search_for(
+    state: State, demand: Demand, partition: PartitionConfig, allowed: BoolArray, leaves_max: int | None = None
+) -> Search:
     return Search(
         demand,
         allowed,
@@ -29,4 +31,5 @@ def search_for(state: State, demand: Demand, partition: PartitionConfig, allowed
         state.fabric,
         state.config.settings,
         least_loaded=partition.lln,
+        leaves_max=leaves_max,
     )

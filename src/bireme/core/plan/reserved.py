@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 
 from bireme.core.calendar.closures import Closure, Closures
 from bireme.core.lifecycle.reserving import entered, may_use
@@ -68,6 +69,11 @@ class Reserved:
         if not door.confined:
             return None
         return self._table.mask([node for each in self._lasting if each.name in door.names for node in each.nodes])
+
+    def until(self, door: Door) -> float:
+        """When the door shuts: jobs of a reservation cannot start after its end."""
+        ends = [each.end for each in self._lasting if each.name in door.names]
+        return max(ends) if door.confined and ends else inf
 
     def closed(self, job: Job, begin: float, end: float) -> BoolArray:
         """The nodes that the job may not use during all of that time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from bireme.core.calendar.calendar import Booking, Calendar
@@ -38,6 +38,8 @@ from bireme.core.priority.fair_share import fair_share
 
 Way = tuple[Door, tuple[int, ...]]
 """Through which door a job comes, and which of the closures behind it hold."""
+SWITCHES_WAIT_S = 300
+"""How long --switches is insisted on when it names no time: Slurm's max_switch_wait."""
 Shape = tuple[ResourceRequest, str, Way]
 """A request in a partition: jobs of one shape share searches and answers."""
 
@@ -104,8 +106,17 @@ class Pass:
 
     # -- now ---------------------------------------------------------------------------------------------------------
 
+    def asked(self, job: Job) -> ResourceRequest:
+        """Its request, without --switches once it has waited long enough for them."""
+        request = job.spec.resources
+        if request.switches is None:
+            return request
+        patience_s = SWITCHES_WAIT_S if request.switches_wait_s is None else request.switches_wait_s
+        waited_s = self.now - (job.eligible_at or job.submitted_at)
+        return request if waited_s < patience_s else replace(request, switches=None)
+
     def demand(self, job: Job, partition: PartitionConfig) -> Demand:
-        key = (job.spec.resources, partition.name)
+        key = (self.asked(job), partition.name)
         found = self._demands.get(key)
         if found is None:
             found = self._demands[key] = resolve(job.spec, partition, self.state.config.settings)
@@ -122,7 +133,7 @@ class Pass:
         return f"{partition}/{job.spec.reservation}" if job.spec.reservation else partition
 
     def fit_now(self, job: Job, partition: PartitionConfig) -> Fit:
-        key = (job.spec.resources, partition.name, self.way(job))
+        key = (self.asked(job), partition.name, self.way(job))
         duration = self.duration_s(job) if self.calendar.has_bookings else 0.0
         missed = self._misfits.get((key, duration))
         if missed is not None:
@@ -152,7 +163,7 @@ class Pass:
             allowed = allowed & inside
         if closed:
             allowed = allowed & ~self.reserved.closures(door).mask(closed)
-        return search_for(self.state, self.demand(job, partition), partition, allowed)
+        return search_for(self.state, self.demand(job, partition), partition, allowed, self.asked(job).switches)
 
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
         """Takes the shares in the draft."""
@@ -175,7 +186,7 @@ class Pass:
         if fit is not None:
             ask = ask_placed(job.spec, partition, self._allocation(job, partition, fit), settings)
             return blocks(rules, ask, self.ledger, self.state.usage, self.now)
-        key = (id(rules), job.spec.resources, seconds_of(job.spec, partition))
+        key = (id(rules), self.asked(job), seconds_of(job.spec, partition))
         known = self._limited.get(key)
         if known is None:
             ask = ask_of(job.spec, partition, self.demand(job, partition), settings)
@@ -199,7 +210,7 @@ class Pass:
 
     def would_fit_empty(self, job: Job, partition: PartitionConfig, way: Way) -> bool:
         """Whether the nodes that are up would hold it with nothing on them."""
-        key = (job.spec.resources, partition.name, way)
+        key = (self.asked(job), partition.name, way)
         answer = self._fits_empty.get(key)
         if answer is None:
             answer = self._fits_empty[key] = self.new_search(job, partition, way).find(self.state.empty).found
@@ -245,24 +256,29 @@ class Pass:
         duration = self.duration_s(job)
         door = self.reserved.door(job)
         closures = self.reserved.closures(door)
+        horizon = min(horizon, self.reserved.until(door))
         for partition in partitions:
-            key = (job.spec.resources, partition.name, (door, ()))
+            key = (self.asked(job), partition.name, (door, ()))
             search = self._search(key, job, partition)
             after = self._not_before.get((key, duration), self.now)
+            if after >= horizon:
+                continue
             free = self.draft.free
             if partition.max_cpus_per_node is not None:
                 free = self._within_cap(partition, free)
             found = self.calendar.earliest(search, free, duration, after, horizon, closures)
+            if found is None and best is None:  # and none for the next job of the kind
+                self._not_before[key, duration] = horizon
             if found is not None and (best is None or found[0] < best[0]):
                 whole = self.demand(job, partition).whole_nodes
-                booking = Booking(found[0], found[0] + duration, found[1], whole)
+                booking = Booking(found[0], gone_by(self.state, job, found[0]), found[1], whole)
                 best, horizon = (found[0], partition, booking), found[0]
         if best is None:
             return None
         best = self._kept_promise(job, partitions, best[0]) or best
         self.calendar.book(best[2])
         self.outlook.bookings.setdefault(job.id, []).append(best[2])
-        self._not_before[(job.spec.resources, best[1].name, (door, ())), duration] = best[0]
+        self._not_before[(self.asked(job), best[1].name, (door, ())), duration] = best[0]
         self._misfits.clear()  # answers for other durations may have changed
         self._count(job, best[1])
         return Slot(best[0], best[1].name)

@@ -107,7 +107,7 @@ _PLACEMENT_ROWS = (
     option("", "use-min-nodes", ALL, Kind.FLAG, PLACEMENT, "the smaller number of a range of nodes",
            env="USE_MIN_NODES"),
     option("", "switches=N[@TIME]", ALL, Kind.SWITCHES, PLACEMENT, "switches at most, and how long to wait for it",
-           env="REQ_SWITCH", ignored=_NOT_PLACED),
+           env="REQ_SWITCH"),
     option("", "segment=N", ALL, Kind.COUNT, PLACEMENT, "nodes in each segment of a block topology",
            env="SEGMENT_SIZE", ignored=_NOT_PLACED),
     option("", "consolidate-segments", ALL, Kind.FLAG, PLACEMENT, "segments of a job in as few blocks as possible",
