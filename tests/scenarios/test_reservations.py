@@ -306,3 +306,14 @@ def test_the_journal_and_snapshots_keep_them() -> None:
     assert list(world.state.reservations) == ["r"]
     assert world.replayed().reservations == world.state.reservations
     assert decode_state(pack(encode_state(world.state))).reservations == world.state.reservations
+
+
+def test_no_slot_is_promised_after_the_end_of_a_reservation() -> None:
+    world = Scenario("1x8")
+    reserve(world, nodes=("n1",))
+    world.submit("running", cpus=8, reservation="r", time_s=DAY)
+    world.submit("too late", cpus=8, reservation="r", time_s=DAY)
+    world.submit("after it", cpus=8, user="bob", time_s=HOUR)
+    world.expect({"running": "runs n1", "too late": "waits Resources", "after it": "waits ReqNodeNotAvail"})
+    assert world.state.verdicts[world.id_of("too late")].expected_start is None
+    assert world.state.verdicts[world.id_of("after it")].expected_start == world.now + HOUR
