@@ -5,11 +5,15 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from bireme.api.reservations import _may_see
 from bireme.client.transport import ApiError
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.model.reservations import Reservation
 
 Running = Any
 """The fixture `api` of conftest.py: `transport`, `cluster`, `happen`."""
@@ -60,3 +64,15 @@ def test_what_is_refused_leaves_nothing(api: Running, order: dict[str, Any], cod
     assert caught.value.code == code
     assert caught.value.status < 500
     assert listed(api) == []
+
+
+def test_private_reservations_are_seen_by_those_who_may_use_them(api: Running) -> None:
+    made = Reservation(name="r", begin=1000.0, end=2000.0, nodes=("n1",), users=("ada",), accounts=("physics",))
+    state = api.cluster.state
+    assert _may_see(state, Caller(uid=0, gid=0, user="root", admin=True), made)
+    assert not _may_see(state, Caller(uid=5, gid=5, user="bob"), made)
+    assert not _may_see(state, Caller(uid=6, gid=6, user="ada"), made), "not in the account"
+    assert _may_see(state, Caller(uid=6, gid=6, user="ada"), replace(made, accounts=()))
+    assert _may_see(
+        state, Caller(uid=7, gid=7, user="eve", groups=(9,)), replace(made, users=(), accounts=(), gids=(9,))
+    )
