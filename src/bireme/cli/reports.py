@@ -10,12 +10,13 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from bireme.cli.optline import OptionLineError
+from bireme.cli.optline import Opt, OptionLineError, read
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.values import Context
+from bireme.slurm.version import VERSION_LINE
 
 if TYPE_CHECKING:
     from bireme.client.transport import Transport
@@ -32,6 +33,40 @@ class CommandError(Exception):
         self.code = code
 
 
+class AnsweredError(Exception):
+    """--version, --help or --usage was asked and printed: the command is done."""
+
+
+def options_of(
+    name: str, table: Sequence[Opt], argv: list[str], add_up: Container[str] = ()
+) -> tuple[dict[str, str | None], list[str]]:
+    """The options given, the last of each (those in `add_up` together, as a list), and the other words."""
+    given, words = read(table, argv)
+    asked: dict[str, str | None] = {}
+    for option, value in given:
+        if option == "version":
+            print(VERSION_LINE)
+            raise AnsweredError
+        if option in ("help", "usage"):
+            print_help(name, table, option)
+            raise AnsweredError
+        earlier = asked.pop(option, None)  # popped: the order of `asked` is that of the last mentions
+        asked[option] = f"{earlier},{value}" if earlier and option in add_up else value
+    return asked, words
+
+
+def keep_latest(asked: dict[str, str | None], *rivals: str) -> None:
+    """Of options that exclude each other, the one given last."""
+    for earlier in [option for option in asked if option in rivals][:-1]:
+        del asked[earlier]
+
+
+def print_help(name: str, table: Sequence[Opt], option: str) -> None:
+    from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
+
+    print(usage_text(name, table) if option == "usage" else help_text(name, table))
+
+
 def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
     """Runs a command's body and turns what it raises into Slurm's words and exit codes.
 
@@ -42,6 +77,8 @@ def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
         code = body()
         sys.stdout.flush()
         return code
+    except AnsweredError:
+        return 0
     except OptionLineError as error:
         tell(f"{name}: {error}")
         if pointer:

@@ -11,8 +11,7 @@ import time
 from typing import Any, NamedTuple
 
 from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options, read
-from bireme.slurm.version import VERSION_LINE
+from bireme.cli.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -42,19 +41,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given, words = read(TABLE, argv)
-    asked: dict[str, str | None] = {}
-    for name, value in given:
-        if name == "version":
-            print(VERSION_LINE)
-            return 0
-        if name in ("help", "usage"):
-            from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
-
-            print(usage_text("sacct", TABLE) if name == "usage" else help_text("sacct", TABLE))
-            return 0
-        earlier = asked.get(name) if name in ADD_UP else None
-        asked[name] = f"{earlier},{value}" if earlier else value
+    asked, words = reports.options_of("sacct", TABLE, argv, ADD_UP)
     if words:
         raise reports.CommandError(f"sacct: error: Unknown arguments: {' '.join(words)}")
     if "helpformat" in asked:

@@ -7,8 +7,7 @@ import sys
 from typing import Any
 
 from bireme.cli import reports
-from bireme.cli.optline import Opt, options, read
-from bireme.slurm.version import VERSION_LINE
+from bireme.cli.optline import Opt, options
 
 TABLE: list[Opt] = options(
     "-a--all -M--clusters= -d--dead -e--exact --federation -o--format= -O--Format= --help --hide -i--iterate="
@@ -25,20 +24,8 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given, _ = read(TABLE, argv)  # sinfo ignores other words
-    asked: dict[str, str | None] = {}
-    for name, value in given:
-        if name == "version":
-            print(VERSION_LINE)
-            return 0
-        if name in ("help", "usage"):
-            from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
-
-            print(usage_text("sinfo", TABLE) if name == "usage" else help_text("sinfo", TABLE))
-            return 0
-        asked[name] = value
-        if name in ("format", "Format"):
-            asked.pop("Format" if name == "format" else "format", None)
+    asked, _ = reports.options_of("sinfo", TABLE, argv)  # sinfo ignores other words
+    reports.keep_latest(asked, "format", "Format")
     if "reservation" in asked:
         return _reservations(asked)
     listing = _Listing(_with_environment(asked))

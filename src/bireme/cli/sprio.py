@@ -6,8 +6,7 @@ import os
 from typing import Any
 
 from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options, read
-from bireme.slurm.version import VERSION_LINE
+from bireme.cli.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -27,33 +26,18 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given, words = read(TABLE, argv)
-    asked: dict[str, str | None] = {}
-    for name, value in given:
-        if name == "version":
-            print(VERSION_LINE)
-            return 0
-        if name in ("help", "usage"):
-            return _print_help(name)
-        asked[name] = value
+    asked, words = reports.options_of("sprio", TABLE, argv)
     if words and "jobs" in asked and asked["jobs"] is None:  # `-j 42` for what getopt only takes as `-j42`
         asked["jobs"] = words.pop(0)
     if words:
         reports.tell(f"sprio: error: Unrecognized option: {words[0]}")
-        _print_help("usage")
+        reports.print_help("sprio", TABLE, "usage")
         return 1
     if "format" in asked and "long" in asked:
         raise reports.CommandError(
             "sprio: fatal: Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry."
         )
     return _print_priorities(asked)
-
-
-def _print_help(kind: str) -> int:
-    from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
-
-    print(usage_text("sprio", TABLE) if kind == "usage" else help_text("sprio", TABLE))
-    return 0
 
 
 def _print_priorities(asked: dict[str, str | None]) -> int:

@@ -11,8 +11,7 @@ import sys
 from typing import Any
 
 from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options, read
-from bireme.slurm.version import VERSION_LINE
+from bireme.cli.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -45,33 +44,17 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given, words = read(TABLE, argv)
-    asked: dict[str, str | None] = {}
-    for name, value in given:
-        if name == "version":
-            print(VERSION_LINE)
-            return 0
-        if name in ("help", "usage"):
-            return _print_help(name)
-        asked[name] = value
-        if name in ("format", "Format"):  # the later of the two wins
-            asked.pop("Format" if name == "format" else "format", None)
+    asked, words = reports.options_of("squeue", TABLE, argv)
+    reports.keep_latest(asked, "format", "Format")
     for optional in ("jobs", "steps"):  # `-j 42` for what getopt only takes as `-j42`
         if words and optional in asked and asked[optional] is None:
             asked[optional] = words.pop(0)
     if words:
         reports.tell(f"squeue: error: Unrecognized option: {words[0]}")
-        _print_help("usage")
+        reports.print_help("squeue", TABLE, "usage")
         return 1
     listing = _Listing(_with_environment(asked))
     return reports.repeat(listing.iterate, listing.print)
-
-
-def _print_help(kind: str) -> int:
-    from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
-
-    print(usage_text("squeue", TABLE) if kind == "usage" else help_text("squeue", TABLE))
-    return 0
 
 
 def _with_environment(asked: dict[str, str | None]) -> dict[str, str | None]:

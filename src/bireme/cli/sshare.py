@@ -8,8 +8,7 @@ import sys
 from typing import Any
 
 from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options, read
-from bireme.slurm.version import VERSION_LINE
+from bireme.cli.optline import Opt, aliases, options
 
 _OPTIONS = (
     "-A--accounts= -a--all -M--clusters= -o--format= -e--helpformat --help --json[=] -l--long -n--noheader -p--parsable"
@@ -25,16 +24,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given, words = read(TABLE, argv)
-    asked = dict(given)
-    if "version" in asked:
-        print(VERSION_LINE)
-        return 0
-    if "help" in asked or "usage" in asked:
-        from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
-
-        print(usage_text("sshare", TABLE) if "usage" in asked else help_text("sshare", TABLE))
-        return 0
+    asked, words = reports.options_of("sshare", TABLE, argv)
     if words:
         raise reports.CommandError(f"sshare: error: Unknown arguments: {' '.join(words)}")
     # Late imports: `sshare --version` must not pay for tables it does not print.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options, read
-from bireme.slurm.version import VERSION_LINE
+from bireme.cli.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -23,19 +22,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given, words = read(TABLE, argv)
-    asked: dict[str, str | None] = {}
-    for name, value in given:
-        if name == "version":
-            print(VERSION_LINE)
-            return 0
-        if name in ("help", "usage"):
-            from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
-
-            print(usage_text("sstat", TABLE) if name == "usage" else help_text("sstat", TABLE))
-            return 0
-        earlier = asked.get(name) if name in ("format", "jobs") else None  # given again, they add up
-        asked[name] = f"{earlier},{value}" if earlier else value
+    asked, words = reports.options_of("sstat", TABLE, argv, ("format", "jobs"))
     from bireme.slurm.formats import accounting, sstat_fields  # late: --version must not pay for the tables
 
     if "helpformat" in asked:
