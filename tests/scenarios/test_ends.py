@@ -6,7 +6,7 @@ from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.states import job_state
 from bireme.core.model.cluster import Settings
-from bireme.core.model.jobs import JobKind
+from bireme.core.model.jobs import JobKind, Running
 from bireme.core.model.resources import ExitStatus
 from bireme.testing.scenario import Scenario
 
@@ -120,6 +120,19 @@ def test_requeue_exit_codes_bring_a_job_back() -> None:
     assert world.job("job").restarts == 1
     world.finish("job", code=74)
     world.expect(job="FAILED 74:0")
+
+
+def test_a_script_that_asks_to_be_requeued_for_ever_is_slowed_down() -> None:
+    world = Scenario("1x8", settings=Settings(requeue_exit=(75,), **FLAT))
+    world.submit("job")
+    waits = []
+    for _ in range(9):
+        world.finish_when_running("job", code=75)
+        began = world.now
+        while not isinstance(world.job("job").phase, Running):
+            world.wait(1)
+        waits.append(world.now - began)
+    assert waits == [1, 1, 3, 7, 15, 31, 63, 120, 120]  # the first is `wait`'s own second
 
 
 def test_requeue_exit_hold_brings_it_back_held() -> None:

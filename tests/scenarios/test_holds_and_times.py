@@ -263,6 +263,21 @@ def test_a_job_that_cannot_end_before_its_deadline_is_given_up() -> None:
     world.expect(waits="DEADLINE")
 
 
+def test_a_waiting_job_is_neither_suspended_nor_resumed() -> None:
+    world = Scenario("1x8")
+    world.submit("job", hold=True)
+    for order in (world.suspend, world.resume):
+        with world.refused(Why.JOB_PENDING):
+            order("job")
+
+
+def test_an_update_to_a_node_that_does_not_exist_is_refused() -> None:
+    world = Scenario("1x8")
+    world.submit("job", hold=True)
+    with world.refused(Why.INVALID_NODE_NAME):
+        world.update("job", nodelist=("n9",))
+
+
 def test_nothing_to_come_means_no_time_to_wake_at() -> None:
     world = Scenario("1x8", settings=Settings(over_time_limit_s=None, min_job_age_s=10, **FLAT))
     world.submit("over", time_s=60)

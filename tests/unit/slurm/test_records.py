@@ -197,8 +197,8 @@ def test_exit_codes_as_slurm_shows_them() -> None:
         assert batch is not None
         return (job["state"], job["exit_code"], job["exit_signal"], batch["state"], batch["exit_signal"])
 
-    assert shown("timed") == ("TIMEOUT", 0, 0, "CANCELLED", 15)
-    assert shown("cancelled") == ("CANCELLED", 0, 0, "CANCELLED", 15)
+    assert shown("timed") == ("TIMEOUT", 0, 15, "CANCELLED", 15)
+    assert shown("cancelled") == ("CANCELLED", 0, 15, "CANCELLED", 15)
     assert shown("oom") == ("OUT_OF_MEMORY", 0, 125, "OUT_OF_MEMORY", 125)
     assert record_of(world, "cancelled", "cancelled_by") == {"cancelled_by": 1001}
 

@@ -18,6 +18,8 @@ from bireme.core.model.steps import StepState
 
 LAUNCH_BACKOFF_S = 5.0
 """Wait after a refused launch, doubled each time."""
+REQUEUE_DELAY_MOST_S = 120.0
+"""Longest wait of a job that RequeueExit brings back: none at first, then 1 s, 3 s, 7 s ... Slurm always waits that."""
 SPECIAL_EXIT_HELD = "SPECIAL_EXIT"
 
 
@@ -43,7 +45,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
         case o.BatchFinished():
             return _batch_finished(state, job, seen)
         case o.JobCleared():
-            ended = _ended(job, seen.at) if isinstance(job.phase, Ending) else []
+            ended = _ended(state, job, seen.at) if isinstance(job.phase, Ending) else []
             return [*ended, *_drained(state, seen.epilog_failed_on, "Epilog error")]
         case o.JobVanished():
             return _vanished(state, job, seen)
@@ -85,7 +87,7 @@ def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
 def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:
     drained = _drained(state, seen.prolog_failed_on, "Prolog error")
     if isinstance(job.phase, Ending):
-        return [*_ended(job, seen.at), *drained]
+        return [*_ended(state, job, seen.at), *drained]
     if not isinstance(job.phase, Starting):
         return drained
     tries = job.launch_failures + 1
@@ -93,7 +95,7 @@ def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.E
     why = reason(ReasonKind.LAUNCH_FAILED, why=seen.reason, tries=tries)
     if job.spec.kind is JobKind.INTERACTIVE:
         outcome = Outcome("FAILED", ExitStatus(code=1), why)
-        return [e.JobEnding(job.id, job.generation, outcome), *_ended(job, seen.at), *drained]
+        return [e.JobEnding(job.id, job.generation, outcome), *_ended(state, job, seen.at), *drained]
     again_at = now + LAUNCH_BACKOFF_S * 2 ** (tries - 1)
     return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained]
 
@@ -109,8 +111,14 @@ def _drained(state: State, nodes: tuple[str, ...], note: str) -> list[e.Event]:
     return [e.NodeUpdated(node, by_uid=0, drained=True, note=note) for node in fresh]
 
 
-def _ended(job: Job, at: float) -> list[e.Event]:
-    return [e.JobEnded(job.id, job.generation, at)]
+def _ended(state: State, job: Job, at: float, status: ExitStatus | None = None) -> list[e.Event]:
+    """A script that asks again and again to be requeued (RequeueExit) comes back later each time."""
+    if status is None and isinstance(job.phase, Ending):
+        status = job.phase.outcome.status
+    again_at = None
+    if status is not None and job.restarts and status.code in state.config.settings.requeue_exit:
+        again_at = at + min(REQUEUE_DELAY_MOST_S, 2.0 ** min(job.restarts, 10) - 1)
+    return [e.JobEnded(job.id, job.generation, at, not_before=again_at)]
 
 
 def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Event]:
@@ -123,7 +131,7 @@ def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Eve
         outcome, requeue, hold = _verdict_on(state, job, seen.status)
         events.append(e.JobEnding(job.id, job.generation, outcome, requeue, hold))
     if seen.cleared:
-        events.extend(_ended(job, seen.at))
+        events.extend(_ended(state, job, seen.at, seen.status))
     return events
 
 

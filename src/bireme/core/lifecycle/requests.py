@@ -17,7 +17,7 @@ from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation
 from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import can_ever_run
+from bireme.core.lifecycle.submission import can_ever_run, check_node_names
 from bireme.core.model import events as e
 from bireme.core.model.jobs import (
     ArraySpec,
@@ -246,7 +246,7 @@ def suspend(state: State, caller: Caller, target: Target) -> list[e.Event]:
         raise Refusal(Why.ACCESS_DENIED)
     running = [job for job in find(state, target) if isinstance(job.phase, Running)]
     if not running:
-        raise Refusal(Why.JOB_NOT_RUNNING)
+        raise Refusal(_why_not_running(state, target, Why.JOB_NOT_RUNNING))
     return [e.JobSuspended(job.id, job.generation) for job in running]
 
 
@@ -255,8 +255,13 @@ def resume(state: State, caller: Caller, target: Target) -> list[e.Event]:
         raise Refusal(Why.ACCESS_DENIED)
     stopped = [job for job in find(state, target) if isinstance(job.phase, Suspended)]
     if not stopped:
-        raise Refusal(Why.JOB_NOT_SUSPENDED)
+        raise Refusal(_why_not_running(state, target, Why.JOB_NOT_SUSPENDED))
     return [e.JobResumed(job.id, job.generation) for job in stopped]
+
+
+def _why_not_running(state: State, target: Target, otherwise: Why) -> Why:
+    waits = all(isinstance(job.phase, Pending) for job in find(state, target))
+    return Why.JOB_PENDING if waits else otherwise
 
 
 def complete(state: State, caller: Caller, target: Target, status: ExitStatus) -> list[e.Event]:
@@ -315,6 +320,8 @@ def _update_one(state: State, caller: Caller, target: Target, job: Job, changes:
     partitions = [state.partitions.get(name) for name in spec.partitions]
     if None in partitions:
         raise Refusal(Why.INVALID_PARTITION_NAME)
+    if changes.keys() & {"nodelist", "exclude"}:
+        check_node_names(state, spec)
     if changes.keys() & {"account", "qos", "partitions"}:
         spec = settled(state, spec)
     if "licenses" in changes:

@@ -126,16 +126,20 @@ def _check_dependencies(state: State, spec: JobSpec) -> None:
 
 
 def _check_names(state: State, spec: JobSpec) -> None:
+    check_node_names(state, spec)
+    if spec.resources.nodes_given and spec.resources.nodes_min < 1:
+        raise Refusal(Why.INVALID_NODE_COUNT)
+    if spec.kind is JobKind.BATCH and not spec.script:
+        raise Refusal(Why.JOB_SCRIPT_MISSING)
+
+
+def check_node_names(state: State, spec: JobSpec) -> None:
     for name in (*spec.resources.nodelist, *spec.resources.exclude):
         if name not in state.nodes:
             raise Refusal(Why.INVALID_NODE_NAME, f"no node {name!r} here")
     both = [name for name in spec.resources.nodelist if name in spec.resources.exclude]
     if both:
         raise Refusal(Why.INVALID_NODE_NAME, f"node {both[0]!r} is both asked for and excluded")
-    if spec.resources.nodes_given and spec.resources.nodes_min < 1:
-        raise Refusal(Why.INVALID_NODE_COUNT)
-    if spec.kind is JobKind.BATCH and not spec.script:
-        raise Refusal(Why.JOB_SCRIPT_MISSING)
 
 
 def _check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> None:

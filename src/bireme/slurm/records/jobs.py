@@ -78,7 +78,13 @@ class JobView:
 
     @cached_property
     def status(self) -> ExitStatus:
-        return self.phase.outcome.status if isinstance(self.phase, Ending | Finished) else SUCCESS
+        """What ended by other hands has no status of its own in the history; while it is remembered, Slurm shows its
+        script's."""
+        if not isinstance(self.phase, Ending | Finished):
+            return SUCCESS
+        status = self.phase.outcome.status
+        by_others = self.phase is self.job.phase and self.phase.outcome.state in ("CANCELLED", "TIMEOUT")
+        return self.job.batch_status or status if by_others and status == SUCCESS else status
 
     @property
     def started_at(self) -> float | None:
