@@ -26,7 +26,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo")
 _SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 _READY_S = 30.0
 _STOP_S = 20.0
-_LOOK_AGAIN_S = 0.1
+_LOOK_AGAIN_S = 0.25
 
 # Slurm's High Throughput Computing guide: few and cheap scheduling passes, short memory of ended jobs, no plugin that
 # does work per job, logs off. `sched_min_interval=0` was tried too and is slower here: every end would start a pass.
