@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bireme.cli.optline import Opt, OptionLineError, read
@@ -53,6 +53,12 @@ def options_of(
         earlier = asked.pop(option, None)  # popped: the order of `asked` is that of the last mentions
         asked[option] = f"{earlier},{value}" if earlier and option in add_up else value
     return asked, words
+
+
+def refuse_format_with_long(command: str, asked: Mapping[str, str | None]) -> None:
+    if "format" in asked and "long" in asked:
+        clash = "Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry."
+        raise CommandError(f"{command}: fatal: {clash}")
 
 
 def keep_latest(asked: dict[str, str | None], *rivals: str) -> None:

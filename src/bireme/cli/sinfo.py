@@ -25,6 +25,7 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     asked, _ = reports.options_of("sinfo", TABLE, argv)  # sinfo ignores other words
+    reports.refuse_format_with_long("sinfo", asked)
     reports.keep_latest(asked, "format", "Format")
     if "reservation" in asked:
         return _reservations(asked)

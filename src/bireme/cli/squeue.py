@@ -45,6 +45,7 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     asked, words = reports.options_of("squeue", TABLE, argv)
+    reports.refuse_format_with_long("squeue", asked)
     reports.keep_latest(asked, "format", "Format")
     for optional in ("jobs", "steps"):  # `-j 42` for what getopt only takes as `-j42`
         if words and optional in asked and asked[optional] is None:

@@ -91,6 +91,12 @@ def test_refusals(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "Invalid node format specification: !\n"
 
 
+def test_long_and_a_format_exclude_each_other(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sinfo.main(["-l", "-o", "%N"]) == 1
+    clash = "Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry."
+    assert capsys.readouterr().err == f"sinfo: fatal: {clash}\n"
+
+
 def test_no_daemon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(reports, "transport", lambda: FakeApi({"/v1/nodes": absent()}))
     assert sinfo.main([]) == 1

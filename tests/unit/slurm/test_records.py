@@ -305,3 +305,20 @@ def test_a_heterogeneous_component_knows_its_place() -> None:
     wanted = {"het_job_id": leader, "het_offset": 1}
     assert record_of(world, "het+1", *wanted) == wanted
     assert requests.find(world.state, requests.Target(leader, het_offset=1))[0].id == leader + 1
+
+
+def test_nodes_that_are_away_are_told_as_slurm_tells_them() -> None:
+    world = Scenario("2x8")
+    world.node("n2", "DRAIN")
+    world.submit("both", nodes=2)
+    world.submit("named", on="n2")
+    world.settle()
+    away = "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions"
+    assert record_of(world, "both", "reason") == {"reason": away}
+    assert record_of(world, "named", "reason") == {"reason": "ReqNodeNotAvail,_UnavailableNodes:n2"}
+
+
+def test_a_node_without_gpus_uses_none_of_them() -> None:
+    world = Scenario("1x8+1x8:h100", settings=Settings(gres_types=("gpu",), memory_is_consumable=False))
+    used = [node_record(world.state, node, world.now)["gres_used"] for node in world.state.nodes.values()]
+    assert used == ["gpu:0", "gpu:h100:0(IDX:N/A)"]

@@ -24,6 +24,12 @@ def reason(job: Record) -> str:
     return str(job.get("reason") or "None")
 
 
+def reason_word(job: Record) -> str:
+    """The reason alone, without the names and remarks that people are shown with it."""
+    text = reason(job)
+    return "ReqNodeNotAvail" if text.startswith("Nodes_required_for_job") else text.partition(",")[0]
+
+
 def reason_words(job: Record) -> str:
     """As squeue shows it: what Slurm stores as a sentence (`job requeued in held state`) with its spaces."""
     return reason(job).replace("_", " ")

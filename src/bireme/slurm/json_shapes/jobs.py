@@ -53,7 +53,7 @@ def _standing(job: Record) -> Shape:
     states = [job["state"]] if job["state"] != "COMPLETING" else [facts.base_state(job), "COMPLETING"]
     return {
         "job_state": list(dict.fromkeys(states)),
-        "state_reason": facts.reason(job),
+        "state_reason": facts.reason_word(job),
         "state_description": "; ".join(str(each.get("text", "")) for each in job.get("reasons") or ()),
         "dependency": _text(job, "dependency"),
         "hold": bool(job.get("held_by")),

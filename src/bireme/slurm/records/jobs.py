@@ -157,8 +157,18 @@ def _reason(view: JobView) -> str:
         return f"Reservation_{first.fact('name')}_was_deleted"
     if first.fact("reserved") is not None:
         return f"{kind.value},_May_be_reserved_for_other_job"
+    if kind is ReasonKind.REQUIRED_NODE_NOT_AVAILABLE:
+        return _nodes_away(view, str(first.fact("unavailable") or ""))
     # Slurm tells this one by the state (SPECIAL_EXIT) and shows the reason of any other held job.
     return str((ReasonKind.JOB_HELD_USER if kind is ReasonKind.SPECIAL_EXIT else kind).value)
+
+
+def _nodes_away(view: JobView, unavailable: str) -> str:
+    """Slurm names the nodes that the user asked for; of others it says only that there are too few."""
+    wanted = [name for name in unavailable.split(",") if name in view.asked.nodelist]
+    if wanted:
+        return f"{ReasonKind.REQUIRED_NODE_NOT_AVAILABLE.value},_UnavailableNodes:{compress(wanted)}"
+    return "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions"
 
 
 def _reasons(view: JobView) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ def node_record(
         "memory_allocated_mib": config.memory_mib - room.memory_mib,
         "memory_free_mib": None,
         "gres": ",".join(gres_text(pool, config) for pool in config.gres),
-        "gres_used": ",".join(gres_used_text(pool, room) for pool in config.gres),
+        "gres_used": ",".join(_gres_used(config, room, state.config.settings.gres_types)),
         "partitions": list(partitions),
         "reason": note.text if note else "",
         "reason_user": None,
@@ -129,6 +129,12 @@ def _sockets(pool: GresPool, config: NodeConfig) -> list[int]:
     if not pool.devices or not all(device.cores for device in pool.devices):
         return []
     return sorted({core // max(1, config.cores_per_socket) for device in pool.devices for core in device.cores})
+
+
+def _gres_used(config: NodeConfig, room: NodeRoom, gres_types: Sequence[str]) -> list[str]:
+    """Of each pool; and of the cluster's other kinds, of which this node has none."""
+    absent = [name for name in gres_types if not any(pool.name == name for pool in config.gres)]
+    return [gres_used_text(pool, room) for pool in config.gres] + [f"{name}:0" for name in absent]
 
 
 def gres_used_text(pool: GresPool, room: NodeRoom) -> str:
