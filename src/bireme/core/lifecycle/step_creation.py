@@ -157,12 +157,12 @@ def _choose(
     per_node = spec.ntasks_per_node or -(-ntasks // nodes)
     able = [share for share in shares if _enough(spec, left[share.node], 1, per_task)]
     if spec.nodelist and any(share.node in spec.nodelist and share not in able for share in shares):
-        raise _busy_or_impossible(spec, shares, per_task)
+        raise _busy_or_impossible(spec, shares, per_task, ntasks, nodes)
     roomy = [share for share in able if _enough(spec, left[share.node], per_node, per_task)]
     chosen = roomy[:nodes] if len(roomy) >= nodes else able[:nodes]
     room = sum(_tasks_left(spec, left[share.node], per_task) for share in chosen)
     if len(chosen) < nodes or (room < ntasks and not (spec.overcommit or spec.overlap)):
-        raise _busy_or_impossible(spec, shares, per_task)
+        raise _busy_or_impossible(spec, shares, per_task, ntasks, nodes)
     return chosen
 
 
@@ -172,11 +172,9 @@ def _in_job_order(job: Job, chosen: list[NodeShare]) -> list[NodeShare]:
     return sorted(chosen, key=lambda share: order[share.node])
 
 
-def _busy_or_impossible(spec: StepSpec, shares: Sequence[NodeShare], per_task: int) -> Refusal:
+def _busy_or_impossible(spec: StepSpec, shares: Sequence[NodeShare], per_task: int, ntasks: int, nodes: int) -> Refusal:
     """Busy if it would fit into the job with no other step running; impossible if even that does not help."""
     whole = [_Left(s, list(s.cpu_ids), _devices_of(s), _counts_of(s)) for s in shares]
-    ntasks = spec.ntasks or len(shares)
-    nodes = spec.nodes_min or 1
     able = [left for left in whole if _enough(spec, left, 1, per_task)]
     if len(able) >= nodes and sum(_tasks_left(spec, left, per_task) for left in able) >= ntasks:
         return Refusal(Why.NODES_BUSY)
