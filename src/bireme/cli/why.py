@@ -205,7 +205,12 @@ class _Page:
         if told["leaves"]:
             used, best = len(told["leaves"]), told["fewest_leaves"]
             good = "the fewest possible" if used <= best else f"{best} would be the fewest possible"
-            yield "Network", f"under {_count(used, 'switch', 'switches')} ({','.join(told['leaves'])}); {good}"
+            over = (
+                f"in {_count(used, 'block')}"
+                if told.get("in_blocks")
+                else f"under {_count(used, 'switch', 'switches')}"
+            )
+            yield "Network", f"{over} ({compress(told['leaves'])}); {good}"
         waited = format_elapsed(int(told["waited_s"]))
         yield "Since", f"{self._when(told['started_at'])}, after waiting {waited}"
         displaced = told["displaced"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
+from bireme.core.model.cluster import Block, ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 from bireme.core.model.resources import Device, GresPool
 from bireme.slurm.arrays import parse_array
@@ -32,12 +32,14 @@ def build_cluster(
     settings: Settings | None = None,
     raw: Mapping[str, str] | None = None,
     leaves: Sequence[str] = (),
+    blocks: Sequence[str] = (),
+    block_sizes: Sequence[int] = (),
     **node_options: Any,
 ) -> ClusterConfig:
     """`4x8`: nodes n1 to n4 with 8 CPUs each. `4x8:h100`: and an H100 for each CPU. Groups are joined by `+`.
 
     The first partition is the default one; without any there is `main` with all nodes. Memory counts only if
-    `memory_mib` is said. `leaves`: the nodes of each leaf switch, under one spine.
+    `memory_mib` is said. `leaves`: the nodes of each leaf switch, under one spine. `blocks`: the nodes of each block.
     """
     nodes: list[NodeConfig] = []
     for group in text.split("+"):
@@ -55,7 +57,7 @@ def build_cluster(
         ),
         settings=settings or Settings(memory_is_consumable="memory_mib" in node_options),
         raw=dict(raw or {}),
-        topology=_tree(leaves) if leaves else Topology(),
+        topology=_tree(leaves) if leaves else _blocks(blocks, block_sizes) if blocks else Topology(),
     )
 
 
@@ -63,6 +65,11 @@ def _tree(leaves: Sequence[str]) -> Topology:
     switches = [Switch(f"leaf{number}", nodes=tuple(expand(nodes))) for number, nodes in enumerate(leaves, start=1)]
     spine = Switch("spine", switches=tuple(switch.name for switch in switches))
     return Topology("topology/tree", (*switches, spine))
+
+
+def _blocks(blocks: Sequence[str], sizes: Sequence[int]) -> Topology:
+    named = tuple(Block(f"block{number}", tuple(expand(nodes))) for number, nodes in enumerate(blocks, start=1))
+    return Topology("topology/block", blocks=named, block_sizes=tuple(sizes))
 
 
 def _node(name: str, cpus: int, gpu_type: str | None, options: Mapping[str, Any]) -> NodeConfig:

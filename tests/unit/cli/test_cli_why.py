@@ -64,6 +64,29 @@ def test_every_answer_is_readable_in_80_columns() -> None:
 
 
 @pytest.mark.parametrize(
+    ("network", "nodes", "words"),
+    [
+        ({"leaves": ["n[1-2]", "n[3-4]"]}, 2, "under 1 switch (leaf1); the fewest possible"),
+        ({"leaves": ["n[1-2]", "n[3-4]"]}, 3, "under 2 switches (leaf[1-2]); the fewest possible"),
+        ({"leaves": ["n[1,3]", "n[2,4]"], "busy": "n[1-2]"}, 2, "under 2 switches (leaf[1-2]); 1 would be the fewest"),
+        ({"blocks": ["n[1-2]", "n[3-4]"]}, 3, "in 2 blocks (block[1-2]); the fewest possible"),
+    ],
+)
+def test_a_running_job_says_how_tight_its_place_in_the_network_is(
+    network: dict[str, Any], nodes: int, words: str
+) -> None:
+    busy = network.pop("busy", "")
+    world = Scenario("4x8", **network)
+    if busy:
+        world.submit("busy", on=busy, nodes=2, cpus=8)
+    world.submit("gang", nodes=nodes, cpus=8)
+    world.settle()
+    answer = {"jobs": [told(world, world.job("gang").id)], "now": world.now, "left_out": 0}
+    text = " ".join(" ".join(text_of(answer, str)).split())
+    assert words in text
+
+
+@pytest.mark.parametrize(
     ("ended", "words"),
     [
         (("COMPLETED", 0, 0), "exit code 0"),

@@ -292,6 +292,26 @@ def test_warnings(files: dict[str, str], warning: str) -> None:
             "topology.conf:2: switch s names switch b, which is not defined",
         ),
         (
+            {"slurm": NODES, "topology": "SwitchName=l Nodes=n[1-2]\nSwitchName=a Switches=l\nSwitchName=b Switches=l"},
+            "topology.conf:3: switch l is under both a and b; keep one",
+        ),
+        (
+            {"slurm": NODES, "topology": "BlockName=a Nodes=n1\nBlockName=b Nodes=n[1-2]"},
+            "topology.conf:2: node n1 is under both a and b; keep one",
+        ),
+        (
+            {"slurm": NODES, "topology": "BlockName=a Nodes=n[1-2]\nBlockName=b Nodes=n9"},
+            "topology.conf:2: block b names n9, which no NodeName line of slurm.conf defines",
+        ),
+        (
+            {"slurm": NODES, "topology": "BlockName=a Nodes=n[1-2]\nBlockSizes=2,6"},
+            "topology.conf:2: BlockSizes=2,6: 6 is not 2 times a power of two",
+        ),
+        (
+            {"slurm": NODES, "topology": "BlockName=a Nodes=n[1-2]\nBlockSizes=0"},
+            "topology.conf:2: BlockSizes=0: '0' is not a number above 0",
+        ),
+        (
             {"slurm": "NodeName=n1\nDownNodes=n2"},
             "slurm.conf:2: DownNodes names n2, which no NodeName line defines",
         ),

@@ -65,6 +65,7 @@ class Why(Enum):
     INVALID_FEATURE = _Code(2029, "Invalid feature specification")
     INVALID_ARRAY = _Code(2081, "Invalid job array specification")
     PARTITION_NOT_AVAILABLE = _Code(2070, "Required partition not available (inactive or drain)")
+    REQUESTED_TOPO_CONFIG_UNAVAILABLE = _Code(2178, "Requested topology configuration is not available")
     NOT_WHOLE_HET_JOB = _Code(2108, "Operation not permitted on individual component of heterogeneous job")
     NOT_SUPPORTED = _Code(2036, "Requested operation not supported on this system")
     ERROR = _Code(-1, "Unspecified error")

@@ -79,6 +79,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     check_reservation(state, spec)
     for partition in partitions:
         _check_access(caller, spec, partition)
+        _check_segments(state, spec, partition)
     _check_limits(state, spec, partitions)
     spec = within_limits(state, spec)
     if not any(can_ever_run(state, spec, partition) for partition in partitions):
@@ -162,6 +163,20 @@ def _check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> 
         raise Refusal(Why.INVALID_QOS, f"partition {partition.name} denies QOS {spec.qos!r}")
     if partition.allow_qos is not None and spec.qos not in partition.allow_qos:
         raise Refusal(Why.INVALID_QOS, f"partition {partition.name} does not allow QOS {spec.qos!r}")
+
+
+def _check_segments(state: State, spec: JobSpec, partition: PartitionConfig) -> None:
+    """Where nodes come in blocks, a segment fits into a base block and the job is made of whole ones."""
+    size, largest = spec.resources.segment, state.fabric.segment_max
+    if size is None or largest is None:
+        return
+    nodes = resolve(spec, partition, state.config.settings).nodes_wanted
+    if size > largest:
+        hint = f"--segment={size} is more than a base block has: {largest} nodes"
+        raise Refusal(Why.REQUESTED_TOPO_CONFIG_UNAVAILABLE, hint)
+    if nodes % size:
+        hint = f"{nodes} node(s) cannot be cut into segments of {size}: ask for a multiple (--nodes)"
+        raise Refusal(Why.REQUESTED_TOPO_CONFIG_UNAVAILABLE, hint)
 
 
 def _check_times(spec: JobSpec, now: float) -> None:

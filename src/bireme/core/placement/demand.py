@@ -45,7 +45,15 @@ class Demand:
     threads_per_core: int | None
     fewest_nodes: bool
     """Of a range of nodes the smallest number that does."""
+    spread: bool
+    """As many nodes as it may have, and as many tasks on each (--spread-job)."""
+    contiguous: bool
+    """Nodes next to each other in the configuration's order."""
+    segment: int | None
+    """So many nodes at a time in one block; only a block topology knows segments."""
     features: Constraint
+    preferred: Constraint
+    """Tried first, instead of `features`."""
     nodelist: tuple[str, ...]
     exclude: tuple[str, ...]
     tmp_disk_mib: int
@@ -75,8 +83,10 @@ class Demand:
     def nodes_most(self) -> int:
         """As many nodes as a range (`-N2-4`) lets it take, where more than it needs are free."""
         most = self.nodes_max or self.nodes_wanted
-        if self.gres_per_job or self.nodelist or self.fewest_nodes:
+        if self.gres_per_job or self.nodelist or self.fewest_nodes or self.segment:
             return self.nodes_wanted
+        if self.spread and self.nodes_max is None:
+            most = self.ntasks
         return most if self.ntasks_follow_nodes else min(most, self.ntasks)
 
 
@@ -113,7 +123,11 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         overcommit=asked.overcommit,
         threads_per_core=_threads_per_core(asked),
         fewest_nodes=asked.use_min_nodes,
+        spread=asked.spread,
+        contiguous=asked.contiguous,
+        segment=asked.segment,
         features=parse_constraint(asked.constraint),
+        preferred=parse_constraint(asked.prefer),
         nodelist=tuple(dict.fromkeys(asked.nodelist)),  # `-m arbitrary` names a node once for each task
         exclude=asked.exclude,
         tmp_disk_mib=asked.tmp_disk_mib,

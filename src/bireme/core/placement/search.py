@@ -18,6 +18,7 @@ import numpy as np
 from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import NodeShare
 from bireme.core.placement.capacity import capacity, tasks_per_core
+from bireme.core.placement.contiguous import is_contiguous, windows
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint
@@ -60,7 +61,8 @@ class Search:
         self.settings = settings
         self._table = table
         self._fabric = fabric
-        self._least_loaded = least_loaded
+        self._least_loaded = least_loaded or demand.spread
+        self._segment = demand.segment if fabric.segment_max else None
         self._leaves_max = leaves_max
         self._required = table.mask(demand.nodelist)
         self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
@@ -155,13 +157,28 @@ class Search:
 
     def _groups(self, able: IntArray, tasks: IntArray) -> Iterator[IntArray]:
         demand = self.demand
-        if demand.nodelist:  # the user has chosen: the rest is taken by preference
+        by_nodes = demand.tasks_per_node is not None or demand.nodes_max == demand.nodes_min
+        whole = by_nodes or bool(demand.gres_per_job)
+        worth = np.ones(len(able), dtype=np.int64) if whole else tasks[able]
+        needed = demand.nodes_wanted if whole else max(demand.ntasks, demand.nodes_wanted)
+        if self._segment:
+            yield from self._segments(able, tasks)
+        elif demand.contiguous:
+            yield from windows(able, worth, needed, demand.nodes_wanted, self._fabric.levels[0].group_of)
+        elif demand.nodelist or demand.spread:  # the user has chosen: the rest is taken by preference
             yield able
-            return
-        whole = demand.tasks_per_node is not None or demand.nodes_max == demand.nodes_min
-        worth = np.ones(len(able), dtype=np.int64) if whole or demand.gres_per_job else tasks[able]
-        needed = demand.nodes_wanted if whole or demand.gres_per_job else max(demand.ntasks, demand.nodes_wanted)
-        yield from self._fabric.tightest_first(able, worth, needed)
+        else:
+            yield from self._fabric.tightest_first(able, worth, needed, by_nodes)
+
+    def _segments(self, able: IntArray, tasks: IntArray) -> Iterator[IntArray]:
+        """The nodes it would like best, and if those do not do, the largest. Named nodes must be all of them."""
+        assert self._segment is not None
+        if self.demand.nodelist:
+            able = able[self._required[able]]
+        for order in (able, able[np.argsort(-tasks[able], kind="stable")]):
+            group = self._fabric.in_segments(order, self.demand.nodes_wanted, self._segment)
+            if group is not None:
+                yield group
 
     def _try_group(self, group: IntArray, tasks: IntArray, free: Free) -> Spread | None:
         # The nodes a gang needs stand at the front of its group; the rest is looked at only if those do not do.
@@ -170,8 +187,10 @@ class Search:
             chosen = spread(self.demand, candidates, free)
             if chosen is None or not self._has_required(chosen):
                 continue
-            leaves = self._fabric.leaves_used([candidate.position for candidate, _ in chosen])
-            if self._leaves_max is None or leaves <= self._leaves_max:
+            positions = [candidate.position for candidate, _ in chosen]
+            if self.demand.contiguous and not is_contiguous(positions):
+                continue
+            if self._leaves_max is None or self._fabric.leaves_used(positions) <= self._leaves_max:
                 return chosen
         return None
 
@@ -206,10 +225,13 @@ class Search:
 
 
 def _feature_masks(demand: Demand, allowed: BoolArray, table: NodeTable) -> list[BoolArray]:
-    """One mask for each way to satisfy the constraint (`[a|b]` has several: all nodes by the same one)."""
-    if not demand.features.text:
-        return [allowed]
-    return [allowed & _matching(option, table) for option in demand.features.alternatives()]
+    """One mask for each way to satisfy the constraint (`[a|b]` has several: all nodes by the same one).
+
+    What is preferred comes first and, as in Slurm, stands in for the constraint: it is not added to it.
+    """
+    wishes = [option for wish in (demand.preferred, demand.features) if wish.text for option in wish.alternatives()]
+    masks = [allowed & _matching(option, table) for option in wishes]
+    return masks if demand.features.text else [*masks, allowed]
 
 
 def _matching(constraint: Constraint, table: NodeTable) -> BoolArray:

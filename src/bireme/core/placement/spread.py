@@ -63,14 +63,14 @@ def _fixed(demand: Demand, able: Sequence[Candidate], per_node: int) -> Spread |
 def _filled(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
     """Exactly N nodes, as Slurm shares them out: the first is filled, as far as a core's worth is left for each of
     the others; then the next. But where every node brings its own GPUs (`-N2 -n8 --gpus-per-node=4`), all nodes get
-    as many tasks, for which Slurm would have to be told `--ntasks-per-node`."""
+    as many tasks, for which Slurm would have to be told `--ntasks-per-node`; so they do with --spread-job."""
     chosen = list(able[: demand.nodes_min])
     if sum(candidate.capacity for candidate in chosen) < demand.ntasks:
         chosen = sorted(able, key=lambda c: (not c.required, -c.capacity, c.position))[: demand.nodes_min]
     if sum(candidate.capacity for candidate in chosen) < demand.ntasks or len(chosen) > demand.ntasks:
         return None
     chosen.sort(key=lambda candidate: candidate.position)
-    if demand.gres_per_node:
+    if demand.gres_per_node or demand.spread:
         return list(zip(chosen, _evenly(demand.ntasks, [candidate.capacity for candidate in chosen])))
     tasks, left = [1] * len(chosen), demand.ntasks - len(chosen)
     for kept_back in (True, False):  # what small nodes at the end cannot take comes back to the first

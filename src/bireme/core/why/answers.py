@@ -182,5 +182,7 @@ class Running:
     """Leaf switches (or blocks) of its nodes; empty without a topology."""
     fewest_leaves: int = 0
     """What the best place in an empty cluster would use."""
+    in_blocks: bool = False
+    """The leaves are blocks of topology/block, not switches."""
     displaced: tuple[str, ...] = ()
     """Jobs that were ended or requeued to make room for it."""

@@ -33,6 +33,7 @@ def explain_running(state: State, job: Job) -> Running:
         None if limit is None else started + limit + suspended_s,
         leaves,
         fewest,
+        state.fabric.segment_max is not None,
         tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id)),
     )
 
@@ -47,7 +48,7 @@ def _gave_way(job: Job, to: int) -> bool:
 def _leaves(state: State, nodes: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
     """(leaves that it touches, how few it could touch); nothing where the network is flat."""
     fabric, index = state.fabric, state.occupancy.table.index
-    if len(fabric.levels) < 2:
+    if fabric.flat:
         return (), 0
     leaf = fabric.levels[0]
     groups = sorted({int(leaf.group_of[index[node]]) for node in nodes if node in index})

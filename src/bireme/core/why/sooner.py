@@ -36,6 +36,7 @@ _DROPPED: tuple[tuple[str, str, str, Any], ...] = (
     ("exclude", "--exclude", "ExcNodeList=", ()),
     ("contiguous", "--contiguous", "Contiguous=no", False),
     ("switches", "--switches", "Switches=0", None),
+    ("segment", "--segment", "", None),
 )
 """Field, option, what to tell `scontrol update`, the value without it."""
 

@@ -119,7 +119,13 @@ def _read_blocks(lines: list[Line], node_names: Collection[str], findings: Findi
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(positive(size) for size in names(text))
+    """The base block, then aggregates of two, four, eight ... of them."""
+    sizes = tuple(positive(size) for size in names(text))
+    for size in sizes[1:]:
+        times, rest = divmod(size, sizes[0])
+        if rest or times & (times - 1):
+            raise SlurmSyntaxError(f"{size} is not {sizes[0]} times a power of two")
+    return sizes
 
 
 def _check_nodes(
