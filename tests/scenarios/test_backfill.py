@@ -27,6 +27,47 @@ def test_a_short_job_fills_the_gap_before_a_large_one() -> None:
     assert expected(world, "too long") == 3 * HOUR
 
 
+def waiting_for_a_gap() -> Scenario:
+    """n2 is free until the large job's slot, two hours from now."""
+    world = Scenario("2x8")
+    world.submit("long", cpus=8, time_s=2 * HOUR)
+    world.submit("large", nodes=2, cpus=8, time_s=HOUR)
+    world.expect({"long": "runs n1", "large": "waits Resources"})
+    return world
+
+
+def test_a_job_with_a_least_time_takes_a_gap_with_the_longest_limit_it_can_have() -> None:
+    world = waiting_for_a_gap()
+    world.submit("flexible", cpus=8, time_s=5 * HOUR, time_min_s=HOUR)
+    world.expect(flexible="runs n2")
+    assert world.job("flexible").spec.time_limit_s == 2 * HOUR
+    assert expected(world, "large") == 2 * HOUR
+    world.wait(2 * HOUR + 1)
+    assert world.described()["large"] == "runs n[1-2]"
+
+
+def test_a_gap_below_the_least_time_is_left_alone() -> None:
+    world = waiting_for_a_gap()
+    world.submit("flexible", cpus=8, time_s=5 * HOUR, time_min_s=2 * HOUR + 60)
+    world.expect(flexible="waits Priority")
+    assert world.job("flexible").spec.time_limit_s == 5 * HOUR
+
+
+def test_a_job_that_fits_keeps_the_limit_it_asked_for() -> None:
+    world = Scenario("1x8")
+    world.submit("flexible", cpus=8, time_s=5 * HOUR, time_min_s=HOUR)
+    world.expect(flexible="runs n1")
+    assert world.job("flexible").spec.time_limit_s == 5 * HOUR
+
+
+def test_tasks_of_an_array_are_shortened_one_by_one() -> None:
+    world = waiting_for_a_gap()
+    world.submit("array", array="1-2", cpus=8, time_s=5 * HOUR, time_min_s=HOUR)
+    world.settle()
+    limits = {job.spec.time_limit_s for job in world.state.jobs.values() if job.spec.name == "array"}
+    assert limits == {2 * HOUR, 5 * HOUR}
+
+
 def test_slots_are_booked_by_count_not_by_whole_nodes() -> None:
     world = Scenario("1x8")
     world.submit("running", cpus=6, time_s=2 * HOUR)

@@ -33,6 +33,14 @@ def test_reserved_nodes_are_only_for_its_jobs() -> None:
     world.expect({"outside": "runs n2", "too much": "waits Resources", "inside": "runs n1"})
 
 
+def test_a_job_with_a_least_time_ends_before_the_reservation_begins() -> None:
+    world = Scenario("1x8")
+    reserve(world, after_s=HOUR, nodes=("n1",))
+    world.submit("flexible", cpus=8, user="bob", time_s=3 * HOUR, time_min_s=10 * MINUTE)
+    world.expect(flexible="runs n1")
+    assert world.job("flexible").spec.time_limit_s == HOUR
+
+
 def test_a_job_may_use_a_node_until_its_reservation_begins() -> None:
     world = Scenario("1x8")
     reserve(world, after_s=HOUR, nodes=("n1",))

@@ -64,6 +64,11 @@ class Calendar:
     def has_bookings(self) -> bool:
         return bool(self._bookings)
 
+    @property
+    def begins(self) -> Sequence[float]:
+        """When bookings begin, in order."""
+        return self._begins
+
     def rounded(self, at: float) -> float:
         """Up to the resolution: what comes back within the same minute counts as one moment."""
         if not self._resolution_s or at == inf:

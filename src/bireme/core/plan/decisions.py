@@ -6,7 +6,7 @@ and turns it into the events to journal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bireme.core.lifecycle.requests import split_events
 from bireme.core.lifecycle.state import State, Verdict
@@ -26,6 +26,8 @@ class Start:
     shares: tuple[NodeShare, ...]
     whole_nodes: bool
     task_id: int | None = None
+    time_limit_s: int | None = None
+    """Shorter than it asked for, as --time-min allows; None: as asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,13 @@ def _preempt_events(state: State, decision: Preempt) -> list[e.Event]:
 
 
 def _start_events(state: State, job: Job, start: Start) -> list[e.Event]:
+    shorter = [] if start.time_limit_s is None else [replace(job.spec, time_limit_s=start.time_limit_s)]
     if start.task_id is None:
-        return [e.JobAllocated(job.id, _allocation(job.id, job.generation, start))]
+        updates = [e.JobUpdated(job.id, spec, job.priority) for spec in shorter]
+        return [*updates, e.JobAllocated(job.id, _allocation(job.id, job.generation, start))]
     split, new_id = split_events(state, job, start.task_id)
-    return [*split, e.JobAllocated(new_id, _allocation(new_id, 0, start))]
+    updates = [e.JobUpdated(new_id, spec, job.priority) for spec in shorter]
+    return [*split, *updates, e.JobAllocated(new_id, _allocation(new_id, 0, start))]
 
 
 def _allocation(job_id: int, generation: int, start: Start) -> Allocation:

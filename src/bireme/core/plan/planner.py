@@ -172,10 +172,13 @@ def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
     """Whether it starts. If not, its verdict says why and, with backfill, when."""
     own = work.outlook.forget(job.id)
     partition, fit, reasons = _find_now(work, job)
+    limited = job
+    if fit is None and _waits_for_room(reasons):
+        limited, partition, fit = _find_shorter(work, job)
     if partition is not None and fit is not None:
         work.outlook.restore(job.id, own[1:])
-        work.hold(job, partition, fit)
-        _add_start(work, job, work.started(job, partition, fit, task_id))
+        work.hold(limited, partition, fit)
+        _add_start(work, job, work.started(limited, partition, fit, task_id))
         return True
     expected: float | None
     if _preempt(work, job, reasons):
@@ -256,6 +259,24 @@ def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None,
                 return partition, fit, ()
             reasons.extend(over or (_why_not(work, job, partition, fit),))
     return None, None, tuple(reasons) or (reason(ReasonKind.PRIORITY),)
+
+
+def _find_shorter(work: Pass, job: Job) -> tuple[Job, PartitionConfig | None, Fit | None]:
+    """With --time-min: the job with the longest limit with which it fits now, and where.
+
+    What fits for long fits for a shorter time, so half of the lengths that are left can be passed over at each step.
+    """
+    best: tuple[Job, PartitionConfig | None, Fit | None] = (job, None, None)
+    lengths = work.shorter(job)
+    low, high = 0, len(lengths)
+    while low < high:
+        middle = (low + high) // 2 if best[2] is not None else 0  # most often not even the least will do
+        partition, fit, _ = _find_now(work, lengths[middle])
+        if fit is None:
+            high = middle
+        else:
+            best, low = (lengths[middle], partition, fit), middle + 1
+    return best
 
 
 def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reason:

@@ -38,6 +38,8 @@ from bireme.core.priority.fair_share import fair_share
 
 Way = tuple[Door, tuple[int, ...]]
 """Through which door a job comes, and which of the closures behind it hold."""
+MINUTE_S = 60
+"""Time limits are whole minutes."""
 SWITCHES_WAIT_S = 300
 """How long --switches is insisted on when it names no time: Slurm's max_switch_wait."""
 Shape = tuple[ResourceRequest, str, Way]
@@ -165,6 +167,18 @@ class Pass:
             allowed = allowed & ~self.reserved.closures(door).mask(closed)
         return search_for(self.state, self.demand(job, partition), partition, allowed, self.asked(job).switches)
 
+    def shorter(self, job: Job) -> list[Job]:
+        """The job with limits --time-min lets it have: up to what begins in its time, slot or reservation; least first."""
+        least = job.spec.time_min_s
+        if least is None or not job.spec.time_limit_given:
+            return []
+        most = self.duration_s(job)
+        closures = self.reserved.closures(self.reserved.door(job))
+        begins = (*self.calendar.begins, *(closure.begin for closure in closures.entries))
+        gaps = (int((begin - self.now) // MINUTE_S) * MINUTE_S for begin in begins)
+        lengths = sorted({length for length in (least, *gaps) if least <= length < most})
+        return [replace(job, spec=replace(job.spec, time_limit_s=length)) for length in lengths]
+
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
         """Takes the shares in the draft."""
         allocation = self._allocation(job, partition, fit)
@@ -199,7 +213,9 @@ class Pass:
         """What was held stays held: the calendar learns when it comes back, and the decision is made."""
         allocation = self._allocation(job, partition, fit)
         self.calendar.started(gone_by(self.state, job, self.now), allocation)
-        return Start(job.id, partition.name, fit.shares, allocation.whole_nodes, task_id)
+        asked = self.state.jobs[job.id].spec.time_limit_s
+        limit = job.spec.time_limit_s if job.spec.time_limit_s != asked else None
+        return Start(job.id, partition.name, fit.shares, allocation.whole_nodes, task_id, limit)
 
     def _allocation(self, job: Job, partition: PartitionConfig, fit: Fit) -> Allocation:
         return Allocation(job.id, 0, partition.name, fit.shares, self.demand(job, partition).whole_nodes)
