@@ -28,7 +28,8 @@ requests = st.fixed_dictionaries(
         "nodes": st.integers(1, 3),
         "gpus_per_node": st.integers(1, 4),
         "time_s": st.sampled_from([100, 200, 300, 700]),
-    }
+    },
+    optional={"time_min_s": st.just(60)},
 )
 queues = st.lists(requests, min_size=1, max_size=8)
 

@@ -168,7 +168,7 @@ class Pass:
         return search_for(self.state, self.demand(job, partition), partition, allowed, self.asked(job).switches)
 
     def shorter(self, job: Job) -> list[Job]:
-        """The job with limits that --time-min lets it have, each up to the begin of a slot or reservation; least first."""
+        """The job with limits --time-min lets it have, each up to the begin of a slot or reservation; least first."""
         least = job.spec.time_min_s
         if least is None or not job.spec.time_limit_given:
             return []

@@ -269,7 +269,7 @@ _NAMED = (
     Field("", ("originraw",), "ORIGIN_RAW", (), _always("NA")),
     Field("", ("pendingtime",), "PENDING_TIME", ("submit_time", "start_time", "end_time"), _pending_seconds),
     Field("", ("preempttime",), "PREEMPT_TIME", ("preempt_time",), _stamp_of("preempt_time")),
-    Field("", ("prefer",), "PREFER", (), _always(NULL)),
+    Field("", ("prefer",), "PREFER", ("prefer",), _value("prefer")),
     Field("", ("profile",), "PROFILE", (), _always("NotSet")),
     Field("", ("reboot",), "REBOOT", (), _always("0")),
     Field("", ("reqswitch",), "REQ_SWITCH", ("switches",), _count("switches")),

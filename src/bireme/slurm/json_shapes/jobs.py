@@ -193,7 +193,7 @@ def _request(job: Record) -> Shape:
         "standard_error": _text(job, "std_err"),
         "features": _text(job, "features"),
         "batch_features": "",
-        "prefer": "",
+        "prefer": job.get("prefer") or "",
         "contiguous": bool(job.get("contiguous")),
         "exclusive": ["true"] if job.get("exclusive") else [],
         "oversubscribe": job.get("oversubscribe") == "YES",

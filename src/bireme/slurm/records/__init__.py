@@ -96,6 +96,7 @@ JOB_FIELDS: dict[str, str] = {
     "kill_on_node_fail": "whether it ends when a node is lost",
     "oversubscribe": "OK, NO (whole nodes) or YES (shares with others)",
     "exclusive": "whether it asked for whole nodes",
+    "prefer": "features tried before the constraint",
     "contiguous": "whether its nodes must be neighbours",
     "switches": "most switches asked",
     "switches_wait_s": "how long it waits for that",

@@ -407,6 +407,7 @@ FIELDS: dict[str, Getter] = {
     "kill_on_node_fail": lambda view: view.spec.kill_on_node_fail,
     "oversubscribe": _oversubscribe,
     "exclusive": lambda view: view.asked.exclusive,
+    "prefer": lambda view: view.asked.prefer,
     "contiguous": lambda view: view.asked.contiguous,
     "switches": lambda view: view.asked.switches,
     "switches_wait_s": lambda view: view.asked.switches_wait_s,
