@@ -130,11 +130,7 @@ def _size(options: Options) -> tuple[_Size, tuple[str, ...]]:
         if options.from_environment("ntasks-per-node"):
             size.ntasks_per_node = None
     elif size.ntasks_per_node and size.ntasks_per_node != -(-size.ntasks // size.nodes_min):
-        warnings.append(
-            f"Warning: can't honor --ntasks-per-node set to {size.ntasks_per_node} which doesn't match the requested "
-            f"tasks {size.ntasks} with the number of requested nodes {size.nodes_min}. Ignoring --ntasks-per-node."
-        )
-        size.ntasks_per_node = None
+        size.ntasks_per_node = None  # it cannot be honoured, and Slurm's srun says nothing of that inside a job
     return size, tuple(warnings)
 
 
