@@ -45,12 +45,19 @@ async def history(api: Context, request: Request) -> Response:
     caller = api.caller(request)
     both = _merged(stored, remembered, duplicates=query.duplicates)
     visible = [record for record in both if api.sees(caller, record["user_id"])]
-    records = sorted(visible, key=lambda record: (record["job_id"], record.get("restarts") or 0))
+    records = sorted(visible, key=_place)
     fields = words(request, "fields")
     if fields:
         kept = {*fields, "steps"} if query.with_steps else set(fields)
         records = [{name: value for name, value in record.items() if name in kept} for record in records]
     return answer({"jobs": records, "now": api.now()})
+
+
+def _place(record: dict[str, Any]) -> tuple[int, int, int, int]:
+    """By id, an array's tasks together and in their order: the last one to start keeps the array's own id."""
+    task = record.get("array_task_id")
+    array = record.get("array_job_id") if task is not None else None
+    return (array or record["job_id"], -1 if task is None else task, record["job_id"], record.get("restarts") or 0)
 
 
 def _query(request: Request) -> Query:

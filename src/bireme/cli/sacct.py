@@ -48,7 +48,7 @@ def _main(argv: list[str]) -> int:
         from bireme.slurm.formats.accounting import name_lines
         from bireme.slurm.formats.sacct_fields import SACCT_FIELDS
 
-        reports.show(["", *name_lines(SACCT_FIELDS.values()), ""])
+        reports.show(name_lines(SACCT_FIELDS.values()))
         return 0
     return _Report(asked).print()
 
@@ -58,11 +58,16 @@ class _Report:
 
     def __init__(self, asked: dict[str, str | None]) -> None:
         # Late imports: `sacct --version` must not pay for tables it does not print.
+        from bireme.slurm.errors import SlurmSyntaxError
         from bireme.slurm.formats.identity import parse_selectors
 
         self.asked = asked
         self.now = time.time()
-        self.selectors = parse_selectors(asked.get("jobs") or "")
+        try:
+            self.selectors = parse_selectors(asked.get("jobs") or "")
+        except SlurmSyntaxError as error:
+            word = str(error).rpartition(" ")[2]
+            raise reports.CommandError(f"sacct: fatal: Bad job/step specified: {word}") from None
         self.states = self._states()
         self.window = self._window()
         self.uids = self._uids()
@@ -94,10 +99,9 @@ class _Report:
             start = self.now
         elif start is None:
             start = time.mktime((*time.localtime(self.now)[:3], 0, 0, 0, 0, 0, -1))
-        if end is not None and end < start:
-            raise reports.CommandError(
-                "sacct: fatal: Start time requested is after end time: give --starttime a time before --endtime"
-            )
+        if (end or self.now) < start:
+            first, last = (time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at)) for at in (start, end or self.now))
+            raise reports.CommandError(f"sacct: error: Start time ({first}) requested is after end time ({last}).")
         return Window(start, end)
 
     def _moment(self, name: str) -> float | None:

@@ -139,12 +139,18 @@ def test_format_from_the_environment(
         (["-S", "foo"], "Invalid time specification (pos=0): foo\n"),
         (["-o", "foo"], 'sacct: error: Invalid field requested: "foo"\n'),
         (["--foo"], "sacct: unrecognized option '--foo'\n"),
-        (["-j", "x"], "sacct: error: Invalid job id: x\n"),
+        (["-j", "x"], "sacct: fatal: Bad job/step specified: x\n"),
     ],
 )
 def test_refusals(api: FakeApi, capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
     assert sacct.main(argv) == 1
     assert capsys.readouterr().err == message
+
+
+def test_a_window_that_ends_before_it_starts(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sacct.main(["-S", "2031-01-01", "-E", "2030-01-01"]) == 1
+    told = "Start time (2031-01-01T00:00:00) requested is after end time (2030-01-01T00:00:00)."
+    assert capsys.readouterr().err == f"sacct: error: {told}\n"
 
 
 def test_json(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

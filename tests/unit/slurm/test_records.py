@@ -322,3 +322,14 @@ def test_a_node_without_gpus_uses_none_of_them() -> None:
     world = Scenario("1x8+1x8:h100", settings=Settings(gres_types=("gpu",), memory_is_consumable=False))
     used = [node_record(world.state, node, world.now)["gres_used"] for node in world.state.nodes.values()]
     assert used == ["gpu:0", "gpu:h100:0(IDX:N/A)"]
+
+
+def test_a_script_that_a_signal_ended_is_a_cancelled_step_of_a_failed_job() -> None:
+    world = Scenario("1x8")
+    world.submit("job")
+    world.settle()
+    world.finish("job", signal=9)
+    batch = batch_step_record(world.state, world.job("job"), world.now)
+    assert batch is not None
+    assert (batch["state"], batch["exit_signal"], batch["submit_line"]) == ("CANCELLED", 9, "")
+    assert record_of(world, "job", "state") == {"state": "FAILED"}

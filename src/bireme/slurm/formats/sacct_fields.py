@@ -102,7 +102,8 @@ def _usage(text: UsageText) -> AccountingText:
 def _cpus(row: Row) -> int:
     if row.step is not None:
         return int(row.step.get("num_cpus") or (row.step.get("tres_allocated") or {}).get("cpu") or 0)
-    return int((row.job.get("tres_allocated") or {}).get("cpu") or 0)
+    held = (row.job.get("tres_allocated") or {}).get("cpu")
+    return int(held or (row.job.get("tres_requested") or {}).get("cpu") or 0)  # asked for, until it has some
 
 
 def _elapsed(row: Row) -> int:

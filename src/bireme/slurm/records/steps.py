@@ -90,7 +90,7 @@ def batch_step_record(state: State, job: Job, now: float, phase: Phase | None = 
         "tres_allocated": _tres([(share.cpus, share.memory_mib, share.gres)]),
         "usage": values.usage_record(job.batch_usage),
         "layout": "Unknown",
-        "submit_line": job.spec.submit_line,
+        "submit_line": "",
         "time_limit_s": None,
         "nodes": [{"node": share.node, "task_ids": [0], "cpus": share.cpus, "gres": values.gres_records(share.gres)}],
     }
@@ -162,10 +162,15 @@ def _batch_state(view: JobView) -> str:
         word = phase.outcome.state
         if word in ENDED_BY_FORCE and not (word == "REQUEUED" and status is not None and status.code):
             return "CANCELLED"
-        return _word(status) if status is not None else word
+        return _batch_word(status) if status is not None else word
     if status is not None:
-        return _word(status)
+        return _batch_word(status)
     return "SUSPENDED" if isinstance(phase, Suspended) else "RUNNING"
+
+
+def _batch_word(status: ExitStatus) -> str:
+    """A script that a signal ended is cancelled, as a step is, though its job failed."""
+    return "CANCELLED" if status.signal and not status.out_of_memory else _word(status)
 
 
 def _word(status: ExitStatus) -> str:
