@@ -164,12 +164,12 @@ def test_untyped_devices_take_the_types_of_slurm_conf() -> None:
     ]
 
 
-def test_shards_are_counted_for_each_gpu() -> None:
+def test_shards_are_divided_over_the_gpus_of_the_line() -> None:
     found = node(
         "GresTypes=gpu,shard\nNodeName=n1 CPUs=1 Gres=gpu:2,shard:16",
-        gres="Name=gpu File=/dev/nvidia[0-1]\nName=shard Count=8 File=/dev/nvidia[0-1]",
+        gres="Name=gpu File=/dev/nvidia[0-1]\nName=shard Count=16 File=/dev/nvidia[0-1]",
     )
-    assert found.gres_count("shard") == 16
+    assert [pool.parts for pool in found.gres if pool.name == "shard"] == [((0, 8), (1, 8))]
 
 
 def test_blocks() -> None:

@@ -20,10 +20,12 @@ import numpy as np
 
 from bireme.core.calendar.closures import Closures
 from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.placement.fractions import GresKey, Uses
+from bireme.core.placement.occupancy import room_of_gpus
 from bireme.core.placement.search import Search
 from bireme.core.placement.shares import share_size
 from bireme.core.placement.spread import split_job_gres
-from bireme.core.placement.table import Free, GresKey, IntArray, NodeTable
+from bireme.core.placement.table import Free, IntArray, NodeTable
 
 _TAIL_MAX = 256
 
@@ -152,7 +154,14 @@ class Calendar:
             if found is not None:
                 from_job = split_job_gres(search.demand, found, free)
                 return moment, tuple(
-                    share_size(search.demand, self._table.nodes[candidate.position], tasks, gres, search.settings)
+                    share_size(
+                        search.demand,
+                        self._table.nodes[candidate.position],
+                        tasks,
+                        gres,
+                        search.settings,
+                        room_of_gpus(self._table, free, candidate.position),
+                    )
                     for (candidate, tasks), gres in zip(found, from_job)
                 )
         return None
@@ -179,7 +188,7 @@ class Calendar:
 class _Moment:
     """What is different at a moment, against now: columns of changes."""
 
-    __slots__ = ("cores", "cpus", "freed", "gres", "jobs", "memory", "taken")
+    __slots__ = ("cores", "cpus", "freed", "gres", "jobs", "memory", "taken", "uses")
 
     def __init__(self, table: NodeTable) -> None:
         size = len(table)
@@ -192,16 +201,23 @@ class _Moment:
         """Whole nodes that came back."""
         self.taken: IntArray = np.zeros(size, dtype=np.int64)
         """Whole nodes that are booked."""
+        self.uses: Uses = table.fractions.no_uses()
 
     def over(self, free: Free) -> Free:
-        return Free(
+        then = Free(
             free.cpus + self.cpus,
             free.cores + self.cores,
             free.memory + self.memory,
             {key: column + self.gres[key] for key, column in free.gres.items()},
             free.jobs + self.jobs,
             (free.whole & (self.freed <= 0)) | (self.taken > 0),
+            free.fractions,
+            {kind: used + self.uses[kind] for kind, used in free.uses.items()},
+            {key: column.copy() for key, column in free.largest.items()},
         )
+        if then.uses:
+            then.settle(0, len(then.cpus))
+        return then
 
     def release(self, allocation: Allocation, table: NodeTable, sign: int = 1) -> None:
         self._change(allocation.shares, table, sign)
@@ -226,6 +242,9 @@ class _Moment:
                 column = self.gres.get((gres.name, gres.type))
                 if column is not None:
                     column[position] += sign * gres.count
+                if self.uses:
+                    for kind, gpu, count in table.fractions.claims(position, gres):
+                        self.uses[kind][position, gpu] -= sign * count
 
 
 def _positions(shares: Sequence[NodeShare], table: NodeTable) -> list[int]:
@@ -243,7 +262,8 @@ class _Entries:
         self._at = np.zeros(0, dtype=np.float64)
         self._positions: IntArray = np.zeros(0, dtype=np.int64)
         self._columns: dict[object, IntArray] = {
-            key: np.zeros(0, dtype=np.int64) for key in ("cpus", "cores", "memory", "jobs", "whole", *table.gres)
+            key: np.zeros(0, dtype=np.int64)
+            for key in ("cpus", "cores", "memory", "jobs", "whole", *table.gres, *_use_keys(table))
         }
         self._tail: list[tuple[float, Allocation, int]] = []
 
@@ -276,6 +296,8 @@ class _Entries:
         moment.freed += total("whole")
         for key, column in moment.gres.items():
             column += total(key)
+        for kind, gpu in _use_keys(self._table):
+            moment.uses[kind][:, gpu] -= total((kind, gpu))
 
     def _merge(self) -> None:
         if not self._tail:
@@ -308,12 +330,24 @@ class _Entries:
             "jobs": np.ones(len(rows), dtype=np.int64),
             "whole": np.array([row[4] for row in rows], dtype=np.int64),
         }
-        columns |= {key: np.zeros(len(rows), dtype=np.int64) for key in self._table.gres}
-        for row, (_, _, share, _, _) in enumerate(rows):
+        columns |= {key: np.zeros(len(rows), dtype=np.int64) for key in (*self._table.gres, *_use_keys(self._table))}
+        fractions = self._table.fractions
+        for row, (_, position, share, _, _) in enumerate(rows):
             for gres in share.gres:
                 if (gres.name, gres.type) in columns:
                     columns[gres.name, gres.type][row] += gres.count
+                for kind, gpu, count in fractions.claims(position, gres) if fractions else ():
+                    columns[kind, gpu][row] += count
         return {key: column * signs for key, column in columns.items()}
+
+
+def _use_keys(table: NodeTable) -> list[tuple[str, int]]:
+    """Columns for what is in use of each GPU that is given out in parts too; none on a cluster without."""
+    return (
+        [(kind, gpu) for kind in table.fractions.kinds for gpu in range(table.fractions.shape[1])]
+        if (table.fractions)
+        else []
+    )
 
 
 def _keep_lowest(lowest: Free, other: Free) -> None:
@@ -322,5 +356,9 @@ def _keep_lowest(lowest: Free, other: Free) -> None:
     np.minimum(lowest.memory, other.memory, out=lowest.memory)
     for key, column in lowest.gres.items():
         np.minimum(column, other.gres[key], out=column)
+    for key, column in lowest.largest.items():
+        np.minimum(column, other.largest[key], out=column)
+    for kind, used in lowest.uses.items():
+        np.maximum(used, other.uses[kind], out=used)
     np.maximum(lowest.jobs, other.jobs, out=lowest.jobs)
     lowest.whole |= other.whole

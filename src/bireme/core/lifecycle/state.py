@@ -148,4 +148,7 @@ class State:
             assert mine.cpus == theirs.cpus, "CPUs free"
             assert mine.memory_mib == theirs.memory_mib, "memory free"
             assert mine.devices == theirs.devices, "devices free"
+            assert mine.parts_held == theirs.parts_held, "parts of GPUs in use"
             assert mine.jobs == theirs.jobs, "jobs on a node"
+        for key, column in self.occupancy.free.gres.items():
+            assert (column == fresh.free.gres[key]).all(), f"column of free {key}"

@@ -282,8 +282,22 @@ def _step_node(
 
 def _everything_left(left: _Left) -> tuple[GresShare, ...]:
     shares = [GresShare(*key, len(free), tuple(free)) for key, free in left.devices.items() if free]
-    shares += [GresShare(*key, count) for key, count in left.counts.items() if count > 0]
+    shares += [
+        GresShare(*key, count, (), _parts_held(left.share, key, count))
+        for key, count in left.counts.items()
+        if count > 0
+    ]
     return tuple(shares)
+
+
+def _parts_held(share: NodeShare, key: tuple[str, str | None], count: int) -> tuple[tuple[int, int], ...]:
+    """Of which GPUs the step gets parts: the job's first ones. Steps of one job may meet on a GPU of that job."""
+    parts: list[tuple[int, int]] = []
+    for gpu, held in (part for gres in share.gres if (gres.name, gres.type) == key for part in gres.parts):
+        if count > 0:
+            parts.append((gpu, min(held, count)))
+            count -= held
+    return tuple(parts)
 
 
 def _take(left: _Left, wanted: Sequence[GresRequest]) -> tuple[GresShare, ...]:
@@ -302,7 +316,7 @@ def _take(left: _Left, wanted: Sequence[GresRequest]) -> tuple[GresShare, ...]:
             if missing and key[0] == request.name and request.type in (None, key[1]):
                 amount = min(missing, counts[key])
                 counts[key] -= amount
-                taken.append(GresShare(*key, amount))
+                taken.append(GresShare(*key, amount, (), _parts_held(left.share, key, amount)))
                 missing -= amount
         if missing:
             raise Refusal(Why.NODES_BUSY)

@@ -1,7 +1,8 @@
 """Quantities and who holds them: GRES, devices, a job's share of a node, an allocation.
 
 Resources are integers (MiB, whole CPUs, device indices). Nothing here knows how a request is written (`slurm/`)
-or where it fits (`core/placement`). Invariant: a `GresShare` that names device indices names `count` of them.
+or where it fits (`core/placement`). Invariant: a `GresShare` that names device indices names `count` of them; one
+that names parts of GPUs names `count` parts.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class GresPool:
     type: str | None
     count: int
     devices: tuple[Device, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
+    """Of a GRES that is parts of GPUs (shard, mps): (GPU number, how many parts it has)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,14 @@ class GresShare:
     type: str | None
     count: int
     indices: tuple[int, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
+    """Of a GRES that is parts of GPUs: (GPU number, how many of its parts)."""
+
+
+def gpus_seen(shares: Iterable[GresShare]) -> tuple[int, ...]:
+    """Numbers of the GPUs that these shares hold, whole or in parts."""
+    whole = {index for share in shares if share.name == "gpu" for index in share.indices}
+    return tuple(sorted(whole.union(gpu for share in shares for gpu, _ in share.parts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,10 @@ class NodeShare:
 
     def gres_indices(self, name: str) -> tuple[int, ...]:
         return tuple(sorted(index for share in self.gres if share.name == name for index in share.indices))
+
+    def gpus_seen(self) -> tuple[int, ...]:
+        """GPUs that the job may open: its own, and those of which it holds parts."""
+        return gpus_seen(self.gres)
 
 
 @dataclass(frozen=True, slots=True)

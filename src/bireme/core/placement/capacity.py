@@ -18,7 +18,7 @@ def capacity(demand: Demand, table: NodeTable, free: Free, settings: Settings) -
     able = _basics(demand, table, free)
     fixed_gpus = np.full(len(table), count_of(demand.gres_per_node, "gpu"), dtype=np.int64)
     for gres in demand.gres_per_node:
-        able &= free.gres_of(gres.name, gres.type) >= gres.count
+        able &= free.room_for(gres.name, gres.type, gres.count)
     for gres in demand.gres_per_socket:
         wanted = gres.count * table.sockets
         able &= free.gres_of(gres.name, gres.type) >= wanted
@@ -37,7 +37,7 @@ def capacity(demand: Demand, table: NodeTable, free: Free, settings: Settings) -
         tasks = np.minimum(tasks, _by_memory(demand, table, free, fixed_gpus))
     for gres in demand.gres_per_task:
         if gres.count:
-            tasks = np.minimum(tasks, free.gres_of(gres.name, gres.type) // gres.count)
+            tasks = np.minimum(tasks, free.most_at_once(gres.name, gres.type) // gres.count)
     return np.where(able, _by_tasks_per_node(demand, tasks), 0)
 
 

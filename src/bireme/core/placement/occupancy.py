@@ -8,12 +8,13 @@ running job holds: those are left out here, and the node's columns stay below ze
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bireme.core.model.cluster import NodeConfig
-from bireme.core.model.resources import Allocation, NodeShare
-from bireme.core.placement.table import Free, GresKey, NodeTable
+from bireme.core.model.resources import Allocation, GresShare, NodeShare
+from bireme.core.placement.fractions import GresKey
+from bireme.core.placement.table import Free, NodeTable
 
 
 class OverCommitted(RuntimeError):  # noqa: N818  (a broken invariant, named for what happened)
@@ -29,6 +30,8 @@ class NodeRoom:
     devices: dict[GresKey, set[int]] = field(default_factory=dict)
     counts: dict[GresKey, int] = field(default_factory=dict)
     """Of GRES that are only counted."""
+    parts_held: dict[GresKey, dict[int, int]] = field(default_factory=dict)
+    """Of GRES that are parts of GPUs: how many of each GPU are in use. Such a GPU is not among the free `devices`."""
     jobs: set[int] = field(default_factory=set)
     whole_node_job: int | None = None
 
@@ -38,9 +41,20 @@ class NodeRoom:
             self.memory_mib,
             {key: set(free) for key, free in self.devices.items()},
             dict(self.counts),
+            {key: dict(held) for key, held in self.parts_held.items()},
             set(self.jobs),
             self.whole_node_job,
         )
+
+    def gpu_is_free(self, gpu: int) -> bool:
+        """Neither given whole nor in parts."""
+        return any(gpu in free for (name, _), free in self.devices.items() if name == "gpu")
+
+    def parts_left(self, key: GresKey, parts: Mapping[int, int]) -> dict[int, int]:
+        """GPU -> parts that can still be had, of those GPUs that have any; `parts` is how many each has in all."""
+        held = self.parts_held.get(key, {})
+        left = {gpu: count - held.get(gpu, 0) for gpu, count in parts.items() if gpu in held or self.gpu_is_free(gpu)}
+        return {gpu: count for gpu, count in left.items() if count > 0}
 
     def gres_free(self, name: str, type_: str | None = None) -> int:
         total = 0
@@ -59,8 +73,24 @@ def empty_room(node: NodeConfig) -> NodeRoom:
         key = (pool.name, pool.type)
         if pool.devices:
             room.devices.setdefault(key, set()).update(device.index for device in pool.devices)
-        else:
+        elif not pool.parts:
             room.counts[key] = room.counts.get(key, 0) + pool.count
+    return room
+
+
+def room_of_gpus(table: NodeTable, free: Free, position: int) -> NodeRoom | None:
+    """The GPUs of one node as `free` has them, at a moment of the calendar; None: the node gives out no parts."""
+    if not table.parts[position]:
+        return None
+    room = empty_room(table.nodes[position])
+    for (name, _), gpus in room.devices.items():
+        if name == "gpu":
+            gpus -= {gpu for gpu in gpus if any(used[position, gpu] > 0 for used in free.uses.values())}
+    for key, parts in table.parts[position].items():
+        whole, own = free.uses["gpu"][position], free.uses[key[0]][position]
+        held = {gpu: int(own[gpu]) for gpu in parts if own[gpu] > 0 and whole[gpu] <= 0}
+        if held:
+            room.parts_held[key] = held
     return room
 
 
@@ -137,7 +167,9 @@ class Occupancy:
         room.memory_mib -= share.memory_mib
         for gres in share.gres:
             key = (gres.name, gres.type)
-            if gres.indices:
+            if gres.parts:
+                self._take_parts(position, room, gres, allocation)
+            elif gres.indices:
                 free = room.devices.get(key, set())
                 if not free.issuperset(gres.indices):
                     taken = sorted((set(gres.indices) - free) & self._devices(position, key))
@@ -158,7 +190,9 @@ class Occupancy:
         room.memory_mib += share.memory_mib
         for gres in share.gres:
             key = (gres.name, gres.type)
-            if gres.indices:
+            if gres.parts:
+                self._give_back_parts(position, room, gres)
+            elif gres.indices:
                 if key in room.devices:
                     room.devices[key] |= self._devices(position, key).intersection(gres.indices)
             elif key in room.counts:
@@ -167,6 +201,38 @@ class Occupancy:
         if room.whole_node_job == allocation.job_id:
             room.whole_node_job = None
         self._account(position, room, share, allocation.whole_nodes, sign=1)
+
+    def _take_parts(self, position: int, room: NodeRoom, gres: GresShare, allocation: Allocation) -> None:
+        key = (gres.name, gres.type)
+        configured = self.table.parts[position].get(key, {})
+        left = room.parts_left(key, configured)
+        for gpu, count in gres.parts:
+            if gpu not in configured:
+                continue  # it left the configuration while the job ran
+            if count > left.get(gpu, 0):
+                where = f"{self.table.nodes[position].name}'s GPU {gpu}"
+                raise OverCommitted(f"{count} {gres.name} of {where} are not left; job {allocation.job_id}")
+            held = room.parts_held.setdefault(key, {})
+            held[gpu] = held.get(gpu, 0) + count
+            for (name, _), free in room.devices.items():
+                if name == "gpu":
+                    free.discard(gpu)
+
+    def _give_back_parts(self, position: int, room: NodeRoom, gres: GresShare) -> None:
+        """A GPU of which no part is held any more is one that can be given whole again."""
+        key = (gres.name, gres.type)
+        held = room.parts_held.get(key, {})
+        for gpu, count in gres.parts:
+            if gpu not in held:
+                continue
+            held[gpu] -= count
+            if held[gpu] <= 0:
+                del held[gpu]
+                for gpu_key, free in room.devices.items():
+                    if gpu_key[0] == "gpu" and gpu in self._devices(position, gpu_key):
+                        free.add(gpu)
+        if not held:
+            room.parts_held.pop(key, None)
 
     def _devices(self, position: int, key: GresKey) -> frozenset[int]:
         return self.table.devices[position].get(key, frozenset())

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from bireme.core.model.cluster import NodeConfig, Settings
 from bireme.core.model.resources import Device, GresRequest, GresShare, NodeShare
 from bireme.core.placement.demand import Demand
+from bireme.core.placement.fractions import GresKey
 from bireme.core.placement.occupancy import NodeRoom, free_cores
-from bireme.core.placement.table import GresKey
 
 
 def make_share(
@@ -50,10 +50,11 @@ def _per_node_gres(demand: Demand, node: NodeConfig) -> tuple[GresRequest, ...]:
 
 
 def _all_gres(node: NodeConfig) -> tuple[GresShare, ...]:
-    """--exclusive gives every device of the node, as Slurm does."""
+    """--exclusive gives every device of the node, as Slurm does; GPUs whole, not in parts."""
     return tuple(
         GresShare(pool.name, pool.type, pool.count, tuple(device.index for device in pool.devices))
         for pool in node.gres
+        if not pool.parts
     )
 
 
@@ -67,6 +68,10 @@ def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -
     counts = dict(room.counts)
     picked: dict[GresKey, list[int]] = {}
     counted: dict[GresKey, int] = {}
+    parted: list[GresShare] = []
+    room_has_parts = any(pool.parts for pool in node.gres)
+    if room_has_parts:  # whole GPUs first: parts then lie beside them
+        wanted = sorted(wanted, key=lambda request: (request.name != "gpu", request.type is None))
     for request in wanted:
         left = request.count
         for key in free:
@@ -81,11 +86,53 @@ def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -
                 counts[key] -= amount
                 counted[key] = counted.get(key, 0) + amount
                 left -= amount
+        if left and room_has_parts:
+            whole = {gpu for key, taken in picked.items() if key[0] == "gpu" for gpu in taken}
+            in_parts = _pick_parts(node, room, request, left, whole, parted)
+            parted += in_parts
+            left -= sum(share.count for share in in_parts)
         if left:
             return None
     shares = [GresShare(*key, len(indices), tuple(sorted(indices))) for key, indices in picked.items() if indices]
     shares += [GresShare(*key, count) for key, count in counted.items() if count]
-    return tuple(shares)
+    return (*shares, *parted)
+
+
+def _pick_parts(
+    node: NodeConfig,
+    room: NodeRoom,
+    request: GresRequest,
+    count: int,
+    whole: set[int],
+    already: Sequence[GresShare],
+) -> list[GresShare]:
+    """`count` parts of one GPU, the fullest that still has so many; of several only where no GPU has so many at all.
+
+    Empty: there are not enough. `whole` and `already`: GPUs and parts that the same job gets.
+    """
+    mine = [(share.name, *part) for share in already for part in share.parts]
+    for pool in node.gres:
+        if pool.name != request.name or request.type not in (None, pool.type) or not pool.parts:
+            continue
+        key = (pool.name, pool.type)
+        closed = whole | {gpu for name, gpu, _ in mine if name != pool.name}
+        left = {gpu: n for gpu, n in room.parts_left(key, dict(pool.parts)).items() if gpu not in closed}
+        for name, gpu, n in mine:
+            if name == pool.name and gpu in left:
+                left[gpu] -= n
+        taken: list[tuple[int, int]] = []
+        missing = count
+        if count > max(n for _, n in pool.parts):
+            for gpu in sorted(left, key=lambda gpu: (-left[gpu], gpu)):
+                if missing <= 0 or any(n >= missing for other, n in left.items() if other not in dict(taken)):
+                    break
+                taken.append((gpu, left[gpu]))
+                missing -= left[gpu]
+        fitting = [gpu for gpu, n in left.items() if n >= missing and gpu not in dict(taken)]
+        if fitting:
+            taken.append((min(fitting, key=lambda gpu: (left[gpu], gpu)), missing))
+            return [GresShare(*key, count, (), tuple(sorted(taken)))]
+    return []
 
 
 def _best_linked(node: NodeConfig, key: GresKey, free: list[int], count: int) -> list[int]:
@@ -128,6 +175,10 @@ def _links(device: Device, other: int) -> int:
 def _near(node: NodeConfig, gres: Sequence[GresShare]) -> frozenset[int]:
     """Cores next to the chosen devices, where the configuration or discovery says."""
     cores: set[int] = set()
+    in_parts = {gpu for share in gres for gpu, _ in share.parts}
+    if in_parts:
+        devices = (device for pool in node.gres if pool.name == "gpu" for device in pool.devices)
+        cores.update(core for device in devices if device.index in in_parts for core in device.cores)
     for share in gres:
         for pool in node.gres:
             if (pool.name, pool.type) == (share.name, share.type):
@@ -171,16 +222,25 @@ def _cpus_needed(demand: Demand, tasks: int, gpus: int) -> int:
 
 
 def share_size(
-    demand: Demand, node: NodeConfig, tasks: int, from_job: Sequence[GresRequest], settings: Settings
+    demand: Demand,
+    node: NodeConfig,
+    tasks: int,
+    from_job: Sequence[GresRequest],
+    settings: Settings,
+    room: NodeRoom | None = None,
 ) -> NodeShare:
-    """How much a share would hold, without saying which CPUs and devices: for a start in the future."""
+    """How much a share would hold, without saying which CPUs and devices: for a start in the future.
+
+    `room`: the GPUs of a node that gives out parts of them, at that moment. There it matters which GPUs they are.
+    """
     wanted = [*_per_node_gres(demand, node), *from_job]
     wanted += [GresRequest(g.name, g.type, g.count * tasks) for g in demand.gres_per_task]
     if demand.whole_nodes:
-        gres = tuple(GresShare(pool.name, pool.type, pool.count) for pool in node.gres)
+        gres = _all_gres(node) if room else tuple(GresShare(pool.name, pool.type, pool.count) for pool in node.gres)
         cpus = node.cpus
     else:
-        gres = _sized_gres(node, wanted)
+        picked = pick_gres(node, room, wanted) if room else None
+        gres = _sized_gres(node, wanted) if picked is None else picked
         gpus = sum(share.count for share in gres if share.name == "gpu")
         cpus = _cpus_needed(demand, tasks, gpus)
         if settings.select_by_core and node.threads_per_core > 1:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.resources import NodeShare
+from bireme.core.placement.fractions import Fractions, GresKey, Uses, parts_of
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-GresKey = tuple[str, str | None]
 
 
 class NodeTable:
@@ -29,10 +29,12 @@ class NodeTable:
         "cpus",
         "devices",
         "features",
+        "fractions",
         "gres",
         "index",
         "memory",
         "nodes",
+        "parts",
         "sockets",
         "threads",
         "tmp_disk",
@@ -51,6 +53,8 @@ class NodeTable:
         self.weight = _column([node.weight for node in nodes])
         self.features: tuple[frozenset[str], ...] = tuple(frozenset(node.features) for node in nodes)
         self.devices: tuple[dict[GresKey, frozenset[int]], ...] = tuple(_device_numbers(node) for node in nodes)
+        self.parts: tuple[dict[GresKey, dict[int, int]], ...] = tuple(parts_of(node) for node in nodes)
+        self.fractions = Fractions(self.nodes)
         self.gres: dict[GresKey, IntArray] = {}
         for position, node in enumerate(self.nodes):
             for pool in node.gres:
@@ -79,6 +83,11 @@ class Free:
     """How many jobs are there."""
     whole: BoolArray
     """Held by one job as a whole (--exclusive)."""
+    fractions: Fractions
+    uses: Uses
+    """Of each GPU of nodes that give out parts of GPUs. What is left of them follows from it (`settle`)."""
+    largest: dict[GresKey, IntArray]
+    """Of a GRES that is parts of GPUs: the most that one GPU has left."""
 
     @classmethod
     def of(cls, table: NodeTable) -> Free:
@@ -91,6 +100,9 @@ class Free:
             {key: column.copy() for key, column in table.gres.items()},
             np.zeros(count, dtype=np.int64),
             np.zeros(count, dtype=np.bool_),
+            table.fractions,
+            table.fractions.no_uses(),
+            {key: table.fractions.largest_parts(key) for key in table.fractions.keys},
         )
 
     def copy(self) -> Free:
@@ -101,11 +113,14 @@ class Free:
             {key: column.copy() for key, column in self.gres.items()},
             self.jobs.copy(),
             self.whole.copy(),
+            self.fractions,
+            {kind: used.copy() for kind, used in self.uses.items()},
+            {key: column.copy() for key, column in self.largest.items()},
         )
 
     def close(self, nodes: BoolArray) -> None:
         """These nodes have nothing left."""
-        for column in (self.cpus, self.cores, self.memory, *self.gres.values()):
+        for column in (self.cpus, self.cores, self.memory, *self.gres.values(), *self.largest.values()):
             column[nodes] = 0
         self.whole |= nodes
 
@@ -115,6 +130,21 @@ class Free:
         if not columns:
             return np.zeros(len(self.cpus), dtype=np.int64)
         return columns[0] if len(columns) == 1 else np.sum(columns, axis=0)
+
+    def room_for(self, name: str, type_: str | None, count: int) -> BoolArray:
+        """Nodes that have `count` left: of parts on one GPU, unless no single GPU of the node has so many at all."""
+        enough = self.gres_of(name, type_) >= count
+        columns = [key for key in self.largest if key[0] == name and type_ in (None, key[1])]
+        if columns:
+            one_gpu = np.max([self.largest[key] for key in columns], axis=0)
+            at_best = np.max([self.fractions.largest_parts(key) for key in columns], axis=0)
+            enough &= (one_gpu >= count) | (at_best < count)
+        return enough
+
+    def most_at_once(self, name: str, type_: str | None) -> IntArray:
+        """How many can be had together: of parts, those of one GPU."""
+        columns = [column for key, column in self.largest.items() if key[0] == name and type_ in (None, key[1])]
+        return np.max(columns, axis=0) if columns else self.gres_of(name, type_)
 
     def add(self, position: int, share: NodeShare, threads: int, sign: int, whole: bool) -> None:
         """A job's share comes back (+1) or is taken (-1)."""
@@ -128,6 +158,19 @@ class Free:
                 column[position] += sign * gres.count
         if whole:
             self.whole[position] = sign < 0
+        if self.uses and self.fractions.nodes[position]:
+            for gres in share.gres:
+                for kind, gpu, count in self.fractions.claims(position, gres):
+                    self.uses[kind][position, gpu] -= sign * count
+            self.settle(position, position + 1)
+
+    def settle(self, first: int, last: int) -> None:
+        """What is left of GPUs and of their parts on nodes first..last-1, from what is in use."""
+        total, largest = self.fractions.left(self.uses, first, last)
+        shared = self.fractions.nodes[first:last]
+        for columns, values in ((self.gres, total), (self.largest, largest)):
+            for key, left in values.items():
+                columns[key][first:last] = np.where(shared, left, columns[key][first:last])
 
 
 def _device_numbers(node: NodeConfig) -> dict[GresKey, frozenset[int]]:

@@ -224,7 +224,8 @@ def _denied_devices(node: NodeConfig, share: NodeShare) -> list[str]:
         device.file
         for pool in node.gres
         for device in pool.devices
-        if device.file and device.index not in share.gres_indices(pool.name)
+        if device.file
+        and device.index not in (share.gpus_seen() if pool.name == "gpu" else share.gres_indices(pool.name))
     ]
 
 

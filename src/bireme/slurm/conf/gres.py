@@ -22,7 +22,7 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.gres import parse_gres
 
 SHARED_GRES = frozenset({"mps", "shard"})
-"""Parts of a GPU: their File names the GPU they are parts of, and Count how many parts it has."""
+"""Parts of GPUs: File names the GPUs, and Count is shared out evenly over them; without File over all of the node."""
 
 ENVIRONMENT_FLAGS = frozenset({"nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env", "no_gpu_env"})
 FLAGS = ENVIRONMENT_FLAGS | {"countonly", "explicit", "one_sharing", "all_sharing"}
@@ -40,6 +40,8 @@ class GresLine:
     count: int
     flags: tuple[str, ...]
     place: Place
+    gpu_files: tuple[str, ...] = ()
+    """Of a GRES that is parts of GPUs: the GPUs that this line divides; empty: all of the node."""
 
     def applies_to(self, node: str) -> bool:
         return self.nodes is None or node in self.nodes
@@ -106,9 +108,11 @@ def _gres_line(line: Line, nodes: frozenset[str] | None, findings: Findings) -> 
         if flag not in FLAGS:
             findings.warn(line.place, f"unknown flag {flag} is ignored")
     if name in SHARED_GRES:
-        total, devices = (counted or 0) * max(1, len(devices)), ()
-    else:
-        total = len(devices) if devices else 1 if counted is None else counted
+        files = tuple(device.file or "" for device in devices)
+        each = (counted or 0) // max(1, len(files))
+        total = each * max(1, len(files))
+        return GresLine(name, line.get("Type") or None, nodes, (), total, flags, line.place, files)
+    total = len(devices) if devices else 1 if counted is None else counted
     return GresLine(name, line.get("Type") or None, nodes, devices, total, flags, line.place)
 
 
@@ -177,13 +181,14 @@ def _pools_of(
     node: NodeLine, requests: Sequence[GresRequest], file: GresFile, findings: Findings, reported: set[str]
 ) -> tuple[GresPool, ...]:
     pools: list[GresPool] = []
-    for name in dict.fromkeys(request.name for request in requests):
+    names_asked = dict.fromkeys(request.name for request in requests)
+    for name in sorted(names_asked, key=lambda name: name in SHARED_GRES):  # the GPUs before their parts
         wanted = [request for request in requests if request.name == name]
         lines = [line for line in file.lines if line.name == name and line.applies_to(node.config.name)]
-        if not lines:
+        if not lines and name not in SHARED_GRES:
             pools += _numbered(_undescribed_pool(request) for request in wanted)
             continue
-        problem = _disagreement(wanted, lines)
+        problem = _disagreement(wanted, lines) if lines else ""
         if problem:
             where = f"node {node.config.name}: " if lines[0].nodes is None else ""
             _once(
@@ -192,8 +197,40 @@ def _pools_of(
                 lines[-1].place,
                 f"{where}{problem} ({node.place}); Gres={_as_gres(lines)} there would agree",
             )
+        if name in SHARED_GRES:
+            gpus = [device for pool in pools if pool.name == "gpu" for device in pool.devices]
+            for request in wanted:
+                try:
+                    pools.append(_pool_of_parts(request, lines, gpus))
+                except SlurmSyntaxError as error:
+                    _once(findings, reported, lines[-1].place if lines else node.place, str(error))
+            continue
         pools += _numbered(_described_pools(wanted, lines))
     return tuple(pools)
+
+
+def _pool_of_parts(request: GresRequest, lines: Sequence[GresLine], gpus: Sequence[Device]) -> GresPool:
+    """Where File names GPUs their line's Count is divided evenly; else slurm.conf's count, over all of the type."""
+    divided = [gpu for gpu in gpus if request.type in (None, gpu.type)]
+    asked = f"{request.name}:{request.type}" if request.type else request.name
+    if not divided:
+        kind = f"gpu:{request.type}" if request.type else "gpu"
+        raise SlurmSyntaxError(f"{asked} is parts of GPUs, but the node has no {kind}; add Gres={kind}:COUNT")
+    parts: dict[int, int] = {}
+    with_files = [line for line in lines if line.gpu_files]
+    for line in with_files:
+        for file in line.gpu_files:
+            if all(gpu.file != file for gpu in gpus):
+                raise SlurmSyntaxError(f"{file} is not a GPU of the node; add Name=gpu File={file}")
+            for gpu in divided:
+                if gpu.file == file:
+                    parts[gpu.index] = parts.get(gpu.index, 0) + line.count // len(line.gpu_files)
+    left = request.count
+    for position, gpu in enumerate(divided if not with_files else ()):
+        parts[gpu.index] = left // (len(divided) - position)
+        left -= parts[gpu.index]
+    shares = tuple((gpu, count) for gpu, count in sorted(parts.items()) if count)
+    return GresPool(request.name, request.type, sum(count for _, count in shares), (), shares)
 
 
 def _once(findings: Findings, reported: set[str], place: Place, message: str) -> None:

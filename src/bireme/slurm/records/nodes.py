@@ -139,6 +139,10 @@ def _gres_used(config: NodeConfig, room: NodeRoom, gres_types: Sequence[str]) ->
 
 def gres_used_text(pool: GresPool, room: NodeRoom) -> str:
     """`gpu:h100:2(IDX:0-1)`; `gpu:(null):0(IDX:N/A)` without a type and with none in use, as Slurm has it."""
+    if pool.parts:
+        held = room.parts_held.get((pool.name, pool.type), {})
+        each = ",".join(f"{held.get(gpu, 0)}/{count}" for gpu, count in pool.parts)
+        return f"{pool.name}:{pool.type or '(null)'}:{sum(held.values())}({each})"
     if not pool.devices:
         return f"{pool.name}:{pool.type}:{_used(pool, room)}" if pool.type else f"{pool.name}:{_used(pool, room)}"
     used = _used_indices(pool, room)
@@ -147,11 +151,15 @@ def gres_used_text(pool: GresPool, room: NodeRoom) -> str:
 
 
 def _used_indices(pool: GresPool, room: NodeRoom) -> list[int]:
+    """Devices given whole: a GPU of which parts are in use is counted with those."""
     free = room.devices.get((pool.name, pool.type), set())
-    return sorted(device.index for device in pool.devices if device.index not in free)
+    in_parts = {gpu for held in room.parts_held.values() for gpu in held} if pool.name == "gpu" else ()
+    return sorted(device.index for device in pool.devices if device.index not in free and device.index not in in_parts)
 
 
 def _used(pool: GresPool, room: NodeRoom) -> int:
+    if pool.parts:
+        return sum(room.parts_held.get((pool.name, pool.type), {}).values())
     if pool.devices:
         return len(_used_indices(pool, room))
     return max(0, pool.count - room.counts.get((pool.name, pool.type), 0))

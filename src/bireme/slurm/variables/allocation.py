@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from bireme.core.model.jobs import ArrayTask, Job, JobSpec, ResourceRequest
-from bireme.core.model.resources import Allocation, GresRequest, NodeShare
+from bireme.core.model.resources import Allocation, GresRequest, GresShare, NodeShare
 from bireme.slurm.counts import compress_counts
 from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.hostlist import compress
@@ -209,13 +209,24 @@ def task_count(request: ResourceRequest, shares: Iterable[NodeShare]) -> int | N
 def gpu_variables(share: NodeShare, facts: ClusterFacts, ids_variable: str, *, confined: bool = False) -> Variables:
     """The job's GPUs on a node: how many, which (`ids_variable`, numbers of the node), and what programs look at."""
     count = share.gres_count("gpu")
-    shards = share.gres_count("shard")
-    variables = {"SLURM_SHARDS_ON_NODE": str(shards)} if shards else {}
+    variables = part_variables(share.gres, share.node, facts)
     if count:
         variables["SLURM_GPUS_ON_NODE"] = str(count)
-        variables.update(
-            device_variables(share.gres_indices("gpu"), share.node, facts, ids_variable, confined=confined)
-        )
+    variables.update(device_variables(share.gpus_seen(), share.node, facts, ids_variable, confined=confined))
+    return variables
+
+
+def part_variables(gres: Sequence[GresShare], node: str, facts: ClusterFacts) -> Variables:
+    """Of parts of GPUs: how many shards, and how much of a GPU's threads MPS lets the job use, in percent."""
+    variables: Variables = {}
+    shards = sum(share.count for share in gres if share.name == "shard")
+    if shards:
+        variables["SLURM_SHARDS_ON_NODE"] = str(shards)
+    mps = [part for share in gres if share.name == "mps" for part in share.parts]
+    if mps:
+        whole = facts.mps_parts.get(node, {})
+        percentage = min(count * 100 // whole.get(gpu, 100) for gpu, count in mps)
+        variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, percentage))
     return variables
 
 

@@ -39,6 +39,8 @@ class ClusterFacts:
     """Node -> (SLURM_TOPOLOGY_ADDR, SLURM_TOPOLOGY_ADDR_PATTERN)."""
     gpu_variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node -> the variables that name a job's GPUs there."""
+    mps_parts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Node -> GPU -> how many parts MPS makes of it, where it does."""
     threads: Mapping[str, int] = field(default_factory=dict)
     """Node -> threads of each core, where cores are given out as a whole."""
     default_memory: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
@@ -56,6 +58,11 @@ def cluster_facts(
         gpu_variables={
             node.name: _gpu_variables(node, gres_flags(node.name, "gpu"), autodetect(node.name) if autodetect else "")
             for node in config.nodes
+        },
+        mps_parts={
+            node.name: dict(part for pool in node.gres if pool.name == "mps" for part in pool.parts)
+            for node in config.nodes
+            if node.gres_count("mps")
         },
         threads={node.name: node.threads_per_core for node in config.nodes if config.settings.select_by_core},
         default_memory={partition.name: _default_memory(partition, config) for partition in config.partitions},

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution, NodeMethod
 from bireme.core.model.jobs import Job
-from bireme.core.model.resources import Allocation
+from bireme.core.model.resources import Allocation, gpus_seen
 from bireme.core.model.steps import Step, StepNode
 from bireme.slurm.counts import compress_counts
 from bireme.slurm.distribution import format_distribution
@@ -25,6 +25,7 @@ from bireme.slurm.variables.allocation import (
     memory_bind_variables,
     node_variables,
     owner_variables,
+    part_variables,
 )
 from bireme.slurm.variables.cluster import GPU_VARIABLES, ClusterFacts
 
@@ -130,7 +131,9 @@ _NOT_OF_OWN_ALLOCATION = (
     "SLURM_PROFILE",
 )
 """What sbatch and salloc tell an srun inside; an srun that allocates for itself knows it already."""
-_NOT_INHERITED = frozenset({*GPU_VARIABLES, "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"})
+_NOT_INHERITED = frozenset(
+    {*GPU_VARIABLES, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"}
+)
 
 
 def _identity(job: Job, allocation: Allocation, step: Step, facts: ClusterFacts) -> Variables:
@@ -197,11 +200,13 @@ def _memory_bind(value: str) -> Variables:
 def _gpus(node: StepNode, local_id: int, facts: ClusterFacts, confined: bool) -> Variables:
     """All of the step's GPUs on the node, or those bound to this task."""
     count = sum(share.count for share in node.gres if share.name == "gpu")
-    if not count:
+    on_node = gpus_seen(node.gres)
+    if not count and not on_node:
         return {}
-    on_node = tuple(sorted(index for share in node.gres if share.name == "gpu" for index in share.indices))
     bound = node.task_gres[local_id] if local_id < len(node.task_gres) else on_node
-    variables = {"SLURM_GPUS_ON_NODE": str(count)}
+    variables = part_variables(node.gres, node.node, facts)
+    if count:
+        variables["SLURM_GPUS_ON_NODE"] = str(count)
     variables.update(device_variables(bound, node.node, facts, "SLURM_STEP_GPUS"))
     if confined and bound:
         # The node shows all of the step's devices to each of its tasks, numbered from 0.
