@@ -25,6 +25,7 @@ SHAPES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "tasks": st.integers(1, 6),
         "cpus": st.integers(1, 4),
         "gpus_per_node": st.integers(1, 4),
+        "gres": st.sampled_from(["shard:1", "shard:3", "shard:5", "mps:60"]),
         "time_s": st.sampled_from([60, 600, 6000]),
         "exclusive": st.booleans(),
         "array": st.sampled_from(["0-2", "0-5%2", "1-9:4"]),
@@ -43,10 +44,10 @@ class Queue(RuleBasedStateMachine):
         self.world = Scenario("1x4")
         self.count = 0
 
-    @initialize(cluster=st.sampled_from(CLUSTERS), threads=st.sampled_from([1, 2]))
-    def build(self, cluster: str, threads: int) -> None:
+    @initialize(cluster=st.sampled_from(CLUSTERS), threads=st.sampled_from([1, 2]), shards=st.sampled_from([0, 4]))
+    def build(self, cluster: str, threads: int, shards: int) -> None:
         rules = Settings(requeue_exit=(75,), max_batch_requeue=1, min_job_age_s=500, memory_is_consumable=False)
-        self.world = Scenario(cluster, settings=rules, threads_per_core=threads)
+        self.world = Scenario(cluster, settings=rules, threads_per_core=threads, shard=shards, mps=100 if shards else 0)
 
     def attempt(self, action: Any, *arguments: Any, **options: Any) -> None:
         """People may ask for anything; a refusal is an answer too."""
@@ -141,8 +142,8 @@ def assert_whole(job: Job) -> None:
     for share in allocation.shares:
         assert len(set(share.cpu_ids)) == share.cpus >= 1
         assert share.cpus >= share.tasks * (asked.cpus_per_task or 1)
-        wanted_gpus = sum(gres.count for gres in asked.gres_per_node)
-        assert share.gres_count("gpu") >= wanted_gpus
+        for gres in asked.gres_per_node:
+            assert asked.exclusive or share.gres_count(gres.name) == gres.count
 
 
 def assert_equal(one: State, other: State) -> None:

@@ -15,13 +15,14 @@ from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 from bireme.core.model.resources import Device, GresPool
 from bireme.slurm.arrays import parse_array
 from bireme.slurm.dependencies import parse_dependencies
-from bireme.slurm.gres import parse_gpus
+from bireme.slurm.gres import parse_gpus, parse_gres
 from bireme.slurm.hostlist import expand
 from bireme.slurm.signals import parse_warning_signal
 
-_GROUP = re.compile(r"(?P<nodes>[0-9]+)x(?P<each>[0-9]+)(?::(?P<type>[a-z0-9]+))?")
+_GROUP = re.compile(r"(?P<nodes>[0-9]+)x(?P<each>[0-9]+)(?::(?P<type>[a-z0-9_.]+))?")
 _RESOURCE_FIELDS = {field.name for field in fields(ResourceRequest)}
 _SPEC_FIELDS = {field.name for field in fields(JobSpec)}
+_PARTS = ("shard", "mps")
 _LABEL = re.compile(r"[a-z][a-z0-9]*")
 _DEPENDENCY_WORDS = frozenset({"after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"})
 
@@ -40,6 +41,7 @@ def build_cluster(
 
     The first partition is the default one; without any there is `main` with all nodes. Memory counts only if
     `memory_mib` is said. `leaves`: the nodes of each leaf switch, under one spine. `blocks`: the nodes of each block.
+    `shard=4`: every GPU can be given out in four parts (`mps` likewise).
     """
     nodes: list[NodeConfig] = []
     for group in text.split("+"):
@@ -77,6 +79,10 @@ def _node(name: str, cpus: int, gpu_type: str | None, options: Mapping[str, Any]
     gres: tuple[GresPool, ...] = ()
     if gpu_type:
         gres = (GresPool("gpu", gpu_type, cpus, tuple(Device(index, gpu_type) for index in range(cpus))),)
+        for kind in _PARTS:
+            if each := options.get(kind):
+                parts = tuple((gpu, each) for gpu in range(cpus))
+                gres += (GresPool(kind, gpu_type, cpus * each, (), parts),)
     features = options.get("features", {})
     return NodeConfig(
         name=name,
@@ -84,7 +90,7 @@ def _node(name: str, cpus: int, gpu_type: str | None, options: Mapping[str, Any]
         cores_per_socket=cpus // threads,
         gres=gres,
         features=tuple(features.get(name, ())),
-        **{key: value for key, value in options.items() if key != "features"},
+        **{key: value for key, value in options.items() if key not in ("features", *_PARTS)},
     )
 
 
@@ -116,6 +122,7 @@ def build_spec(
 SHORT_WORDS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "array": lambda text: {"array": parse_array(text)},
     "cpus": lambda count: {"cpus_per_task": count},
+    "gres": lambda text: {"gres_per_node": parse_gres(text)},
     "gpus": lambda text: {"gres_per_job": parse_gpus(str(text))},
     "gpus_per_node": lambda text: {"gres_per_node": parse_gpus(str(text))},
     "gpus_per_task": lambda text: {"gres_per_task": parse_gpus(str(text))},

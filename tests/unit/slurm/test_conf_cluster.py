@@ -172,6 +172,46 @@ def test_shards_are_divided_over_the_gpus_of_the_line() -> None:
     assert [pool.parts for pool in found.gres if pool.name == "shard"] == [((0, 8), (1, 8))]
 
 
+def parts(slurm_gres: str, gres: str) -> dict[str, tuple[tuple[int, int], ...]]:
+    found = node(f"GresTypes=gpu,shard,mps\nNodeName=n1 CPUs=1 Gres={slurm_gres}", gres=gres)
+    return {pool.name: pool.parts for pool in found.gres if pool.parts}
+
+
+def test_a_count_without_files_is_divided_over_all_gpus() -> None:
+    assert parts("gpu:h100:2,shard:h100:5,mps:200", "Name=gpu Type=h100 File=/dev/nvidia[0-1]\nName=mps Count=200") == {
+        "shard": ((0, 2), (1, 3)),
+        "mps": ((0, 100), (1, 100)),
+    }
+
+
+def test_gpus_may_have_different_numbers_of_parts() -> None:
+    gres = "Name=gpu File=/dev/nvidia[0-2]\nName=mps Count=200 File=/dev/nvidia0\nName=mps Count=100 File=/dev/nvidia2"
+    assert parts("gpu:3,mps:300", gres) == {"mps": ((0, 200), (2, 100))}
+
+
+def test_typed_shards_are_of_the_gpus_of_that_type() -> None:
+    assert parts("gpu:a:1,gpu:b:2,shard:b:8", "") == {"shard": ((1, 4), (2, 4))}
+
+
+@pytest.mark.parametrize(
+    ("slurm_gres", "gres", "problem"),
+    [
+        ("shard:8", "", "shard is parts of GPUs, but the node has no gpu; add Gres=gpu:COUNT"),
+        ("gpu:a:2,shard:b:8", "", "the node has no gpu:b"),
+        (
+            "gpu:1,shard:8",
+            "Name=gpu File=/dev/nvidia0\nName=shard Count=8 File=/dev/nvidia7",
+            "/dev/nvidia7 is not a GPU",
+        ),
+        ("gpu:1,shard:8", "Name=gpu File=/dev/nvidia0\nName=shard Count=4 File=/dev/nvidia0", "has 4 shard"),
+    ],
+)
+def test_parts_of_gpus_that_are_not_there(slurm_gres: str, gres: str, problem: str) -> None:
+    text = f"GresTypes=gpu,shard\nNodeName=n1 CPUs=1 Gres={slurm_gres}\nPartitionName=p Nodes=ALL"
+    found = problems(text, gres=gres)
+    assert any(problem in message for message in found), found
+
+
 def test_blocks() -> None:
     topology = load(
         "NodeName=n[1-4]\nTopologyPlugin=topology/block",

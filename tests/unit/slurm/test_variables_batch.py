@@ -26,7 +26,7 @@ from bireme.slurm.variables.allocation import (
     merged_environment,
     salloc_variables,
 )
-from bireme.slurm.variables.cluster import cluster_facts
+from bireme.slurm.variables.cluster import GPU_VARIABLES, cluster_facts
 from bireme.slurm.variables.prologs import JobEnd, JobFiles, controller_prolog_variables, prolog_variables
 
 OWNER = Owner(uid=1000, gid=100, user="ada", group="users")
@@ -102,6 +102,32 @@ def added(job_: Job, allocation_: Allocation = ONE, **options: Any) -> dict[str,
     """What this job has that a plain one has not."""
     plain = batch_variables(job(), ONE, FACTS)
     return {k: v for k, v in batch_variables(job_, allocation_, FACTS, **options).items() if plain.get(k) != v}
+
+
+def with_parts(name: str, *parts: tuple[int, int]) -> Allocation:
+    held = GresShare(name, "a100", sum(count for _, count in parts), (), parts)
+    return allocation(replace(share("n1"), gres=(held,)))
+
+
+def test_a_job_with_shards_sees_the_gpu_they_are_of() -> None:
+    assert added(job(), with_parts("shard", (2, 3))) == {
+        "SLURM_SHARDS_ON_NODE": "3",
+        "SLURM_JOB_GPUS": "2",
+        **dict.fromkeys(GPU_VARIABLES, "2"),
+    }
+
+
+def test_mps_says_how_much_of_the_gpu_in_percent() -> None:
+    config = parse_configuration(
+        {
+            "slurm.conf": "GresTypes=gpu,mps\nNodeName=n[1-4] CPUs=16 Gres=gpu:a100:4,mps:a100:800\n"
+            "PartitionName=gpu Nodes=ALL"
+        }
+    ).cluster
+    found = batch_variables(job(), with_parts("mps", (1, 50)), cluster_facts(config))
+    assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+    assert found["CUDA_VISIBLE_DEVICES"] == found["SLURM_JOB_GPUS"] == "1"
+    assert "SLURM_GPUS_ON_NODE" not in found
 
 
 def test_five_tasks_on_three_nodes() -> None:

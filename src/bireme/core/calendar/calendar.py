@@ -21,7 +21,7 @@ import numpy as np
 from bireme.core.calendar.closures import Closures
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.fractions import GresKey, Uses
-from bireme.core.placement.occupancy import room_of_gpus
+from bireme.core.placement.occupancy import NodeRoom, room_of_gpus
 from bireme.core.placement.search import Search
 from bireme.core.placement.shares import share_size
 from bireme.core.placement.spread import split_job_gres
@@ -160,11 +160,14 @@ class Calendar:
                         tasks,
                         gres,
                         search.settings,
-                        room_of_gpus(self._table, free, candidate.position),
+                        self._room(free, candidate.position),
                     )
                     for (candidate, tasks), gres in zip(found, from_job)
                 )
         return None
+
+    def _room(self, free: Free, position: int) -> NodeRoom | None:
+        return room_of_gpus(self._table, free, position) if self._table.parts[position] else None
 
     def _moments(
         self, search: Search, free_now: Free, after: float, horizon: float, reopenings: Iterable[float]

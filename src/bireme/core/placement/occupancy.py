@@ -56,6 +56,15 @@ class NodeRoom:
         left = {gpu: count - held.get(gpu, 0) for gpu, count in parts.items() if gpu in held or self.gpu_is_free(gpu)}
         return {gpu: count for gpu, count in left.items() if count > 0}
 
+    def with_gpus_of(self, later: NodeRoom) -> NodeRoom:
+        """A copy that has no more of the GPUs left than a later moment has (`room_of_gpus`)."""
+        room = self.copy()
+        for key, free in room.devices.items():
+            if key[0] == "gpu":
+                free &= later.devices.get(key, set())
+        room.parts_held = later.parts_held
+        return room
+
     def gres_free(self, name: str, type_: str | None = None) -> int:
         total = 0
         for (held_name, held_type), indices in self.devices.items():
@@ -78,10 +87,8 @@ def empty_room(node: NodeConfig) -> NodeRoom:
     return room
 
 
-def room_of_gpus(table: NodeTable, free: Free, position: int) -> NodeRoom | None:
-    """The GPUs of one node as `free` has them, at a moment of the calendar; None: the node gives out no parts."""
-    if not table.parts[position]:
-        return None
+def room_of_gpus(table: NodeTable, free: Free, position: int) -> NodeRoom:
+    """The GPUs of a node that gives out parts of them, as `free` has them: at a moment of the calendar."""
     room = empty_room(table.nodes[position])
     for (name, _), gpus in room.devices.items():
         if name == "gpu":

@@ -22,7 +22,7 @@ from bireme.core.placement.contiguous import is_contiguous, windows
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint
-from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.occupancy import Occupancy, room_of_gpus
 from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
@@ -207,6 +207,8 @@ class Search:
         shares: list[NodeShare] = []
         for (candidate, count), from_job in zip(chosen, split_job_gres(self.demand, chosen, free)):
             node, room = self._table.nodes[candidate.position], occupancy.rooms[candidate.position]
+            if self._table.parts[candidate.position] and free is not occupancy.free:
+                room = room.with_gpus_of(room_of_gpus(self._table, free, candidate.position))
             share = make_share(self.demand, node, room, count, from_job, self.settings)
             if share is None:
                 return None

@@ -363,6 +363,7 @@ def merged_environment(user: Mapping[str, str], variables: Mapping[str, str]) ->
 
 
 _OF_A_JOB = frozenset(HET_VARIABLES) | {
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "SLURMD_NODENAME",
     "SLURM_CPUS_ON_NODE",
     "SLURM_GPUS_ON_NODE",

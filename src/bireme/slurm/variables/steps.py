@@ -131,9 +131,7 @@ _NOT_OF_OWN_ALLOCATION = (
     "SLURM_PROFILE",
 )
 """What sbatch and salloc tell an srun inside; an srun that allocates for itself knows it already."""
-_NOT_INHERITED = frozenset(
-    {*GPU_VARIABLES, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"}
-)
+_NOT_INHERITED = frozenset({*GPU_VARIABLES, "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"})
 
 
 def _identity(job: Job, allocation: Allocation, step: Step, facts: ClusterFacts) -> Variables:
