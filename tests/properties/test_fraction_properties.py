@@ -64,7 +64,8 @@ def test_no_gpu_is_over_committed(actions: list[dict[str, object] | int]) -> Non
         world.settle()
         world.state.validate()
         for kinds in fractions_in_use(world).values():
-            assert len(kinds) == 1 and sum(kinds.values()) <= 1
+            assert len(kinds) == 1
+            assert sum(kinds.values()) <= 1
     free = world.state.occupancy.free
     for position, room in enumerate(world.state.occupancy.rooms):
         assert free.gres_of("gpu", None)[position] == len(room.devices["gpu", "h100"])

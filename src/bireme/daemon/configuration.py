@@ -75,6 +75,7 @@ def _described(node: NodeConfig, found: list[Device]) -> NodeConfig:
     """A pool takes found devices whose type contains its own (`h200` is an `nvidia_h200`), as Slurm matches them."""
     left = list(found)
     pools: list[GresPool] = []
+    number: dict[int, int] = {}  # of a GPU as configured -> as found: parts of GPUs (shard, mps) go by it
     for pool in node.gres:
         fitting = [device for device in left if (pool.type or "") in (device.type or "")][: pool.count]
         known = pool.name != "gpu" or any(device.file for device in pool.devices)
@@ -82,5 +83,9 @@ def _described(node: NodeConfig, found: list[Device]) -> NodeConfig:
             pools.append(pool)
             continue
         left = [device for device in left if device not in fitting]
+        number.update(zip((device.index for device in pool.devices), (device.index for device in fitting)))
         pools.append(replace(pool, devices=tuple(replace(device, type=pool.type) for device in fitting)))
+    pools = [
+        replace(pool, parts=tuple(sorted((number.get(gpu, gpu), count) for gpu, count in pool.parts))) for pool in pools
+    ]
     return replace(node, gres=tuple(pools))

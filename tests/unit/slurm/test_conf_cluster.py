@@ -189,6 +189,12 @@ def test_gpus_may_have_different_numbers_of_parts() -> None:
     assert parts("gpu:3,mps:300", gres) == {"mps": ((0, 200), (2, 100))}
 
 
+def test_files_of_detected_gpus_are_known_by_their_number() -> None:
+    assert parts("gpu:2,shard:6", "AutoDetect=nvml\nName=shard Count=6 File=/dev/nvidia[0-1]") == {
+        "shard": ((0, 3), (1, 3))
+    }
+
+
 def test_typed_shards_are_of_the_gpus_of_that_type() -> None:
     assert parts("gpu:a:1,gpu:b:2,shard:b:8", "") == {"shard": ((1, 4), (2, 4))}
 

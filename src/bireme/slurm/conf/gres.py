@@ -7,6 +7,7 @@ Called by `loading`. Invariant: within one GRES name, a node's device indices ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,7 @@ from bireme.slurm.gres import parse_gres
 SHARED_GRES = frozenset({"mps", "shard"})
 """Parts of GPUs: File names the GPUs, and Count is shared out evenly over them; without File over all of the node."""
 
+_NUMBER_AT_END = re.compile(r"^.*?([0-9]+)$")
 ENVIRONMENT_FLAGS = frozenset({"nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env", "no_gpu_env"})
 FLAGS = ENVIRONMENT_FLAGS | {"countonly", "explicit", "one_sharing", "all_sharing"}
 _AUTODETECT = frozenset({"nvml", "nvidia", "nrt", "oneapi", "rsmi", "off", "full"})
@@ -216,14 +218,17 @@ def _pool_of_parts(request: GresRequest, lines: Sequence[GresLine], gpus: Sequen
     if not divided:
         kind = f"gpu:{request.type}" if request.type else "gpu"
         raise SlurmSyntaxError(f"{asked} is parts of GPUs, but the node has no {kind}; add Gres={kind}:COUNT")
+    if all(gpu.file is None for gpu in gpus):  # AutoDetect finds the files later: /dev/nvidia2 will be number 2
+        gpus = [replace(gpu, file=f"{gpu.index}") for gpu in gpus]
+        divided = [gpu for gpu in gpus if request.type in (None, gpu.type)]
     parts: dict[int, int] = {}
     with_files = [line for line in lines if line.gpu_files]
     for line in with_files:
         for file in line.gpu_files:
-            if all(gpu.file != file for gpu in gpus):
+            if all(not _is_file(gpu, file) for gpu in gpus):
                 raise SlurmSyntaxError(f"{file} is not a GPU of the node; add Name=gpu File={file}")
             for gpu in divided:
-                if gpu.file == file:
+                if _is_file(gpu, file):
                     parts[gpu.index] = parts.get(gpu.index, 0) + line.count // len(line.gpu_files)
     left = request.count
     for position, gpu in enumerate(divided if not with_files else ()):
@@ -231,6 +236,10 @@ def _pool_of_parts(request: GresRequest, lines: Sequence[GresLine], gpus: Sequen
         left -= parts[gpu.index]
     shares = tuple((gpu, count) for gpu, count in sorted(parts.items()) if count)
     return GresPool(request.name, request.type, sum(count for _, count in shares), (), shares)
+
+
+def _is_file(gpu: Device, file: str) -> bool:
+    return gpu.file in (file, _NUMBER_AT_END.sub(r"\1", file))
 
 
 def _once(findings: Findings, reported: set[str], place: Place, message: str) -> None:
