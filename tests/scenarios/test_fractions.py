@@ -111,6 +111,15 @@ def test_who_starts_now_keeps_off_the_gpu_that_is_promised_in_parts() -> None:
     world.expect(short="runs n1", long="runs n1", parts="waits Resources", filler="waits Priority", brief="runs n1")
 
 
+def test_a_gpu_in_shards_now_and_promised_to_mps_is_open_to_neither() -> None:
+    world = Scenario("2x3:h100", shard=4, mps=100)
+    world.submit("shards", gres="shard:7", nodes=2, time_s=60)
+    world.submit("promised", gres="mps:150", time_s=60)
+    world.submit("behind", gres="mps:30", time_s=120)
+    world.expect(shards="runs n[1-2]", promised="waits Resources", behind="runs n1")
+    assert parts(world, "behind") == ((2, 30),)
+
+
 def test_more_than_a_node_has_is_refused() -> None:
     world = Scenario("1x2:h100", shard=4)
     with pytest.raises(Refusal):

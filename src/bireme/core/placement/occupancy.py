@@ -94,8 +94,9 @@ def room_of_gpus(table: NodeTable, free: Free, position: int) -> NodeRoom:
         if name == "gpu":
             gpus -= {gpu for gpu in gpus if any(used[position, gpu] > 0 for used in free.uses.values())}
     for key, parts in table.parts[position].items():
-        whole, own = free.uses["gpu"][position], free.uses[key[0]][position]
-        held = {gpu: int(own[gpu]) for gpu in parts if own[gpu] > 0 and whole[gpu] <= 0}
+        own = free.uses[key[0]][position]
+        others = [used[position] for kind, used in free.uses.items() if kind != key[0]]  # in use as that, now or later
+        held = {gpu: int(own[gpu]) for gpu in parts if own[gpu] > 0 and all(other[gpu] <= 0 for other in others)}
         if held:
             room.parts_held[key] = held
     return room
