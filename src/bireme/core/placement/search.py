@@ -27,7 +27,7 @@ from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
-_MISSES_MAX = 3
+_MISSES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
