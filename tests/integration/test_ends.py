@@ -180,8 +180,8 @@ def test_scontrol_requeue_restarts_a_running_job(cluster: Cluster) -> None:
     [
         ("exit 0", "COMPLETED", "0:0", "COMPLETED"),
         ("exit 7", "FAILED", "7:0", "FAILED"),
-        ("kill -SEGV $$", "FAILED", "0:11", "FAILED"),
-        ("kill -9 $$", "FAILED", "0:9", "FAILED"),
+        ("kill -SEGV $$", "FAILED", "0:11", "CANCELLED"),
+        ("kill -9 $$", "FAILED", "0:9", "CANCELLED"),
         ("srun bash -c 'exit 5'", "FAILED", "5:0", "FAILED"),
         ("srun bash -c 'exit 5'; exit 0", "COMPLETED", "0:0", "COMPLETED"),
         ("/nonexistent/program", "FAILED", "127:0", "FAILED"),
