@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from bireme.agent.usage import TaskUsage
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+_EXEC_LOOKS = 20
+_EXEC_PAUSE_S = 0.001
 _KILL_ROUNDS = 20
 
 
@@ -107,16 +110,29 @@ def is_alive(process: ProcessIdentity) -> bool:
 
 def environment_value(pid: int, variable: str) -> str | None:
     """A variable of the environment the process was started with; None when absent or not readable."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            block = file.read()
-    except OSError:
-        return None
+    block = _environment(pid)
     prefix = f"{variable}=".encode()
     for item in block.split(b"\0"):
         if item.startswith(prefix):
             return item[len(prefix) :].decode(errors="replace")
     return None
+
+
+def _environment(pid: int) -> bytes:
+    """In the middle of an exec a process has none for a moment: a living one is looked at again."""
+    for _ in range(_EXEC_LOOKS):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                block = file.read()
+        except OSError:
+            return b""
+        if block:
+            return block
+        entry = read_process(pid)
+        if entry is None or entry.is_dead:
+            return b""
+        time.sleep(_EXEC_PAUSE_S)
+    return b""
 
 
 # --- finding -----------------------------------------------------------------------------------------------
