@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
-from typing import Any
 
 from bireme.core.lifecycle.due import next_due
 from bireme.core.lifecycle.refusals import Caller
@@ -274,7 +273,3 @@ class Runtime:
             self._snapshot_seq = seq
         except JournalError as error:
             log.warning("no snapshot written: %s", error)
-
-    def summary(self) -> dict[str, Any]:
-        state = self.state
-        return {"pending": len(state.pending), "running": len(state.holding), "known": len(state.jobs)}

@@ -8,7 +8,7 @@ running job holds: those are left out here, and the node's columns stay below ze
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bireme.core.model.cluster import NodeConfig
@@ -251,6 +251,3 @@ class Occupancy:
         self.free.add(position, share, node.threads_per_core, sign, whole)
         if node.threads_per_core > 1:
             self.free.cores[position] = len(free_cores(node, room))
-
-    def holders(self, nodes: Iterable[str]) -> set[int]:
-        return {job for node in nodes if node in self.table.index for job in self.room(node).jobs}
