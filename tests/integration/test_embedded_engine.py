@@ -210,7 +210,7 @@ def test_gang_is_refused_whole_when_one_prolog_fails(tmp_path: Path) -> None:
 
 
 def test_gang_is_refused_whole_when_one_node_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bireme.engines.embedded.engine._TAKE_BACK_S", 0.3)
+    monkeypatch.setattr("bireme.engines.crew.engine._TAKE_BACK_S", 0.3)
 
     async def scenario() -> None:
         async with running(tmp_path, batch_start_timeout_s=1) as cluster:

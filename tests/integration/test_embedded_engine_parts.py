@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.engines.crew.gangs import Gang, Next, StepStart
+from bireme.engines.crew.multi_prog import MultiProgError, programs
 from bireme.engines.embedded.agents import launch_entries
-from bireme.engines.embedded.gangs import Gang, Next, StepStart
-from bireme.engines.embedded.multi_prog import MultiProgError, programs
 
 
 def test_a_gangs_script_starts_when_the_last_node_is_prepared() -> None:

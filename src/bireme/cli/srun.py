@@ -70,7 +70,7 @@ def _check_programs(step: StepRequest) -> None:
     if not spec.multi_prog:
         return
     # Late: few steps have such a file.
-    from bireme.engines.embedded.multi_prog import MultiProgError, programs
+    from bireme.engines.crew.multi_prog import MultiProgError, programs
 
     try:
         programs(spec.multi_prog, spec.ntasks or (spec.nodes_min or 1) * (spec.ntasks_per_node or 1))

@@ -1,50 +1,32 @@
-"""The embedded engine: commands become orders to the node agents, their events become observations.
+"""The embedded engine: this machine. One agent per node, started when it is missing and kept across daemons.
 
-The daemon constructs it and the runtime drives it through `ports.Engine`. What an order contains is written by
-`payloads`, how it gets there is `link`'s affair, who must have answered before something counts is in `gangs`.
+The daemon constructs it and the runtime drives it through `ports.Engine`. What agents are told and what their words
+mean is the crew's (`engines/crew`); which agents there are is here and in `agents`.
 
-It remembers little, on purpose: after a restart of the daemon the runtime says again what nothing had confirmed and
-the agents say again what nobody had acknowledged; together that is all it needs.
-
-Invariant: it reports what agents said and decides nothing, except that a gang starts on all of its nodes or on none.
+Invariant: a node has one link, for all its jobs, from the moment it is configured or found holding something.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bireme.agent.protocol import Message
-from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.jobs import JobKind
-from bireme.core.model.resources import ExitStatus, Usage, merge_usage
+from bireme.engines.crew.engine import CrewEngine, Key
+from bireme.engines.crew.link import AgentLink
+from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.embedded.agents import AgentStarter, launch_entries, living_agents
-from bireme.engines.embedded.gangs import Farewell, Gang, Next, StepStart
-from bireme.engines.embedded.link import AgentLink
-from bireme.engines.embedded.payloads import PayloadWriter
-from bireme.ports import Blobs, Report, StepEndpoint
-from bireme.slurm.variables.allocation import Component
+from bireme.ports import Blobs, Report
 from bireme.slurm.variables.cluster import ClusterFacts
 
-log = logging.getLogger("bireme.engines.embedded")
-
-Key = tuple[int, int]
-"""(job id, generation)."""
-
 _START_PATIENCE_S = 15.0
-_TAKE_BACK_S = 10.0
-_DONE_REMEMBERED = 10_000
-_DEFAULT_PROLOG_S = 300
 
 
-class EmbeddedEngine:
+class EmbeddedEngine(CrewEngine):
     name = "embedded"
     places_by_itself = False
 
@@ -61,31 +43,13 @@ class EmbeddedEngine:
 
         `facts`: what job variables need of gres.conf; worked out from `config` alone when not given.
         """
+        super().__init__(config, PayloadWriter(home, config, blobs, facts))
         self._home = home
-        self._config = config
         self._confine = dict(confine or {})
         self._starter = AgentStarter(home, launch_entries(config, self._confine))
-        self._payloads = PayloadWriter(home, config, blobs, facts)
         self._links: dict[str, AgentLink] = {}
-        self._report: Report = _drop
-        self._gangs: dict[Key, Gang] = {}
-        self._deadlines: dict[Key, asyncio.TimerHandle] = {}
-        self._farewells: dict[Key, Farewell] = {}
-        self._batches: dict[Key, Message] = {}
-        """The `start` orders of gangs whose nodes are being prepared."""
-        self._nodes_of: dict[Key, set[str]] = {}
-        """Where something about this start was ordered or heard."""
-        self._steps: dict[Key, dict[int, StepStart]] = {}
-        self._generations: dict[int, int] = {}
-        """The newest start of each job that was ordered or heard of."""
-        self._done: dict[Key, None] = {}
-        """Starts that were acknowledged lately: what an agent still says of them needs no one's attention."""
-        self._components: dict[int, list[Component]] = {}
-        """Of the heterogeneous jobs that start in the current `send`, by leader."""
         self.isolation: dict[str, dict[str, str]] = {}
         """Per node, what its agent could and could not set up: for `bireme doctor`."""
-
-    # --- ports.Engine --------------------------------------------------------------------------------------
 
     async def start(self, report: Report) -> None:
         """Returns when every agent answered, or after some seconds without the rest."""
@@ -113,10 +77,15 @@ class EmbeddedEngine:
             if node.name not in self._links:
                 self._open_link(node.name)
 
+    def link(self, node: str, key: Key) -> AgentLink:
+        if node not in self._links:  # it left the configuration before this daemon began
+            self._open_link(node)
+        return self._links[node]
+
     def _open_link(self, node: str) -> None:
         link = AgentLink(
             node,
-            self._home,
+            f"unix:{self._home}/agents/{node}/agent.sock",
             start_agent=lambda name: self._starter.start([name]),
             on_welcome=self._welcomed,
             on_events=self._heard,
@@ -136,140 +105,6 @@ class EmbeddedEngine:
         links = [link for link in self._links.values() if link.connected.is_set()]
         await asyncio.gather(*(link.dismiss(grace_s, timeout_s) for link in links))
 
-    def send(self, commands: Sequence[c.Command]) -> None:
-        self._components = _het_components(commands)
-        for command in commands:
-            try:
-                _OBEY[type(command)](self, command)
-            except Exception as error:
-                log.exception("command failed: %s", type(command).__name__)
-                self._failed(command, error)
-
-    def step_endpoints(self, job_id: int, step_id: int) -> tuple[StepEndpoint, ...]:
-        key = (job_id, self._generations.get(job_id, 0))
-        start = self._steps.get(key, {}).get(step_id)
-        # A step from before a restart of the daemon is on some of the job's nodes.
-        nodes = start.nodes if start is not None and start.nodes else sorted(self._nodes_holding(job_id))
-        return tuple(StepEndpoint(node, self._links[node].address) for node in nodes)
-
-    async def live_usage(self, job_id: int) -> dict[str, Any]:
-        nodes = sorted(self._nodes_holding(job_id))
-        ask = {"op": "usage", "job": job_id}
-        answers = await asyncio.gather(*(self._links[node].ask(ask) for node in nodes))
-        parts: dict[str, list[Usage]] = {}
-        for answer in answers:
-            for label, usage in answer.get("usage", {}).items():
-                parts.setdefault(label, []).append(Usage(**usage))
-        return {label: _usage_mapping(merge_usage(usages)) for label, usages in parts.items()}
-
-    def acknowledge(self, job_id: int, generation: int) -> None:
-        key = (job_id, generation)
-        for node in self._nodes_of.pop(key, ()):
-            self._links[node].confirm(("start", key))
-            self._ack(node, key)
-        self._forget(key)
-        self._done[key] = None
-        if len(self._done) > _DONE_REMEMBERED:
-            del self._done[next(iter(self._done))]
-
-    def _ack(self, node: str, key: Key) -> None:
-        self._links[node].send({"op": "ack", "job": key[0], "gen": key[1]})
-
-    # --- obeying -------------------------------------------------------------------------------------------
-
-    def _launch_job(self, command: c.LaunchJob) -> None:
-        job, allocation = command.job, command.allocation
-        key = (job.id, allocation.generation)
-        self._touch(key, allocation.node_names)
-        has_batch = job.spec.kind is JobKind.BATCH and _runs_script(job.het_job_id, job.id)
-        prepares = {share.node: self._payloads.prepare(job, allocation, share) for share in allocation.shares}
-        start = None
-        if has_batch:
-            components = self._components.get(job.id, ())
-            start = self._payloads.start(job, allocation, prepares[allocation.first_node], components)
-        if start is not None and len(allocation.shares) == 1:
-            self._order(allocation.first_node, ("start", key), {**start, "alone": True})
-        else:
-            if start is not None:
-                self._batches[key] = start
-            for node, prepare in prepares.items():
-                self._order(node, ("start", key), {"op": "prepare", **prepare})
-        self._gangs[key] = Gang(allocation.node_names, start is not None)
-        self._set_deadline(key, self._launch_patience_s())
-
-    def _terminate_job(self, command: c.TerminateJob) -> None:
-        key = (command.job_id, command.generation)
-        gang = self._gangs.pop(key, None)
-        self._drop_deadline(key)
-        nodes = set(command.nodes) | set(gang.nodes if gang else ())
-        self._touch(key, nodes)
-        if key not in self._farewells:
-            self._farewells[key] = Farewell(set(nodes))
-        for node in nodes:
-            if node not in self._links:  # it left the configuration before this daemon began
-                self._open_link(node)
-            self._links[node].confirm(("start", key))
-            self._terminate_on(node, key, command.grace_s, command.cause)
-
-    def _terminate_on(self, node: str, key: Key, grace_s: int, cause: str = "") -> None:
-        order = {"op": "terminate", "job": key[0], "gen": key[1], "grace_s": grace_s, "cause": cause}
-        self._order(node, ("end", key), order)
-
-    def _signal_job(self, command: c.SignalJob) -> None:
-        self._tell(command, {"op": "signal", "signal": command.signal, "scope": command.scope})
-
-    def _suspend_job(self, command: c.SuspendJob) -> None:
-        self._tell(command, {"op": "suspend"})
-
-    def _resume_job(self, command: c.ResumeJob) -> None:
-        self._tell(command, {"op": "resume"})
-
-    def _launch_step(self, command: c.LaunchStep) -> None:
-        step, key = command.step, (command.step.job_id, command.allocation.generation)
-        start = self._step_start(key, step.id)
-        start.nodes = tuple(node.node for node in step.nodes)
-        start.began.clear()  # ordered again: it is confirmed again
-        for node, message in self._payloads.step(command.job, command.allocation, step):
-            self._order(node, ("step", (*key, step.id)), message)
-
-    def _step_start(self, key: Key, step_id: int) -> StepStart:
-        return self._steps.setdefault(key, {}).setdefault(step_id, StepStart())
-
-    def _signal_step(self, command: c.SignalStep) -> None:
-        self._tell(command, {"op": "signal_step", "step": command.step_id, "signal": command.signal})
-
-    def _terminate_step(self, command: c.TerminateStep) -> None:
-        order = {"op": "terminate_step", "step": command.step_id, "grace_s": command.grace_s}
-        self._tell(command, order | {"cause": command.cause})
-
-    def _tell(self, command: Any, message: Message) -> None:
-        about = {"job": command.job_id, "gen": command.generation}
-        for node in command.nodes:
-            self._links[node].send(message | about)
-
-    def _order(self, node: str, key: tuple[str, tuple[int, ...]], message: Message) -> None:
-        self._links[node].order(key, message)
-
-    def _failed(self, command: c.Command, error: Exception) -> None:
-        """A command that could not even be written down: a blob is missing, a node unknown."""
-        if isinstance(command, c.LaunchJob):
-            key = (command.job.id, command.allocation.generation)
-            self._drop_deadline(key)
-            self._gangs.pop(key, None)
-            reason = f"{type(error).__name__}: {error}"
-            self._later(o.JobRefused(*key, reason, time.time(), permanent=True))
-        elif isinstance(command, c.LaunchStep):
-            step, status = command.step, ExitStatus(code=1)
-            for node in step.nodes:
-                about = (step.job_id, command.allocation.generation, step.id)
-                self._later(o.StepNodeFinished(*about, node.node, status, Usage(), time.time()))
-
-    def _later(self, observation: o.Observation) -> None:
-        """Never from within `send`: the runtime is in the middle of its turn."""
-        asyncio.get_running_loop().call_soon(self._report, [observation])
-
-    # --- hearing -------------------------------------------------------------------------------------------
-
     def _welcomed(self, node: str, message: Message) -> None:
         holds = tuple((job, generation) for job, generation in message["holds"])
         for key in holds:
@@ -281,198 +116,3 @@ class EmbeddedEngine:
 
     def _silent(self, node: str, reason: str) -> None:
         self._report([o.NodeSilent(node, reason, time.time())])
-
-    def _heard(self, node: str, events: list[Message]) -> None:
-        seen: list[o.Observation] = []
-        for event in events:
-            key = (event["job"], event["gen"])
-            if key in self._done:
-                self._links[node].confirm(("end", key))
-                self._ack(node, key)
-                continue
-            self._touch(key, (node,))
-            handler = _UNDERSTAND.get(event["ev"])
-            if handler is not None:
-                handler(self, node, key, event, seen)
-            else:
-                log.warning("agent of node %s said %r, which is unknown", node, event["ev"])
-        if seen:
-            self._report(seen)
-
-    def _on_prepared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("start", key))
-        gang = self._gangs.get(key)
-        if gang is not None:
-            self._advance(key, gang, gang.prepared(node), event["at"], seen)
-
-    def _on_launched(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("start", key))
-        self._gangs.pop(key, None)
-        self._drop_deadline(key)
-        self._batches.pop(key, None)
-        seen.append(o.JobLaunched(*key, event["at"]))
-
-    def _on_refused(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("start", key))
-        self._links[node].confirm(("end", key))
-        gang = self._gangs.get(key)
-        if gang is None:
-            self._on_cleared(node, key, event, seen)
-            return
-        reason = f"{node}: {event['reason']}"
-        step = gang.refused(node, reason, event.get("prolog_failed", False))
-        self._advance(key, gang, step, event["at"], seen)
-
-    def _on_batch_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("start", key))
-        if event.get("note"):
-            log.warning("job %d on node %s: %s", key[0], node, event["note"])
-        status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])
-        seen.append(o.BatchFinished(*key, status, event["at"], usage, event["cleared"]))
-
-    def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("end", key))
-        gang = self._gangs.get(key)
-        if gang is not None:
-            self._advance(key, gang, gang.cleared(node), event["at"], seen)
-        farewell = self._farewells.get(key)
-        if farewell is not None and farewell.cleared(node, epilog_failed=bool(event.get("epilog_failed"))):
-            del self._farewells[key]
-            seen.append(o.JobCleared(*key, event["at"], farewell.epilog_failed_on))
-
-    def _on_vanished(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("start", key))
-        self._gangs.pop(key, None)
-        self._drop_deadline(key)
-        seen.append(o.JobVanished(*key, node, event["reason"], event["at"]))
-
-    def _on_step_began(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("step", (*key, event["step"])))
-        if self._step_start(key, event["step"]).node_began(node):
-            seen.append(o.StepBegan(*key, event["step"], event["at"]))
-
-    def _on_step_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self._links[node].confirm(("step", (*key, event["step"])))
-        if event.get("note"):
-            log.warning("step %d.%d on node %s: %s", key[0], event["step"], node, event["note"])
-        status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])
-        seen.append(o.StepNodeFinished(*key, event["step"], node, status, usage, event["at"]))
-
-    # --- gangs ---------------------------------------------------------------------------------------------
-
-    def _advance(self, key: Key, gang: Gang, step: Next, at: float, seen: list[o.Observation]) -> None:
-        if step is Next.START_BATCH:
-            self._order(gang.nodes[0], ("start", key), self._batches.pop(key))
-        elif step is Next.TAKE_BACK:
-            for node in gang.to_clear:
-                self._links[node].confirm(("start", key))
-                self._terminate_on(node, key, 0)
-            self._set_deadline(key, _TAKE_BACK_S)
-        elif step in (Next.LAUNCHED, Next.REFUSED):
-            del self._gangs[key]
-            self._drop_deadline(key)
-            self._batches.pop(key, None)
-            if step is Next.LAUNCHED:
-                seen.append(o.JobLaunched(*key, at))
-            else:
-                seen.append(o.JobRefused(*key, gang.problem, at, prolog_failed_on=gang.prolog_failed_on))
-
-    def _launch_patience_s(self) -> float:
-        settings = self._config.settings
-        if not settings.prolog:
-            return settings.batch_start_timeout_s
-        return settings.batch_start_timeout_s + (settings.prolog_epilog_timeout_s or _DEFAULT_PROLOG_S)
-
-    def _set_deadline(self, key: Key, delay_s: float) -> None:
-        self._drop_deadline(key)
-        loop = asyncio.get_running_loop()
-        self._deadlines[key] = loop.call_later(delay_s, partial(self._out_of_time, key))
-
-    def _drop_deadline(self, key: Key) -> None:
-        deadline = self._deadlines.pop(key, None)
-        if deadline is not None:
-            deadline.cancel()
-
-    def _out_of_time(self, key: Key) -> None:
-        gang = self._gangs.get(key)
-        if gang is None:
-            return
-        deaf = {node for node in gang.nodes if not self._links[node].connected.is_set()}
-        if gang.problem:  # it was being taken back: who has not answered by now is told when it comes back
-            deaf = set(gang.to_clear)
-        seen: list[o.Observation] = []
-        step = gang.timed_out(deaf)
-        for node in deaf:
-            self._links[node].confirm(("start", key))
-            self._terminate_on(node, key, 0)
-        self._advance(key, gang, step, time.time(), seen)
-        if seen:
-            self._report(seen)
-
-    # --- memory --------------------------------------------------------------------------------------------
-
-    def _touch(self, key: Key, nodes: Iterable[str]) -> None:
-        """Something about this start happens on these nodes."""
-        self._nodes_of.setdefault(key, set()).update(nodes)
-        if self._generations.get(key[0], 0) < key[1]:
-            self._generations[key[0]] = key[1]
-
-    def _nodes_holding(self, job_id: int) -> set[str]:
-        return self._nodes_of.get((job_id, self._generations.get(job_id, 0)), set())
-
-    def _forget(self, key: Key) -> None:
-        self._gangs.pop(key, None)
-        self._batches.pop(key, None)
-        self._farewells.pop(key, None)
-        self._steps.pop(key, None)
-        self._drop_deadline(key)
-        if self._generations.get(key[0]) == key[1]:
-            del self._generations[key[0]]
-
-
-_OBEY: dict[type, Callable[[EmbeddedEngine, Any], None]] = {
-    c.LaunchJob: EmbeddedEngine._launch_job,
-    c.TerminateJob: EmbeddedEngine._terminate_job,
-    c.SignalJob: EmbeddedEngine._signal_job,
-    c.SuspendJob: EmbeddedEngine._suspend_job,
-    c.ResumeJob: EmbeddedEngine._resume_job,
-    c.LaunchStep: EmbeddedEngine._launch_step,
-    c.SignalStep: EmbeddedEngine._signal_step,
-    c.TerminateStep: EmbeddedEngine._terminate_step,
-}
-
-_Understand = Callable[[EmbeddedEngine, str, Key, Message, list[o.Observation]], None]
-_UNDERSTAND: dict[str, _Understand] = {
-    "prepared": EmbeddedEngine._on_prepared,
-    "launched": EmbeddedEngine._on_launched,
-    "refused": EmbeddedEngine._on_refused,
-    "batch_ended": EmbeddedEngine._on_batch_ended,
-    "cleared": EmbeddedEngine._on_cleared,
-    "vanished": EmbeddedEngine._on_vanished,
-    "step_began": EmbeddedEngine._on_step_began,
-    "step_ended": EmbeddedEngine._on_step_ended,
-}
-
-
-def _drop(_observations: Sequence[o.Observation]) -> None:
-    """Before `start` there is nobody to tell."""
-
-
-def _runs_script(het_job_id: int | None, job_id: int) -> bool:
-    """Of a heterogeneous job only the leader has a script; the other components are held for its steps."""
-    return het_job_id is None or het_job_id == job_id
-
-
-def _het_components(commands: Sequence[c.Command]) -> dict[int, list[Component]]:
-    """The components of a heterogeneous job are launched together; the leader's script is told about all."""
-    found: dict[int, list[Component]] = {}
-    for command in commands:
-        if isinstance(command, c.LaunchJob) and command.job.het_job_id is not None:
-            found.setdefault(command.job.het_job_id, []).append((command.job, command.allocation))
-    for components in found.values():
-        components.sort(key=lambda component: component[0].spec.het_component or 0)
-    return found
-
-
-def _usage_mapping(usage: Usage) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in Usage.__dataclass_fields__}

@@ -1,6 +1,6 @@
-"""The connection to one node's agent: made, kept, made again; orders out, events in.
+"""The connection to one agent: made, kept, made again; orders out, events in.
 
-The engine has one per node. Orders that must not get lost are kept until the agent confirmed them (`Order`), and
+Orders that must not get lost are kept until the agent confirmed them (`Order`), and
 said again after a reconnect: agents recognise what they already did.
 
 Invariant: `send` never blocks and never fails; an agent that cannot be reached shows as `silent`, not as an error.
@@ -14,13 +14,12 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from pathlib import Path
 
 from bireme.agent import protocol
 from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.protocol import Message
 
-log = logging.getLogger("bireme.engines.embedded")
+log = logging.getLogger("bireme.engines")
 
 _SILENT_AFTER_S = 5.0
 _RETRY_S = 0.2
@@ -33,7 +32,7 @@ class AgentLink:
     def __init__(
         self,
         node: str,
-        home: Path,
+        address: str,
         *,
         start_agent: Callable[[str], Awaitable[None]],
         on_welcome: Callable[[str, Message], None],
@@ -41,7 +40,7 @@ class AgentLink:
         on_silent: Callable[[str, str], None],
     ) -> None:
         self.node = node
-        self.address = f"unix:{home}/agents/{node}/agent.sock"
+        self.address = address
         self.connected = asyncio.Event()
         self._start_agent = start_agent
         self._on_welcome = on_welcome

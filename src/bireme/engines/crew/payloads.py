@@ -22,7 +22,7 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.steps import Step, StepNode
-from bireme.engines.embedded.multi_prog import programs
+from bireme.engines.crew.multi_prog import programs
 from bireme.ports import Blobs
 from bireme.slurm.filenames import FilenameValues, expand_filename
 from bireme.slurm.records.paths import stream_paths

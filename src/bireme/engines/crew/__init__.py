@@ -1,0 +1,1 @@
+"""What engines share whose work is done by agents: orders, gangs, the links to the agents."""
