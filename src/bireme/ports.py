@@ -48,6 +48,9 @@ class Engine(Protocol):
     async def stop(self) -> None:
         """Lets go without ending any job."""
 
+    async def end_jobs(self, grace_s: float) -> None:
+        """`bireme down --end-jobs`: ends every job that is this engine's own, and what it keeps up to run them."""
+
     def reconfigure(self, config: ClusterConfig) -> None:
         """The cluster is described anew: nodes may have come or gone."""
 

@@ -153,7 +153,7 @@ async def running(home: Path, **settings: Any) -> AsyncIterator[Cluster]:
     try:
         yield cluster
     finally:
-        await cluster.engine.stop_agents()
+        await cluster.engine.end_jobs()
         await cluster.engine.stop()
 
 
@@ -342,7 +342,7 @@ def test_jobs_outlive_the_engine_and_are_found_again(tmp_path: Path) -> None:
             assert ended.status.code == 4
             assert (tmp_path / "count").read_text() == "once\n"
         finally:
-            await cluster.engine.stop_agents()
+            await cluster.engine.end_jobs()
             await cluster.engine.stop()
 
     asyncio.run(scenario())
@@ -432,7 +432,7 @@ def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
             assert killed.status == ExitStatus(signal=signal.SIGKILL)
             assert killed.cleared
         finally:
-            await cluster.engine.stop_agents()
+            await cluster.engine.end_jobs()
             await cluster.engine.stop()
 
     asyncio.run(scenario())

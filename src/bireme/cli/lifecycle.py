@@ -43,6 +43,13 @@ def _up(argv: list[str]) -> int:
         help="slurm.conf, with gres.conf and topology.conf beside it (default: SLURM_CONF, "
         "else that of the latest start; none: this machine)",
     )
+    parser.add_argument(
+        "--engine",
+        default="",
+        metavar="NAME",
+        help="what runs the jobs: embedded (this machine), slurm or kubernetes (default: that of the latest start, "
+        "else embedded)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
     given = parser.parse_args(argv)
@@ -58,9 +65,9 @@ def _up(argv: list[str]) -> int:
     except OSError as error:
         raise CommandFailure(f"cannot write to {paths.home}: {error.strerror}") from error
     if given.foreground:
-        return _serve_here(paths, given.conf)
+        return _serve_here(paths, given.conf, given.engine)
     try:
-        pid = process.start(paths.home, given.conf)
+        pid = process.start(paths.home, given.conf, given.engine)
     except process.DaemonError as error:
         raise CommandFailure(str(error)) from error
     if not given.quiet:
@@ -69,20 +76,19 @@ def _up(argv: list[str]) -> int:
 
 
 def _already_up(paths: Paths, pid: int, given: argparse.Namespace) -> int:
-    if given.conf:
-        raise CommandFailure(
-            f"a cluster already runs at {paths.home} (pid {pid})", hint="to start it with another --conf: bireme down"
-        )
+    if given.conf or given.engine:
+        hint = f"to start it with another {'--conf' if given.conf else '--engine'}: bireme down"
+        raise CommandFailure(f"a cluster already runs at {paths.home} (pid {pid})", hint=hint)
     write_launchers(paths)
     if not given.quiet:
         print(f"The cluster at {paths.home} is up already (pid {pid}).")
     return 0
 
 
-def _serve_here(paths: Paths, conf: str) -> int:
+def _serve_here(paths: Paths, conf: str, engine: str) -> int:
     """This process becomes the daemon, so that its end and its signals are the supervisor's."""
     command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--foreground"]
-    command += process.conf_words(conf)
+    command += process.choice_words(conf, engine)
     sys.stdout.flush()
     os.execv(sys.executable, command)
 

@@ -14,6 +14,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(prog="bireme.daemon", description="The daemon behind `bireme up`.")
     arguments.add_argument("--home", required=True)
     arguments.add_argument("--conf", default="")
+    arguments.add_argument("--engine", default="")
     arguments.add_argument("--ready-fd", type=int, default=None, help="told when the API answers, or why it will not")
     arguments.add_argument("--foreground", action="store_true", help="stay attached to the terminal")
     given = arguments.parse_args()
@@ -25,8 +26,9 @@ def main() -> int:
     # Late: forking is cheap only while little is imported.
     from bireme.daemon.app import serve
     from bireme.daemon.process import Readiness
+    from bireme.daemon.settings import load
 
-    return serve(given.home, given.conf, Readiness(given.ready_fd))
+    return serve(given.home, lambda: load(given.home, given.conf, engine=given.engine), Readiness(given.ready_fd))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -22,10 +23,11 @@ from bireme.api.problems import ProblemError
 from bireme.api.server import Server, listen
 from bireme.core.lifecycle.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
+from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.paths import Paths
 from bireme.daemon.process import DaemonError, Lock, Readiness
-from bireme.daemon.settings import Settings, SettingsError, describe, load, remember_conf
-from bireme.engines.embedded.engine import EmbeddedEngine
+from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine, remember
+from bireme.ports import Engine
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.store.database import StoreError
@@ -34,6 +36,9 @@ from bireme.store.journal import SqliteStore
 log = logging.getLogger("bireme.daemon")
 
 _DAY_S = 86_400.0
+
+ReadSettings = Callable[[], Settings]
+"""The settings in force, read anew at every start and reconfiguration. Raises SettingsError."""
 
 
 class SystemClock:
@@ -44,10 +49,10 @@ class SystemClock:
 class Daemon:
     """One run of the daemon, from `run` to its end."""
 
-    def __init__(self, paths: Paths, conf: str = "") -> None:
+    def __init__(self, paths: Paths, read_settings: ReadSettings) -> None:
         self._paths = paths
-        self._conf = conf
-        self._settings: Settings = load(paths.home, conf)
+        self._read_settings = read_settings
+        self._settings = read_settings()
         self._ended = asyncio.Event()
         self._end_jobs = False
         self._exit_code = 0
@@ -64,8 +69,9 @@ class Daemon:
             store.close()
 
     async def _serve(self, store: SqliteStore, loaded: Loaded, ready: Readiness) -> int:
-        engine = EmbeddedEngine(Path(self._paths.home), loaded.cluster, store, confine=loaded.confine)
+        engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
         runtime = self._recovered(store, engine)
+        check_same_engine(runtime.state, latest_engine(self._paths.home), engine.name)
         runtime.on_failure = self._failed
         app = create_app(runtime, store, self._service(runtime))
         server = Server(app, keep_alive_s=self._settings.keep_alive_s)
@@ -73,8 +79,9 @@ class Daemon:
         self._watch_signals(runtime)
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
         pruning = asyncio.create_task(self._prune(store))
-        log.info("serving %s (%d nodes) at %s", loaded.cluster.name, len(loaded.cluster.nodes), self._paths.socket)
-        remember_conf(self._paths.home, self._settings.conf)
+        config = runtime.state.config
+        log.info("serving %s (%s, %d nodes) at %s", config.name, engine.name, len(config.nodes), self._paths.socket)
+        remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
         await self._ended.wait()
         log.info("ending%s", ", jobs too" if self._end_jobs else "; jobs run on")
@@ -82,11 +89,11 @@ class Daemon:
         app.state.context.live.close()
         await server.stop()
         if self._end_jobs:
-            await engine.stop_agents(grace_s=float(runtime.state.config.settings.kill_wait_s))
+            await engine.end_jobs(float(runtime.state.config.settings.kill_wait_s))
         await runtime.stop()
         return self._exit_code
 
-    def _recovered(self, store: SqliteStore, engine: EmbeddedEngine) -> Runtime:
+    def _recovered(self, store: SqliteStore, engine: Engine) -> Runtime:
         """Reading the journal makes many objects that stay: the collector need not look at them now nor ever."""
         began = time.monotonic()
         gc.disable()
@@ -143,12 +150,12 @@ class Daemon:
             log.error("the configuration is left as it was: %s", error)
 
     async def _reconfigure(self, runtime: Runtime) -> None:
-        self._settings = load(self._paths.home, self._conf)
+        self._settings = self._read_settings()
         loaded = await asyncio.to_thread(load_cluster, self._settings)
         for warning in loaded.warnings:
             log.warning("%s", warning)
         await runtime.reconfigure(loaded.cluster)
-        log.info("reconfigured from %s", loaded.cluster.source or "this machine")
+        log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
     async def _prune(self, store: SqliteStore) -> None:
         while self._settings.keep_events_days:
@@ -166,7 +173,7 @@ def start_logging(paths: Paths, settings: Settings) -> None:
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
 
 
-def serve(home: str, conf: str, ready: Readiness) -> int:
+def serve(home: str, read_settings: ReadSettings, ready: Readiness) -> int:
     """The life of the daemon's process; its exit code. What keeps it from starting is told to `ready`."""
     paths = Paths(home)
     try:
@@ -176,7 +183,7 @@ def serve(home: str, conf: str, ready: Readiness) -> int:
         ready.say(error=str(error))
         return 1
     try:
-        code, problem = _serve_locked(paths, conf, ready), ""
+        code, problem = _serve_locked(paths, read_settings, ready), ""
     except (SettingsError, ConfigurationError, StoreError, OSError) as error:
         log.error("%s", error)
         code, problem = 1, str(error)
@@ -189,10 +196,10 @@ def serve(home: str, conf: str, ready: Readiness) -> int:
     return code
 
 
-def _serve_locked(paths: Paths, conf: str, ready: Readiness) -> int:
-    start_logging(paths, load(paths.home, conf))
-    return asyncio.run(_run(paths, conf, ready))
+def _serve_locked(paths: Paths, read_settings: ReadSettings, ready: Readiness) -> int:
+    start_logging(paths, read_settings())
+    return asyncio.run(_run(paths, read_settings, ready))
 
 
-async def _run(paths: Paths, conf: str, ready: Readiness) -> int:
-    return await Daemon(paths, conf).run(ready)
+async def _run(paths: Paths, read_settings: ReadSettings, ready: Readiness) -> int:
+    return await Daemon(paths, read_settings).run(ready)

@@ -22,7 +22,8 @@ _CONFINEMENT = {"memory": "ConstrainRAMSpace", "cpus": "ConstrainCores", "device
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    cluster: ClusterConfig
+    cluster: ClusterConfig | None
+    """None: the engine reports it, since it is the cluster's own affair (`observations.ClusterSeen`)."""
     confine: dict[str, bool]
     """What jobs are held to, where the kernel lets us: memory, cpus, devices."""
     warnings: tuple[str, ...] = field(default=())
@@ -30,6 +31,8 @@ class Loaded:
 
 def load_cluster(settings: Settings) -> Loaded:
     """Raises ConfigurationError with every mistake of the files."""
+    if settings.engine != "embedded":
+        return Loaded(None, {})
     wanted = settings.cgroups == "auto"
     if not settings.conf:
         gpus = discover_gpus().gpus if settings.gpus == "auto" else ()

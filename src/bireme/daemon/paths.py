@@ -65,6 +65,11 @@ class Paths:
         return self.under("run", "conf")
 
     @property
+    def engine_in_force(self) -> str:
+        """Names the engine of the latest start."""
+        return self.under("run", "engine")
+
+    @property
     def settings(self) -> str:
         return self.under("bireme.toml")
 

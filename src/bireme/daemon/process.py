@@ -29,7 +29,7 @@ class DaemonError(Exception):
     """The daemon could not be started or stopped. The text says why and where to look."""
 
 
-def start(home: str | None = None, conf: str = "", *, timeout_s: float = START_TIMEOUT_S) -> int:
+def start(home: str | None = None, conf: str = "", engine: str = "", *, timeout_s: float = START_TIMEOUT_S) -> int:
     """Starts the daemon in the background and returns its pid once its API answers. Raises DaemonError."""
     paths = Paths(home)
     try:
@@ -41,7 +41,7 @@ def start(home: str | None = None, conf: str = "", *, timeout_s: float = START_T
         raise DaemonError(f"a daemon (pid {running}) already serves {paths.home}")
     read_end, write_end = os.pipe()
     command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--ready-fd", str(write_end)]
-    command += conf_words(conf)
+    command += choice_words(conf, engine)
     try:
         with open(paths.log, "ab") as log:
             os.chmod(paths.log, 0o600)
@@ -56,11 +56,10 @@ def start(home: str | None = None, conf: str = "", *, timeout_s: float = START_T
     return _started(answer, paths)
 
 
-def conf_words(conf: str) -> list[str]:
-    """How the daemon is told which slurm.conf; nothing when the caller did not say."""
-    if not conf:
-        return []
-    return ["--conf", conf if conf == NO_CONF else os.path.abspath(conf)]
+def choice_words(conf: str, engine: str) -> list[str]:
+    """How the daemon is told which slurm.conf and which engine; nothing where the caller did not say."""
+    words = ["--conf", conf if conf == NO_CONF else os.path.abspath(conf)] if conf else []
+    return [*words, "--engine", engine] if engine else words
 
 
 def _await_line(pipe: int, timeout_s: float) -> bytes | None:

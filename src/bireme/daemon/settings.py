@@ -42,7 +42,12 @@ class Settings:
         "bireme", "cluster.name", "Name of the cluster when no slurm.conf gives one (ClusterName)."
     )
     engine: str = setting(
-        "embedded", "cluster.engine", "What runs the jobs: `embedded` is this machine.", ("embedded",)
+        "embedded",
+        "cluster.engine",
+        "What runs the jobs: `embedded` is this machine; `slurm` a Slurm cluster that exists already; `kubernetes` a "
+        "Kubernetes cluster. `bireme up --engine` wins over this; when nothing says it, that of the latest start "
+        "counts again.",
+        ("embedded", "slurm", "kubernetes"),
     )
     gpus: str = setting(
         "auto",
@@ -103,8 +108,10 @@ def describe() -> Iterator[Description]:
         yield Description(one.name, key, variable, getattr(blank, one.name), choices, text)
 
 
-def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None) -> Settings:
+def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None, *, engine: str = "") -> Settings:
     """The settings in force. `conf` (from the command line) wins over SLURM_CONF, which wins over the file.
+
+    `engine` (from the command line) wins over the variable, which wins over the file.
 
     Where nothing says it, the cluster is what it was: somebody who types `bireme up` after a crash means that one.
     """
@@ -118,24 +125,37 @@ def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None) ->
     if named_conf or conf == NO_CONF:
         values["conf"] = named_conf
     elif not values.get("conf"):
-        values["conf"] = _remembered(home)
+        values["conf"] = _remembered(Paths(home).conf_in_force)
+    if engine or "engine" not in values:
+        named_engine = engine or latest_engine(home)
+        values |= {"engine": _checked(_row("engine"), named_engine, "--engine")} if named_engine else {}
     if values.get("conf"):
         values["conf"] = os.path.abspath(os.path.join(home, os.path.expanduser(values["conf"])))
     return Settings(**values)
 
 
-def remember_conf(home: str, conf: str) -> None:
-    """Notes the slurm.conf (or none) that this start was made with, for the next one."""
-    with open(Paths(home).conf_in_force, "w") as file:
-        file.write(conf)
+def remember(home: str, settings: Settings) -> None:
+    """Notes the slurm.conf (or none) and the engine that this start was made with, for the next one."""
+    for path, text in ((Paths(home).conf_in_force, settings.conf), (Paths(home).engine_in_force, settings.engine)):
+        with open(path, "w") as file:
+            file.write(text)
 
 
-def _remembered(home: str) -> str:
+def latest_engine(home: str) -> str:
+    """The engine of the latest start; empty when there was none."""
+    return _remembered(Paths(home).engine_in_force)
+
+
+def _remembered(path: str) -> str:
     try:
-        with open(Paths(home).conf_in_force) as file:
+        with open(path) as file:
             return file.read()
     except OSError:
         return ""
+
+
+def _row(name: str) -> Description:
+    return next(row for row in describe() if row.name == name)
 
 
 def _find(home: str, conf: str) -> str | None:

@@ -106,8 +106,6 @@ class Kernel:
         group = Group()
         if self.state.config != config:
             self._record(group, "configuration", e.ClusterConfigured(config), now)
-            self._record_all(group, "configuration", departures(self.state), now)
-            self.replan = True
         return group
 
     @property
@@ -203,6 +201,8 @@ class Kernel:
         except IllegalTransition as error:
             raise IllegalTransitionError(error, self._story(event)) from error
         group.events.append(recorded)
+        if isinstance(event, e.ClusterConfigured):
+            self._record_all(group, cause, departures(self.state), now)
         if self._outlook is not None and not self._outlook.note(self.state, event, now):
             self._outlook = None
         if follow_priorities(self.state, event, now):

@@ -73,20 +73,27 @@ class Runtime:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    async def start(self, config: ClusterConfig) -> None:
-        """Applies the configuration, connects the engine, repeats what nothing had confirmed."""
-        group = self.kernel.configure(config, self.clock.now())
-        group.commands.clear()  # the engine is not there yet: `outstanding` says them
-        await self._commit(group)
+    async def start(self, config: ClusterConfig | None) -> None:
+        """Applies the configuration, connects the engine, repeats what nothing had confirmed.
+
+        `config` None: the engine reports it.
+        """
+        if config is not None:
+            group = self.kernel.configure(config, self.clock.now())
+            group.commands.clear()  # the engine is not there yet: `outstanding` says them
+            await self._commit(group)
         await self.engine.start(self.report)
         self.engine.send(self.kernel.outstanding())
         self._task = asyncio.create_task(self._run(), name="runtime")
 
-    async def reconfigure(self, config: ClusterConfig) -> None:
-        """`scontrol reconfigure`: the rules follow the new configuration at once, the engine its nodes."""
-        group = self.kernel.configure(config, self.clock.now())
-        await self._commit(group)
-        self.engine.reconfigure(config)
+    async def reconfigure(self, config: ClusterConfig | None) -> None:
+        """`scontrol reconfigure`: the rules follow the new configuration at once, the engine its nodes.
+
+        `config` None: the engine is only asked to look again.
+        """
+        if config is not None:
+            await self._commit(self.kernel.configure(config, self.clock.now()))
+        self.engine.reconfigure(config or self.state.config)
         self._wake.set()
 
     async def stop(self) -> None:

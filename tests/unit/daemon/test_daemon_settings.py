@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.daemon.settings import Settings, SettingsError, describe, load, markdown, remember_conf
+from bireme.daemon.settings import Settings, SettingsError, describe, load, markdown, remember
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -64,7 +64,19 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, message: str) -> None:
 
 def test_the_configuration_of_the_latest_start_counts_again(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    remember_conf(str(tmp_path), "/etc/some/slurm.conf")
+    remember(str(tmp_path), Settings(conf="/etc/some/slurm.conf"))
     assert load(str(tmp_path), environ={}).conf == "/etc/some/slurm.conf"
     assert load(str(tmp_path), environ={"SLURM_CONF": "/other.conf"}).conf == "/other.conf"
     assert load(str(tmp_path), "none", environ={"SLURM_CONF": "/other.conf"}).conf == ""
+
+
+def test_the_engine_of_the_latest_start_counts_again_unless_something_says_another(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    (tmp_path / "run").mkdir()
+    assert load(home, environ={}).engine == "embedded"
+    remember(home, Settings(engine="slurm"))
+    assert load(home, environ={}).engine == "slurm"
+    assert load(home, environ={}, engine="embedded").engine == "embedded"
+    assert load(home, environ={"BIREME_CLUSTER_ENGINE": "kubernetes"}).engine == "kubernetes"
+    with pytest.raises(SettingsError, match="'flux' is not possible here: it must be one of embedded, slurm"):
+        load(home, environ={}, engine="flux")

@@ -29,6 +29,8 @@ def interpret(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
     match seen:
+        case o.ClusterSeen():
+            return [e.ClusterConfigured(seen.config)] if seen.config != state.config else []
         case o.NodeAnswered():
             return _node_answered(state, seen)
         case o.NodeSilent():
@@ -59,7 +61,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     """(job, generation) pairs that the engine speaks of and the state does not hold (any more)."""
-    if isinstance(seen, o.NodeSilent):
+    if isinstance(seen, o.ClusterSeen | o.NodeSilent):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
     return [(job_id, generation) for job_id, generation in named if not _held(state, job_id, generation)]

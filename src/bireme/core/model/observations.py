@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """The cluster as the engine finds it, from an engine whose cluster is described elsewhere than in slurm.conf."""
+
+    config: ClusterConfig
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,8 @@ class StepNodeFinished:
 
 
 Observation = (
-    NodeAnswered
+    ClusterSeen
+    | NodeAnswered
     | NodeSilent
     | JobLaunched
     | JobRefused

@@ -68,7 +68,7 @@ class EmbeddedEngine(CrewEngine):
     def reconfigure(self, config: ClusterConfig, facts: ClusterFacts | None = None) -> None:
         """`scontrol reconfigure`: new nodes get an agent; agents that run keep the settings they were started with.
 
-        A node that was taken out keeps its agent until `stop_agents`: something may still run on it.
+        A node that was taken out keeps its agent until `end_jobs`: something may still run on it.
         """
         self._config = config
         self._starter.entries = launch_entries(config, self._confine)
@@ -100,8 +100,8 @@ class EmbeddedEngine(CrewEngine):
             deadline.cancel()
         await asyncio.gather(*(link.close(end_if_idle=True) for link in self._links.values()))
 
-    async def stop_agents(self, *, grace_s: float = 0.0, timeout_s: float = 30.0) -> None:
-        """`bireme down`: ends every agent and, before that, every job on it."""
+    async def end_jobs(self, grace_s: float = 0.0, *, timeout_s: float = 30.0) -> None:
+        """Ends every agent and, before that, every job on it."""
         links = [link for link in self._links.values() if link.connected.is_set()]
         await asyncio.gather(*(link.dismiss(grace_s, timeout_s) for link in links))
 

@@ -1,0 +1,66 @@
+"""Which engine runs the jobs: one small function for each kind, chosen by the setting `cluster.engine`.
+
+The only module that names an engine. An engine is imported when it is chosen and not before: the client library that it
+needs is an extra, and `bireme up` on a laptop must not wait for it. Not here: reading the cluster's description
+(`configuration`), driving the engine (`runtime`).
+Invariant: what cannot be imported is told with the words that install it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bireme.core.lifecycle.state import State
+from bireme.daemon.configuration import Loaded
+from bireme.daemon.settings import Settings, SettingsError
+from bireme.ports import Blobs, Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What an engine may be built from."""
+
+    settings: Settings
+    home: Path
+    loaded: Loaded
+    blobs: Blobs
+
+
+def build_engine(fitting: Fitting) -> Engine:
+    """Raises SettingsError when the engine cannot be had here. Connects to nothing: that is `Engine.start`."""
+    kind = fitting.settings.engine
+    if kind not in _KINDS:
+        raise SettingsError(f"this version of Bireme has no {kind} engine; it has: {', '.join(_KINDS)}")
+    try:
+        return _KINDS[kind](fitting)
+    except ModuleNotFoundError as error:
+        missing = error.name
+        raise SettingsError(
+            f"the {kind} engine needs the Python package {missing}: pip install 'bireme[{kind}]'"
+        ) from error
+
+
+def _embedded(fitting: Fitting) -> Engine:
+    from bireme.engines.embedded.engine import EmbeddedEngine  # late, as every engine: see above
+
+    cluster = fitting.loaded.cluster
+    assert cluster is not None, "slurm.conf or this machine always describes the embedded cluster"
+    return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=fitting.loaded.confine)
+
+
+_KINDS: dict[str, Callable[[Fitting], Engine]] = {"embedded": _embedded}
+
+
+def check_same_engine(state: State, before: str, engine: str) -> None:
+    """Jobs that another engine runs are not this one's to find or to end: they must be over before it takes the home.
+
+    `before`: the engine of the latest start; empty when this is the first.
+    """
+    left = len(state.pending) + len(state.holding)
+    if before and before != engine and left:
+        raise SettingsError(
+            f"{left} jobs of the {before} engine have not ended here: end them first "
+            f"(bireme up --engine {before}; scancel), or give the {engine} engine a home of its own (--home DIR)"
+        )
