@@ -34,6 +34,8 @@ class StepEndpoint:
 
     node: str
     address: str
+    inside: str = ""
+    """The same, for a caller inside the job, where the job's nodes do not share this machine."""
 
 
 class Engine(Protocol):

@@ -1,7 +1,8 @@
 """Who is on the other end of the socket: the kernel's word, not the request's.
 
 `PeerProtocol` puts the credentials of the connected process into each request's scope; `Callers` makes a `Caller` of
-them. Invariant: nothing a client sends can change who it is taken for.
+them. Invariant: nothing a client sends can change who it is taken for. A connection that comes from another machine is
+handed over by whoever checked it, together with its `Peer`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pwd
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -32,6 +33,8 @@ class Peer:
     gid: int
     pid: int
     groups: tuple[int, ...] = ()
+    job_id: int = 0
+    """A process inside this job, on another machine: it may change nothing but its job. 0: no such limit."""
 
 
 def peer_of(sock: socket.socket) -> Peer:
@@ -48,10 +51,11 @@ class PeerProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol, which also asks the kernel who connected."""
 
     _peer: Peer | None = None
+    known_peer: Peer | None = None
+    """Set before the connection is made, for one that was checked elsewhere."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        sock = transport.get_extra_info("socket")
-        self._peer = peer_of(sock) if sock.family == socket.AF_UNIX else None
+        self._peer = self.known_peer or peer_of(transport.get_extra_info("socket"))
         super().connection_made(transport)
 
     def on_message_begin(self) -> None:
@@ -70,7 +74,7 @@ class Callers:
 
     def caller(self, scope: Any) -> Caller:
         peer: Peer = scope[SCOPE_KEY]
-        key = Peer(peer.uid, peer.gid, 0, peer.groups)
+        key = replace(peer, pid=0)
         now = self._clock()
         made, caller = self._known.get(key, (float("-inf"), None))
         if caller is None or now - made > 60:
@@ -89,7 +93,7 @@ class Callers:
             uid=peer.uid,
             gid=peer.gid,
             user=user,
-            admin=peer.uid in (0, self._owner_uid) or user in self._operators,
+            admin=not peer.job_id and (peer.uid in (0, self._owner_uid) or user in self._operators),
             group=group_name(peer.gid),
             groups=groups,
             group_names=tuple(group_name(gid) for gid in groups),

@@ -14,9 +14,9 @@ from fastapi import FastAPI, Request, Response
 
 from bireme.api.cluster import Archive, Cluster, Service
 from bireme.api.live import Live
-from bireme.api.peers import Callers
+from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.problems import ProblemError, read_json
-from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,23 @@ class Context:
         """Whether `caller` may know of a job at all: everybody may, unless PrivateData says that jobs are private."""
         private = self.cluster.state.config.raw.get("PrivateData", "").lower().split(",")
         return "jobs" not in private or caller.may_change(owner_uid)
+
+    def inside_job(self, request: Request) -> int:
+        """The job whose token brought this request; 0 for a request from this machine."""
+        job_id: int = request.scope[SCOPE_KEY].job_id
+        return job_id
+
+    def keep_to_own_job(self, request: Request) -> None:
+        """A job's token is good for that job only: it reads what its owner may read and changes nothing else."""
+        job_id = self.inside_job(request)
+        if not job_id or request.method == "GET" or request.url.path == "/v1/blobs":
+            return
+        own = self.cluster.state.jobs.get(job_id)
+        members = [] if own is None else [own]
+        if own is not None and own.het_job_id is not None:
+            members = [job for job in self.cluster.state.jobs.values() if job.het_job_id == own.het_job_id]
+        if request.path_params.get("job") not in {name for job in members for name in (str(job.id), job.label)}:
+            raise Refusal(Why.ACCESS_DENIED, f"inside job {job_id} only the job itself can be changed")
 
     def cause(self, request: Request) -> str:
         """Who made it happen, for the journal: "uid 1000 sbatch"."""
@@ -103,6 +120,7 @@ class Routes:
 
 def _endpoint(handler: Handler, context: Context) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        context.keep_to_own_job(request)
         return await handler(context, request)
 
     return endpoint

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from bireme.api.peers import PeerProtocol
+from bireme.api.peers import Peer, PeerProtocol
 
 _BACKLOG = 1024
 _GOODBYE_S = 5.0
@@ -64,7 +64,14 @@ class Server:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._protocol, sock=sock, backlog=_BACKLOG)
 
-    def _protocol(self) -> asyncio.Protocol:
+    async def adopt(self, sock: socket.socket, peer: Peer) -> None:
+        """Serves a connection that somebody else accepted and checked; it counts as `peer`'s."""
+        protocol = self._protocol()
+        protocol.known_peer = peer
+        sock.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
+
+    def _protocol(self) -> PeerProtocol:
         return PeerProtocol(config=self._config, server_state=self._state, app_state={})
 
     async def stop(self) -> None:

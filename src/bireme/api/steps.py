@@ -53,7 +53,7 @@ async def create_job_step(api: Context, request: Request) -> Response:
             await api.live.changed([job.id for job in requests.find(api.cluster.state, target)], left)
     created = recorded[-1].event
     assert isinstance(created, StepCreated)
-    return answer(_created(api, created))
+    return answer(_created(api, created, inside=bool(api.inside_job(request))))
 
 
 def _read_spec(api: Context, body: dict[str, Any]) -> StepSpec:
@@ -63,18 +63,19 @@ def _read_spec(api: Context, body: dict[str, Any]) -> StepSpec:
     return spec
 
 
-def _created(api: Context, created: StepCreated) -> dict[str, Any]:
+def _created(api: Context, created: StepCreated, *, inside: bool) -> dict[str, Any]:
     return {
         "job_id": created.job_id,
         "generation": created.generation,
         "step_id": created.step_id,
         "ntasks": sum(len(node.task_ids) for node in created.nodes),
-        "nodes": _places(api, created.job_id, created.step_id, created.nodes),
+        "nodes": _places(api, created.job_id, created.step_id, created.nodes, inside),
     }
 
 
-def _places(api: Context, job_id: int, step_id: int, nodes: Any) -> list[dict[str, Any]]:
-    endpoints = {one.node: one.address for one in api.cluster.engine.step_endpoints(job_id, step_id)}
+def _places(api: Context, job_id: int, step_id: int, nodes: Any, inside: bool) -> list[dict[str, Any]]:
+    found = api.cluster.engine.step_endpoints(job_id, step_id)
+    endpoints = {one.node: (one.inside if inside else "") or one.address for one in found}
     return [
         {"node": node.node, "endpoint": endpoints.get(node.node, ""), "tasks": list(node.task_ids), "cpus": node.cpus}
         for node in nodes
@@ -87,17 +88,18 @@ async def list_steps(api: Context, request: Request) -> Response:
     found = requests.find(api.cluster.state, one_target(request.path_params["job"]))
     caller = api.caller(request)
     visible = [job for job in found if api.sees(caller, job.spec.owner.uid)]
-    return answer({"steps": [record for job in visible for record in _step_records(api, caller, job)]})
+    inside = bool(api.inside_job(request))
+    return answer({"steps": [record for job in visible for record in _step_records(api, caller, job, inside)]})
 
 
-def _step_records(api: Context, caller: Caller, job: Job) -> list[dict[str, Any]]:
+def _step_records(api: Context, caller: Caller, job: Job, inside: bool) -> list[dict[str, Any]]:
     records = listing.step_records(api.cluster.state, job, api.now())
     if caller.may_change(job.spec.owner.uid):
         running = {step.label: step for step in job.steps.values() if step.ended_at is None}
         for record in records:
             step = running.get(str(record["step_id"]))
             if step is not None:
-                record["endpoints"] = _places(api, job.id, step.id, step.nodes)
+                record["endpoints"] = _places(api, job.id, step.id, step.nodes, inside)
                 record["generation"] = job.generation
                 record["io_key"] = step.spec.io_key
     return records

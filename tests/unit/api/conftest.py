@@ -40,7 +40,7 @@ class NoEngine:
     name = "none"
 
     def step_endpoints(self, job_id: int, step_id: int) -> tuple[StepEndpoint, ...]:
-        return tuple(StepEndpoint(node.name, f"unix:/{node.name}") for node in NODES)
+        return tuple(StepEndpoint(node.name, f"unix:/{node.name}", f"unix:/pod/{node.name}") for node in NODES)
 
     async def live_usage(self, job_id: int) -> dict[str, Any]:
         return {"batch": {"max_rss_kib": 7}}
@@ -88,6 +88,7 @@ class Running:
         self.home = home
         self.transport = Transport(home, timeout_s=20, tool="test")
         self.shutdowns: list[bool] = []
+        self.server: Server
 
     def happen(self, *events: Event, cause: str = "engine") -> None:
         """Something happens, as if the engine had reported it."""
@@ -114,7 +115,7 @@ def api(tmp_path: Path) -> Iterator[Running]:
         shutdown=running.shutdowns.append,
     )  # fmt: skip
     app = create_app(cluster, store, service)  # type: ignore[arg-type]
-    server = Server(app)
+    server = running.server = Server(app)
     loop.run_until_complete(server.start(listen(running.transport.paths.socket, for_everyone=True)))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
