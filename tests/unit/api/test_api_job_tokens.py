@@ -45,7 +45,7 @@ def test_it_reads_what_its_owner_reads_and_changes_its_own_job(api: Running) -> 
     inside = AdoptedConnection(api, own)
     assert inside.get(f"/v1/jobs/{own}")["jobs"][0]["job_id"] == own
     inside.post(f"/v1/jobs/{own}/hold")
-    assert "JobHeld" in inside.get(f"/v1/jobs/{own}")["jobs"][0]["state_reason"]
+    assert api.cluster.state.jobs[own].phase.held_by == "user"
     inside.close()
 
 
