@@ -27,7 +27,7 @@ demo: $(VENV)/.installed ## eight virtual nodes x eight GPUs on this machine, re
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## install what the tests need, then run all of them
-	@$(BIN)/python tests/prepare.py
+	@$(BIN)/python -m tests.prepare
 	@$(BIN)/python -m pytest tests
 
 test-fast: $(VENV)/.dev ## the tests that need no daemon

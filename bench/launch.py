@@ -88,4 +88,4 @@ def _run_array(cluster: BiremeCluster, count: int, name: str) -> float:
 def _slurm_rate(sizes: Sizes, facts: dict[str, object]) -> float:
     with slurm_cluster.running(sizes.cpus) as cluster:
         facts["slurm"], facts["slurm_conf"] = slurm_cluster.version(), cluster.conf
-        return sizes.launch_tasks / cluster.run_array(sizes.launch_tasks)
+        return sizes.launch_tasks / slurm_cluster.run_array(cluster, sizes.launch_tasks)

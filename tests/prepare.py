@@ -1,6 +1,7 @@
-"""Installs what the tests need beyond the `dev` extra: the real clients (PyPI) and, as root on Debian, MPICH.
+"""Installs what the tests need beyond the `dev` extra: the real clients (PyPI) and, as root on Debian, MPICH and Slurm.
 
-Called by `make test`. What cannot be installed here is said in one line; the tests that need it skip with the reason.
+Called by `make test` as `python -m tests.prepare`.
+What cannot be installed here is said in one line; the tests that need it skip with the reason.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.slurm_cluster.installation import missing_packages
 
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = Path(sys.prefix) / ".clients"
@@ -29,6 +32,7 @@ def install_clients() -> None:
 
 def install_debian_packages() -> None:
     missing = [package for command, packages in DEBIAN.items() if not shutil.which(command) for package in packages]
+    missing.extend(missing_packages())
     if not missing:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
