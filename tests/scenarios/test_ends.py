@@ -5,6 +5,7 @@ import pytest
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.states import job_state
+from bireme.core.model import observations as o
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import JobKind, Running
 from bireme.core.model.resources import ExitStatus
@@ -48,7 +49,7 @@ def test_a_cancelled_job_holds_its_nodes_until_they_are_clear() -> None:
     world.cancel("job")
     world.expect(job="ends CANCELLED")
     world.engine.obeys = True
-    world.engine.send(world.engine.commands[-1:], world.now)
+    world.engine.send(world.engine.commands[-1:])
     world.deliver()
     world.expect(job="CANCELLED", next="runs n1")
 
@@ -206,8 +207,7 @@ def test_a_late_report_about_an_old_start_changes_nothing() -> None:
     world.requeue("job")
     world.expect(job="runs n1")
     job = world.job("job")
-    world.engine.finish(job.id, job.generation - 1, ExitStatus(1), world.now, cleared=True)
-    world.deliver()
+    world.report(o.BatchFinished(job.id, job.generation - 1, ExitStatus(1), world.now, cleared=True))
     world.expect()
 
 

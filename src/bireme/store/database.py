@@ -1,6 +1,7 @@
 """The SQLite file: opening, schema, and what its errors mean in words.
 
-WAL with synchronous=FULL: a commit is on disk when it returns, and readers never wait for the writer.
+WAL with synchronous=FULL: a commit is on disk when it returns, and readers never wait for the writer. A simulation asks
+for less: its journal is as complete, but a crash of the machine may lose its end.
 Invariant: every failure leaves here as `StoreError` (cannot be used: says which file and what to do about it) or
 `JournalError` (cannot be written now: nothing of the group was stored).
 """
@@ -47,8 +48,8 @@ class StoreError(Exception):
     """The store cannot be used. The text names the file and says what to do."""
 
 
-def connect(path: str) -> sqlite3.Connection:
-    """Opens `path`, creating it (mode 0600) if need be."""
+def connect(path: str, durable: bool = True) -> sqlite3.Connection:
+    """Opens `path`, creating it (mode 0600) if need be. `durable` False: no commit waits for the disk."""
     try:
         # SQLite would create it with the umask's mode; the -wal and -shm files take after this one.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -59,7 +60,7 @@ def connect(path: str) -> sqlite3.Connection:
     try:
         with reading(path):
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             connection.execute("PRAGMA temp_store=MEMORY")
             _ensure_schema(connection, path)
     except BaseException:

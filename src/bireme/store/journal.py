@@ -28,13 +28,16 @@ _READ_ROWS = 2_000
 
 
 class SqliteStore:
-    """Opens (or makes) the journal at `path`. Raises StoreError when it cannot be used."""
+    """Opens (or makes) the journal at `path`. Raises StoreError when it cannot be used.
 
-    def __init__(self, path: str) -> None:
+    `durable` False: for simulations, whose journal need not survive a crash of the machine.
+    """
+
+    def __init__(self, path: str, *, durable: bool = True) -> None:
         self.path = path
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
-        self._writer = connect(path)
+        self._writer = connect(path, durable)
         self._reader = connect(path)
         self._reader.execute("PRAGMA query_only=ON")
         self._pending_blobs: dict[str, bytes] = {}

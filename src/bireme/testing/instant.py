@@ -1,78 +1,38 @@
-"""An engine that does what it is told at once: every command is answered before the next event.
+"""The engine of scenarios: the simulated one, whose scripts run until a scenario ends them.
 
-Holds what a real one would hold (which job runs where), so that a node which comes back can say what it still knows.
-A scenario may make it silent, or make it refuse a job.
+A scenario may make it deaf, or make it refuse a job, and may read everything it was ever told.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import JobKind
-from bireme.core.model.resources import NO_USAGE, ExitStatus
+from bireme.core.model.jobs import Job
+from bireme.core.model.resources import Allocation
+from bireme.engines.simulated.clock import VirtualClock
+from bireme.engines.simulated.engine import PerfectWire, Script, SimulatedEngine
 
-TERM, KILL = 15, 9
 
+class InstantEngine(SimulatedEngine, PerfectWire):
+    """Its own wire: it sees every command before it is obeyed."""
 
-class InstantEngine:
-    def __init__(self) -> None:
-        self.outbox: deque[o.Observation] = deque()
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock, self._script, wire=self)
         self.commands: list[c.Command] = []
         """Everything it was ever told, oldest first."""
-        self.holds: dict[tuple[int, int], tuple[str, ...]] = {}
-        """(job, generation) -> its nodes."""
-        self.scripts: set[int] = set()
-        """Jobs whose batch script runs."""
         self.refuses: dict[int, str] = {}
         """Jobs that it will not start -> why."""
         self.obeys = True
         """False: commands are noted and nothing happens, as when agents do not answer."""
 
-    def send(self, commands: Sequence[c.Command], now: float) -> None:
-        self.commands.extend(commands)
-        for command in commands if self.obeys else ():
-            self._obey(command, now)
+    def _script(self, job: Job, allocation: Allocation) -> Script:
+        return Script(refused=self.refuses.get(job.id, ""))
 
-    def _obey(self, command: c.Command, now: float) -> None:
-        match command:
-            case c.LaunchJob(job, allocation):
-                if job.id in self.refuses:
-                    self.outbox.append(o.JobRefused(job.id, allocation.generation, self.refuses[job.id], now))
-                    return
-                self.holds[job.id, allocation.generation] = allocation.node_names
-                if job.spec.kind is JobKind.BATCH:
-                    self.scripts.add(job.id)
-                self.outbox.append(o.JobLaunched(job.id, allocation.generation, now))
-            case c.TerminateJob(job_id, generation, _, grace_s, _):
-                self._terminate(job_id, generation, TERM if grace_s else KILL, now)
-            case c.LaunchStep(job, allocation, step):
-                self.outbox.append(o.StepBegan(job.id, allocation.generation, step.id, now))
-            case c.TerminateStep(job_id, generation, step_id, nodes, _, _):
-                for node in nodes:
-                    status = ExitStatus(signal=TERM)
-                    self.outbox.append(o.StepNodeFinished(job_id, generation, step_id, node, status, NO_USAGE, now))
+    def down(self, command: c.Command) -> Iterable[tuple[float, c.Command]]:
+        self.commands.append(command)
+        return super().down(command) if self.obeys else ()
 
-    def _terminate(self, job_id: int, generation: int, signal: int, now: float) -> None:
-        self.holds.pop((job_id, generation), None)
-        if job_id in self.scripts:
-            self.scripts.discard(job_id)
-            self.outbox.append(o.BatchFinished(job_id, generation, ExitStatus(signal=signal), now))
-        self.outbox.append(o.JobCleared(job_id, generation, now))
-
-    def finish(self, job_id: int, generation: int, status: ExitStatus, now: float, cleared: bool) -> None:
-        """The batch script ends by itself."""
-        self.scripts.discard(job_id)
-        if cleared:
-            self.holds.pop((job_id, generation), None)
-        self.outbox.append(o.BatchFinished(job_id, generation, status, now, cleared=cleared))
-
-    def answer(self, node: str, now: float) -> None:
-        held = tuple(key for key, nodes in self.holds.items() if node in nodes)
-        self.outbox.append(o.NodeAnswered(node, "instant", held, now))
-
-    def forget(self, node: str) -> None:
-        """The node's agent died and took what it knew with it."""
-        self.holds = {key: nodes for key, nodes in self.holds.items() if node not in nodes}
+    def up(self, seen: o.Observation) -> Iterable[tuple[float, o.Observation]]:
+        return super().up(seen)

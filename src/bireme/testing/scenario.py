@@ -14,6 +14,7 @@ every single event, and `journal` replays to an equal state.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,7 @@ from bireme.core.plan.decisions import accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan, plan_again
 from bireme.core.priority.order import reprioritise
+from bireme.engines.simulated.clock import VirtualClock
 from bireme.slurm.arrays import format_task_ids
 from bireme.slurm.hostlist import compress
 from bireme.testing.instant import InstantEngine
@@ -55,9 +57,11 @@ class Scenario:
     def __init__(self, cluster: str = "1x8", *, now: float = 1_000_000.0, **options: Any) -> None:
         """`options`: those of `build_cluster`. All nodes answer from the start."""
         self.state = State()
-        self.engine = InstantEngine()
+        self.clock = VirtualClock(now)
+        self.engine = InstantEngine(self.clock)
+        self.outbox: deque[o.Observation] = deque()
+        """What the engine has said and nobody has heard yet."""
         self.journal: list[e.Recorded] = []
-        self.now = now
         self.outlook: Outlook | None = None
         self.promises: Mapping[int, Sequence[Booking]] = {}
         self.rank_at = 0.0
@@ -65,9 +69,17 @@ class Scenario:
         self.shown: dict[str, str] = {}
         config = build_cluster(cluster, **options)
         self.record([e.ClusterConfigured(config)])
-        for node in config.nodes:
-            self.engine.answer(node.name, self.now)
+        self.engine.connect(self.outbox.extend)
+        self.engine.reconfigure(config)
         self.deliver()
+
+    @property
+    def now(self) -> float:
+        return self.clock.now()
+
+    @now.setter
+    def now(self, at: float) -> None:
+        self.clock.advance(at)
 
     # -- what happens --------------------------------------------------------------------------------------------
 
@@ -92,8 +104,9 @@ class Scenario:
     def finish(self, label: str, code: int = 0, *, signal: int = 0, out_of_memory: bool = False) -> None:
         """The batch script ends by itself, and nothing of the job is left."""
         job = self.job(label)
-        self.engine.finish(job.id, job.generation, ExitStatus(code, signal, out_of_memory), self.now, cleared=True)
-        self.deliver()
+        self.engine.holds.pop((job.id, job.generation), None)
+        status = ExitStatus(code, signal, out_of_memory)
+        self.report(o.BatchFinished(job.id, job.generation, status, self.now, cleared=True))
 
     def finish_when_running(self, label: str, code: int = 0) -> None:
         """Lets the queue move once, then ends this job."""
@@ -152,7 +165,7 @@ class Scenario:
         """It answers again; `knows` False: its agent was replaced and remembers nothing."""
         if not knows:
             self.engine.forget(node)
-        self.engine.answer(node, self.now)
+        self.engine.answer(node)
         self.deliver()
 
     def wait(self, seconds: float) -> None:
@@ -234,16 +247,16 @@ class Scenario:
             if follow_priorities(self.state, event, self.now):
                 self.rank_at = 0.0
             self.state.validate()
-            self.engine.send(commands, self.now)
+            self.engine.send(commands)
         self.deliver()
 
     def report(self, seen: o.Observation) -> None:
-        self.engine.outbox.append(seen)
+        self.outbox.append(seen)
         self.deliver()
 
     def deliver(self) -> None:
-        while self.engine.outbox:
-            self.record(interpret(self.state, self.engine.outbox.popleft(), self.now))
+        while self.outbox:
+            self.record(interpret(self.state, self.outbox.popleft(), self.now))
 
     def settle(self) -> None:
         """What is due, and passes of the planner, until nothing moves any more.

@@ -66,7 +66,7 @@ def test_every_phase_gives_json() -> None:
     check("COMPLETING")
     assert record_of(world, "job", "base_state") == {"base_state": "CANCELLED"}
     world.engine.obeys = True
-    world.engine.send(world.engine.commands[-1:], world.now)
+    world.engine.send(world.engine.commands[-1:])
     world.deliver()
     check("CANCELLED")
     json.dumps([*node_records(world.state, world.now), config_record(world.state)])

@@ -1,0 +1,127 @@
+"""The kernel on a virtual clock: what `runtime/service.py` is for the daemon, without a thread or a second of waiting.
+
+Time jumps from one thing that happens to the next: a submission, an observation, a limit, the next weighing of the
+priorities. Every jump is a turn of the real kernel, committed to the real store, and its commands go to the simulated
+engine. Used by `bireme sim`, `bireme whatif` and the fault worlds.
+
+Invariant: between two turns the state in memory is the fold of the journal, and nothing that is due is left undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+from bireme.core.lifecycle.due import next_due
+from bireme.core.lifecycle.state import State
+from bireme.core.model import events as e
+from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.observations import Observation
+from bireme.engines.simulated.clock import VirtualClock
+from bireme.engines.simulated.engine import SimulatedEngine
+from bireme.ports import Journal, JournalError
+from bireme.runtime.kernel import Decide, Group, Kernel, Request
+
+RETRY_AFTER_S = 1.0
+"""Pause after the journal could not be written, as the daemon's."""
+
+Watcher = Callable[[State, Sequence[e.Recorded]], None]
+"""Told of every committed group."""
+Answer = Callable[[Sequence[e.Recorded], Exception | None], None]
+
+
+class World:
+    def __init__(self, journal: Journal, engine: SimulatedEngine, clock: VirtualClock) -> None:
+        self.journal = journal
+        self.engine = engine
+        self.clock = clock
+        self.kernel = Kernel(journal)
+        self.watchers: list[Watcher] = []
+        self.turns = 0
+        self._look_at = -inf
+        """When time-driven work is next to be looked at."""
+        self._not_before = -inf
+        """The journal could not be written: no turn until then."""
+
+    @property
+    def state(self) -> State:
+        return self.kernel.state
+
+    @property
+    def now(self) -> float:
+        return self.clock.now()
+
+    # -- inputs ------------------------------------------------------------------------------------------------------
+
+    def start(self, config: ClusterConfig) -> None:
+        """As the daemon starts: the configuration, the nodes' answers, and what nothing had confirmed."""
+        group = self.kernel.configure(config, self.now)
+        group.commands.clear()  # the engine is not there yet: `outstanding` says them
+        self.finish(group)
+        self.engine.connect(self.report)
+        self.engine.reconfigure(config)
+        self.engine.send(self.kernel.outstanding())
+
+    def report(self, seen: Sequence[Observation]) -> None:
+        self.kernel.observations.extend(seen)
+
+    def ask(self, cause: str, decide: Decide, answer: Answer) -> None:
+        """A request, decided in the next turn."""
+        self.kernel.requests.append(Request(cause, decide, answer))
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def run(self, until: float = inf) -> None:
+        """Turn after turn, until nothing is left to happen before that time."""
+        while (at := self.next_at()) is not None and at <= until:
+            self.clock.advance(at)
+            self.turn()
+        if until < inf:
+            self.clock.advance(max(until, self.now))
+
+    def next_at(self) -> float | None:
+        """When the next turn is due; None if nothing will ever happen again."""
+        now = max(self.now, self._not_before)
+        if self.kernel.has_input or self.kernel.replan:
+            return now
+        times = [self._look_at if self._look_at > now else inf, self.clock.next_at or inf]
+        if self.state.pending and not self._nothing_moves():
+            times.append(self.kernel.rank_at)
+        at = min(times)
+        return None if at == inf else max(at, now)
+
+    def _nothing_moves(self) -> bool:
+        """Jobs wait, but nothing runs, nothing comes and no time is set: new priorities would start none of them."""
+        return not self.state.holding and self.clock.next_at is None and self._look_at == inf
+
+    # -- a turn ------------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        self.turns += 1
+        group = self.decide()
+        self.finish(group)
+        at = next_due(self.state, self.now)
+        self._look_at = inf if at is None else at
+
+    def decide(self) -> Group:
+        now = self.now
+        return self.kernel.turn(now, time_passed=now >= self._look_at or self._unsettled())
+
+    def _unsettled(self) -> bool:
+        """Some job waits for another: what happens now may be what it waits for."""
+        return any(job.spec.dependencies.items for job in self.state.pending.values())
+
+    def finish(self, group: Group) -> None:
+        """Stores what was decided, then answers and commands; if it cannot be stored, none of it happened."""
+        try:
+            self.kernel.commit(group)
+        except JournalError as error:
+            self.kernel.rollback(group, error)
+            self._not_before = self.now + RETRY_AFTER_S
+            return
+        self.kernel.settle(group)
+        self.engine.send(self.kernel.commands(group))
+        for job_id, generation in group.acknowledged:
+            self.engine.acknowledge(job_id, generation)
+        for watcher in self.watchers:
+            watcher(self.state, group.events)
