@@ -18,7 +18,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from bireme.agent.protocol import Message
 from bireme.core.model import commands as c
@@ -42,6 +42,10 @@ _DONE_REMEMBERED = 10_000
 _DEFAULT_PROLOG_S = 300
 
 
+class Alarm(Protocol):
+    def cancel(self) -> None: ...
+
+
 class CrewEngine(ABC):
     """What is left to an engine of this kind: its name, its life (`start`, `stop`, `reconfigure`) and `link`."""
 
@@ -50,7 +54,7 @@ class CrewEngine(ABC):
         self._payloads = payloads
         self._report: Report = _drop
         self._gangs: dict[Key, Gang] = {}
-        self._deadlines: dict[Key, asyncio.TimerHandle] = {}
+        self._deadlines: dict[Key, Alarm] = {}
         self._farewells: dict[Key, Farewell] = {}
         self._batches: dict[Key, Message] = {}
         """The `start` orders of gangs whose nodes are being prepared."""
@@ -63,6 +67,14 @@ class CrewEngine(ABC):
         """Starts that were acknowledged lately: what an agent still says of them needs no one's attention."""
         self._components: dict[int, list[Component]] = {}
         """Of the heterogeneous jobs that start in the current `send`, by leader."""
+
+    # --- time: the simulator has its own -----------------------------------------------------------------------
+
+    def now(self) -> float:
+        return time.time()
+
+    def later(self, delay_s: float, action: Callable[[], object]) -> Alarm:
+        return asyncio.get_running_loop().call_later(delay_s, action)
 
     @abstractmethod
     def link(self, node: str, key: Key) -> AgentLink:
@@ -191,16 +203,16 @@ class CrewEngine(ABC):
             self._drop_deadline(key)
             self._gangs.pop(key, None)
             reason = f"{type(error).__name__}: {error}"
-            self._later(o.JobRefused(*key, reason, time.time(), permanent=True))
+            self._later(o.JobRefused(*key, reason, self.now(), permanent=True))
         elif isinstance(command, c.LaunchStep):
             step, status = command.step, ExitStatus(code=1)
             for node in step.nodes:
                 about = (step.job_id, command.allocation.generation, step.id)
-                self._later(o.StepNodeFinished(*about, node.node, status, Usage(), time.time()))
+                self._later(o.StepNodeFinished(*about, node.node, status, Usage(), self.now()))
 
     def _later(self, observation: o.Observation) -> None:
         """Never from within `send`: the runtime is in the middle of its turn."""
-        asyncio.get_running_loop().call_soon(self._report, [observation])
+        self.later(0.0, partial(self._report, [observation]))
 
     # --- hearing -------------------------------------------------------------------------------------------
 
@@ -307,8 +319,7 @@ class CrewEngine(ABC):
 
     def _set_deadline(self, key: Key, delay_s: float) -> None:
         self._drop_deadline(key)
-        loop = asyncio.get_running_loop()
-        self._deadlines[key] = loop.call_later(delay_s, partial(self._out_of_time, key))
+        self._deadlines[key] = self.later(delay_s, partial(self._out_of_time, key))
 
     def _drop_deadline(self, key: Key) -> None:
         deadline = self._deadlines.pop(key, None)
@@ -327,7 +338,7 @@ class CrewEngine(ABC):
         for node in deaf:
             self.link(node, key).confirm(("start", key))
             self._terminate_on(node, key, 0)
-        self._advance(key, gang, step, time.time(), seen)
+        self._advance(key, gang, step, self.now(), seen)
         if seen:
             self._report(seen)
 

@@ -9,7 +9,6 @@ Invariant: a node has one link, for all its jobs, from the moment it is configur
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -112,7 +111,7 @@ class EmbeddedEngine(CrewEngine):
         self.isolation[node] = message.get("isolation", {})
         if self._confine.get("devices") and "devices" not in self.isolation[node]:
             self._payloads.confined_devices |= {node}
-        self._report([o.NodeAnswered(node, message["version"], holds, time.time())])
+        self._report([o.NodeAnswered(node, message["version"], holds, self.now())])
 
     def _silent(self, node: str, reason: str) -> None:
-        self._report([o.NodeSilent(node, reason, time.time())])
+        self._report([o.NodeSilent(node, reason, self.now())])
