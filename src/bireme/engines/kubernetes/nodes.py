@@ -1,0 +1,223 @@
+"""Kubernetes nodes in Bireme's words: what they have, how they are wired, and whether jobs may go there. Pure.
+
+The engine calls this for every node that changed. GPUs are only counted here: which ones a pod gets is the kubelet's
+choice, and inside the pod they are numbered from 0. Topology comes from labels, the ones that the clouds and NVIDIA's
+topograph write, or those that the settings name.
+
+Invariant: the same nodes give the same cluster, in whatever order they were heard of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from bireme.core.model.cluster import NodeConfig, Switch, Topology
+from bireme.core.model.resources import Device, GresPool
+
+Object = Mapping[str, Any]
+
+MIB = 1024 * 1024
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+MIG_PREFIX = "nvidia.com/mig-"
+
+TYPE_LABELS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "cloud.google.com/gke-accelerator",
+)
+
+TOPOLOGY_LABELS = (
+    (
+        "network.topology.nvidia.com/accelerator",
+        "network.topology.nvidia.com/leaf",
+        "network.topology.nvidia.com/spine",
+        "network.topology.nvidia.com/core",
+    ),
+    (
+        "topology.k8s.aws/network-node-layer-3",
+        "topology.k8s.aws/network-node-layer-2",
+        "topology.k8s.aws/network-node-layer-1",
+    ),
+    ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
+    ("topology.kubernetes.io/zone",),
+)
+"""Families of labels, each from the switch next to the node upwards. The first family that a node carries is used."""
+
+_SUFFIXES = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
+    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15),
+    "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40), "Pi": Decimal(2**50),
+}  # fmt: skip
+_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([numkMGTP]?i?)")
+
+
+def quantity(text: str | int | float) -> Decimal:
+    """A Kubernetes quantity: 500m, 16, 32Gi, 1e3. Raises ValueError."""
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None or found[2] not in _SUFFIXES:
+        raise ValueError(f"{text!r} is not a quantity")
+    try:
+        return Decimal(found[1]) * _SUFFIXES[found[2]]
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a quantity") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """CPUs, memory and GPUs, as a node offers them or a pod asks for them. GPUs by Bireme's (name, type)."""
+
+    milli_cpus: int = 0
+    memory_mib: int = 0
+    gpus: tuple[tuple[str, int], ...] = ()
+    """(resource name, how many)."""
+
+
+def amounts(resources: Mapping[str, Any], *, round_up: bool) -> Amounts:
+    """What a mapping of resource names says. What is asked for is rounded up, what is offered is rounded down."""
+    cpus = quantity(resources.get("cpu", 0)) * 1000
+    memory = quantity(resources.get("memory", 0)) / MIB
+    gpus = {name: int(quantity(count)) for name, count in resources.items() if is_gpu(name)}
+    return Amounts(
+        _whole(cpus, round_up), _whole(memory, round_up), tuple(sorted((n, c) for n, c in gpus.items() if c > 0))
+    )
+
+
+def _whole(value: Decimal, round_up: bool) -> int:
+    floor = int(value)
+    return floor + 1 if round_up and value > floor else floor
+
+
+def is_gpu(resource: str) -> bool:
+    return resource in GPU_RESOURCES or resource.startswith(MIG_PREFIX)
+
+
+def node_config(node: Object, weight: int = 1) -> NodeConfig:
+    """A node's resources as `allocatable` has them: what the kubelet keeps for itself is not Bireme's to give."""
+    metadata, status = node["metadata"], node.get("status", {})
+    labels = metadata.get("labels") or {}
+    offered = amounts(status.get("allocatable") or {}, round_up=False)
+    cpus = max(offered.milli_cpus // 1000, 1)
+    return NodeConfig(
+        name=metadata["name"],
+        hostname=labels.get("kubernetes.io/hostname", metadata["name"]),
+        address=_address(status),
+        cpus=cpus,
+        sockets=1,
+        cores_per_socket=cpus,
+        memory_mib=max(offered.memory_mib, 1),
+        weight=weight,
+        features=_features(labels),
+        gres=_pools(offered.gpus, labels),
+    )
+
+
+def _address(status: Object) -> str:
+    addresses = {each["type"]: each["address"] for each in status.get("addresses") or ()}
+    return str(addresses.get("InternalIP", ""))
+
+
+def _features(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """What `--constraint` can ask for: architecture, instance type, zone, and labels under FEATURE_PREFIX."""
+    named = ("kubernetes.io/arch", "node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")
+    found = {labels[name] for name in named if labels.get(name)}
+    prefix = "feature.bireme.dev/"
+    found |= {
+        name.removeprefix(prefix) for name, value in labels.items() if name.startswith(prefix) and value != "false"
+    }
+    return tuple(sorted(found))
+
+
+def _pools(gpus: Iterable[tuple[str, int]], labels: Mapping[str, str]) -> tuple[GresPool, ...]:
+    pools, first = [], 0
+    for resource, count in gpus:
+        type_ = gres_type(resource, labels)
+        pools.append(GresPool("gpu", type_, count, tuple(Device(index) for index in range(first, first + count))))
+        first += count
+    return tuple(pools)
+
+
+def gres_type(resource: str, labels: Mapping[str, str]) -> str | None:
+    """Slurm's name of the type: `nvidia_h100_80gb_hbm3` of the product label, `1g.10gb` of a MIG resource."""
+    if resource.startswith(MIG_PREFIX):
+        return resource.removeprefix(MIG_PREFIX)
+    product = next((labels[name] for name in TYPE_LABELS if labels.get(name)), "")
+    return re.sub(r"[^a-z0-9.]+", "_", product.lower()).strip("_") or None
+
+
+# --- whether jobs may go there ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """`up`: its kubelet answers and can run pods. `closed`: why no new job may go there; empty if it may."""
+
+    up: bool
+    why_down: str = ""
+    closed: str = ""
+
+
+def readiness(node: Object, tolerated: Iterable[str] = ()) -> Readiness:
+    """Cordoned or tainted nodes take no new jobs; the taints that jobs are told to tolerate do not count."""
+    conditions = {each["type"]: each for each in node.get("status", {}).get("conditions") or ()}
+    ready = conditions.get("Ready", {})
+    if ready.get("status") != "True":
+        return Readiness(False, why_down=ready.get("message") or "the kubelet has not reported that the node is ready")
+    spec = node.get("spec", {})
+    if spec.get("unschedulable"):
+        return Readiness(True, closed="cordoned")
+    for taint in spec.get("taints") or ():
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and taint["key"] not in set(tolerated):
+            return Readiness(True, closed=f"tainted {taint['key']}:{taint['effect']}")
+    return Readiness(True)
+
+
+# --- topology -----------------------------------------------------------------------------------------------
+
+
+def topology(nodes: Iterable[Object], keys: Sequence[str] = ()) -> Topology:
+    """A tree of switches from labels: `keys` from the leaf upwards, else the first family that any node carries.
+
+    A level that some of the labelled nodes lack is left out; nodes without any of the labels are on no switch, as nodes
+    that topology.conf does not name.
+    """
+    labelled = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
+    families = (tuple(keys),) if keys else TOPOLOGY_LABELS
+    family = next((each for each in families if any(_carries(labels, each) for labels in labelled.values())), ())
+    wired = {name: labels for name, labels in sorted(labelled.items()) if _carries(labels, family)}
+    levels = [key for key in family if all(labels.get(key) for labels in wired.values())]
+    if not levels:
+        return Topology()
+    leaves: dict[Path, list[str]] = {}
+    above: dict[Path, set[Path]] = {}
+    for name, labels in wired.items():
+        path = tuple(labels[key] for key in levels)
+        leaves.setdefault(path, []).append(name)
+        for depth in range(1, len(path)):
+            above.setdefault(path[depth:], set()).add(path[depth - 1 :])
+    names = _switch_names([*leaves, *above])
+    switches = [Switch(names[leaf], nodes=tuple(members)) for leaf, members in leaves.items()]
+    switches += [
+        Switch(names[upper], switches=tuple(names[each] for each in sorted(lower))) for upper, lower in above.items()
+    ]
+    return Topology("topology/tree", tuple(sorted(switches, key=lambda switch: switch.name)))
+
+
+Path = tuple[str, ...]
+"""A switch and those above it: labels name a leaf only within its spine."""
+
+
+def _carries(labels: Mapping[str, str], family: Sequence[str]) -> bool:
+    return any(labels.get(key) for key in family)
+
+
+def _switch_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """The label's own value where no other switch has it, else with the switches above it."""
+    alike = Counter(path[0] for path in paths)
+    return {path: path[0] if alike[path[0]] == 1 else ".".join(reversed(path)) for path in paths}
