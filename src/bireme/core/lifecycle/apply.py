@@ -91,6 +91,8 @@ def _new_node(node: NodeConfig, at: float) -> Node:
 
 
 def _node(state: State, name: str, event: e.Event) -> Node | None:
+    """The node to change; whatever changes about it, which nodes can be used is then to be asked again."""
+    state.usable.clear()
     node = state.nodes.get(name)
     if node is not None and (node.health, type(event)) not in NODE:
         raise IllegalTransition(f"node {name}", node.health, event)

@@ -16,9 +16,14 @@ def all_nodes(state: State, partition: PartitionConfig) -> BoolArray:
 
 
 def schedulable_nodes(state: State, partition: PartitionConfig) -> BoolArray:
-    """The partition's nodes that are up and not drained."""
+    """The partition's nodes that are up and not drained. To read only."""
+    known = state.usable.get(partition.name)
+    if known is not None and known[0] is partition:
+        return known[1]
     up = np.array([node.schedulable for node in state.nodes.values()], dtype=np.bool_)
-    return all_nodes(state, partition) & up
+    mask = all_nodes(state, partition) & up
+    state.usable[partition.name] = (partition, mask)
+    return mask
 
 
 def search_for(

@@ -21,6 +21,7 @@ from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import NodeShare
 from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.table import BoolArray
 from bireme.core.priority.multifactor import Basis
 
 
@@ -84,6 +85,8 @@ class State:
     fabric: Fabric = field(default_factory=lambda: build_fabric(Topology(), ()))
     ledger: Ledger = field(default_factory=Ledger)
     """What everybody holds whom some limit counts."""
+    usable: dict[str, tuple[PartitionConfig, BoolArray]] = field(default_factory=dict)
+    """Of each partition that was asked for, its nodes that are up and not drained; forgotten when a node changes."""
     ever_fits: dict[tuple[ResourceRequest, str], bool] = field(default_factory=dict)
     """Answers already given by `empty`, by request and partition."""
 
@@ -92,7 +95,7 @@ class State:
         configs = [node.config for node in self.nodes.values()]
         self.occupancy, self.empty = Occupancy(configs), Occupancy(configs)
         self.fabric = build_fabric(self.config.topology, self.occupancy.nodes)
-        self.ever_fits = {}
+        self.ever_fits, self.usable = {}, {}
         self.pending, self.holding, self.array_members, self.het_members = {}, {}, {}, {}
         ended: list[tuple[float, Job]] = []
         for job in self.jobs.values():

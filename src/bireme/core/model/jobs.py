@@ -7,8 +7,9 @@ Each phase is a frozen dataclass that holds exactly what is true in it. The stat
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
@@ -66,8 +67,15 @@ class WarningSignal:
     with_reservation: bool = False
 
 
+class _HashedOnce:
+    """Room for the hash of a frozen value of many fields that is a key again and again."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRequest:
+class ResourceRequest(_HashedOnce):
     """What a job asks to hold. None means not asked: defaults are applied by the rules, as Slurm applies them."""
 
     nodes_min: int = 1
@@ -114,6 +122,16 @@ class ResourceRequest:
     gres_flags: tuple[str, ...] = ()
     core_spec: int | None = None
     thread_spec: int | None = None
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash(_values_of(self)))
+            return self._hash
+
+
+_values_of = attrgetter(*(each.name for each in fields(ResourceRequest)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,8 +63,6 @@ class Pass:
     ledger: Ledger
     """What everybody holds in the draft, for the limits."""
     outlook: Outlook
-    allowed: dict[str, BoolArray]
-    """Schedulable nodes of each partition."""
     reserved: Reserved = field(init=False)
     starts: list[Decision] = field(default_factory=list)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
@@ -160,7 +158,7 @@ class Pass:
     def new_search(self, job: Job, partition: PartitionConfig, way: Way | None = None) -> Search:
         """One that has not moved past any node: for another draft than the pass's own."""
         door, closed = self.way(job) if way is None else way
-        allowed, inside = self.allowed[partition.name], self.reserved.inside(door)
+        allowed, inside = schedulable_nodes(self.state, partition), self.reserved.inside(door)
         if inside is not None:
             allowed = allowed & inside
         if closed:
@@ -312,7 +310,7 @@ class Pass:
             free = self.calendar.guaranteed(self.draft.free, booking.begin, booking.end)
             free.close(self.reserved.closed(job, booking.begin, booking.end))
             for partition in partitions:
-                if _holds(free, booking, self.draft.table, self.allowed[partition.name]):
+                if _holds(free, booking, self.draft.table, schedulable_nodes(self.state, partition)):
                     return booking.begin, partition, booking
         return None
 
@@ -374,18 +372,14 @@ def begin_pass(
     }
     calendar = Calendar(draft.table, now, ends.values(), policy.resolution_s)
     outlook = Outlook(now, calendar, ends)
-    return Pass(state, policy, now, draft, state.ledger.draft(), outlook, _allowed(state), promises=promises or {})
+    return Pass(state, policy, now, draft, state.ledger.draft(), outlook, promises=promises or {})
 
 
 def resume_pass(state: State, policy: Policy, now: float, outlook: Outlook) -> Pass:
     """A pass that keeps the slots of an earlier one."""
-    work = Pass(state, policy, now, state.occupancy.draft(), state.ledger.draft(), outlook, _allowed(state))
+    work = Pass(state, policy, now, state.occupancy.draft(), state.ledger.draft(), outlook)
     work.count_bookings()
     return work
-
-
-def _allowed(state: State) -> dict[str, BoolArray]:
-    return {partition.name: schedulable_nodes(state, partition) for partition in state.partitions.values()}
 
 
 def _ends_at(state: State, job: Job, now: float) -> float:
