@@ -101,7 +101,7 @@ async def talk(path: str, *words: dict[str, object]) -> dict[str, object]:
 def test_the_agent_of_a_pod_is_reached_like_one_of_this_machine() -> None:
     async def run() -> None:
         async with harbour() as port, port.pod(HERE):
-            address = port.gateway.expect(HERE, OWNER).removeprefix("unix:")
+            address = port.gateway.address(HERE).removeprefix("unix:")
             welcome = await talk(address, {"hello": "daemon", "version": 1})
             assert (welcome["ev"], welcome["node"], welcome["holds"]) == ("welcome", "n1", [])
 
@@ -113,7 +113,7 @@ def test_a_pod_ends_when_the_kubelet_says_so_and_then_counts_as_away() -> None:
         async with harbour() as port, port.pod(HERE) as process:
             process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
-            address = Path(port.gateway.expect(HERE, OWNER).removeprefix("unix:"))
+            address = Path(port.gateway.address(HERE).removeprefix("unix:"))
             async with asyncio.timeout(DEADLINE_S):
                 while address.exists():
                     await asyncio.sleep(0.01)
@@ -171,7 +171,7 @@ def test_a_pod_cannot_answer_for_another_pod() -> None:
             port.gateway.expect(HERE, OWNER)
             port.gateway.expect(other, OWNER)
             reader, _ = await port.gangway(HERE)._dial({"as": "control"})
-            wanted = asyncio.create_task(talk(port.gateway.expect(HERE, OWNER).removeprefix("unix:")))
+            wanted = asyncio.create_task(talk(port.gateway.address(HERE).removeprefix("unix:")))
             number = json.loads(await asyncio.wait_for(reader.readline(), DEADLINE_S))["carry"]
             with pytest.raises(RefusedError, match="nobody waits"):
                 await port.gangway(other)._dial({"as": "carry", "id": number})

@@ -40,6 +40,7 @@ _OWN_COMMANDS = {
     "why": ("bireme.cli.why", "main"),
     "snapshot": ("bireme.cli.replay", "snapshot"),
     "plan": ("bireme.cli.replay", "plan"),
+    "bundle": ("bireme.cli.bundle", "main"),
 }
 
 HELP = """\

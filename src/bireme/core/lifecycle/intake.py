@@ -36,6 +36,8 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
         case o.NodeSilent():
             known = state.nodes.get(seen.node)
             return [] if known is None or known.health != "UP" else [e.NodeLost(seen.node, seen.reason)]
+        case o.NodeClosed():
+            return _node_closed(state, seen)
     job = state.jobs.get(seen.job_id)
     if job is None or job.generation != seen.generation or job.id not in state.holding:
         return []
@@ -61,7 +63,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     """(job, generation) pairs that the engine speaks of and the state does not hold (any more)."""
-    if isinstance(seen, o.ClusterSeen | o.NodeSilent):
+    if isinstance(seen, o.ClusterSeen | o.NodeSilent | o.NodeClosed):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
     return [(job_id, generation) for job_id, generation in named if not _held(state, job_id, generation)]
@@ -84,6 +86,16 @@ def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
         if (job.id, job.generation) not in holds:
             events.append(node_failure(job, seen.node, state.config.settings.job_requeue))
     return events
+
+
+def _node_closed(state: State, seen: o.NodeClosed) -> list[e.Event]:
+    node = state.nodes.get(seen.node)
+    if node is None:
+        return []
+    if seen.why:
+        return [] if node.drained else [e.NodeUpdated(seen.node, by_uid=0, drained=True, note=seen.why)]
+    ours = node.drained and node.note is not None and node.note.text == seen.before
+    return [e.NodeUpdated(seen.node, by_uid=0, drained=False)] if ours else []
 
 
 def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:

@@ -37,6 +37,19 @@ class NodeSilent:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeClosed:
+    """Whoever looks after the node lets no new jobs onto it (`why`), or does again (`why` is empty).
+
+    `before`: what was said of it last, so that only the engine's own closing is undone, never an operator's.
+    """
+
+    node: str
+    why: str
+    before: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobLaunched:
     """All nodes are prepared and the batch script runs (for an interactive job: all nodes are prepared)."""
 
@@ -114,6 +127,7 @@ Observation = (
     ClusterSeen
     | NodeAnswered
     | NodeSilent
+    | NodeClosed
     | JobLaunched
     | JobRefused
     | BatchFinished

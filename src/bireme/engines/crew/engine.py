@@ -80,13 +80,17 @@ class CrewEngine(ABC):
     def link(self, node: str, key: Key) -> AgentLink:
         """The connection to the agent that holds this start of a job on this node; made when there is none."""
 
+    def inside_address(self, node: str) -> str:
+        """Where a caller inside the job finds the agent of this node; empty: where everybody does."""
+        return ""
+
     # --- the part of ports.Engine that all of them share ---------------------------------------------------
 
     def send(self, commands: Sequence[c.Command]) -> None:
         self._components = _het_components(commands)
         for command in commands:
             try:
-                _OBEY[type(command)](self, command)
+                getattr(self, _OBEY[type(command)])(command)
             except Exception as error:
                 log.exception("command failed: %s", type(command).__name__)
                 self._failed(command, error)
@@ -96,7 +100,7 @@ class CrewEngine(ABC):
         start = self._steps.get(key, {}).get(step_id)
         # A step from before a restart of the daemon is on some of the job's nodes.
         nodes = start.nodes if start is not None and start.nodes else sorted(self._nodes_holding(job_id))
-        return tuple(StepEndpoint(node, self.link(node, key).address) for node in nodes)
+        return tuple(StepEndpoint(node, self.link(node, key).address, self.inside_address(node)) for node in nodes)
 
     async def live_usage(self, job_id: int) -> dict[str, Any]:
         nodes = sorted(self._nodes_holding(job_id))
@@ -225,9 +229,8 @@ class CrewEngine(ABC):
                 self._ack(node, key)
                 continue
             self._touch(key, (node,))
-            handler = _UNDERSTAND.get(event["ev"])
-            if handler is not None:
-                handler(self, node, key, event, seen)
+            if event["ev"] in _UNDERSTOOD:
+                getattr(self, f"_on_{event['ev']}")(node, key, event, seen)
             else:
                 log.warning("agent of node %s said %r, which is unknown", node, event["ev"])
         if seen:
@@ -363,28 +366,21 @@ class CrewEngine(ABC):
             del self._generations[key[0]]
 
 
-_OBEY: dict[type, Callable[[CrewEngine, Any], None]] = {
-    c.LaunchJob: CrewEngine._launch_job,
-    c.TerminateJob: CrewEngine._terminate_job,
-    c.SignalJob: CrewEngine._signal_job,
-    c.SuspendJob: CrewEngine._suspend_job,
-    c.ResumeJob: CrewEngine._resume_job,
-    c.LaunchStep: CrewEngine._launch_step,
-    c.SignalStep: CrewEngine._signal_step,
-    c.TerminateStep: CrewEngine._terminate_step,
+_OBEY = {
+    c.LaunchJob: "_launch_job",
+    c.TerminateJob: "_terminate_job",
+    c.SignalJob: "_signal_job",
+    c.SuspendJob: "_suspend_job",
+    c.ResumeJob: "_resume_job",
+    c.LaunchStep: "_launch_step",
+    c.SignalStep: "_signal_step",
+    c.TerminateStep: "_terminate_step",
 }
 
-_Understand = Callable[[CrewEngine, str, Key, Message, list[o.Observation]], None]
-_UNDERSTAND: dict[str, _Understand] = {
-    "prepared": CrewEngine._on_prepared,
-    "launched": CrewEngine._on_launched,
-    "refused": CrewEngine._on_refused,
-    "batch_ended": CrewEngine._on_batch_ended,
-    "cleared": CrewEngine._on_cleared,
-    "vanished": CrewEngine._on_vanished,
-    "step_began": CrewEngine._on_step_began,
-    "step_ended": CrewEngine._on_step_ended,
-}
+_UNDERSTOOD = frozenset(
+    ("prepared", "launched", "refused", "batch_ended", "cleared", "vanished", "step_began", "step_ended")
+)
+"""What agents say of jobs and steps: each has its `_on_` method."""
 
 
 def _drop(_observations: Sequence[o.Observation]) -> None:

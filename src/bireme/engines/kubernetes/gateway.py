@@ -90,19 +90,24 @@ class Gateway:
         for berth in list(self._pods):
             self.dismiss(berth)
 
-    def expect(self, berth: Berth, owner: Owner) -> str:
-        """From now on this pod may call. The address at which its agent is reached, once it did."""
-        pod = self._pods.get(berth)
-        if pod is None:
-            pod = self._pods[berth] = _Pod(owner, self._sockets / f"{berth.text}.sock")
-        return f"unix:{pod.address}"
+    def address(self, berth: Berth) -> str:
+        """Where the agent of this pod is reached, as long as it is there."""
+        return f"unix:{self._socket_of(berth)}"
+
+    def _socket_of(self, berth: Berth) -> Path:
+        return self._sockets / f"{berth.text}.sock"
+
+    def expect(self, berth: Berth, owner: Owner) -> None:
+        """From now on this pod may call."""
+        if berth not in self._pods:
+            self._pods[berth] = _Pod(owner, self._socket_of(berth))
 
     def token(self, berth: Berth) -> str:
         mac = hmac.new(self._secret, berth.text.encode(), hashlib.sha256).hexdigest()
         return f"{berth.text}:{mac}"
 
     async def attached(self, berth: Berth) -> None:
-        """Returns when the pod's agent can be reached; at once for a pod that nobody expects."""
+        """Returns when the pod's agent can be reached; at once for a pod that nobody expects (any more)."""
         pod = self._pods.get(berth)
         if pod is not None:
             await pod.attached.wait()

@@ -1,0 +1,481 @@
+"""The Kubernetes engine: starts of jobs become pods, bound where the planner said, with an agent in each.
+
+What agents are told and what their words mean is the crew's (`engines/crew`); here is where agents come from. A start
+is a Secret and one pod per node (`pods`), made and bound together, and an agent calls from each pod (`gateway`). What
+the cluster looks like is mirrored (`mirror`) and told as observations. The API server is only asked to change things.
+
+A start is over for Kubernetes when its pods are: a node counts as clear when its pod has ended or is gone, since only
+then does its kubelet have the GPUs back.
+
+Invariant: every pod of a start is bound or none stays; whatever is made names its job and generation, so that a daemon
+that died between two requests finds it, and finishes or removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bireme.agent.protocol import Message
+from bireme.core.model import commands as c
+from bireme.core.model import observations as o
+from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.resources import ExitStatus
+from bireme.engines.crew.engine import CrewEngine, Key
+from bireme.engines.crew.link import AgentLink
+from bireme.engines.crew.payloads import PayloadWriter
+from bireme.engines.kubernetes import nodes, pods
+from bireme.engines.kubernetes.api import OLDEST, ApiProblem, KubernetesApi, Object, read_kubeconfig
+from bireme.engines.kubernetes.certificate import ensure_certificate
+from bireme.engines.kubernetes.gateway import Admit, Berth, Gateway
+from bireme.engines.kubernetes.mirror import Mirror, key_of
+from bireme.ports import Blobs, Report
+
+log = logging.getLogger("bireme.engines.kubernetes")
+
+_SETTLE_S = 0.2
+"""Changes of nodes are gathered for so long: a cluster that comes up says many things at once."""
+_FIRST_LIST_S = 60.0
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    kubeconfig: str = ""
+    context: str = ""
+    gateway_host: str = ""
+    """What pods call; the gateway listens on all addresses."""
+    gateway_port: int = 0
+    start_timeout_s: float = 300.0
+    """How long pods may take from their creation until their agents call: images are pulled meanwhile."""
+    topology_keys: tuple[str, ...] = ()
+    partition_selectors: Mapping[str, Mapping[str, str]] | None = None
+    """Partition -> labels its nodes have. None: one partition with all nodes."""
+
+
+class KubernetesEngine(CrewEngine):
+    name = "kubernetes"
+    places_by_itself = False
+
+    def __init__(
+        self, home: Path, config: ClusterConfig, blobs: Blobs, settings: KubernetesSettings, rules: pods.PodRules
+    ) -> None:
+        """`config`: settings and partitions of slurm.conf, if there is one; the nodes are the cluster's own.
+
+        `rules`: what the settings say of pods; the gateway's address is filled in when it listens.
+        """
+        super().__init__(config, PayloadWriter(Path(pods.HOME), config, blobs))
+        self._home = home
+        self._settings = settings
+        self._rules = rules
+        self._base = config
+        self._api: KubernetesApi | None = None
+        self._gateway: Gateway | None = None
+        self.admit: Admit = _nobody
+        """Serves the API to commands inside pods; the daemon sets it before `start`."""
+        self._links: dict[Berth, AgentLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._nodes: Mirror | None = None
+        self._pods: Mirror | None = None
+        self._pod_of: dict[Berth, Object] = {}
+        """The newest word on each pod of ours."""
+        self._leaving: set[Berth] = set()
+        """Pods that are being ended on purpose: their end is no news but the answer."""
+        self._told: dict[str, nodes.Readiness] = {}
+        self._settling = False
+
+    # --- life ----------------------------------------------------------------------------------------------
+
+    async def start(self, report: Report) -> None:
+        """Raises ApiProblem when the cluster cannot be reached or is too old: there is nothing to serve then."""
+        self._report = report
+        config = read_kubeconfig(self._settings.kubeconfig, self._settings.context)
+        self._api = KubernetesApi(config)
+        await self._check_version()
+        await self._open_gateway()
+        self._nodes = Mirror(self._api, "/api/v1/nodes", self._node_changed)
+        self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
+        for mirror in (self._nodes, self._pods):
+            self._work(mirror.run())
+        async with asyncio.timeout(_FIRST_LIST_S):
+            await asyncio.gather(self._nodes.complete.wait(), self._pods.complete.wait())
+        self._tell_nodes()
+
+    async def _check_version(self) -> None:
+        assert self._api is not None
+        found = await self._api.version()
+        if found < OLDEST:
+            raise ApiProblem(
+                f"{self._api.server} runs Kubernetes {found[0]}.{found[1]}; "
+                f"Bireme needs {OLDEST[0]}.{OLDEST[1]} or newer"
+            )
+
+    async def _open_gateway(self) -> None:
+        folder = self._home / "kubernetes"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        certificate = folder / "gateway.pem"
+        authority = ensure_certificate(certificate)
+        self._gateway = Gateway(folder / "pods", _secret(folder / "secret"), certificate, self._admitted)
+        port = await self._gateway.start("0.0.0.0", self._settings.gateway_port)
+        self._rules = replace(
+            self._rules, gateway_host=self._settings.gateway_host, gateway_port=port, authority=authority
+        )
+
+    def _admitted(self, sock: Any, owner: Any, job_id: int) -> None:
+        self.admit(sock, owner, job_id)
+
+    async def stop(self) -> None:
+        for deadline in self._deadlines.values():
+            deadline.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+        if self._gateway is not None:
+            await self._gateway.stop()
+        if self._api is not None:
+            await self._api.close()
+
+    async def end_jobs(self, grace_s: float) -> None:
+        """Deletes the starts of all jobs; their pods end with them, within the grace that they were made with."""
+        starts = {(berth.job_id, berth.generation) for berth in self._pod_of}
+        await asyncio.gather(*(self._delete_start(key) for key in starts))
+
+    def reconfigure(self, config: ClusterConfig) -> None:
+        if config.nodes and config.source == self._base.source:
+            self._config = config
+            self._payloads.reconfigure(config, None)
+            self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("work for the cluster failed", exc_info=task.exception())
+
+    # --- agents --------------------------------------------------------------------------------------------
+
+    def link(self, node: str, key: Key) -> AgentLink:
+        berth = Berth(*key, node)
+        link = self._links.get(berth)
+        if link is None:
+            assert self._gateway is not None, "links are asked for after start"
+            gateway = self._gateway
+            owner = pods.owner_of(self._pod_of[berth]) if berth in self._pod_of else None
+            link = self._links[berth] = AgentLink(
+                node,
+                gateway.address(berth),
+                start_agent=lambda _name: gateway.attached(berth),
+                on_welcome=lambda _node, _message: None,
+                on_events=self._heard,
+                on_silent=lambda _node, _reason: None,
+            )
+            if owner is not None:
+                gateway.expect(berth, owner)
+            link.open()
+        return link
+
+    def inside_address(self, node: str) -> str:
+        return f"unix:{pods.HOME}/nodes/{node}.sock"
+
+    def acknowledge(self, job_id: int, generation: int) -> None:
+        key = (job_id, generation)
+        known = self._nodes_of.get(key, set()) | {b.node for b in self._links if (b.job_id, b.generation) == key}
+        super().acknowledge(job_id, generation)
+        for node in known:
+            self._let_go(Berth(*key, node))
+        self._work(self._delete_start(key))
+
+    def _let_go(self, berth: Berth) -> None:
+        assert self._gateway is not None
+        self._gateway.dismiss(berth)
+        self._leaving.discard(berth)
+        link = self._links.pop(berth, None)
+        if link is not None:
+            self._work(link.close())
+
+    # --- starting ------------------------------------------------------------------------------------------
+
+    def _launch_job(self, command: c.LaunchJob) -> None:
+        assert self._gateway is not None
+        job, allocation = command.job, command.allocation
+        for node in allocation.node_names:
+            self._gateway.expect(Berth(job.id, allocation.generation, node), job.spec.owner)
+        super()._launch_job(command)
+        self._work(self._make_pods(command))
+
+    def _launch_patience_s(self) -> float:
+        return self._settings.start_timeout_s + super()._launch_patience_s()
+
+    async def _make_pods(self, command: c.LaunchJob) -> None:
+        """All of them, then all bindings. What is already there from an earlier try counts as made."""
+        job, allocation = command.job, command.allocation
+        key = (job.id, allocation.generation)
+        try:
+            owner_uid = await self._make_secret(command)
+            made = await _all(
+                self._make_pod(
+                    pods.pod(self._rules, job, allocation, rank, owner_uid, self._config.settings.kill_wait_s)
+                )
+                for rank in range(len(allocation.shares))
+            )
+            if key not in self._gangs:  # it was ended meanwhile
+                return
+            await _all(self._bind(pod, share.node) for pod, share in zip(made, allocation.shares, strict=True))
+        except ApiProblem as problem:
+            self._could_not_start(key, str(problem))
+
+    async def _make_secret(self, command: c.LaunchJob) -> str:
+        assert self._gateway is not None
+        job, allocation = command.job, command.allocation
+        tokens = {
+            node: self._gateway.token(Berth(job.id, allocation.generation, node)) for node in allocation.node_names
+        }
+        body = pods.secret(
+            self._rules, job, allocation, tokens, float(self._config.settings.account_gather_frequency_s)
+        )
+        made = await self._make(f"/api/v1/namespaces/{body['metadata']['namespace']}/secrets", body)
+        return str(made["metadata"]["uid"])
+
+    async def _make_pod(self, body: Object) -> Object:
+        return await self._make(f"/api/v1/namespaces/{body['metadata']['namespace']}/pods", body)
+
+    async def _make(self, path: str, body: Object) -> Object:
+        """Creates; what already has this name was made by an earlier try of the same start."""
+        assert self._api is not None
+        try:
+            return await self._api.ask("POST", path, body)
+        except ApiProblem as problem:
+            if problem.status != 409 or problem.reason != "AlreadyExists":
+                raise
+            return await self._api.ask("GET", f"{path}/{body['metadata']['name']}")
+
+    async def _bind(self, pod: Object, node: str) -> None:
+        assert self._api is not None
+        if pod["spec"].get("nodeName") == node:
+            return
+        path = f"{_path_of(pod)}/binding"
+        await self._api.ask("POST", path, pods.binding(pod, node))
+
+    def _could_not_start(self, key: Key, why: str, node: str = "") -> None:
+        """As if an agent had refused: the gang is taken back, and the job told why."""
+        gang = self._gangs.get(key)
+        if gang is None:
+            return
+        seen: list[o.Observation] = []
+        refuser = node or gang.nodes[0]
+        if refuser in gang.to_clear or not gang.problem:
+            self._on_refused(refuser, key, {"reason": why, "at": self.now()}, seen)
+            self._delete_pod(Berth(*key, refuser))
+        if seen:
+            self._report(seen)
+
+    # --- ending --------------------------------------------------------------------------------------------
+
+    def _terminate_on(self, node: str, key: Key, grace_s: int, cause: str = "") -> None:
+        """The agent ends the job and then the pod; a pod whose agent cannot be told is deleted."""
+        berth = Berth(*key, node)
+        if self.link(node, key).connected.is_set():
+            super()._terminate_on(node, key, grace_s, cause)
+        else:
+            self._delete_pod(berth)
+
+    def _on_batch_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+        """The pod is still there: the node is clear only when it is not."""
+        super()._on_batch_ended(node, key, {**event, "cleared": False}, seen)
+
+    def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+        if event.get("pod_gone"):
+            super()._on_cleared(node, key, event, seen)
+            return
+        self.link(node, key).confirm(("end", key))
+        self._delete_pod(Berth(*key, node))
+
+    def _delete_pod(self, berth: Berth) -> None:
+        self._leaving.add(berth)
+        pod = self._pod_of.get(berth)
+        if pod is None or pod.get("status", {}).get("phase") in _ENDED:
+            self.later(0.0, lambda: self._pod_gone(berth))
+        if pod is not None:
+            self._work(self._delete(_path_of(pod)))
+
+    async def _delete(self, path: str) -> None:
+        assert self._api is not None
+        while True:
+            try:
+                await self._api.ask("DELETE", path)
+                return
+            except ApiProblem as problem:
+                if problem.status == 404:
+                    return
+                if not problem.passing:
+                    log.error("cannot delete %s: %s", path, problem)
+                    return
+                await asyncio.sleep(1.0)
+
+    async def _delete_start(self, key: Key) -> None:
+        """The Secret and, by ownership, whatever pods are left."""
+        namespaces = {self._rules.namespace, *self._rules.account_namespaces.values()}
+        known = {
+            pod["metadata"]["namespace"]
+            for berth, pod in self._pod_of.items()
+            if (berth.job_id, berth.generation) == key
+        }
+        for namespace in known or namespaces:
+            await self._delete(f"/api/v1/namespaces/{namespace}/secrets/{pods.start_name(*key)}")
+
+    # --- what the cluster says of pods ---------------------------------------------------------------------
+
+    def _pod_changed(self, kind: str, pod: Object) -> None:
+        berth = pods.berth_of(pod)
+        labels = pod["metadata"].get("labels") or {}
+        if berth is None or labels.get(pods.CLUSTER_LABEL) != self._rules.cluster:
+            return
+        if kind == "DELETED":
+            self._pod_of.pop(berth, None)
+        else:
+            self._pod_of[berth] = pod
+        ended = kind == "DELETED" or pod.get("status", {}).get("phase") in _ENDED
+        key = (berth.job_id, berth.generation)
+        if ended and berth in self._leaving:
+            self._pod_gone(berth)
+        elif key in self._gangs:
+            why = pods.ending(pod) if ended else pods.trouble(pod)
+            if why:
+                self._could_not_start(key, why, berth.node)
+        elif ended and key not in self._done:
+            self._lost(berth, pod, kind)
+
+    def _pod_gone(self, berth: Berth) -> None:
+        if berth not in self._leaving:
+            return
+        self._leaving.discard(berth)
+        about = {"ev": "cleared", "job": berth.job_id, "gen": berth.generation, "at": self.now(), "pod_gone": True}
+        self._heard(berth.node, [about])
+
+    def _lost(self, berth: Berth, pod: Object, kind: str) -> None:
+        """A pod of a running job ended and nobody had asked for it."""
+        key = (berth.job_id, berth.generation)
+        if pods.out_of_memory(pod):
+            status = ExitStatus(signal=9, out_of_memory=True)
+            self._report([o.BatchFinished(*key, status, self.now())])
+            return
+        why = "the pod was deleted" if kind == "DELETED" else pods.ending(pod)
+        self._report([o.JobVanished(*key, berth.node, why, self.now())])
+
+    # --- what the cluster says of nodes --------------------------------------------------------------------
+
+    def _node_changed(self, _kind: str, _node: Object) -> None:
+        if self._nodes is not None and self._nodes.complete.is_set() and not self._settling:
+            self._settling = True
+            self.later(_SETTLE_S, self._tell_nodes)
+
+    def _tell_nodes(self) -> None:
+        """The cluster, if it is another than before; then every node whose readiness changed."""
+        assert self._nodes is not None
+        self._settling = False
+        found = sorted(self._nodes.objects.values(), key=key_of)
+        config = self._cluster_of(found)
+        seen: list[o.Observation] = []
+        if config != self._config:
+            seen.append(o.ClusterSeen(config, self.now()))
+            self._config = config
+            self._payloads.reconfigure(config, None)
+            self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
+        tolerated = {str(each["key"]) for each in self._rules.tolerations if "key" in each}
+        for node in found:
+            seen.extend(self._readiness(node, nodes.readiness(node, tolerated)))
+        if seen:
+            self._report(seen)
+
+    def _readiness(self, node: Object, now: nodes.Readiness) -> list[o.Observation]:
+        name = node["metadata"]["name"]
+        before = self._told.get(name)
+        if now == before:
+            return []
+        self._told[name] = now
+        if not now.up:
+            return [o.NodeSilent(name, now.why_down, self.now())]
+        version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
+        said: list[o.Observation] = []
+        if before is None or not before.up:
+            said.append(o.NodeAnswered(name, version, self._held_on(name), self.now()))
+        was_closed = before.closed if before else ""
+        if now.closed != was_closed:
+            said.append(o.NodeClosed(name, now.closed, was_closed, self.now()))
+        return said
+
+    def _held_on(self, node: str) -> tuple[Key, ...]:
+        """Starts whose pod on this node has not ended: also those that no job of ours wants any more."""
+        return tuple(
+            sorted(
+                (berth.job_id, berth.generation)
+                for berth, pod in self._pod_of.items()
+                if berth.node == node and pod.get("status", {}).get("phase") not in _ENDED
+            )
+        )
+
+    def _cluster_of(self, found: list[Object]) -> ClusterConfig:
+        made = tuple(nodes.node_config(node) for node in found)
+        return replace(
+            self._base,
+            nodes=made,
+            partitions=self._partitions(found),
+            topology=nodes.topology(found, self._settings.topology_keys),
+        )
+
+    def _partitions(self, found: list[Object]) -> tuple[PartitionConfig, ...]:
+        """Those of slurm.conf with the nodes that exist, else one per selector, else one with everything."""
+        names = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in found}
+        if self._base.partitions:
+            return tuple(
+                replace(partition, nodes=tuple(name for name in partition.nodes if name in names))
+                for partition in self._base.partitions
+            )
+        selectors = self._settings.partition_selectors or {"main": {}}
+        return tuple(
+            PartitionConfig(
+                name=partition,
+                default=position == 0,
+                nodes=tuple(name for name, labels in names.items() if wanted.items() <= labels.items()),
+            )
+            for position, (partition, wanted) in enumerate(selectors.items())
+        )
+
+
+async def _all(works: Any) -> list[Any]:
+    """Waits for all of them, also when one fails, and then raises what the first failed with."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return list(results)
+
+
+def _path_of(pod: Object) -> str:
+    metadata = pod["metadata"]
+    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+
+
+def _secret(file: Path) -> bytes:
+    """The key of all tokens: made once, private to the daemon's user."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        made = secrets.token_bytes(32)
+        file.touch(mode=0o600)
+        file.write_bytes(made)
+        return made
+
+
+def _nobody(sock: Any, _owner: Any, _job_id: int) -> None:
+    sock.close()

@@ -1,0 +1,337 @@
+"""A start of a job in Kubernetes: a Secret that owns it, and one pod per node. Pure: values in, JSON out.
+
+The Secret holds each pod's token and settings; the pods name it as their owner, so that deleting it deletes whatever is
+left of the start. Pods are made without a node and bound by the engine, all of them or none.
+
+A pod gets what its share of the allocation says, runs as the submitter, without privilege, without Kubernetes
+credentials. The agent and its Python come from Bireme's own image, copied into an empty volume by an init container
+(see `bundle`), so that the job's image needs neither.
+
+Invariant: the name of every object says job and generation, so that making it twice makes it once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bireme.core.model.jobs import Job, JobSpec, Owner
+from bireme.core.model.resources import Allocation, NodeShare
+from bireme.engines.kubernetes.gateway import Berth
+from bireme.engines.kubernetes.nodes import MIG_PREFIX
+
+Object = dict[str, Any]
+
+SCHEDULER = "bireme"
+BUNDLE = "/opt/bireme"
+"""Where agent and interpreter are found in every pod: the interpreter's loader has this path written into it."""
+HOME = "/run/bireme"
+"""BIREME_HOME inside a pod."""
+SECRETS = "/run/bireme-secrets"
+
+CLUSTER_LABEL = "bireme.dev/cluster"
+JOB_LABEL = "bireme.dev/job"
+GENERATION_LABEL = "bireme.dev/generation"
+NODE_ANNOTATION = "bireme.dev/node"
+OWNER_ANNOTATION = "bireme.dev/owner"
+
+_GRACE_S = 30
+_OVERHEAD_MIB = 64
+"""Memory of the agent itself, on top of the job's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A volume of the settings: `source` is the volume as Kubernetes writes it, without a name."""
+
+    path: str
+    source: Mapping[str, Any]
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRules:
+    """What the settings say about all pods of this cluster."""
+
+    cluster: str
+    image: str
+    """Bireme's own, which carries agent and interpreter."""
+    default_image: str = ""
+    """For jobs that name none; empty: Bireme's own."""
+    partition_images: Mapping[str, str] = field(default_factory=dict)
+    pull_policy: str = "IfNotPresent"
+    namespace: str = "default"
+    account_namespaces: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    gateway_host: str
+    gateway_port: int
+    authority: str
+    """The gateway's certificate, as PEM."""
+
+    def namespace_of(self, spec: JobSpec) -> str:
+        return self.account_namespaces.get(spec.account, self.namespace)
+
+    def image_of(self, job: Job, allocation: Allocation) -> str:
+        asked = job.spec.container_image.removeprefix("docker://").replace("#", "/", 1)
+        return asked or self.partition_images.get(allocation.partition) or self.default_image or self.image
+
+
+def start_name(job_id: int, generation: int) -> str:
+    return f"bireme-{job_id}-{generation}"
+
+
+def pod_name(job_id: int, generation: int, rank: int) -> str:
+    return f"{start_name(job_id, generation)}-{rank}"
+
+
+def labels(rules: PodRules, job_id: int, generation: int) -> dict[str, str]:
+    return {CLUSTER_LABEL: rules.cluster, JOB_LABEL: str(job_id), GENERATION_LABEL: str(generation)}
+
+
+def berth_of(pod: Mapping[str, Any]) -> Berth | None:
+    """Which start of which job a pod of Bireme's belongs to; None if it is not one."""
+    metadata = pod["metadata"]
+    found = metadata.get("labels") or {}
+    node = (metadata.get("annotations") or {}).get(NODE_ANNOTATION)
+    try:
+        return Berth(int(found[JOB_LABEL]), int(found[GENERATION_LABEL]), node) if node else None
+    except (KeyError, ValueError):
+        return None
+
+
+def owner_of(pod: Mapping[str, Any]) -> Owner:
+    """Who submitted the job of a pod of Bireme's, as the engine wrote it there."""
+    written = json.loads(pod["metadata"]["annotations"][OWNER_ANNOTATION])
+    return Owner(**{**written, "groups": tuple(written["groups"])})
+
+
+# --- the Secret ---------------------------------------------------------------------------------------------
+
+
+def secret(rules: PodRules, job: Job, allocation: Allocation, tokens: Mapping[str, str], sample_s: float) -> Object:
+    """Everything the agents of this start must know; `tokens` by node."""
+    nodes = allocation.node_names
+    data: dict[str, str] = {"authority": rules.authority}
+    for rank, node in enumerate(nodes):
+        data[f"token-{rank}"] = tokens[node]
+        data[f"pod-{rank}"] = json.dumps(
+            {
+                "node": node,
+                "home": HOME,
+                "host": rules.gateway_host,
+                "port": rules.gateway_port,
+                "authority": f"{SECRETS}/authority",
+                "token_file": f"{SECRETS}/token",
+                "peers": [peer for peer in nodes if peer != node],
+                "sample_s": sample_s,
+            }
+        )
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": start_name(job.id, allocation.generation),
+            "namespace": rules.namespace_of(job.spec),
+            "labels": labels(rules, job.id, allocation.generation),
+        },
+        "immutable": True,
+        "type": "Opaque",
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
+    }
+
+
+# --- the pods -----------------------------------------------------------------------------------------------
+
+
+def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid: str, kill_wait_s: int) -> Object:
+    """The pod of the rank-th node. `owner_uid`: of the Secret."""
+    share = allocation.shares[rank]
+    name = start_name(job.id, allocation.generation)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job.id, allocation.generation, rank),
+            "namespace": rules.namespace_of(job.spec),
+            "labels": labels(rules, job.id, allocation.generation),
+            "annotations": {
+                NODE_ANNOTATION: share.node,
+                OWNER_ANNOTATION: json.dumps(asdict(job.spec.owner)),
+                "bireme.dev/job-name": job.spec.name,
+            },
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": owner_uid, "blockOwnerDeletion": False}
+            ],
+        },
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "hostname": _hostname(share.node),
+            "terminationGracePeriodSeconds": kill_wait_s + _GRACE_S,
+            "securityContext": _identity(job.spec),
+            "tolerations": [*rules.tolerations, *_NODE_TROUBLE],
+            "initContainers": [_carrier(rules)],
+            "containers": [_container(rules, job, allocation, share)],
+            "volumes": [
+                {"name": "bundle", "emptyDir": {}},
+                {"name": "home", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+                {"name": "secrets", "secret": {"secretName": name, "defaultMode": 0o440, "items": _items(rank)}},
+                *({"name": f"volume-{n}", **mount.source} for n, mount in enumerate(rules.mounts)),
+            ],
+        },
+    }
+
+
+_NODE_TROUBLE = tuple(
+    {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
+    for what in ("not-ready", "unreachable")
+)
+"""What becomes of a job on a node that stops answering is decided by Bireme (SlurmdTimeout), not by eviction."""
+
+
+def _hostname(node: str) -> str:
+    """A DNS label: what `hostname` prints on a node that is called like this."""
+    return re.sub(r"[^a-z0-9-]+", "-", node.partition(".")[0].lower())[:63].strip("-")
+
+
+def _identity(spec: JobSpec) -> Object:
+    owner = spec.owner
+    context: Object = {
+        "runAsUser": owner.uid,
+        "runAsGroup": owner.gid,
+        "fsGroup": owner.gid,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if owner.uid:
+        context["runAsNonRoot"] = True
+    if owner.groups:
+        context["supplementalGroups"] = list(owner.groups)
+    return context
+
+
+_NO_PRIVILEGE = {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def _carrier(rules: PodRules) -> Object:
+    """Copies agent and interpreter into the volume, with Bireme's own image."""
+    return {
+        "name": "carry",
+        "image": rules.image,
+        "imagePullPolicy": rules.pull_policy,
+        "command": [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/carry.py", "/bundle"],
+        "securityContext": _NO_PRIVILEGE,
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "volumeMounts": [{"name": "bundle", "mountPath": "/bundle"}],
+    }
+
+
+def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeShare) -> Object:
+    wanted = resources_of(share)
+    mounts = [
+        {"name": f"volume-{n}", "mountPath": mount.path, "readOnly": mount.read_only}
+        for n, mount in enumerate(rules.mounts)
+    ]
+    return {
+        "name": "job",
+        "image": rules.image_of(job, allocation),
+        "imagePullPolicy": rules.pull_policy,
+        "command": [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/agent.py", f"{SECRETS}/pod.json"],
+        "securityContext": _NO_PRIVILEGE,
+        "resources": {"requests": wanted, "limits": {key: value for key, value in wanted.items() if key != "cpu"}},
+        "volumeMounts": [
+            {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
+            {"name": "home", "mountPath": HOME},
+            {"name": "secrets", "mountPath": SECRETS, "readOnly": True},
+            *mounts,
+        ],
+    }
+
+
+def resources_of(share: NodeShare) -> dict[str, str]:
+    """What the kubelet must set aside for this share."""
+    wanted = {"cpu": str(share.cpus), "memory": f"{share.memory_mib + _OVERHEAD_MIB}Mi"}
+    for gres in share.gres:
+        if gres.name == "gpu":
+            resource = gpu_resource(gres.type)
+            wanted[resource] = str(int(wanted.get(resource, 0)) + gres.count)
+    return wanted
+
+
+def gpu_resource(type_: str | None) -> str:
+    """The extended resource that a GPU of this type is: MIG profiles look like `1g.10gb`."""
+    if type_ is not None and re.fullmatch(r"\d+g\.\d+gb(\.\w+)?", type_):
+        return MIG_PREFIX + type_
+    return "nvidia.com/gpu"
+
+
+def _items(rank: int) -> list[Object]:
+    """Of the start's Secret, a pod sees its own token only."""
+    return [
+        {"key": "authority", "path": "authority"},
+        {"key": f"token-{rank}", "path": "token"},
+        {"key": f"pod-{rank}", "path": "pod.json"},
+    ]
+
+
+def binding(pod_object: Mapping[str, Any], node: str) -> Object:
+    metadata = pod_object["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+# --- what became of a pod -----------------------------------------------------------------------------------
+
+
+def trouble(pod_object: Mapping[str, Any]) -> str:
+    """Why a pod that has not started will not start by itself; empty while there is hope."""
+    status = pod_object.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _HOPELESS:
+            return f"{waiting['reason']}: {waiting.get('message') or container.get('image', '')}"
+    if status.get("phase") == "Failed":
+        return ending(pod_object)
+    return ""
+
+
+_HOPELESS = (
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+)
+
+
+def ending(pod_object: Mapping[str, Any]) -> str:
+    """How a pod ended that should not have: evicted, out of memory, refused by its kubelet, killed."""
+    status = pod_object.get("status") or {}
+    if status.get("reason"):
+        return f"the pod was ended by Kubernetes ({status['reason']}): {status.get('message', '')}".rstrip(": ")
+    for container in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("reason") == "OOMKilled":
+            return "the pod was out of memory (OOMKilled)"
+        if ended and ended.get("exitCode", 0) != 0:
+            detail = ended.get("message") or ended.get("reason") or ""
+            return f"container {container['name']} exited with {ended['exitCode']} {detail}".rstrip()
+    return "the pod ended"
+
+
+def out_of_memory(pod_object: Mapping[str, Any]) -> bool:
+    statuses = (pod_object.get("status") or {}).get("containerStatuses") or ()
+    return any(((each.get("state") or {}).get("terminated") or {}).get("reason") == "OOMKilled" for each in statuses)
