@@ -5,13 +5,15 @@ The runtime knows these and never an engine or a database. Engines obey and repo
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
+from bireme.core.model.jobs import Owner
 from bireme.core.model.observations import Observation
 from bireme.slurm.records.steps import Row
 
@@ -38,6 +40,10 @@ class StepEndpoint:
     """The same, for a caller inside the job, where the job's nodes do not share this machine."""
 
 
+class EngineUnavailable(Exception):  # noqa: N818  (says what it is)
+    """The engine's cluster cannot be reached, or is not one it can work with. The text says what to do."""
+
+
 class Engine(Protocol):
     """Takes commands, returns observations. Every method returns at once; failures come back as observations."""
 
@@ -45,7 +51,7 @@ class Engine(Protocol):
     places_by_itself: bool
 
     async def start(self, report: Report) -> None:
-        """Connects, finds what still runs, and begins to report."""
+        """Connects, finds what still runs, and begins to report. Raises EngineUnavailable."""
 
     async def stop(self) -> None:
         """Lets go without ending any job."""
@@ -67,6 +73,17 @@ class Engine(Protocol):
 
     def acknowledge(self, job_id: int, generation: int) -> None:
         """The end of this generation is on disk: the engine may forget it."""
+
+
+Admit = Callable[[socket.socket, Owner, int], None]
+"""Takes a connected socket and serves the API on it, as this owner and only for this job."""
+
+
+@runtime_checkable
+class AdmitsCommands(Protocol):
+    """An engine whose jobs run on other machines: the commands inside them come to the API through it."""
+
+    admit: Admit
 
 
 class JournalError(OSError):

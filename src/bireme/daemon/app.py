@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
@@ -19,15 +20,17 @@ from pathlib import Path
 import bireme
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
+from bireme.api.peers import Peer
 from bireme.api.problems import ProblemError
 from bireme.api.server import Server, listen
 from bireme.core.lifecycle.refusals import Caller
+from bireme.core.model.jobs import Owner
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.paths import Paths
 from bireme.daemon.process import DaemonError, Lock, Readiness
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine, remember
-from bireme.ports import Engine
+from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.store.database import StoreError
@@ -75,6 +78,8 @@ class Daemon:
         runtime.on_failure = self._failed
         app = create_app(runtime, store, self._service(runtime))
         server = Server(app, keep_alive_s=self._settings.keep_alive_s)
+        if isinstance(engine, AdmitsCommands):
+            engine.admit = self._adopter(server)
         await runtime.start(loaded.cluster)
         self._watch_signals(runtime)
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
@@ -121,6 +126,18 @@ class Daemon:
             shutdown=self._end,
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
+
+    def _adopter(self, server: Server) -> Admit:
+        """How a connection from inside a job on another machine becomes one of the API's."""
+        adopting: set[asyncio.Task[None]] = set()
+
+        def adopt(sock: socket.socket, owner: Owner, job_id: int) -> None:
+            peer = Peer(owner.uid, owner.gid, 0, owner.groups, job_id)
+            task = asyncio.get_running_loop().create_task(server.adopt(sock, peer))
+            adopting.add(task)
+            task.add_done_callback(adopting.discard)
+
+        return adopt
 
     def _end(self, end_jobs: bool = False) -> None:
         self._end_jobs = self._end_jobs or end_jobs
@@ -184,7 +201,7 @@ def serve(home: str, read_settings: ReadSettings, ready: Readiness) -> int:
         return 1
     try:
         code, problem = _serve_locked(paths, read_settings, ready), ""
-    except (SettingsError, ConfigurationError, StoreError, OSError) as error:
+    except (SettingsError, ConfigurationError, StoreError, EngineUnavailable, OSError) as error:
         log.error("%s", error)
         code, problem = 1, str(error)
     except Exception as error:

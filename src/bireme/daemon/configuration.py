@@ -27,12 +27,17 @@ class Loaded:
     confine: dict[str, bool]
     """What jobs are held to, where the kernel lets us: memory, cpus, devices."""
     warnings: tuple[str, ...] = field(default=())
+    rules: ClusterConfig = field(default_factory=ClusterConfig)
+    """For an engine that knows its own nodes: slurm.conf's settings and partitions, if there is a slurm.conf."""
 
 
 def load_cluster(settings: Settings) -> Loaded:
     """Raises ConfigurationError with every mistake of the files."""
+    if settings.engine == "kubernetes" and settings.conf:
+        read = load_configuration(settings.conf, _read)
+        return Loaded(None, {}, tuple(map(str, read.warnings)), read.cluster)
     if settings.engine != "embedded":
-        return Loaded(None, {})
+        return Loaded(None, {}, rules=ClusterConfig(name=settings.cluster_name))
     wanted = settings.cgroups == "auto"
     if not settings.conf:
         gpus = discover_gpus().gpus if settings.gpus == "auto" else ()

@@ -50,7 +50,16 @@ def _embedded(fitting: Fitting) -> Engine:
     return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=fitting.loaded.confine)
 
 
-_KINDS: dict[str, Callable[[Fitting], Engine]] = {"embedded": _embedded}
+def _kubernetes(fitting: Fitting) -> Engine:
+    from bireme.daemon.kubernetes import engine_settings, pod_rules  # late, as every engine: see above
+    from bireme.engines.kubernetes.engine import KubernetesEngine
+
+    rules = fitting.loaded.rules
+    settings = engine_settings(fitting.settings)
+    return KubernetesEngine(fitting.home, rules, fitting.blobs, settings, pod_rules(fitting.settings, rules))
+
+
+_KINDS: dict[str, Callable[[Fitting], Engine]] = {"kubernetes": _kubernetes, "embedded": _embedded}
 
 
 def check_same_engine(state: State, before: str, engine: str) -> None:

@@ -66,6 +66,70 @@ class Settings:
         "Confinement of memory, CPUs and devices with cgroups: `auto` uses them where they can be written.",
         ("auto", "off"),
     )
+    kubernetes_config: str = setting(
+        "",
+        "kubernetes.config",
+        "The kubeconfig of the cluster. Empty: inside a cluster its own, else what kubectl uses (KUBECONFIG, "
+        "~/.kube/config).",
+    )
+    kubernetes_context: str = setting(
+        "", "kubernetes.context", "The context of the kubeconfig. Empty: its current one. `bireme up --context` wins."
+    )
+    kubernetes_namespace: str = setting(
+        "default", "kubernetes.namespace", "The namespace of jobs whose account has none of its own."
+    )
+    kubernetes_account_namespaces: tuple[str, ...] = setting(
+        (), "kubernetes.account_namespaces", "Namespaces of accounts, each written `account=namespace`."
+    )
+    kubernetes_image: str = setting(
+        "bireme",
+        "kubernetes.image",
+        "Bireme's own container image, which brings agent and commands into the pods of jobs "
+        "(deploy/kubernetes/Containerfile makes it).",
+    )
+    kubernetes_job_images: tuple[str, ...] = setting(
+        (),
+        "kubernetes.job_images",
+        "The image of jobs that name none (`--container-image`): `image`, or `partition=image` for those of one "
+        "partition. None: Bireme's own.",
+    )
+    kubernetes_pull_policy: str = setting(
+        "IfNotPresent",
+        "kubernetes.pull_policy",
+        "When kubelets pull images.",
+        ("IfNotPresent", "Always", "Never"),
+    )
+    kubernetes_gateway: str = setting(
+        "",
+        "kubernetes.gateway",
+        "The address, `host` or `host:port`, at which pods reach this daemon. Empty: this machine's address towards "
+        "the API server, and a port that the kernel chooses.",
+    )
+    kubernetes_volumes: tuple[str, ...] = setting(
+        (),
+        "kubernetes.volumes",
+        "Volumes that every job sees: `pvc:CLAIM:/path`, `host:/folder:/path` or `nfs:SERVER:/export:/path`; `:ro` "
+        "at the end: nothing may be written there.",
+    )
+    kubernetes_partitions: tuple[str, ...] = setting(
+        (),
+        "kubernetes.partitions",
+        "Partitions by node labels when no slurm.conf names them: `name:label=value,label=value`; the first is the "
+        "default. None: one partition with all nodes.",
+    )
+    kubernetes_topology: tuple[str, ...] = setting(
+        (),
+        "kubernetes.topology",
+        "Node labels that name switches, from the leaf upwards. None: those of NVIDIA, AWS and Google, else the zone.",
+    )
+    kubernetes_tolerations: tuple[str, ...] = setting(
+        (), "kubernetes.tolerations", "Taints, by key, that jobs tolerate."
+    )
+    kubernetes_start_timeout_s: int = setting(
+        300,
+        "kubernetes.start_timeout_s",
+        "How long the pods of a job may take to start, in seconds: images are pulled meanwhile.",
+    )
     keep_events_days: int = setting(
         0,
         "store.keep_events_days",

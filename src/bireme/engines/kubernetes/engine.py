@@ -16,15 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import socket
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from bireme.agent.protocol import Message
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.jobs import Owner
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
@@ -32,9 +35,9 @@ from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.kubernetes import nodes, pods
 from bireme.engines.kubernetes.api import OLDEST, ApiProblem, KubernetesApi, Object, read_kubeconfig
 from bireme.engines.kubernetes.certificate import ensure_certificate
-from bireme.engines.kubernetes.gateway import Admit, Berth, Gateway
+from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.mirror import Mirror, key_of
-from bireme.ports import Blobs, Report
+from bireme.ports import Admit, Blobs, EngineUnavailable, Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
@@ -92,19 +95,27 @@ class KubernetesEngine(CrewEngine):
     # --- life ----------------------------------------------------------------------------------------------
 
     async def start(self, report: Report) -> None:
-        """Raises ApiProblem when the cluster cannot be reached or is too old: there is nothing to serve then."""
         self._report = report
-        config = read_kubeconfig(self._settings.kubeconfig, self._settings.context)
-        self._api = KubernetesApi(config)
-        await self._check_version()
+        try:
+            self._api = KubernetesApi(read_kubeconfig(self._settings.kubeconfig, self._settings.context))
+            await self._check_version()
+        except ApiProblem as problem:
+            raise EngineUnavailable(str(problem)) from problem
         await self._open_gateway()
         self._nodes = Mirror(self._api, "/api/v1/nodes", self._node_changed)
         self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
         for mirror in (self._nodes, self._pods):
             self._work(mirror.run())
-        async with asyncio.timeout(_FIRST_LIST_S):
-            await asyncio.gather(self._nodes.complete.wait(), self._pods.complete.wait())
+        await self._first_lists(self._nodes, self._pods)
         self._tell_nodes()
+
+    async def _first_lists(self, *mirrors: Mirror) -> None:
+        try:
+            async with asyncio.timeout(_FIRST_LIST_S):
+                await asyncio.gather(*(mirror.complete.wait() for mirror in mirrors))
+        except TimeoutError:
+            problem = next((mirror.problem for mirror in mirrors if mirror.problem), "no answer in time")
+            raise EngineUnavailable(f"the nodes and pods of the cluster cannot be listed: {problem}") from None
 
     async def _check_version(self) -> None:
         assert self._api is not None
@@ -122,11 +133,18 @@ class KubernetesEngine(CrewEngine):
         authority = ensure_certificate(certificate)
         self._gateway = Gateway(folder / "pods", _secret(folder / "secret"), certificate, self._admitted)
         port = await self._gateway.start("0.0.0.0", self._settings.gateway_port)
-        self._rules = replace(
-            self._rules, gateway_host=self._settings.gateway_host, gateway_port=port, authority=authority
-        )
+        host = self._settings.gateway_host or self._own_address()
+        self._rules = replace(self._rules, gateway_host=host, gateway_port=port, authority=authority)
 
-    def _admitted(self, sock: Any, owner: Any, job_id: int) -> None:
+    def _own_address(self) -> str:
+        """This machine's address on the way to the API server: where that can be reached, pods usually can answer."""
+        assert self._api is not None
+        server = urlsplit(self._api.server)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((server.hostname or "127.0.0.1", server.port or 443))  # sends nothing
+            return str(probe.getsockname()[0])
+
+    def _admitted(self, sock: socket.socket, owner: Owner, job_id: int) -> None:
         self.admit(sock, owner, job_id)
 
     async def stop(self) -> None:
@@ -477,5 +495,5 @@ def _secret(file: Path) -> bytes:
         return made
 
 
-def _nobody(sock: Any, _owner: Any, _job_id: int) -> None:
+def _nobody(sock: socket.socket, _owner: Owner, _job_id: int) -> None:
     sock.close()

@@ -20,13 +20,13 @@ import json
 import logging
 import socket
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bireme.agent.gangway import Ends, relay
 from bireme.core.model.jobs import Owner
+from bireme.ports import Admit
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
@@ -47,10 +47,6 @@ class Berth:
     @property
     def text(self) -> str:
         return f"{self.job_id}.{self.generation}.{self.node}"
-
-
-Admit = Callable[[socket.socket, Owner, int], None]
-"""Takes a connected socket and serves the API on it, as this owner and only for this job."""
 
 
 @dataclass(slots=True)

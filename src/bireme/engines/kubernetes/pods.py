@@ -68,9 +68,9 @@ class PodRules:
     account_namespaces: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     tolerations: tuple[Mapping[str, Any], ...] = ()
-    gateway_host: str
-    gateway_port: int
-    authority: str
+    gateway_host: str = ""
+    gateway_port: int = 0
+    authority: str = ""
     """The gateway's certificate, as PEM."""
 
     def namespace_of(self, spec: JobSpec) -> str:

