@@ -1,4 +1,5 @@
-"""Installs what the tests need beyond the `dev` extra: the real clients (PyPI) and, as root on Debian, MPICH and Slurm.
+"""Installs what the tests need beyond the `dev` extra: real clients (PyPI), Kubernetes (Go modules) and, as root on
+Debian, MPICH, Slurm and containerd.
 
 Called by `make test` as `python -m tests.prepare`.
 What cannot be installed here is said in one line; the tests that need it skip with the reason.
@@ -12,11 +13,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.kubernetes_cluster.binaries import build
 from tests.slurm_cluster.installation import missing_packages
 
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = Path(sys.prefix) / ".clients"
-DEBIAN = {"mpicc": ["mpich", "libmpich-dev"]}
+DEBIAN = {
+    "mpicc": ["mpich", "libmpich-dev"],
+    "containerd": ["containerd", "runc", "containernetworking-plugins"],
+    "busybox": ["busybox-static"],
+    "openssl": ["openssl"],
+}
 
 
 def install_clients() -> None:
@@ -45,6 +52,14 @@ def install_debian_packages() -> None:
     subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing], env=environment, **quiet)
 
 
+def build_kubernetes() -> None:
+    """From Go modules, once, into the user's cache folder: minutes the first time, nothing afterwards."""
+    left = build()
+    if left:
+        print(f"Kubernetes for tests: {left}; its tests will skip", flush=True)
+
+
 if __name__ == "__main__":
     install_clients()
     install_debian_packages()
+    build_kubernetes()
