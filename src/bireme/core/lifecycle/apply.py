@@ -60,6 +60,7 @@ def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:
         charging.follow(state, event, recorded.at)
     if type(event) in following.COUNTED:
         following.follow(state, event)
+    state.timetable.follow(event)
     state.seq = recorded.seq
     return commands
 

@@ -1,12 +1,12 @@
 """What time alone makes happen: limits reached, warnings due, begin times, deadlines, forgetting.
 
 `due` is asked by the runtime's timer (or the simulator's clock) and returns events; `next_due` says when to ask again
-at the latest. Neither reads a clock.
+at the latest. Neither reads a clock, and neither looks at every job: `timetable.py` knows whose time has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from bireme.core.accounting.resets import next_reset
@@ -25,13 +25,15 @@ from bireme.core.model.steps import StepState
 
 
 def due(state: State, now: float) -> list[e.Event]:
+    _look_up(state, now)
     events: list[e.Event] = []
-    for job in state.holding.values():
-        if isinstance(job.phase, Running):
-            events.extend(_running_due(state, job, job.phase, now))
+    for job in _running_overdue(state):
+        assert isinstance(job.phase, Running)
+        events.extend(_running_due(state, job, job.phase, now))
     events.extend(_nodes_due(state, now, {event.job_id for event in events if isinstance(event, e.JobEnding)}))
-    for job in state.pending.values():
-        events.extend(_pending_due(state, job, now))
+    waiting = state.timetable.overdue | state.timetable.dependent
+    for job_id in sorted(job_id for job_id in waiting if job_id in state.pending):
+        events.extend(_pending_due(state, state.pending[job_id], now))
     ending = {event.job_id for event in events if isinstance(event, e.JobEnding | e.JobCancelled)}
     events.extend(reservations_due(state, now, ending))
     events = with_companions(state, events)
@@ -41,6 +43,55 @@ def due(state: State, now: float) -> list[e.Event]:
     if reset is not None and reset <= now:
         events.append(e.UsageReset(everything=True))
     return events
+
+
+def _look_up(state: State, now: float) -> None:
+    """Brings the timetable up to date: jobs that changed, and those whose times are over."""
+    table = state.timetable
+    if table.all_changed:
+        table.clear()
+        table.changed.update(state.pending, state.holding)
+    for job_id in table.changed:
+        table.forget(job_id)
+        times = list(_times_of(state, job_id))
+        if times and min(times) <= now:
+            table.overdue.add(job_id)
+        _expect(state, job_id, times, now)
+        job = state.pending.get(job_id)
+        if job is not None and job.spec.dependencies.items:
+            table.dependent.add(job_id)
+    table.changed.clear()
+    for job_id in list(table.passed(now)):
+        _expect(state, job_id, _times_of(state, job_id), now)
+
+
+def _expect(state: State, job_id: int, times: Iterable[float], now: float) -> None:
+    to_come = [at for at in times if at > now]
+    if to_come:
+        state.timetable.expect(job_id, min(to_come))
+
+
+def _times_of(state: State, job_id: int) -> Iterator[float]:
+    """The moments at which time alone may do something to a job; budgets and dependencies come on top."""
+    job = state.holding.get(job_id) or state.pending.get(job_id)
+    if job is None:
+        return
+    if isinstance(job.phase, Running):
+        times: Iterable[float | None] = _running_times(state, job, job.phase)
+    elif isinstance(job.phase, Pending):
+        settled = job.phase.eligible_at is not None or job.phase.held_by is not None
+        begins = None if settled else job.spec.begin_at or 0.0
+        times = (begins, _given_up_at(state, job), job.phase.not_before)
+    else:
+        return
+    yield from (at for at in times if at is not None)
+
+
+def _running_overdue(state: State) -> list[Job]:
+    """Where budgets can run out, others' use counts too: then all of them."""
+    ids: Iterable[int] = state.holding if spends(state.ledger.rules) else sorted(state.timetable.overdue)
+    found = (state.holding.get(job_id) for job_id in ids)
+    return [job for job in found if job is not None and isinstance(job.phase, Running)]
 
 
 def _usage_reset_at(state: State) -> float | None:
@@ -123,11 +174,8 @@ def _budget_ends(state: State, job: Job, phase: Running) -> tuple[float, Rule] |
 def _nodes_due(state: State, now: float, already: set[int]) -> Iterator[e.Event]:
     """Jobs on a node that has been silent for SlurmdTimeout are given up."""
     timeout = state.config.settings.slurmd_timeout_s
-    lost = {
-        node.name
-        for node in state.nodes.values()
-        if node.health is Health.LOST and timeout and now - (node.last_seen or now) >= timeout
-    }
+    away = [state.nodes[name] for name in _lost_nodes(state)]
+    lost = {node.name for node in away if timeout and now - (node.last_seen or now) >= timeout}
     if not lost:
         return
     for job in state.holding.values():
@@ -137,6 +185,13 @@ def _nodes_due(state: State, now: float, already: set[int]) -> Iterator[e.Event]
         gone = lost.intersection(allocation.node_names)
         if gone:
             yield node_failure(job, sorted(gone)[0], state.config.settings.job_requeue)
+
+
+def _lost_nodes(state: State) -> tuple[str, ...]:
+    table = state.timetable
+    if table.lost is None:
+        table.lost = tuple(node.name for node in state.nodes.values() if node.health is Health.LOST)
+    return table.lost
 
 
 def departures(state: State) -> list[e.Event]:
@@ -214,7 +269,8 @@ def _forgotten(state: State, now: float) -> Iterator[e.Event]:
 
 
 def _depended_on(state: State) -> set[int]:
-    items: Iterator[Dependency] = (item for job in state.pending.values() for item in job.spec.dependencies.items)
+    waiting = (state.pending[job_id] for job_id in state.timetable.dependent if job_id in state.pending)
+    items: Iterator[Dependency] = (item for job in waiting for item in job.spec.dependencies.items)
     return {item.job_id for item in items if item.kind is not DependencyKind.SINGLETON}
 
 
@@ -223,16 +279,14 @@ def next_due(state: State, now: float) -> float | None:
 
     For when `due` has just been asked: what is already over is not named again.
     """
+    _look_up(state, now)
     times: list[float | None] = [_limits_ease(state, now), _next_forgotten(state, now), _usage_reset_at(state)]
-    times.extend((*_node_times(state), *reservation_times(state)))
-    for job in state.holding.values():
-        if isinstance(job.phase, Running):
-            times.extend(_running_times(state, job, job.phase))
-    for job in state.pending.values():
-        assert isinstance(job.phase, Pending)
-        times.extend((job.spec.begin_at, _given_up_at(state, job), job.phase.not_before))
-        if job.spec.dependencies.items:
-            times.extend(_delays(state, job))
+    times.extend((*_node_times(state), *reservation_times(state), state.timetable.next_at()))
+    if spends(state.ledger.rules):
+        times.extend(_budget_times(state))
+    for job_id in state.timetable.dependent:
+        if job_id in state.pending:
+            times.extend(_delays(state, state.pending[job_id]))
     return min((at for at in times if at is not None and at > now), default=None)
 
 
@@ -248,8 +302,6 @@ def _running_times(state: State, job: Job, phase: Running) -> Iterator[float | N
     end = limit_reached_at(state, job, phase)
     yield _killed_at(state, job, phase)
     yield job.spec.deadline_at
-    spent = _budget_ends(state, job, phase)
-    yield spent[0] if spent is not None else None
     if job.spec.warning and end is not None and not phase.warned:
         yield end - job.spec.warning.before_end_s
     for step in job.steps.values():
@@ -257,10 +309,17 @@ def _running_times(state: State, job: Job, phase: Running) -> Iterator[float | N
             yield step.started_at + step.spec.time_limit_s
 
 
+def _budget_times(state: State) -> Iterator[float]:
+    for job in state.holding.values():
+        spent = _budget_ends(state, job, job.phase) if isinstance(job.phase, Running) else None
+        if spent is not None:
+            yield spent[0]
+
+
 def _node_times(state: State) -> Iterator[float]:
     timeout = state.config.settings.slurmd_timeout_s
-    for node in state.nodes.values():
-        if node.health is Health.LOST and node.last_seen is not None and timeout:
+    for node in (state.nodes[name] for name in _lost_nodes(state)):
+        if node.last_seen is not None and timeout:
             yield node.last_seen + timeout
 
 

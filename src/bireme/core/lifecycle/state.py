@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from bireme.core.accounting.book import AccountBook
 from bireme.core.accounting.usage import Usages
+from bireme.core.lifecycle.timetable import Timetable
 from bireme.core.limits.following import make_ledger
 from bireme.core.limits.ledger import Ledger, tallies_agree
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
@@ -85,6 +86,8 @@ class State:
     fabric: Fabric = field(default_factory=lambda: build_fabric(Topology(), ()))
     ledger: Ledger = field(default_factory=Ledger)
     """What everybody holds whom some limit counts."""
+    timetable: Timetable = field(default_factory=Timetable)
+    """Whom time will move, and when."""
     usable: dict[str, tuple[PartitionConfig, BoolArray]] = field(default_factory=dict)
     """Of each partition that was asked for, its nodes that are up and not drained; forgotten when a node changes."""
     ever_fits: dict[tuple[ResourceRequest, str], bool] = field(default_factory=dict)
@@ -108,6 +111,7 @@ class State:
                 self.holding[job.id] = job
                 self.occupancy.hold(job.phase.allocation)
         self.ledger = make_ledger(self)
+        self.timetable = Timetable()
         self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
 
     def index_members(self, job: Job) -> None:
