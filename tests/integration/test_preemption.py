@@ -36,3 +36,38 @@ def test_a_preempted_job_checkpoints_and_goes_on(make_cluster: Callable[..., Clu
     assert 0 < again < 40, output
     preempted = cluster.run("sacct", "-D", "-X", "-n", "-P", "-j", str(low), "-o", "State").stdout.split()
     assert preempted == ["PREEMPTED", "COMPLETED"]
+
+
+SUSPENDING = "PreemptType=preempt/partition_prio\nPreemptMode=SUSPEND,GANG"
+
+
+def test_a_victim_is_suspended_and_goes_on_by_itself(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(virtual_nodes(1, 4, cpus=4, settings=SUSPENDING))
+    steps, go = cluster.work / "steps", cluster.work / "go"
+    script = cluster.script(f"until [ -e {go} ]; do echo step >> {steps}; sleep 0.02; done", "low.sh")
+    low = cluster.sbatch("--cpus-per-task=4", "--gpus=1", str(script))
+    cluster.until(steps.exists)
+    high = cluster.sbatch("--partition=debug", "--cpus-per-task=2", "--gpus=1", "--wrap", "sleep 300")
+    cluster.until(lambda: state_of(cluster, high) == "R")
+    assert state_of(cluster, low) == "S"
+    reached = steps.read_text()
+    record = cluster.run("scontrol", "show", "job", str(low)).stdout
+    assert "JobState=SUSPENDED Reason=None" in record
+    assert "SuspendTime=None" not in record
+    cluster.until(lambda: cluster.records(low)[0]["suspended_s"] >= 1)
+    assert steps.read_text() == reached
+    newcomer = cluster.sbatch("--cpus-per-task=1", "--wrap", "true")
+    cluster.run("scancel", str(high))
+    cluster.until(lambda: state_of(cluster, low) == "R")
+    cluster.until(lambda: len(steps.read_text()) > len(reached))
+    go.touch()
+    cluster.wait(low)
+    cluster.wait(newcomer)
+    row = cluster.run("sacct", "-X", "-n", "-P", "-j", str(low), "-o", "State,Suspended,Restarts").stdout.strip()
+    state, suspended, restarts = row.split("|")
+    assert (state, restarts) == ("COMPLETED", "0")
+    assert suspended != "00:00:00", row
+
+
+def state_of(cluster: Cluster, job: int) -> str:
+    return cluster.run("squeue", "-h", "-j", str(job), "-o", "%t").stdout.strip()

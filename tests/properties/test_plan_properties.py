@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bireme.core.calendar.calendar import Booking, Calendar
 from bireme.core.model.cluster import NodeConfig, Settings
-from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
+from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest, Suspended
 from bireme.core.model.policy import Policy, Preemption
 from bireme.core.model.resources import Allocation, Device, GresPool, GresRequest, GresShare, NodeShare
 from bireme.core.placement.demand import resolve
@@ -18,6 +18,8 @@ from bireme.core.placement.fabric import build_fabric
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Search
 from bireme.core.plan.planner import plan
+from bireme.core.plan.seniority import tier
+from bireme.core.plan.standby import on_its_cpus
 from bireme.testing.scenario import Scenario
 from bireme.testing.worlds import build_cluster
 
@@ -107,6 +109,49 @@ def test_victims_are_few_and_all_of_them_help(low: list[dict[str, int]], high: l
     evicted = running - set(started(world))
     fits_whole = any(world.job(f"high{number}").allocation is not None for number in range(len(high)))
     assert not evicted or fits_whole, "jobs were ended and nobody of those they made way for runs"
+
+
+TIERS = {"low": {"priority_tier": 1}, "mid": {"priority_tier": 5}, "high": {"priority_tier": 9}}
+suspendable = st.fixed_dictionaries(
+    {
+        "partition": st.sampled_from(list(TIERS)),
+        "nodes": st.integers(1, 2),
+        "cpus": st.integers(1, 4),
+        "time_s": st.sampled_from([100, 300, 700]),
+    },
+    optional={"gpus_per_node": st.integers(1, 4), "exclusive": st.just(True)},
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(suspendable, st.booleans()), min_size=2, max_size=9))
+def test_a_job_is_suspended_only_while_a_senior_uses_its_cpus(steps: list[tuple[dict[str, object], bool]]) -> None:
+    """Jobs come, and the oldest that runs may end. The scenario fails where jobs stop and go on without end."""
+    rules = Policy(resolution_s=0.0, preemption=Preemption("partition", "SUSPEND"))
+    world = Scenario("2x4:h100", settings=Settings(memory_is_consumable=False, policy=rules), partitions=TIERS)
+    for number, (request, one_ends) in enumerate(steps):
+        world.submit(f"job{number}", **request)
+        world.settle()
+        assert_seniors_use_the_cpus(world)
+        if one_ends and (running := started(world)):
+            world.finish(next(iter(running)))
+            world.settle()
+            assert_seniors_use_the_cpus(world)
+    for _ in steps:
+        if running := started(world):
+            world.finish(next(iter(running)))
+            world.settle()
+    assert not any(isinstance(job.phase, Suspended) for job in world.state.jobs.values())
+
+
+def assert_seniors_use_the_cpus(world: Scenario) -> None:
+    holding = list(world.state.holding.values())
+    for job in holding:
+        if isinstance(job.phase, Suspended):
+            seniors = [
+                other for other in on_its_cpus(world.state, job) if tier(world.state, other) > tier(world.state, job)
+            ]
+            assert seniors or job.phase.allocation.whole_nodes, f"{world.described()}"
 
 
 # -- the calendar against a brute-force one --------------------------------------------------------------------------

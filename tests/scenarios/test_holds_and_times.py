@@ -194,13 +194,40 @@ def test_time_spent_suspended_does_not_count() -> None:
     world.expect(job="TIMEOUT")
 
 
-def test_a_suspended_job_keeps_its_resources() -> None:
-    world = Scenario("1x8")
-    world.submit("job", cpus=8)
-    world.submit("next")
-    world.expect(job="runs n1", next="waits Resources")
+def test_a_suspended_job_keeps_all_but_its_cpus() -> None:
+    world = Scenario("1x8:h100", settings=Settings(memory_is_consumable=False))
+    world.submit("job", cpus=8, gpus=8)
+    world.submit("next", cpus=1)
+    world.submit("needs_gpu", gpus=1)
+    world.expect(job="runs n1", next="waits Resources", needs_gpu="waits Priority")
     world.suspend("job")
-    world.expect(job="suspended n1")
+    world.expect(job="suspended n1", next="runs n1", needs_gpu="waits Resources")
+
+
+def test_a_job_is_resumed_when_its_cpus_are_free_again() -> None:
+    world = Scenario("1x8", settings=Settings(memory_is_consumable=False))
+    world.submit("job", cpus=8)
+    world.expect(job="runs n1")
+    world.suspend("job")
+    world.submit("next", cpus=2)
+    world.expect(job="suspended n1", next="runs n1")
+    world.resume("job")
+    world.submit("latest", cpus=2)
+    world.expect(latest="waits Resources")
+    world.finish("next")
+    world.expect(job="runs n1", next="COMPLETED")
+
+
+def test_a_suspended_job_that_is_cancelled_gives_its_cpus_back_once() -> None:
+    world = Scenario("1x8", settings=Settings(memory_is_consumable=False))
+    world.submit("job", cpus=8)
+    world.expect(job="runs n1")
+    world.suspend("job")
+    world.submit("next", cpus=8)
+    world.expect(job="suspended n1", next="runs n1")
+    world.cancel("job")
+    world.submit("latest", cpus=1)
+    world.expect(job="CANCELLED", latest="waits Resources")
 
 
 def test_only_an_operator_suspends() -> None:

@@ -1,7 +1,9 @@
 """Preemption: the cheapest jobs that suffice make way, none needlessly, and come back when they may."""
 
 from bireme.core.model.cluster import Settings
+from bireme.core.model.events import JobEnding, JobSuspended
 from bireme.core.model.policy import Policy, Preemption
+from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
 
 TIERS = {"low": {"priority_tier": 1}, "high": {"priority_tier": 10}}
@@ -115,3 +117,189 @@ def test_equals_do_not_preempt_each_other() -> None:
     world.expect(one="runs n1")
     world.submit("two", gpus=8, partition="high")
     world.expect(two="waits Resources")
+
+
+# -- SUSPEND ---------------------------------------------------------------------------------------------------------
+
+
+def suspending(cluster: str = "1x8:h100", memory_mib: int = 0, **partitions: dict[str, object]) -> Scenario:
+    rules = Preemption("partition", "SUSPEND")
+    settings = Settings(policy=Policy(preemption=rules), memory_is_consumable=memory_mib > 0)
+    return Scenario(cluster, partitions={**TIERS, **partitions}, settings=settings, memory_mib=memory_mib)
+
+
+def test_victims_are_suspended_and_go_on_when_the_preemptor_ends() -> None:
+    world = suspending()
+    world.submit("low", cpus=8, time_s=600)
+    world.expect(low="runs n1")
+    world.wait(100)
+    world.submit("urgent", cpus=4, partition="high", time_s=3600)
+    world.expect(low="suspended n1", urgent="runs n1")
+    world.wait(3000)
+    world.expect()
+    world.finish("urgent")
+    world.expect(urgent="COMPLETED", low="runs n1")
+    world.wait(499)
+    world.expect(urgent="gone")
+    world.wait(1)
+    world.expect(low="TIMEOUT")
+
+
+def test_nobody_takes_the_place_of_a_suspended_job() -> None:
+    world = suspending()
+    world.submit("low", cpus=8)
+    world.expect(low="runs n1")
+    world.submit("urgent", cpus=4, partition="high")
+    world.submit("newcomer", cpus=1)
+    world.expect(low="suspended n1", urgent="runs n1", newcomer="waits Resources")
+    world.submit("second", cpus=4, partition="high")
+    world.expect(second="runs n1")
+    world.finish("urgent")
+    world.expect(urgent="COMPLETED")
+    world.finish("second")
+    world.expect(second="COMPLETED", low="runs n1")
+
+
+def test_only_as_many_are_suspended_as_are_needed() -> None:
+    world = suspending()
+    for number in range(4):
+        world.submit(f"small{number}", cpus=2)
+    world.expect({f"small{number}": "runs n1" for number in range(4)})
+    world.submit("urgent", cpus=3, partition="high")
+    world.settle()
+    assert sorted(text for text in world.described().values()) == ["runs n1"] * 3 + ["suspended n1"] * 2
+
+
+def test_gpus_are_not_gained_by_suspending() -> None:
+    world = suspending()
+    world.submit("low", cpus=2, gpus=8)
+    world.expect(low="runs n1")
+    world.submit("urgent", gpus=1, partition="high")
+    world.expect(urgent="waits Resources")
+
+
+def test_memory_is_not_gained_by_suspending() -> None:
+    total = 1000
+    world = suspending("1x8", memory_mib=total)
+    world.submit("low", cpus=8, mem=total * 3 // 4)
+    world.expect(low="runs n1")
+    world.submit("large", cpus=1, mem=total // 2, partition="high")
+    world.expect(large="waits Resources")
+    world.submit("small", cpus=1, mem=total // 4, partition="high")
+    world.expect(low="suspended n1", small="runs n1")
+
+
+def test_three_tiers_stop_and_go_on_in_order() -> None:
+    world = suspending(mid={"priority_tier": 5})
+    world.submit("low", cpus=8)
+    world.expect(low="runs n1")
+    world.submit("mid", cpus=8, partition="mid")
+    world.expect(low="suspended n1", mid="runs n1")
+    world.submit("high", cpus=8, partition="high")
+    world.expect(mid="suspended n1", high="runs n1")
+    world.finish("high")
+    world.expect(high="COMPLETED", mid="runs n1")
+    world.finish("mid")
+    world.expect(mid="COMPLETED", low="runs n1")
+
+
+def test_a_preemptor_that_waits_takes_the_cpus_before_the_victim_goes_on() -> None:
+    world = suspending()
+    world.submit("low", cpus=8)
+    world.expect(low="runs n1")
+    world.submit("first", cpus=8, partition="high")
+    world.submit("second", cpus=8, partition="high")
+    world.expect(low="suspended n1", first="runs n1", second="waits Resources")
+    world.finish("first")
+    world.expect(first="COMPLETED", second="runs n1")
+    assert sum(isinstance(each.event, JobSuspended) for each in world.journal) == 1
+
+
+def test_an_operators_resume_of_a_preemptor_suspends_its_victim_again() -> None:
+    world = suspending()
+    world.submit("low", cpus=8)
+    world.expect(low="runs n1")
+    world.submit("urgent", cpus=8, partition="high")
+    world.expect(low="suspended n1", urgent="runs n1")
+    world.suspend("urgent")
+    world.expect(urgent="suspended n1", low="runs n1")
+    world.resume("urgent")
+    world.expect(urgent="runs n1", low="suspended n1")
+
+
+def test_an_exclusive_preemptor_runs_beside_what_is_suspended() -> None:
+    world = suspending()
+    world.submit("low", cpus=1)
+    world.expect(low="runs n1")
+    world.submit("whole", exclusive=True, partition="high")
+    world.expect(low="suspended n1", whole="runs n1")
+    world.finish("whole")
+    world.expect(whole="COMPLETED", low="runs n1")
+
+
+def test_those_behind_a_suspended_job_are_told_when_they_start() -> None:
+    world = suspending()
+    world.submit("low", cpus=8, time_s=3600)
+    world.expect(low="runs n1")
+    world.submit("urgent", cpus=8, partition="high", time_s=600)
+    world.submit("newcomer", cpus=1, time_s=60)
+    world.expect(low="suspended n1", urgent="runs n1", newcomer="waits Resources")
+    expected = world.state.verdicts[world.id_of("newcomer")].expected_start
+    assert expected is not None
+    assert 4200 <= expected - world.now <= 4320
+
+
+def test_a_lost_node_resumes_nobody() -> None:
+    world = suspending()
+    world.submit("low", cpus=8)
+    world.expect(low="runs n1")
+    world.submit("urgent", cpus=8, partition="high")
+    world.expect(low="suspended n1", urgent="runs n1")
+    world.lose("n1")
+    world.cancel("urgent")
+    world.settle()
+    assert world.described()["low"] == "suspended n1"
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+def limited_world() -> Scenario:
+    """alice's jobs may hold eight GPUs together, bob's any number."""
+    rules = Preemption("partition", "REQUEUE")
+    enforce = ("associations", "limits")
+    settings = Settings(policy=Policy(preemption=rules), memory_is_consumable=False, accounting_enforce=enforce)
+    world = Scenario("2x8:h100", partitions=TIERS, settings=settings)
+    accounts = {"small": {"grp_tres": {"gres/gpu": 8}}, "large": {}}
+    members = {"alice": {"account": "small"}, "bob": {"account": "large"}}
+    world.record([book_change(world.state.accounts, accounts, members)])
+    return world
+
+
+def test_two_preemptors_under_one_limit_do_not_both_evict() -> None:
+    world = limited_world()
+    world.submit("low1", user="bob", gpus=8)
+    world.submit("low2", user="bob", gpus=8)
+    world.expect(low1="runs n1", low2="runs n2")
+    world.submit("one", gpus=8, partition="high")
+    world.submit("two", gpus=8, partition="high")
+    world.settle()
+    states = world.described()
+    assert states["one"].startswith("runs")
+    assert states["two"] == "waits AssocGrpGRES"
+    ended = [each.event for each in world.journal if isinstance(each.event, JobEnding)]
+    assert len(ended) == 1, "somebody was ended for a job that a limit keeps from starting"
+
+
+def test_a_job_for_which_others_are_leaving_has_its_limit_kept() -> None:
+    """Meanwhile a smaller job of the same account would fit, and use up the limit."""
+    world = limited_world()
+    world.submit("low", user="bob", gpus=8, on="n1")
+    world.submit("peer", user="bob", gpus=7, partition="high", on="n2")
+    world.expect(low="runs n1", peer="runs n2")
+    world.engine.obeys = False  # the victim takes its time
+    world.submit("one", gpus=8, partition="high")
+    world.settle()
+    world.submit("two", gpus=1, partition="high")
+    world.settle()
+    assert world.described()["two"] == "waits AssocGrpGRES"

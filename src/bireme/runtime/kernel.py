@@ -52,7 +52,6 @@ CHANGES_NOTHING_FREE = (
     e.StepEnding,
     e.StepNodeEnded,
     e.JobForgotten,
-    e.JobSuspended,
     e.JobResumed,
 )
 """Events after which no waiting job can start that could not before: no pass is needed for them."""

@@ -104,3 +104,37 @@ def test_a_site_factor_plugin_is_said_not_to_be_applied() -> None:
     assert (warning.place.line, "SiteFactor" in warning.message) == (3, True)
     none = NODE + "PrioritySiteFactorPlugin=site_factor/none\n"
     assert not parse_configuration({"slurm.conf": none}).warnings
+
+
+# -- preemption ------------------------------------------------------------------------------------------------------
+
+NODES = "NodeName=n1 CPUs=4\n"
+BY_TIER = "PreemptType=preempt/partition_prio\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "mode", "within"),
+    [("REQUEUE", "REQUEUE", False), ("suspend,gang", "SUSPEND", False), ("CANCEL,WITHIN", "CANCEL", True)],
+)
+def test_preempt_modes(words: str, mode: str, within: bool) -> None:
+    text = f"{BY_TIER}PreemptMode={words}\n{NODES}PartitionName=p Nodes=n1 OverSubscribe=FORCE:1"
+    rules = parse_configuration({"slurm.conf": text}).cluster.settings.policy.preemption
+    assert (rules.by, rules.mode, rules.within) == ("partition", mode, within)
+
+
+@pytest.mark.parametrize(
+    ("settings", "partition", "problem"),
+    [
+        ("PreemptMode=SUSPEND", "", "PreemptMode=SUSPEND requires GANG too"),
+        ("PreemptMode=SUSPEND,CANCEL", "", "use OFF, CANCEL, REQUEUE or SUSPEND,GANG"),
+        ("PreemptMode=SUSPEND,GANG", "OverSubscribe=FORCE:2", "asks for time slices"),
+        ("PreemptMode=SUSPEND,GANG", "OverSubscribe=FORCE", "write OverSubscribe=FORCE:1"),
+        ("PreemptMode=REQUEUE", "OverSubscribe=YES:3 PreemptMode=GANG", "partition p: OverSubscribe=YES:3"),
+        ("PreemptMode=REQUEUE", "PreemptMode=SOMETIMES", "one of OFF, CANCEL, REQUEUE and SUSPEND, and GANG"),
+    ],
+)
+def test_preemption_that_cannot_be_is_refused_at_load(settings: str, partition: str, problem: str) -> None:
+    text = f"{BY_TIER}{settings}\n{NODES}PartitionName=p Nodes=n1 {partition}"
+    with pytest.raises(ConfigurationError) as caught:
+        parse_configuration({"slurm.conf": text})
+    assert problem in str(caught.value)

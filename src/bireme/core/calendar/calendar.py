@@ -240,7 +240,7 @@ class _Moment:
             self.cpus[position] += sign * share.cpus
             self.cores[position] += sign * -(-share.cpus // int(table.threads[position]))
             self.memory[position] += sign * share.memory_mib
-            self.jobs[position] -= sign
+            self.jobs[position] -= sign * share.runs
             for gres in share.gres:
                 column = self.gres.get((gres.name, gres.type))
                 if column is not None:
@@ -330,7 +330,7 @@ class _Entries:
             "cpus": cpus,
             "cores": -(-cpus // self._table.threads[positions]),
             "memory": np.array([row[2].memory_mib for row in rows], dtype=np.int64),
-            "jobs": np.ones(len(rows), dtype=np.int64),
+            "jobs": np.array([row[2].runs for row in rows], dtype=np.int64),
             "whole": np.array([row[4] for row in rows], dtype=np.int64),
         }
         columns |= {key: np.zeros(len(rows), dtype=np.int64) for key in (*self._table.gres, *_use_keys(self._table))}

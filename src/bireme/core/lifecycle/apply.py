@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bireme.core.lifecycle import charging, reserving
+from bireme.core.lifecycle import charging, reserving, suspending
 from bireme.core.lifecycle.state import ArrayTally, State
-from bireme.core.lifecycle.tables import JOB, NODE, STEP, IllegalTransition
+from bireme.core.lifecycle.tables import NODE, STEP, IllegalTransition, job_for
 from bireme.core.limits import following
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
@@ -147,12 +147,7 @@ def _partition_updated(state: State, event: e.PartitionUpdated, at: float) -> Se
 
 
 def _job(state: State, job_id: int, event: e.Event) -> Job:
-    job = state.jobs.get(job_id)
-    if job is None:
-        raise IllegalTransition(f"job {job_id}", "unknown", event)
-    if (type(job.phase), type(event)) not in JOB:
-        raise IllegalTransition(f"job {job.label}", type(job.phase).__name__, event)
-    return job
+    return job_for(state.jobs, job_id, event)
 
 
 def _job_submitted(state: State, event: e.JobSubmitted, at: float) -> Sequence[c.Command]:
@@ -336,16 +331,11 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
             outcome=event.outcome,
             requeue=event.requeue,
             hold=event.hold,
-            suspended_s=_suspended_until(phase, at),
+            suspended_s=suspending.suspended_until(phase, at),
+            was_suspended=isinstance(phase, Suspended),
         )
     cause = CAUSES.get(event.outcome.state, "")
     return (c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s, cause),)
-
-
-def _suspended_until(phase: Starting | Running | Suspended, at: float) -> float:
-    if isinstance(phase, Suspended):
-        return phase.suspended_s + (at - phase.since)
-    return phase.suspended_s if isinstance(phase, Running) else 0.0
 
 
 def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command]:
@@ -415,9 +405,7 @@ def _back_to_queue(
 
 
 def _release(state: State, job: Job) -> None:
-    allocation = job.allocation
-    assert allocation is not None
-    state.occupancy.release(allocation)
+    state.occupancy.release(job.held)
     del state.holding[job.id]
 
 
@@ -429,22 +417,6 @@ def _finish(state: State, job: Job) -> None:
         if tally is not None:
             good = job.phase.outcome.state == "COMPLETED"
             (tally.succeeded if good else tally.failed).add(job.array.task_id)
-
-
-def _job_suspended(state: State, event: e.JobSuspended, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
-    phase = job.phase
-    assert isinstance(phase, Running)
-    job.phase = Suspended(phase.allocation, phase.started_at, phase.suspended_s, at, phase.warned)
-    return (c.SuspendJob(job.id, job.generation, phase.allocation.node_names),)
-
-
-def _job_resumed(state: State, event: e.JobResumed, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
-    phase = job.phase
-    assert isinstance(phase, Suspended)
-    job.phase = Running(phase.allocation, phase.started_at, _suspended_until(phase, at), phase.warned)
-    return (c.ResumeJob(job.id, job.generation, phase.allocation.node_names),)
 
 
 def _job_signalled(state: State, event: e.JobSignalled, at: float) -> Sequence[c.Command]:
@@ -566,8 +538,9 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.JobEnded: _job_ended,
     e.JobCancelled: _job_cancelled,
     e.JobRequeued: _job_requeued,
-    e.JobSuspended: _job_suspended,
-    e.JobResumed: _job_resumed,
+    e.JobSuspended: suspending.job_suspended,
+    e.JobResumed: suspending.job_resumed,
+    e.JobToBeResumed: suspending.job_to_be_resumed,
     e.JobSignalled: _job_signalled,
     e.JobForgotten: _job_forgotten,
     e.StepCreated: _step_created,
@@ -594,6 +567,8 @@ def outstanding(state: State) -> list[c.Command]:
         elif isinstance(phase, Suspended):
             commands.append(c.SuspendJob(job.id, job.generation, phase.allocation.node_names))
         elif isinstance(phase, Running):
+            if phase.suspended_s:
+                commands.append(c.ResumeJob(job.id, job.generation, phase.allocation.node_names))
             launching = (step for step in job.steps.values() if step.state is StepState.STARTING)
             commands.extend(c.LaunchStep(job, phase.allocation, step) for step in launching)
     return commands

@@ -18,6 +18,7 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import can_ever_run, check_node_names
+from bireme.core.lifecycle.suspending import cpus_are_free
 from bireme.core.model import events as e
 from bireme.core.model.jobs import (
     ArraySpec,
@@ -251,12 +252,16 @@ def suspend(state: State, caller: Caller, target: Target) -> list[e.Event]:
 
 
 def resume(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    """At once where its CPUs are still free; else it goes on when they are."""
     if not caller.admin:
         raise Refusal(Why.ACCESS_DENIED)
     stopped = [job for job in find(state, target) if isinstance(job.phase, Suspended)]
     if not stopped:
         raise Refusal(_why_not_running(state, target, Why.JOB_NOT_SUSPENDED))
-    return [e.JobResumed(job.id, job.generation) for job in stopped]
+    return [
+        (e.JobResumed if cpus_are_free(state.occupancy, job) else e.JobToBeResumed)(job.id, job.generation)
+        for job in stopped
+    ]
 
 
 def _why_not_running(state: State, target: Target, otherwise: Why) -> Why:

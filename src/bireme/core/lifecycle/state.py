@@ -109,7 +109,7 @@ class State:
                 ended.append((job.phase.ended_at, job))
             else:
                 self.holding[job.id] = job
-                self.occupancy.hold(job.phase.allocation)
+                self.occupancy.hold(job.held)
         self.ledger = make_ledger(self)
         self.timetable = Timetable()
         self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
@@ -148,8 +148,7 @@ class State:
                 assert job.array.waiting, f"array {job.id}: an empty waiting record"
         fresh = Occupancy([node.config for node in self.nodes.values()])
         for job in self.holding.values():
-            assert job.allocation is not None
-            fresh.hold(job.allocation)
+            fresh.hold(job.held)
         assert tallies_agree(self.ledger, make_ledger(self)), "the ledger"
         for mine, theirs in zip(self.occupancy.rooms, fresh.rooms):
             assert mine.cpus == theirs.cpus, "CPUs free"

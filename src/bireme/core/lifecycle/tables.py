@@ -6,8 +6,10 @@ or several where the event's own content decides.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bireme.core.model import events as e
-from bireme.core.model.jobs import Ending, Finished, Pending, Phase, Running, Starting, Suspended
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Running, Starting, Suspended
 from bireme.core.model.nodes import Health
 from bireme.core.model.steps import StepState
 
@@ -33,6 +35,7 @@ JOB: dict[tuple[type[Phase], type[e.Event]], tuple[type[Phase], ...]] = {
     (Running, e.BatchExited): (Running,),
     (Running, e.JobEnding): (Ending,),
     (Suspended, e.JobResumed): (Running,),
+    (Suspended, e.JobToBeResumed): (Suspended,),
     (Suspended, e.JobSignalled): (Suspended,),
     (Suspended, e.JobUpdated): (Suspended,),
     (Suspended, e.StepStarted): (Suspended,),
@@ -81,3 +84,13 @@ class IllegalTransition(RuntimeError):  # noqa: N818  (named for what happened)
         super().__init__(f"{thing} is {now}: {type(event).__name__} may not happen to it ({event})")
         self.thing = thing
         self.event = event
+
+
+def job_for(jobs: Mapping[int, Job], job_id: int, event: e.Event) -> Job:
+    """The job that the event is about, if it may happen to it."""
+    job = jobs.get(job_id)
+    if job is None:
+        raise IllegalTransition(f"job {job_id}", "unknown", event)
+    if (type(job.phase), type(event)) not in JOB:
+        raise IllegalTransition(f"job {job.label}", type(job.phase).__name__, event)
+    return job

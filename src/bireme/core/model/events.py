@@ -157,10 +157,20 @@ class JobUpdated:
 class JobSuspended:
     job_id: int
     generation: int
+    for_job: int | None = None
+    """The job that it makes way for; None: an operator asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResumed:
+    job_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobToBeResumed:
+    """An operator asked for it while others use its CPUs: it goes on when they are free."""
+
     job_id: int
     generation: int
 
@@ -312,6 +322,7 @@ Event = (
     | JobUpdated
     | JobSuspended
     | JobResumed
+    | JobToBeResumed
     | JobSignalled
     | JobForgotten
     | StepCreated

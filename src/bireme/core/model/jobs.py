@@ -259,11 +259,17 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
+    """Its processes are stopped. It keeps its memory and GRES; its CPUs may be used by others meanwhile."""
+
     allocation: Allocation
     started_at: float
     suspended_s: float
     since: float
     warned: bool = False
+    for_job: int | None = None
+    """The preemptor that it made way for."""
+    waits_for_cpus: bool = False
+    """It goes on as soon as its CPUs are free: preempted, or to be resumed. False: an operator has suspended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +285,8 @@ class Ending:
     suspended_s: float = 0.0
     ended_at: float | None = None
     """When the last process was gone; a batch script's own end."""
+    was_suspended: bool = False
+    """It was ended while suspended: it has no CPUs to give back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +370,14 @@ class Job:
     @property
     def allocation(self) -> Allocation | None:
         return None if isinstance(self.phase, Pending) else self.phase.allocation
+
+    @property
+    def held(self) -> Allocation:
+        """What of its allocation is in use: all of it, but for the CPUs of a job that is suspended."""
+        phase = self.phase
+        assert isinstance(phase, HOLDING)
+        stopped = isinstance(phase, Suspended) or (isinstance(phase, Ending) and phase.was_suspended)
+        return phase.allocation.without_cpus() if stopped else phase.allocation
 
     @property
     def label(self) -> str:

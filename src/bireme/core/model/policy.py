@@ -14,7 +14,7 @@ class Preemption:
     by: str = "none"
     """"none", "partition" (lower PriorityTier) or "qos" (named in the preemptor's QOS)."""
     mode: str = "OFF"
-    """OFF, CANCEL or REQUEUE; a partition or QOS may say otherwise for its own jobs."""
+    """OFF, CANCEL, REQUEUE or SUSPEND; a partition or QOS may say otherwise for its own jobs."""
     within: bool = False
     """WITHIN: also between jobs of one QOS, by priority."""
     exempt_s: int = 0

@@ -8,7 +8,7 @@ that names parts of GPUs names `count` parts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,11 @@ class NodeShare:
         """GPUs that the job may open: its own, and those of which it holds parts."""
         return gpus_seen(self.gres)
 
+    @property
+    def runs(self) -> bool:
+        """False: what a suspended job keeps. Nothing of it runs there, so it is in nobody's way."""
+        return self.cpus > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
@@ -113,6 +118,15 @@ class Allocation:
             if share.node == node:
                 return share
         raise KeyError(f"job {self.job_id} holds nothing on node {node}")
+
+    def without_cpus(self) -> Allocation:
+        """What a suspended job keeps: its processes stay in memory, its GPUs' memory stays full, its CPUs are idle."""
+        kept = tuple(replace(share, cpus=0, cpu_ids=()) for share in self.shares)
+        return replace(self, shares=kept, whole_nodes=False)
+
+    def only_cpus(self) -> Allocation:
+        """What a job gives up while it is suspended."""
+        return replace(self, shares=tuple(replace(share, memory_mib=0, gres=()) for share in self.shares))
 
     def tres(self) -> dict[str, int]:
         """Trackable resources, by Slurm's names: cpu, mem (MiB), node, gres/NAME and gres/NAME:TYPE."""

@@ -186,7 +186,8 @@ class Occupancy:
                 free.difference_update(gres.indices)
             elif key in room.counts:
                 room.counts[key] -= gres.count
-        room.jobs.add(allocation.job_id)
+        if share.runs:
+            room.jobs.add(allocation.job_id)
         if allocation.whole_nodes:
             room.whole_node_job = allocation.job_id
         self._account(position, room, share, allocation.whole_nodes, sign=-1)
@@ -205,7 +206,8 @@ class Occupancy:
                     room.devices[key] |= self._devices(position, key).intersection(gres.indices)
             elif key in room.counts:
                 room.counts[key] += gres.count
-        room.jobs.discard(allocation.job_id)
+        if share.runs:
+            room.jobs.discard(allocation.job_id)
         if room.whole_node_job == allocation.job_id:
             room.whole_node_job = None
         self._account(position, room, share, allocation.whole_nodes, sign=1)

@@ -29,9 +29,11 @@ def make_share(
         return None
     wanted = [*_per_node_gres(demand, node), *from_job]
     wanted += [GresRequest(g.name, g.type, g.count * tasks) for g in demand.gres_per_task]
-    gres = _all_gres(node) if demand.whole_nodes else pick_gres(node, room, wanted)
+    gres = pick_gres(node, room, wanted)
     if gres is None:
         return None
+    if demand.whole_nodes:
+        gres = _all_gres(node, room)
     gpus = sum(share.count for share in gres if share.name == "gpu")
     cpu_ids = _pick_cpus(demand, node, room, tasks, gpus, _near(node, gres), settings)
     if cpu_ids is None:
@@ -49,13 +51,19 @@ def _per_node_gres(demand: Demand, node: NodeConfig) -> tuple[GresRequest, ...]:
     return demand.gres_per_node + per_socket
 
 
-def _all_gres(node: NodeConfig) -> tuple[GresShare, ...]:
-    """--exclusive gives every device of the node, as Slurm does; GPUs whole, not in parts."""
-    return tuple(
-        GresShare(pool.name, pool.type, pool.count, tuple(device.index for device in pool.devices))
-        for pool in node.gres
-        if not pool.parts
-    )
+def _all_gres(node: NodeConfig, room: NodeRoom | None = None) -> tuple[GresShare, ...]:
+    """--exclusive gives every device of the node, as Slurm does; GPUs whole, not in parts.
+
+    With a `room`, less what a suspended job keeps there.
+    """
+    shares = []
+    for pool in node.gres:
+        key = (pool.name, pool.type)
+        indices = tuple(device.index for device in pool.devices if room is None or device.index in room.devices[key])
+        count = len(indices) if pool.devices else pool.count if room is None else room.counts.get(key, 0)
+        if count and not pool.parts:
+            shares.append(GresShare(pool.name, pool.type, count, indices))
+    return tuple(shares)
 
 
 def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -> tuple[GresShare, ...] | None:

@@ -151,7 +151,7 @@ class Free:
         self.cpus[position] += sign * share.cpus
         self.cores[position] += sign * -(-share.cpus // threads)
         self.memory[position] += sign * share.memory_mib
-        self.jobs[position] -= sign
+        self.jobs[position] -= sign * share.runs
         for gres in share.gres:
             column = self.gres.get((gres.name, gres.type))
             if column is not None:  # else: it left the configuration while the job ran

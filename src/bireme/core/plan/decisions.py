@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from bireme.core.lifecycle.requests import split_events
 from bireme.core.lifecycle.state import State, Verdict
+from bireme.core.lifecycle.suspending import cpus_are_free
 from bireme.core.model import events as e
-from bireme.core.model.jobs import ArrayWaiting, Job, Outcome, Pending, Running
+from bireme.core.model.jobs import ArrayWaiting, Job, Outcome, Pending, Running, Suspended
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.plan.outlook import Outlook
@@ -40,19 +41,28 @@ class StartGang:
 @dataclass(frozen=True, slots=True)
 class Victim:
     job_id: int
-    requeue: bool
-    grace_s: int
+    requeue: bool = False
+    grace_s: int = 0
+    suspend: bool = False
+    """It is not ended: it stops, keeps its memory and GRES, and goes on when its CPUs are free again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """End these jobs so that `for_job` can start when they are gone."""
+    """End or suspend these jobs so that `for_job` can start when they are gone."""
 
     for_job: int
     victims: tuple[Victim, ...]
 
 
-Decision = Start | StartGang | Preempt
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A suspended job's CPUs are free again: it goes on."""
+
+    job_id: int
+
+
+Decision = Start | StartGang | Preempt | Resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,10 @@ def accept(state: State, decision: Decision) -> list[e.Event]:
     """Events of a decision, or none if the state has moved on and it no longer holds."""
     if isinstance(decision, Preempt):
         return _preempt_events(state, decision)
+    if isinstance(decision, Resume):
+        job = state.jobs.get(decision.job_id)
+        good = job is not None and isinstance(job.phase, Suspended) and cpus_are_free(state.occupancy, job)
+        return [e.JobResumed(job.id, job.generation)] if job is not None and good else []
     starts = decision.starts if isinstance(decision, StartGang) else (decision,)
     jobs = [state.jobs.get(start.job_id) for start in starts]
     if not all(job and _still_good(state, job, start) for job, start in zip(jobs, starts)):
@@ -84,7 +98,11 @@ def _preempt_events(state: State, decision: Preempt) -> list[e.Event]:
     events: list[e.Event] = []
     for victim in decision.victims:
         job = state.jobs.get(victim.job_id)
-        if job is not None and isinstance(job.phase, Running):
+        if job is None or not isinstance(job.phase, Running):
+            continue
+        if victim.suspend:
+            events.append(e.JobSuspended(job.id, job.generation, decision.for_job))
+        else:
             outcome = Outcome("PREEMPTED", reason=why)
             grace_s = victim.grace_s + state.config.settings.kill_wait_s
             events.append(e.JobEnding(job.id, job.generation, outcome, victim.requeue, grace_s=grace_s))

@@ -24,6 +24,7 @@ from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Plan, Start, StartGang
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.preempt import victims_for
+from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
 BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
@@ -36,6 +37,7 @@ def plan(state: State, policy: Policy, now: float, promises: Mapping[int, Sequen
     """A full pass over the queue. `promises`: slots of the pass before, kept where no earlier ones are found."""
     work = begin_pass(state, policy, now, promises)
     _walk(work, in_order(state, state.pending.values()))
+    _resume(work)
     return Plan(tuple(work.starts), work.verdicts, work.outlook)
 
 
@@ -52,7 +54,15 @@ def plan_again(state: State, policy: Policy, now: float, outlook: Outlook) -> Pl
     work = resume_pass(state, policy, now, outlook)
     outlook.tested, outlook.fresh = [], set()
     _walk(work, again)
+    _resume(work)
     return Plan(tuple(work.starts), {**state.verdicts, **work.verdicts}, outlook)
+
+
+def _resume(work: Pass) -> None:
+    """After the queue: those that outrank a suspended job have taken what they need of its CPUs."""
+    rules = work.policy.preemption
+    if work.standby.kept:
+        work.starts.extend(resumptions(work.state, work.draft, work.standby, rules, work.doomed))
 
 
 def _comes_before_a_slot(jobs: Sequence[Job], outlook: Outlook) -> bool:
@@ -254,6 +264,8 @@ def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None,
             reasons.append(reason(ReasonKind.PRIORITY, partition=name))
         else:
             fit = work.fit_now(job, partition)
+            if not fit.found and work.standby.kept:
+                fit = work.fit_on_lent(job, partition) or fit
             over = work.limited(job, partition, fit) if fit.found else ()
             if fit.found and not over:
                 return partition, fit, ()

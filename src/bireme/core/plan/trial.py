@@ -14,7 +14,7 @@ from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import NodeShare
-from bireme.core.plan.decisions import Plan, Preempt, Start, StartGang
+from bireme.core.plan.decisions import Plan, Preempt, Resume, Start, StartGang
 from bireme.core.plan.planner import in_order, plan
 from bireme.core.priority.order import rank
 
@@ -95,7 +95,7 @@ def _with_jobs(state: State, jobs: Sequence[Job], now: float) -> State:
 
 def _start_of(passed: Plan, job_id: int) -> Start | None:
     for decision in passed.starts:
-        if isinstance(decision, Preempt):
+        if isinstance(decision, Preempt | Resume):
             continue
         for start in decision.starts if isinstance(decision, StartGang) else (decision,):
             if start.job_id == job_id:

@@ -22,7 +22,7 @@ from bireme.core.limits.following import holding_of
 from bireme.core.limits.ledger import Ledger
 from bireme.core.model.accounts import QosFlag
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.model.jobs import HOLDING, Ending, Job, ResourceRequest, Running, Starting, Suspended
+from bireme.core.model.jobs import Ending, Job, ResourceRequest, Running, Starting, Suspended
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
@@ -34,6 +34,8 @@ from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import Door, Reserved
+from bireme.core.plan.seniority import outranks
+from bireme.core.plan.standby import Standby, on_its_cpus, waiting_for_cpus
 from bireme.core.priority.fair_share import fair_share
 
 Way = tuple[Door, tuple[int, ...]]
@@ -70,8 +72,10 @@ class Pass:
     """Partitions in which some job waits for resources already: Slurm calls the later ones' reason Priority."""
     doomed: set[int] = field(default_factory=set)
     """Jobs that this pass ends for others."""
-    after_preemption: Occupancy | None = None
+    after_preemption: tuple[Occupancy, Standby] | None = None
     """The draft once they are gone and those they make room for have started."""
+    standby: Standby = field(default_factory=Standby)
+    """CPUs that the draft keeps for suspended jobs."""
     tasks_started: dict[int, int] = field(default_factory=dict)
     """array id -> tasks of it that this pass starts: they count against its throttle."""
     promises: Mapping[int, Sequence[Booking]] = field(default_factory=dict)
@@ -94,6 +98,8 @@ class Pass:
 
     def __post_init__(self) -> None:
         self.reserved = Reserved(self.state, self.now)
+        for job in waiting_for_cpus(self.state):
+            self.standby.keep(self.draft, job)
 
     @property
     def calendar(self) -> Calendar:
@@ -138,16 +144,30 @@ class Pass:
         missed = self._misfits.get((key, duration))
         if missed is not None:
             return missed
-        search = self._search(key, job, partition)
-        free = None
-        if self.calendar.has_bookings:
-            free = self.calendar.guaranteed(self.draft.free, self.now, gone_by(self.state, job, self.now))
-        if partition.max_cpus_per_node is not None:
-            free = self._within_cap(partition, free or self.draft.free)
-        fit = search.find(self.draft, free)
+        fit = self._fit_in(self.draft, self._search(key, job, partition), job, partition)
         if not fit.found:
             self._misfits[key, duration] = fit
         return fit
+
+    def fit_on_lent(self, job: Job, partition: PartitionConfig) -> Fit | None:
+        """Its place when it may also use CPUs that are kept for suspended jobs which it outranks."""
+        lenders = [job_id for job_id in self.standby.kept if self.outranks(job, partition, job_id)]
+        if not lenders:
+            return None
+        opened = self.standby.opened(self.draft, lenders.__contains__)
+        fit = self._fit_in(opened, self.new_search(job, partition), job, partition)
+        return fit if fit.found else None
+
+    def outranks(self, job: Job, partition: PartitionConfig, other: int) -> bool:
+        return outranks(self.state, job, partition, self.state.jobs[other], self.policy.preemption)
+
+    def _fit_in(self, draft: Occupancy, search: Search, job: Job, partition: PartitionConfig) -> Fit:
+        free = None
+        if self.calendar.has_bookings:
+            free = self.calendar.guaranteed(draft.free, self.now, gone_by(self.state, job, self.now))
+        if partition.max_cpus_per_node is not None:
+            free = self._within_cap(partition, free or draft.free)
+        return search.find(draft, free)
 
     def _search(self, key: Shape, job: Job, partition: PartitionConfig) -> Search:
         search = self._searches.get(key)
@@ -180,11 +200,17 @@ class Pass:
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
         """Takes the shares in the draft."""
         allocation = self._allocation(job, partition, fit)
+        self.standby.lend(self.draft, fit.shares)
         self.draft.hold(allocation)
         if partition.max_cpus_per_node is not None:
             self._capped.append(allocation)
+        self.count_as_held(job, partition, fit)
+
+    def count_as_held(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
+        """For the limits: of a job that starts, or for which others make way."""
         rules = self.ledger.rules
         if rules.for_job(job.spec, partition.name).holders:
+            allocation = self._allocation(job, partition, fit)
             self.ledger.hold(holding_of(self.state, rules, job, allocation, self.now))
 
     def limited(self, job: Job, partition: PartitionConfig, fit: Fit | None = None) -> tuple[Reason, ...]:
@@ -242,19 +268,19 @@ class Pass:
     def _within_cap(self, partition: PartitionConfig, free: Free) -> Free:
         """What MaxCPUsPerNode leaves of it to jobs of the partition."""
         assert partition.max_cpus_per_node is not None
-        held = [job.phase.allocation for job in self.state.holding.values() if isinstance(job.phase, HOLDING)]
+        held = [job.held for job in self.state.holding.values()]
         mine = [each for each in (*held, *self._capped) if each.partition == partition.name]
         return within_cap(free, self.draft.table, cpus_held(self.draft.table, mine), partition.max_cpus_per_node)
 
-    def branch(self) -> tuple[Occupancy, Ledger, int]:
+    def branch(self) -> tuple[Occupancy, Ledger, Standby, int]:
         """From here on in drafts of their own; `take_back` goes back to what is returned."""
-        before = self.draft, self.ledger, len(self._capped)
-        self.draft, self.ledger = self.draft.draft(), self.ledger.draft()
+        before = self.draft, self.ledger, self.standby, len(self._capped)
+        self.draft, self.ledger, self.standby = self.draft.draft(), self.ledger.draft(), self.standby.copy()
         return before
 
-    def take_back(self, draft: Occupancy, ledger: Ledger, capped: int) -> None:
+    def take_back(self, draft: Occupancy, ledger: Ledger, standby: Standby, capped: int) -> None:
         """Goes back to an earlier draft: what did not fit or was blocked may no longer be, and searches moved on."""
-        self.draft, self.ledger = draft, ledger
+        self.draft, self.ledger, self.standby = draft, ledger, standby
         del self._capped[capped:]
         for known in (self._limited, self._misfits, self._searches):
             known.clear()
@@ -365,14 +391,39 @@ def begin_pass(
 ) -> Pass:
     """A full pass: a new calendar, from the jobs that hold resources."""
     draft = state.occupancy.draft()
-    ends = {
-        job.id: (_ends_at(state, job, now), job.phase.allocation)
-        for job in state.holding.values()
-        if isinstance(job.phase, HOLDING)
-    }
+    ends = {job.id: (_ends_at(state, job, now), job.held) for job in state.holding.values()}
     calendar = Calendar(draft.table, now, ends.values(), policy.resolution_s)
     outlook = Outlook(now, calendar, ends)
-    return Pass(state, policy, now, draft, state.ledger.draft(), outlook, promises=promises or {})
+    work = Pass(state, policy, now, draft, state.ledger.draft(), outlook, promises=promises or {})
+    _expect_resumptions(work)
+    return work
+
+
+def _expect_resumptions(work: Pass) -> None:
+    """The calendar learns when suspended jobs go on, taking the CPUs that they lent, and when they end then."""
+    calendar, ends, now = work.calendar, work.outlook.ends, work.now
+    for job in waiting_for_cpus(work.state):
+        assert isinstance(job.phase, Suspended)
+        goes_on = max((ends[other.id][0] for other in on_its_cpus(work.state, job)), default=now)
+        ran_s = job.phase.since - job.phase.suspended_s - job.phase.started_at
+        end = max(gone_by(work.state, job, goes_on - ran_s), goes_on + 1.0)
+        if end == inf:
+            continue
+        kept = work.standby.kept[job.id]
+        ends[job.id] = (end, job.held)
+        calendar.started(end, job.held)
+        calendar.started(end, kept)
+        lent = _less(job.phase.allocation.only_cpus(), kept)
+        if lent.shares:
+            calendar.book(Booking(calendar.rounded(goes_on), end, lent.shares))
+
+
+def _less(whole: Allocation, part: Allocation) -> Allocation:
+    """CPUs of the one that are not among those of the other."""
+    taken = {share.node: set(share.cpu_ids) for share in part.shares}
+    ids = (tuple(cpu for cpu in share.cpu_ids if cpu not in taken.get(share.node, ())) for share in whole.shares)
+    shares = (replace(share, cpu_ids=each, cpus=len(each)) for share, each in zip(whole.shares, ids))
+    return replace(whole, shares=tuple(share for share in shares if share.runs))
 
 
 def resume_pass(state: State, policy: Policy, now: float, outlook: Outlook) -> Pass:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.state import State
-from bireme.core.model.jobs import Ending, Finished, Job, Pending, Starting
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.why.answers import Running
 
@@ -39,6 +39,8 @@ def explain_running(state: State, job: Job) -> Running:
 
 
 def _gave_way(job: Job, to: int) -> bool:
+    if isinstance(job.phase, Suspended):
+        return job.phase.for_job == to
     if not isinstance(job.phase, Ending | Finished) or job.phase.outcome.reason is None:
         return False
     why = job.phase.outcome.reason

@@ -84,10 +84,11 @@ def _build(path: str, lines: list[Line], neighbours: Mapping[str, list[Line]], f
     node_sets = read_node_sets(records.node_sets, node_lines, findings)
     gres = read_gres_file(neighbours["gres.conf"], node_lines, findings)
     nodes: tuple[NodeConfig, ...] = add_gres(node_lines, gres, settings.gres_types, findings)
+    preempt_mode = raw.values.get("PreemptMode", "")
     cluster = ClusterConfig(
         name=raw.values.get("ClusterName", DEFAULT_CLUSTER_NAME).lower(),
         nodes=nodes,
-        partitions=read_partitions(records.partitions, tuple(node_lines), node_sets, findings),
+        partitions=read_partitions(records.partitions, tuple(node_lines), node_sets, findings, preempt_mode),
         topology=read_topology(
             raw.values.get("TopologyPlugin"), neighbours["topology.conf"], tuple(node_lines), findings
         ),

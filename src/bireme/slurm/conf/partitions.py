@@ -46,11 +46,19 @@ _NOT_APPLIED_YET = {
 }
 assert set(_NOT_APPLIED_YET.values()) <= PARTITION_KEYS
 _SHARING_WORDS = frozenset({"NO", "YES", "FORCE", "EXCLUSIVE"})
+_JOBS_A_CPU = 4
+"""Of OverSubscribe=FORCE or YES without a number."""
+_PREEMPT_WORDS = frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG"})
 
 
 def read_partitions(
-    lines: Iterable[Line], node_names: Sequence[str], node_sets: Mapping[str, tuple[str, ...]], findings: Findings
+    lines: Iterable[Line],
+    node_names: Sequence[str],
+    node_sets: Mapping[str, tuple[str, ...]],
+    findings: Findings,
+    preempt_mode: str = "",
 ) -> tuple[PartitionConfig, ...]:
+    """`preempt_mode`: the cluster's PreemptMode."""
     partitions: dict[str, tuple[PartitionConfig, Place]] = {}
     order = {name: index for index, name in enumerate(node_names)}
     for line in lines:
@@ -60,6 +68,7 @@ def read_partitions(
                 findings.error(line.place, f"partition {name} is already defined at {partitions[name][1]}")
                 continue
             partitions[name] = replace(partition, name=name), line.place
+            _refuse_time_slices(partitions[name][0], preempt_mode, line.place, findings)
     _refuse_second_default(partitions.values(), findings)
     return tuple(partition for partition, _ in partitions.values())
 
@@ -131,7 +140,7 @@ def _partition(line: Line, nodes: tuple[str, ...], findings: Findings) -> Partit
         allow_qos=read_value(line, "AllowQos", names_or_all, None, findings),
         deny_qos=read_value(line, "DenyQos", names, (), findings),
         alloc_nodes=_alloc_nodes(line, findings),
-        preempt_mode=(line.get("PreemptMode") or "").upper() or None,
+        preempt_mode=read_value(line, "PreemptMode", _preempt_mode, None, findings),
         grace_time_s=read_value(line, "GraceTime", _seconds, 0, findings),
         over_time_limit_s=read_value(line, "OverTimeLimit", minutes_as_s, None, findings),
         qos=line.get("QOS") or "",
@@ -181,6 +190,25 @@ def _sharing(text: str) -> str:
     if word not in _SHARING_WORDS or (colon and not jobs.isdigit()):
         raise SlurmSyntaxError("one of NO, YES[:jobs], FORCE[:jobs], EXCLUSIVE")
     return text.upper()
+
+
+def _preempt_mode(text: str) -> str:
+    words = {word.strip() for word in text.upper().split(",")}
+    if not words <= _PREEMPT_WORDS or len(words - {"GANG"}) > 1:
+        raise SlurmSyntaxError("one of OFF, CANCEL, REQUEUE and SUSPEND, and GANG")
+    return ",".join(sorted(words))
+
+
+def _refuse_time_slices(partition: PartitionConfig, preempt_mode: str, place: Place, findings: Findings) -> None:
+    """GANG where several jobs may share a CPU: they would run in turns, which is not done here."""
+    word, _, jobs = partition.over_subscribe.partition(":")
+    shared = word in ("YES", "FORCE") and int(jobs or _JOBS_A_CPU) > 1
+    if shared and "GANG" in (partition.preempt_mode or preempt_mode).upper().split(","):
+        findings.error(
+            place,
+            f"partition {partition.name}: OverSubscribe={partition.over_subscribe} with PreemptMode=GANG asks for"
+            f" time slices, and jobs are not run in turns here; write OverSubscribe={word}:1",
+        )
 
 
 def _seconds(text: str) -> int:

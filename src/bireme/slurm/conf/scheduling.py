@@ -59,12 +59,13 @@ def _preemption(raw: Mapping[str, str]) -> Preemption:
         raise SlurmSyntaxError(f"PreemptType={plugin}: there are {', '.join(_PREEMPTS_BY)}")
     words = {word.strip().upper() for word in raw.get("PreemptMode", "OFF").split(",")}
     modes = words - {"WITHIN", "GANG"}
-    if not modes <= {"OFF", "CANCEL", "REQUEUE"} or len(modes) > 1:
-        wrong = raw["PreemptMode"]
-        raise SlurmSyntaxError(f"PreemptMode={wrong}: use OFF, CANCEL or REQUEUE (SUSPEND is not applied yet)")
+    if not modes <= {"OFF", "CANCEL", "REQUEUE", "SUSPEND"} or len(modes) > 1:
+        raise SlurmSyntaxError(f"PreemptMode={raw['PreemptMode']}: use OFF, CANCEL, REQUEUE or SUSPEND,GANG")
     mode = modes.pop() if modes else "OFF"
+    if mode == "SUSPEND" and "GANG" not in words:
+        raise SlurmSyntaxError("PreemptMode=SUSPEND requires GANG too: PreemptMode=SUSPEND,GANG")
     if _PREEMPTS_BY[plugin] != "none" and mode == "OFF" and "PreemptMode" not in raw:
-        raise SlurmSyntaxError(f"PreemptType={plugin} needs a PreemptMode: CANCEL or REQUEUE")
+        raise SlurmSyntaxError(f"PreemptType={plugin} needs a PreemptMode: CANCEL, REQUEUE or SUSPEND,GANG")
     return Preemption(_PREEMPTS_BY[plugin], mode, "WITHIN" in words, _exempt_s(raw.get("PreemptExemptTime", "0")))
 
 

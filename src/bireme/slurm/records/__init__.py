@@ -45,6 +45,7 @@ JOB_FIELDS: dict[str, str] = {
     "begin_time": "not before this time (--begin)",
     "deadline": "useless after this time (--deadline)",
     "suspended_s": "time spent suspended",
+    "suspend_time": "since when it is suspended",
     "elapsed_s": "time run, suspensions left out",
     "preempt_time": "when it was preempted",
     "last_sched_time": "when the planner last looked at it",

@@ -356,6 +356,7 @@ FIELDS: dict[str, Getter] = {
     "begin_time": lambda view: view.spec.begin_at,
     "deadline": lambda view: view.spec.deadline_at,
     "suspended_s": lambda view: int(view.suspended_s),
+    "suspend_time": lambda view: view.phase.since if isinstance(view.phase, Suspended) else None,
     "elapsed_s": _elapsed,
     "preempt_time": lambda view: None,
     "last_sched_time": lambda view: None,

@@ -5,23 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.core.model.resources import NodeShare
-from bireme.core.plan.decisions import Plan, Preempt, Start, StartGang
+from bireme.core.plan.decisions import Plan, Preempt, Resume, Start, StartGang
 from bireme.slurm.hostlist import compress
 
 
 def plan_record(passed: Plan) -> dict[str, Any]:
-    """`starts`, `preempts` and `waits`, in the order in which they were decided, by job id where order says nothing."""
+    """`starts`, `preempts`, `resumes` and `waits`, as they were decided; by job id where order says nothing."""
     starts: list[Start] = []
     preempts: list[dict[str, Any]] = []
+    resumes: list[int] = []
     for decision in passed.starts:
         if isinstance(decision, Preempt):
             victims = [victim.job_id for victim in decision.victims]
             preempts.append({"job_id": decision.for_job, "victims": victims})
+        elif isinstance(decision, Resume):
+            resumes.append(decision.job_id)
         else:
             starts.extend(decision.starts if isinstance(decision, StartGang) else (decision,))
     return {
         "starts": [_start(start) for start in starts],
         "preempts": preempts,
+        **({"resumes": resumes} if resumes else {}),
         "waits": [
             {
                 "job_id": job_id,
