@@ -313,3 +313,18 @@ def test_nothing_to_come_means_no_time_to_wake_at() -> None:
     world.finish_when_running("failed", code=1)
     world.wait(600)
     assert next_due(world.state, world.now) is None, "neither a limit without end nor a job that is waited for"
+
+
+def test_an_operators_hold_is_an_admins_even_of_the_own_job() -> None:
+    world = Scenario("1x8")
+    world.submit("own", user="root")
+    world.submit("other")
+    for label in ("own", "other"):
+        world.hold(label, user="root")
+    world.expect(own="waits JobHeldAdmin", other="waits JobHeldAdmin")
+    with world.refused(Why.ACCESS_DENIED):
+        world.release("other")
+    world.ask(requests.hold, "other", as_user=True, user="root")
+    world.expect(other="waits JobHeldUser")
+    world.release("other")
+    world.expect(other="runs n1")

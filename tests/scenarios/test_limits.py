@@ -612,3 +612,32 @@ def test_why_tells_a_limit_that_others_free_from_one_that_they_do_not():
     world.settle()
     certainty = {label: explain_waiting(world.state, world.job(label), world.now)[0].expected for label in "bc"}
     assert (certainty["b"].certainty, certainty["c"].certainty) == (Certainty.LIMITED, Certainty.BLOCKED)
+
+
+# -- scontrol update ---------------------------------------------------------------------------------------------------
+
+
+def test_a_job_may_not_move_to_a_qos_that_denies_it() -> None:
+    """As with Slurm: looked at when the QOS changes, not when the job does, and not for operators."""
+    strict = {"strict": {"grp_tres": {"cpu": 2}, "flags": "DenyOnLimit"}}
+    world = limited(qos=strict, users={"alice": {"qos": ("normal", "strict")}})
+    world.submit("large", cpus=4, hold=True)
+    with world.refused(Why.ACCOUNTING_POLICY):
+        world.update("large", qos="strict")
+    world.update("large", qos="strict", user="root")
+    world.update("large", qos="strict", comment="still")
+    world.submit("small", cpus=1, hold=True, qos="strict")
+    world.update("small", cpus_per_task=4)
+
+
+def test_only_an_operator_takes_a_waiting_job_beyond_the_partitions_time() -> None:
+    world = limited("1x8", partitions={"main": {"max_time_s": 7200}, "short": {"max_time_s": 600}})
+    world.submit("job", hold=True, time_s=300)
+    world.update("job", time_limit_s=7200)
+    with world.refused(Why.ACCESS_DENIED):
+        world.update("job", time_limit_s=7260)
+    with world.refused(Why.ACCESS_DENIED):
+        world.update("job", time_limit_s=None)
+    with world.refused(Why.ACCESS_DENIED):
+        world.update("job", time_limit_s=1200, partitions=("short",))
+    world.update("job", time_limit_s=7260, user="root")

@@ -233,10 +233,11 @@ async def signal_job(api: Context, request: Request) -> Response:
     return await _change(api, request, _cancelling(body))
 
 
-@routes.post("/v1/jobs/{job}/hold")
+@routes.post("/v1/jobs/{job}/hold", body="`by`: `user` if its owner may release it, though an operator holds it.")
 async def hold_job(api: Context, request: Request) -> Response:
     """Keep a waiting job from starting until it is released."""
-    return await _change(api, request, requests.hold)
+    as_user = (await api.body(request)).get("by") == "user"
+    return await _change(api, request, lambda state, caller, target: requests.hold(state, caller, target, as_user))
 
 
 @routes.post("/v1/jobs/{job}/release")

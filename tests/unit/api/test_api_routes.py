@@ -189,7 +189,7 @@ def test_jobs_are_changed_by_their_routes(api: Running) -> None:
     job_id = submit(api)
     post = api.transport.post
     post(f"/v1/jobs/{job_id}/hold")
-    assert api.transport.get(f"/v1/jobs/{job_id}")["jobs"][0]["held_by"] == "user"
+    assert api.transport.get(f"/v1/jobs/{job_id}")["jobs"][0]["held_by"] == "admin"
     post(f"/v1/jobs/{job_id}/release")
     post(f"/v1/jobs/{job_id}/update", {"changes": {"nice": 5, "nodes_min": 2, "comment": "x"}})
     spec = api.cluster.state.jobs[job_id].spec

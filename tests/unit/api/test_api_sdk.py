@@ -89,7 +89,7 @@ def test_logs_are_the_lines_of_the_output_file(api: Running, client: Any, tmp_pa
 def test_jobs_are_changed_and_queried(api: Running, client: Any) -> None:
     job = client.submit(SCRIPT)
     job.hold()
-    assert job.record()["held_by"] == "user"
+    assert job.record()["held_by"] == "admin"
     job.release()
     client.update(job, comment="x")
     assert [record["comment"] for record in client.jobs(name="mine")] == ["x"]

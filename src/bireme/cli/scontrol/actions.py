@@ -20,7 +20,7 @@ Verb = Callable[[Session, list[str]], int]
 
 
 def hold(session: Session, words: list[str]) -> int:
-    return _each(session, "hold", words, "hold", {"by": "admin"})
+    return _each(session, "hold", words, "hold", {})
 
 
 def uhold(session: Session, words: list[str]) -> int:

@@ -32,10 +32,15 @@ def within_limits(state: State, spec: JobSpec) -> JobSpec:
     if state.ledger.rules.idle:
         return spec
     spec = _with_time_limit(state, spec)
+    check_denials(state, spec)
+    return spec
+
+
+def check_denials(state: State, spec: JobSpec) -> None:
+    """Refuses what breaks a limit all by itself under a QOS with DenyOnLimit, in every partition it may use."""
     denials = [_denied(state, spec, partition) for partition in spec.partitions]
     if denials and all(denials):
         raise _against_policy(denials[0])
-    return spec
 
 
 def check_licences(state: State, spec: JobSpec) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from bireme.core.lifecycle.admission import check_licences
+from bireme.core.lifecycle.admission import check_denials, check_licences
 from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.membership import settled
@@ -172,14 +172,14 @@ def fail_step(state: State, caller: Caller, target: Target) -> list[e.Event]:
 # -- hold, release, requeue, suspend, resume -------------------------------------------------------------------------
 
 
-def hold(state: State, caller: Caller, target: Target) -> list[e.Event]:
-    """An operator's hold can only be released by an operator."""
+def hold(state: State, caller: Caller, target: Target, as_user: bool = False) -> list[e.Event]:
+    """An operator's hold can only be released by an operator, unless it is one `as_user` (`scontrol uhold`)."""
     events: list[e.Event] = []
     for job in _mine(state, caller, target):
         if not isinstance(job.phase, Pending):
             continue
         split, job_id = _own_record(state, job, target)
-        events.extend([*split, e.JobHeld(job_id, _holder(caller, job))])
+        events.extend([*split, e.JobHeld(job_id, "user" if as_user else _holder(caller))])
     if not events:
         raise Refusal(Why.JOB_NOT_PENDING)
     return events
@@ -232,7 +232,7 @@ def _requeue_one(state: State, caller: Caller, target: Target, job: Job, held: b
         if not held:
             return Refusal(Why.JOB_PENDING)
         split, job_id = _own_record(state, job, target)
-        return [*split, e.JobHeld(job_id, _holder(caller, job))]
+        return [*split, e.JobHeld(job_id, _holder(caller))]
     if isinstance(phase, Finished):
         return Refusal(Why.ALREADY_DONE) if job.is_waiting_array else [e.JobRequeued(job.id, held)]
     if isinstance(phase, Ending):
@@ -329,6 +329,8 @@ def _update_one(state: State, caller: Caller, target: Target, job: Job, changes:
         check_node_names(state, spec)
     if changes.keys() & {"account", "qos", "partitions"}:
         spec = settled(state, spec)
+        if not caller.admin and _whose(spec) != _whose(job.spec):
+            check_denials(state, spec)
     if "licenses" in changes:
         check_licences(state, spec)
     if "reservation" in changes:
@@ -338,6 +340,11 @@ def _update_one(state: State, caller: Caller, target: Target, job: Job, changes:
     split, job_id = _own_record(state, job, target)
     updated = e.JobUpdated(job_id, spec, _new_priority(job, changes))
     return [*split, updated, *_hold_by_priority(caller, job, job_id, changes)]
+
+
+def _whose(spec: JobSpec) -> tuple[object, ...]:
+    """What says whose limits count. Slurm looks at them again only when that changes."""
+    return spec.account, spec.qos, spec.partitions
 
 
 def _own_record(state: State, job: Job, target: Target) -> tuple[list[e.Event], int]:
@@ -353,12 +360,12 @@ def _hold_by_priority(caller: Caller, job: Job, job_id: int, changes: Mapping[st
     if priority is None or not isinstance(job.phase, Pending):
         return []
     if priority == 0:
-        return [e.JobHeld(job_id, _holder(caller, job))]
+        return [e.JobHeld(job_id, _holder(caller))]
     return [e.JobReleased(job_id)] if job.phase.held_by is not None else []
 
 
-def _holder(caller: Caller, job: Job) -> str:
-    return "user" if job.spec.owner.uid == caller.uid else "admin"
+def _holder(caller: Caller) -> str:
+    return "admin" if caller.admin else "user"
 
 
 def _check_rights(state: State, caller: Caller, job: Job, changes: Mapping[str, Any]) -> None:
@@ -367,10 +374,19 @@ def _check_rights(state: State, caller: Caller, job: Job, changes: Mapping[str, 
     raises = changes.get("priority") or "site_factor" in changes or changes.get("nice", job.spec.nice) < job.spec.nice
     if raises or "admin_comment" in changes:
         raise Refusal(Why.ACCESS_DENIED, "only an operator may raise a priority")
-    if "time_limit_s" in changes and isinstance(job.phase, Running | Suspended):
-        now, new = time_limit_s(state, job), changes["time_limit_s"]
+    if "time_limit_s" not in changes:
+        return
+    now, new = time_limit_s(state, job), changes["time_limit_s"]
+    if isinstance(job.phase, Running | Suspended):
         if now is not None and (new is None or new > now):
             raise Refusal(Why.ACCESS_DENIED, "only an operator may lengthen a running job")
+        return
+    known = [
+        state.partitions[name] for name in changes.get("partitions", job.spec.partitions) if name in state.partitions
+    ]
+    longest = [partition.max_time_s for partition in known if partition.max_time_s is not None]
+    if len(longest) == len(known) and longest and (new is None or new > max(longest)):
+        raise Refusal(Why.ACCESS_DENIED, "only an operator may go beyond the partition's MaxTime")
 
 
 def changed_spec(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
