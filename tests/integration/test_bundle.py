@@ -55,8 +55,9 @@ def test_the_agent_of_a_pod_starts_from_it(bare: Path) -> None:
 
 def test_it_is_carried_whole(bare: Path) -> None:
     (bare / "volume").mkdir()
-    said = inside(bare, "/opt/bireme/bin/python3", "-IS", "/opt/bireme/carry.py", "/volume")
+    said = inside(bare, "/opt/bireme/bin/python3", "-IS", "/opt/bireme/carry.py", "/volume", "/hosts")
     assert (said.returncode, said.stderr) == (0, "")
+    assert (bare / "hosts").read_text() == "127.0.0.1\tlocalhost\n"
     assert {file.name for file in (bare / "volume").iterdir()} == {"bin", "lib", "agent.py", "carry.py"}
 
 

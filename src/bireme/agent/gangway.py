@@ -5,7 +5,8 @@ Runs beside the agent in a pod. Agent and commands know nothing of it: they find
 daemon's gateway (`engines/kubernetes/gateway.py`). All connections are made from here, so that nothing has to reach
 into a pod. A connection's first line says what it is for:
 
-  {"as": "control", "token"}           stays open; the gateway asks for connections to this agent: {"carry": ID}
+  {"as": "control", "token", "address"}  stays open; the gateway asks for connections to this agent: {"carry": ID}.
+                                       `address`: where the job's other pods reach this one
   {"as": "carry", "token", "id"}       the answer to that: from here on it is the agent's own socket
   {"as": "api", "token"}               a command of the job: from here on it is HTTP with the daemon
   {"as": "stream", "token", "node"}    `srun` of this node wants the agent of another node of its job
@@ -32,6 +33,8 @@ log = logging.getLogger("bireme.agent")
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+ADDRESS_VARIABLE = "BIREME_POD_ADDRESS"
+"""In a pod: its own address, which only Kubernetes knows."""
 _CHUNK_BYTES = 1 << 16
 _DIAL_S = 10.0
 _RETRY_S = 0.2
@@ -55,6 +58,7 @@ class Gangway:
     home: Path
     node: str
     peers: tuple[str, ...]
+    address: str = ""
 
     async def run(self) -> None:
         """Until cancelled. Losing the daemon is no reason to end: it is called again until it answers."""
@@ -106,7 +110,7 @@ class Gangway:
         retry_s = _RETRY_S
         while True:
             try:
-                reader, writer = await self._dial({"as": "control"})
+                reader, writer = await self._dial({"as": "control", "address": self.address})
             except (OSError, RefusedError) as error:
                 log.warning("no way to the daemon yet: %s", error)
                 await asyncio.sleep(retry_s)

@@ -171,7 +171,7 @@ class JobRun:
     def _spawn_batch(self, batch: Message, script: str, files: BatchFiles) -> int:
         return spawn(
             [script, *batch.get("argv", ())],
-            batch["env"],
+            self.node.settings.container.environment(batch["env"]),
             stdin_fd=files.stdin_fd,
             stdout_fd=files.stdout_fd,
             stderr_fd=files.stderr_fd,

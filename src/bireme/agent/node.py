@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bireme.agent.confined import NodeConfinement
+from bireme.agent.container import Container
 from bireme.agent.identity import Identity
 from bireme.agent.loop import Loop
 from bireme.agent.orphans import OrphanWatch
@@ -40,6 +41,7 @@ class NodeSettings:
     bind_cpus: bool = False
     confine: dict[str, bool] = field(default_factory=dict)
     sample_s: float = 30.0
+    container: Container = field(default_factory=Container)
 
     @property
     def directory(self) -> Path:

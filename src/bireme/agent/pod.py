@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bireme.agent.birth import fork_agent
-from bireme.agent.gangway import Gangway
+from bireme.agent.container import Container
+from bireme.agent.gangway import ADDRESS_VARIABLE, Gangway
 from bireme.agent.node import NodeSettings
 
 log = logging.getLogger("bireme.agent")
@@ -35,6 +36,7 @@ class PodSettings:
     token_file: str
     peers: tuple[str, ...] = ()
     sample_s: float = 30.0
+    hosts_file: str = ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, TypeError) as error:
         parser.error(f"cannot read the pod's settings {options.file}: {error}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    agent = NodeSettings(name=settings.node, home=settings.home, sample_s=settings.sample_s)
+    container = Container.around(os.environ, settings.hosts_file)
+    agent = NodeSettings(name=settings.node, home=settings.home, sample_s=settings.sample_s, container=container)
     pid, answer_fd = fork_agent(agent, None, own_log=False)
     with open(answer_fd, encoding="utf-8") as pipe:
         answer = json.loads(pipe.read() or '{"error": "the agent died while it started"}')
@@ -68,6 +71,7 @@ async def _serve(settings: PodSettings, agent_pid: int) -> int:
         home=Path(settings.home),
         node=settings.node,
         peers=tuple(settings.peers),
+        address=os.environ.get(ADDRESS_VARIABLE, ""),
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

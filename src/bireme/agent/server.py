@@ -211,6 +211,7 @@ class AgentServer:
             self._daemon.send(encode_line({"ev": "error", "text": text}))
 
     def _begin(self, message: Message) -> None:
+        self.node.settings.container.learn_hosts(message)
         key = (message["job"], message["gen"])
         run = self._jobs.get(key[0])
         if run is not None and run.key == key:
@@ -248,6 +249,7 @@ class AgentServer:
             run.resume()
 
     def _step(self, message: Message) -> None:
+        self.node.settings.container.learn_hosts(message)
         run = self._run_of(message)
         if run is None or not run.launch_step(message):
             key, step = (message["job"], message["gen"]), message["step"]

@@ -86,7 +86,8 @@ class StepRun:
         return [task for task in self._tasks.values() if task.ended is None]
 
     def _begin_task(self, index: int, spec: Message) -> None:
-        env: dict[str, str] = {**self._message["env"], **spec["env"]}
+        container = self.node.settings.container
+        env: dict[str, str] = {**container.environment(self._message["env"]), **spec["env"]}
         prologs = self._message.get("task_prolog") or ()
         if not prologs:
             self._start_task(index, spec, env, b"")

@@ -33,9 +33,13 @@ _LEFT_OUT = shutil.ignore_patterns(
 )  # fmt: skip
 
 _CARRY = '''\
-"""Copies the bundle into the volume that the job's container will see."""
-import shutil, sys
-shutil.copytree({bundle!r}, sys.argv[1], symlinks=True, dirs_exist_ok=True)
+"""Copies the bundle into the volume that the job's container will see, and makes the file that is its /etc/hosts."""
+import os, shutil, sys
+for name in os.listdir({bundle!r}):
+    here, there = os.path.join({bundle!r}, name), os.path.join(sys.argv[1], name)
+    (shutil.copytree if os.path.isdir(here) else shutil.copy)(here, there)
+with open(sys.argv[2], "w") as hosts:
+    hosts.write("127.0.0.1\\tlocalhost\\n")
 '''
 
 _AGENT = '''\

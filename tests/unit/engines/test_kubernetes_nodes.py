@@ -33,6 +33,7 @@ def node(name: str = "n1", labels: dict[str, str] | None = None, **allocatable: 
         (4, 4),
         ("1.5", 1.5),
         ("2k", 2000),
+        ("24684100Ki", 24684100 * 1024),
     ],
 )
 def test_quantities_are_read_as_kubernetes_writes_them(text: str, value: float) -> None:

@@ -10,6 +10,7 @@ Not here: what the objects mean. Invariant: every failure is an `ApiProblem` who
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ Object = dict[str, Any]
 
 OLDEST = (1, 29)
 """The oldest Kubernetes this was written for; 1.36 is what the tests run."""
+
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # else it names every request
 
 _CONNECTIONS = 32
 _PATIENCE_S = 30.0

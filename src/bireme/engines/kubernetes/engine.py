@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from bireme.agent.protocol import Message
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
-from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
 from bireme.core.model.jobs import Owner
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.crew.engine import CrewEngine, Key
@@ -233,6 +233,17 @@ class KubernetesEngine(CrewEngine):
 
     def _launch_patience_s(self) -> float:
         return self._settings.start_timeout_s + super()._launch_patience_s()
+
+    def _order(self, node: str, key: tuple[str, tuple[int, ...]], message: Message) -> None:
+        """What runs a program of the job also says how its nodes are reached: all of its pods have called by then."""
+        if message["op"] in ("start", "step"):
+            message = {**message, "hosts": self._hosts((key[1][0], key[1][1]))}
+        super()._order(node, key, message)
+
+    def _hosts(self, key: Key) -> dict[str, str]:
+        assert self._gateway is not None
+        addresses = {node: self._gateway.pod_address(Berth(*key, node)) for node in sorted(self._nodes_of.get(key, ()))}
+        return {node: address for node, address in addresses.items() if address}
 
     async def _make_pods(self, command: c.LaunchJob) -> None:
         """All of them, then all bindings. What is already there from an earlier try counts as made."""
@@ -447,6 +458,7 @@ class KubernetesEngine(CrewEngine):
         return replace(
             self._base,
             nodes=made,
+            settings=self._base.settings if self._base.source else _usual_settings(made),
             partitions=self._partitions(found),
             topology=nodes.topology(found, self._settings.topology_keys),
         )
@@ -468,6 +480,17 @@ class KubernetesEngine(CrewEngine):
             )
             for position, (partition, wanted) in enumerate(selectors.items())
         )
+
+
+def _usual_settings(made: tuple[NodeConfig, ...]) -> Settings:
+    """Without a slurm.conf: single CPUs are given out, and who asks for no memory gets as much as CPUs are worth.
+
+    Slurm's own default is all memory of the node, which would make every job the only one on its node.
+    """
+    share_mib = min((node.memory_mib // node.cpus for node in made), default=1)
+    return Settings(
+        gres_types=("gpu",), select_by_core=False, default_memory_per_cpu_mib=max(share_mib, 1), return_to_service=2
+    )
 
 
 async def _all(works: Any) -> list[Any]:

@@ -54,6 +54,7 @@ class _Pod:
     owner: Owner
     address: Path
     attached: asyncio.Event = field(default_factory=asyncio.Event)
+    pod_address: str = ""
     control: asyncio.StreamWriter | None = None
     local: asyncio.Server | None = None
 
@@ -97,6 +98,11 @@ class Gateway:
         """From now on this pod may call."""
         if berth not in self._pods:
             self._pods[berth] = _Pod(owner, self._socket_of(berth))
+
+    def pod_address(self, berth: Berth) -> str:
+        """Where other pods of the job reach this one; empty while it has not called."""
+        pod = self._pods.get(berth)
+        return pod.pod_address if pod is not None else ""
 
     def token(self, berth: Berth) -> str:
         mac = hmac.new(self._secret, berth.text.encode(), hashlib.sha256).hexdigest()
@@ -150,6 +156,7 @@ class Gateway:
             waiting.set_result((reader, writer))
         elif purpose == "control":
             writer.write(b"ok\n")
+            self._pods[berth].pod_address = str(hello.get("address", ""))
             await self._serve_control(berth, reader, writer)
         elif purpose == "api":
             ours, theirs = socket.socketpair()
@@ -200,7 +207,7 @@ class Gateway:
         try:
             there = await self._agent_of(berth)
         except (OSError, ValueError) as error:
-            log.warning("the agent of %s cannot be reached: %s", berth.text, error)
+            log.warning("the agent of %s cannot be reached: %s", berth.text, error or f"no answer in {_CARRY_S:g} s")
             here[1].close()
             return
         await relay(here, there)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bireme.agent.gangway import ADDRESS_VARIABLE
 from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.engines.kubernetes.gateway import Berth
@@ -40,8 +41,8 @@ NODE_ANNOTATION = "bireme.dev/node"
 OWNER_ANNOTATION = "bireme.dev/owner"
 
 _GRACE_S = 30
-_OVERHEAD_MIB = 64
-"""Memory of the agent itself, on top of the job's."""
+_HOSTS = "hosts"
+"""In the home of a pod: its /etc/hosts, which the agent may write, as the kubelet's own it may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ def secret(rules: PodRules, job: Job, allocation: Allocation, tokens: Mapping[st
                 "token_file": f"{SECRETS}/token",
                 "peers": [peer for peer in nodes if peer != node],
                 "sample_s": sample_s,
+                "hosts_file": f"{HOME}/{_HOSTS}",
             }
         )
     return {
@@ -226,10 +228,10 @@ def _carrier(rules: PodRules) -> Object:
         "name": "carry",
         "image": rules.image,
         "imagePullPolicy": rules.pull_policy,
-        "command": [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/carry.py", "/bundle"],
+        "command": [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/carry.py", "/bundle", f"{HOME}/{_HOSTS}"],
         "securityContext": _NO_PRIVILEGE,
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-        "volumeMounts": [{"name": "bundle", "mountPath": "/bundle"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "bundle", "mountPath": "/bundle"}, {"name": "home", "mountPath": HOME}],
     }
 
 
@@ -245,10 +247,13 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeSha
         "imagePullPolicy": rules.pull_policy,
         "command": [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/agent.py", f"{SECRETS}/pod.json"],
         "securityContext": _NO_PRIVILEGE,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "env": [{"name": ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "resources": {"requests": wanted, "limits": {key: value for key, value in wanted.items() if key != "cpu"}},
         "volumeMounts": [
             {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
             {"name": "home", "mountPath": HOME},
+            {"name": "home", "mountPath": "/etc/hosts", "subPath": _HOSTS},
             {"name": "secrets", "mountPath": SECRETS, "readOnly": True},
             *mounts,
         ],
@@ -257,7 +262,9 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeSha
 
 def resources_of(share: NodeShare) -> dict[str, str]:
     """What the kubelet must set aside for this share."""
-    wanted = {"cpu": str(share.cpus), "memory": f"{share.memory_mib + _OVERHEAD_MIB}Mi"}
+    wanted = {"cpu": str(share.cpus)}
+    if share.memory_mib:  # the agent's own is part of it, as slurmstepd's is
+        wanted["memory"] = f"{share.memory_mib}Mi"
     for gres in share.gres:
         if gres.name == "gpu":
             resource = gpu_resource(gres.type)
@@ -327,8 +334,10 @@ def ending(pod_object: Mapping[str, Any]) -> str:
         if ended.get("reason") == "OOMKilled":
             return "the pod was out of memory (OOMKilled)"
         if ended and ended.get("exitCode", 0) != 0:
-            detail = ended.get("message") or ended.get("reason") or ""
-            return f"container {container['name']} exited with {ended['exitCode']} {detail}".rstrip()
+            said = (ended.get("message") or ended.get("reason") or "").strip().splitlines()
+            return f"container {container['name']} exited with {ended['exitCode']}: {said[-1] if said else ''}".rstrip(
+                ": "
+            )
     return "the pod ended"
 
 

@@ -1,0 +1,61 @@
+"""What is different for an agent inside a container: whose variables count, and which names resolve.
+
+Used by `node` and `server`, set up by `pod`. A job is submitted with the variables of some other machine: in a
+container the image's own win (its PATH, its library paths), as with Pyxis. A step that a script of the job starts has
+them already, perhaps changed on purpose; only what the kubelet gave to this very container is said again.
+
+Invariant: on a machine that is no container nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bireme.agent.protocol import Message
+
+MARK = "BIREME_CONTAINER"
+"""Set in environments that have seen a container: they are not brought from outside."""
+_NOT_THE_IMAGES = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "_")
+_PER_CONTAINER = ("NVIDIA_", "AMD_", "ZE_")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """`hosts_file`: empty, or a file that this agent may write and that is the container's /etc/hosts."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    hosts_file: str = ""
+
+    @classmethod
+    def around(cls, environ: Mapping[str, str], hosts_file: str) -> Container:
+        kept = {
+            name: value
+            for name, value in environ.items()
+            if name not in _NOT_THE_IMAGES and not name.startswith(("BIREME_", "KUBERNETES_"))
+        }
+        return cls(kept, hosts_file)
+
+    def environment(self, env: dict[str, str]) -> dict[str, str]:
+        """What a process of the job gets here that was to get `env`."""
+        if not self.variables:
+            return env
+        if MARK in env:
+            own = {name: value for name, value in self.variables.items() if name.startswith(_PER_CONTAINER)}
+            return {**env, **own}
+        own_bin = env.get("PATH", "").partition(":")[0]
+        merged = {**env, **self.variables, MARK: "1"}
+        merged["PATH"] = f"{own_bin}:{self.variables.get('PATH', os.defpath)}"
+        return merged
+
+    def learn_hosts(self, message: Message) -> None:
+        """The nodes of the job resolve from here on: {"hosts": {name: address}} in an order."""
+        hosts = message.get("hosts")
+        if not hosts or not self.hosts_file:
+            return
+        lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost", *(f"{address}\t{name}" for name, address in hosts.items())]
+        with contextlib.suppress(OSError):  # names are a comfort: a job that needs none runs without
+            Path(self.hosts_file).write_text("\n".join(lines) + "\n")
