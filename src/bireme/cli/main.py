@@ -40,6 +40,7 @@ _OWN_COMMANDS = {
     "why": ("bireme.cli.why", "main"),
     "snapshot": ("bireme.cli.replay", "snapshot"),
     "plan": ("bireme.cli.replay", "plan"),
+    "sim": ("bireme.cli.sim", "main"),
     "bundle": ("bireme.cli.bundle", "main"),
 }
 
@@ -57,6 +58,10 @@ The cluster
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
   bireme snapshot FILE         save what the planner plans with; bireme plan FILE plans it again, anywhere
+
+What if
+  bireme sim run -w TRACE      replay a history, an SWF log or a generated workload in the simulator, and report
+  bireme sim compare A B -w T  policies or clusters side by side
 
 A job
   bireme explain train.sh      what would be asked for, line by line; needs no cluster

@@ -1,0 +1,1 @@
+"""A simulation's numbers for people: plots, one HTML page, tables."""
