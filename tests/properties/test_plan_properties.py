@@ -19,7 +19,7 @@ from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Search
 from bireme.core.plan.planner import plan
 from bireme.core.plan.seniority import tier
-from bireme.core.plan.standby import on_its_cpus
+from bireme.core.plan.standby import before_it
 from bireme.testing.scenario import Scenario
 from bireme.testing.worlds import build_cluster
 
@@ -149,7 +149,7 @@ def assert_seniors_use_the_cpus(world: Scenario) -> None:
     for job in holding:
         if isinstance(job.phase, Suspended):
             seniors = [
-                other for other in on_its_cpus(world.state, job) if tier(world.state, other) > tier(world.state, job)
+                other for other in before_it(world.state, job) if tier(world.state, other) > tier(world.state, job)
             ]
             assert seniors or job.phase.allocation.whole_nodes, f"{world.described()}"
 

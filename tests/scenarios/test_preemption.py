@@ -215,6 +215,30 @@ def test_a_preemptor_that_waits_takes_the_cpus_before_the_victim_goes_on() -> No
     assert sum(isinstance(each.event, JobSuspended) for each in world.journal) == 1
 
 
+def test_who_is_to_make_way_again_does_not_go_on_in_between() -> None:
+    world = suspending("2x4", mid={"priority_tier": 5})
+    world.submit("one", cpus=4, on="n1")
+    world.submit("two", cpus=4, on="n2")
+    world.expect(one="runs n1", two="runs n2")
+    world.submit("mid", cpus=4, partition="mid", on="n2")
+    world.submit("wide", nodes=2, cpus=4, partition="mid")
+    world.expect(two="suspended n2", mid="runs n2", wide="waits Resources")
+    world.finish("mid")
+    world.expect(mid="COMPLETED", one="suspended n1", wide="runs n[1-2]")
+    assert sum(isinstance(each.event, JobSuspended) for each in world.journal) == 2
+
+
+def test_three_tiers_find_room_beside_those_that_wait() -> None:
+    world = suspending("1x4", mid={"priority_tier": 5})
+    for number in range(4):
+        world.submit(f"low{number}", cpus=1)
+    world.expect({f"low{number}": "runs n1" for number in range(4)})
+    world.submit("mid", cpus=4, partition="mid")
+    world.expect({f"low{number}": "suspended n1" for number in range(4)}, mid="runs n1")
+    world.submit("high", cpus=1, partition="high")
+    world.expect(mid="suspended n1", high="runs n1")
+
+
 def test_an_operators_resume_of_a_preemptor_suspends_its_victim_again() -> None:
     world = suspending()
     world.submit("low", cpus=8)

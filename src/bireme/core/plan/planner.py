@@ -60,9 +60,11 @@ def plan_again(state: State, policy: Policy, now: float, outlook: Outlook) -> Pl
 
 def _resume(work: Pass) -> None:
     """After the queue: those that outrank a suspended job have taken what they need of its CPUs."""
-    rules = work.policy.preemption
     if work.standby.kept:
-        work.starts.extend(resumptions(work.state, work.draft, work.standby, rules, work.doomed))
+        drafts = [(work.draft, work.standby)]
+        if work.after_preemption is not None:
+            drafts.append(work.after_preemption)
+        work.starts.extend(resumptions(work.state, drafts, work.policy.preemption, work.doomed))
 
 
 def _comes_before_a_slot(jobs: Sequence[Job], outlook: Outlook) -> bool:

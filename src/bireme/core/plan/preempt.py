@@ -34,7 +34,16 @@ def victims_for(work: Pass, job: Job, partition: PartitionConfig) -> Preempt | N
     if rules.by == "none":
         return None
     before, standby = _stage(work)
-    stage = standby.opened(before, lambda other: work.outranks(job, partition, other))
+    lenders = work.lenders(job, partition)
+    with work.resuming_later(lenders):
+        return _victims(work, job, partition, before, standby, standby.opened(before, lenders.__contains__))
+
+
+def _victims(
+    work: Pass, job: Job, partition: PartitionConfig, before: Occupancy, standby: Standby, stage: Occupancy
+) -> Preempt | None:
+    """`stage`: as `before`, with the CPUs of suspended jobs that it outranks free."""
+    rules = work.policy.preemption
     enough = _fits(work, job, partition, stage, ())
     if enough is not None:  # those that are ending already leave enough
         if _awaits_victims(work, job):

@@ -10,7 +10,7 @@ after all who outrank a suspended job had their turn. Invariant: a CPU that is k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from bireme.core.lifecycle.state import State
@@ -81,22 +81,39 @@ def waiting_for_cpus(state: State) -> list[Job]:
 
 def on_its_cpus(state: State, job: Job) -> Iterator[Job]:
     """Jobs that use CPUs of a suspended one."""
-    assert job.allocation is not None
-    mine = {share.node: set(share.cpu_ids) for share in job.allocation.shares}
-    for other in state.holding.values():
-        if other.id != job.id and any(mine.get(share.node, set()) & set(share.cpu_ids) for share in other.held.shares):
+    return (other for other in state.holding.values() if other.id != job.id and _meet(job, other.held))
+
+
+def before_it(state: State, job: Job) -> Iterator[Job]:
+    """Jobs that use CPUs of a suspended one, and those that go on before it and use them then."""
+    yield from on_its_cpus(state, job)
+    for other in waiting_for_cpus(state):
+        if other.id == job.id:
+            return
+        assert other.allocation is not None
+        if _meet(job, other.allocation):
             yield other
 
 
+def _meet(job: Job, allocation: Allocation) -> bool:
+    assert job.allocation is not None
+    mine = {share.node: set(share.cpu_ids) for share in job.allocation.shares}
+    return any(mine.get(share.node, set()) & set(share.cpu_ids) for share in allocation.shares)
+
+
 def resumptions(
-    state: State, draft: Occupancy, standby: Standby, rules: Preemption, doomed: set[int]
+    state: State, drafts: Sequence[tuple[Occupancy, Standby]], rules: Preemption, doomed: set[int]
 ) -> Iterator[Decision]:
-    """Who goes on now; and those that must make way for one that outranks them. `doomed`: preempted already."""
+    """Who goes on now; and those that must make way for one that outranks them.
+
+    `drafts`: as things are, and as they will be when victims have gone: in all of them its CPUs must be free, or it
+    would go on only to make way again. `doomed`: preempted already.
+    """
     for job in waiting_for_cpus(state):
         assert job.allocation is not None
         if any(state.nodes[name].health is not Health.UP for name in job.allocation.node_names if name in state.nodes):
             continue
-        if cpus_are_free(standby.opened(draft, job.id.__eq__), job):
+        if all(cpus_are_free(standby.opened(draft, job.id.__eq__), job) for draft, standby in drafts):
             yield Resume(job.id)
             continue
         in_the_way = [other for other in on_its_cpus(state, job) if other.id not in doomed]

@@ -8,7 +8,8 @@ slot that was booked before it, because it was fitted into what the calendar gua
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -35,7 +36,7 @@ from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import Door, Reserved
 from bireme.core.plan.seniority import outranks
-from bireme.core.plan.standby import Standby, on_its_cpus, waiting_for_cpus
+from bireme.core.plan.standby import Standby, before_it, waiting_for_cpus
 from bireme.core.priority.fair_share import fair_share
 
 Way = tuple[Door, tuple[int, ...]]
@@ -76,6 +77,8 @@ class Pass:
     """The draft once they are gone and those they make room for have started."""
     standby: Standby = field(default_factory=Standby)
     """CPUs that the draft keeps for suspended jobs."""
+    resumptions: dict[int, Booking] = field(default_factory=dict)
+    """When suspended jobs take back what they lent: in the calendar."""
     tasks_started: dict[int, int] = field(default_factory=dict)
     """array id -> tasks of it that this pass starts: they count against its throttle."""
     promises: Mapping[int, Sequence[Booking]] = field(default_factory=dict)
@@ -151,15 +154,28 @@ class Pass:
 
     def fit_on_lent(self, job: Job, partition: PartitionConfig) -> Fit | None:
         """Its place when it may also use CPUs that are kept for suspended jobs which it outranks."""
-        lenders = [job_id for job_id in self.standby.kept if self.outranks(job, partition, job_id)]
+        lenders = self.lenders(job, partition)
         if not lenders:
             return None
         opened = self.standby.opened(self.draft, lenders.__contains__)
-        fit = self._fit_in(opened, self.new_search(job, partition), job, partition)
+        with self.resuming_later(lenders):
+            fit = self._fit_in(opened, self.new_search(job, partition), job, partition)
         return fit if fit.found else None
 
-    def outranks(self, job: Job, partition: PartitionConfig, other: int) -> bool:
-        return outranks(self.state, job, partition, self.state.jobs[other], self.policy.preemption)
+    def lenders(self, job: Job, partition: PartitionConfig) -> list[int]:
+        """Suspended jobs that it outranks."""
+        jobs, rules = self.state.jobs, self.policy.preemption
+        return [other for other in self.standby.kept if outranks(self.state, job, partition, jobs[other], rules)]
+
+    @contextmanager
+    def resuming_later(self, lenders: Iterable[int]) -> Iterator[None]:
+        """For the question of a job that they make way for: in the calendar too they wait for it."""
+        bookings = [self.resumptions[lender] for lender in lenders if lender in self.resumptions]
+        for booking in bookings:
+            self.calendar.unbook(booking)
+        yield
+        for booking in bookings:
+            self.calendar.book(booking)
 
     def _fit_in(self, draft: Occupancy, search: Search, job: Job, partition: PartitionConfig) -> Fit:
         free = None
@@ -404,7 +420,7 @@ def _expect_resumptions(work: Pass) -> None:
     calendar, ends, now = work.calendar, work.outlook.ends, work.now
     for job in waiting_for_cpus(work.state):
         assert isinstance(job.phase, Suspended)
-        goes_on = max((ends[other.id][0] for other in on_its_cpus(work.state, job)), default=now)
+        goes_on = max((ends[other.id][0] for other in before_it(work.state, job)), default=now)
         ran_s = job.phase.since - job.phase.suspended_s - job.phase.started_at
         end = max(gone_by(work.state, job, goes_on - ran_s), goes_on + 1.0)
         if end == inf:
@@ -415,7 +431,8 @@ def _expect_resumptions(work: Pass) -> None:
         calendar.started(end, kept)
         lent = _less(job.phase.allocation.only_cpus(), kept)
         if lent.shares:
-            calendar.book(Booking(calendar.rounded(goes_on), end, lent.shares))
+            work.resumptions[job.id] = Booking(calendar.rounded(goes_on), end, lent.shares)
+            calendar.book(work.resumptions[job.id])
 
 
 def _less(whole: Allocation, part: Allocation) -> Allocation:
