@@ -325,3 +325,50 @@ def test_no_slot_is_promised_after_the_end_of_a_reservation() -> None:
     world.expect({"running": "runs n1", "too late": "waits Resources", "after it": "waits ReqNodeNotAvail"})
     assert world.state.verdicts[world.id_of("too late")].expected_start is None
     assert world.state.verdicts[world.id_of("after it")].expected_start == world.now + HOUR
+
+
+# -- REPLACE and REPLACE_DOWN ----------------------------------------------------------------------------------------
+
+
+def nodes_of(world: Scenario) -> tuple[str, ...]:
+    world.settle()
+    return world.state.reservations["r"].nodes
+
+
+def test_replace_keeps_idle_nodes_in_the_reservation() -> None:
+    world = Scenario("4x8")
+    reserve(world, node_count=1, flags=("REPLACE",))
+    assert nodes_of(world) == ("n1",)
+    world.submit("inside", cpus=1, reservation="r", time_s=MINUTE)
+    world.expect(inside="runs n1")
+    assert nodes_of(world) == ("n2",)
+    world.submit("outside", cpus=8, user="bob", nodes=2, time_s=MINUTE)
+    world.expect(outside="runs n[3-4]")
+    world.submit("second", cpus=1, reservation="r", time_s=MINUTE)
+    world.expect(second="runs n2")
+    assert nodes_of(world) == ("n2",), "there is no idle node to take instead"
+    world.finish("outside")
+    assert nodes_of(world) == ("n3",)
+
+
+def test_replace_down_exchanges_only_what_is_down() -> None:
+    world = Scenario("4x8")
+    reserve(world, node_count=2, flags=("REPLACE_DOWN",))
+    world.submit("inside", cpus=1, reservation="r", time_s=HOUR)
+    world.expect(inside="runs n1")
+    assert nodes_of(world) == ("n1", "n2")
+    world.node("n2", "DRAIN")
+    assert nodes_of(world) == ("n1", "n3")
+
+
+def test_named_nodes_and_those_of_other_reservations_are_not_exchanged() -> None:
+    world = Scenario("3x8")
+    reserve(world, "other", nodes=("n3",))
+    reserve(world, nodes=("n1",), flags=("REPLACE_DOWN",))
+    world.node("n1", "DRAIN")
+    assert nodes_of(world) == ("n1",)
+    world.record(delete_reservation(world.state, caller_named("root"), "r"))
+    reserve(world, node_count=1, flags=("REPLACE_DOWN",))
+    assert nodes_of(world) == ("n2",)
+    world.node("n2", "DRAIN")
+    assert nodes_of(world) == ("n2",)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from bireme.core.lifecycle.due import limit_reached_at
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.replenishing import has_features, reserved_by_others
 from bireme.core.lifecycle.reserving import unfinished_jobs
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Ending, Job, Running
 from bireme.core.model.reservations import RECURRING, Reservation, ReservationFlag
-from bireme.core.placement.features import parse_constraint
 
 OVER_OTHERS = frozenset({ReservationFlag.MAINT, ReservationFlag.OVERLAP})
 """With one of these, a reservation may take nodes that others have."""
@@ -230,11 +230,11 @@ def _chosen(state: State, made: Reservation, preferred: Sequence[str], count: in
     name = made.partition or (default.name if default else "")
     if name not in state.partitions:
         raise Refusal(Why.DEFAULT_PARTITION_NOT_SET)
-    able = [node for node in state.partitions[name].nodes if _has_features(state, node, made.features)]
+    able = [node for node in state.partitions[name].nodes if has_features(state, node, made.features)]
     wanted = len(able) if count is None else count
     if not 1 <= wanted <= len(able):
         raise Refusal(Why.NODE_CONFIG_UNAVAILABLE, f"{wanted} nodes asked, partition {name} has {len(able)} such nodes")
-    taken = _reserved_by_others(state, made) if OVER_OTHERS.isdisjoint(made.flags) else set()
+    taken = reserved_by_others(state, made) if OVER_OTHERS.isdisjoint(made.flags) else set()
     if not made.has(ReservationFlag.IGNORE_JOBS):
         taken |= {node for job in _jobs_in_the_way(state, made) for node in _nodes_of(job)}
     free = [node for node in able if node not in taken and state.nodes[node].schedulable]
@@ -244,20 +244,6 @@ def _chosen(state: State, made: Reservation, preferred: Sequence[str], count: in
     chosen = set(free[:wanted])
     nodes = tuple(node for node in able if node in chosen)
     return replace(made, nodes=nodes, partition=name, flags=_flags(made.flags, ("-SPEC_NODES", "-ALL_NODES")))
-
-
-def _has_features(state: State, node: str, features: str) -> bool:
-    if not features:
-        return True
-    try:
-        return parse_constraint(features).matches(frozenset(state.nodes[node].config.features))
-    except ValueError as error:
-        raise Refusal(Why.INVALID_FEATURE, str(error)) from None
-
-
-def _reserved_by_others(state: State, made: Reservation) -> set[str]:
-    others = (each for each in state.reservations.values() if each.name != made.name)
-    return {node for each in others if each.begin < made.end and made.begin < each.end for node in each.nodes}
 
 
 def _jobs_in_the_way(state: State, made: Reservation) -> list[Job]:
@@ -292,7 +278,7 @@ def _checked(state: State, made: Reservation, now: float, before: Reservation | 
     if made.recurs and made.following().begin < made.end:
         raise Refusal(Why.INVALID_TIME_VALUE, "it lasts longer than the time until its next occurrence")
     same_place = before is not None and (before.nodes, before.begin) == (made.nodes, made.begin)
-    if OVER_OTHERS.isdisjoint(made.flags) and not _reserved_by_others(state, made).isdisjoint(made.nodes):
+    if OVER_OTHERS.isdisjoint(made.flags) and not reserved_by_others(state, made).isdisjoint(made.nodes):
         raise Refusal(Why.RESERVATION_OVERLAP)
     if not same_place and not made.has(ReservationFlag.IGNORE_JOBS):
         for job in _jobs_in_the_way(state, made):

@@ -13,6 +13,7 @@ from itertools import chain
 from math import inf
 
 from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.lifecycle.replenishing import replenished
 from bireme.core.lifecycle.state import State
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
@@ -123,6 +124,8 @@ def reservations_due(state: State, now: float, already_ending: set[int]) -> Iter
             yield from _over(state, reservation, now, already_ending)
         elif reservation.has(ReservationFlag.PURGE_COMP):
             yield from _unused(state, reservation, now)
+        elif (fuller := replenished(state, reservation, now)) is not None:
+            yield e.ReservationSet(fuller)
 
 
 def _over(state: State, reservation: Reservation, now: float, already_ending: set[int]) -> Iterator[e.Event]:
@@ -147,6 +150,8 @@ def _over(state: State, reservation: Reservation, now: float, already_ending: se
 def _runs_in(job: Job, reservation: Reservation) -> bool:
     if reservation.name not in names_of(job.spec) or job.allocation is None:
         return False
+    if reservation.has(ReservationFlag.REPLACE):
+        return True  # its node may have been exchanged for an idle one when it started
     return not set(job.allocation.node_names).isdisjoint(reservation.nodes)
 
 
