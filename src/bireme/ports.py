@@ -1,4 +1,4 @@
-"""What the inside asks of the outside: Engine, Journal, Blobs, Clock. The whole boundary of the runtime in one page.
+"""What the inside asks of the outside: Engine, ForeignQueue, Journal, Blobs, Clock: the boundary of the runtime.
 
 The runtime knows these and never an engine or a database. Engines obey and report; they never decide.
 """
@@ -6,14 +6,15 @@ The runtime knows these and never an engine or a database. Engines obey and repo
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
-from bireme.core.model.jobs import Owner
+from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.model.observations import Observation
 from bireme.slurm.records.steps import Row
 
@@ -50,6 +51,10 @@ class Engine(Protocol):
     name: str
     places_by_itself: bool
 
+    @property
+    def problem(self) -> str:
+        """What keeps it from its work right now, in one sentence for people; empty when nothing does."""
+
     async def start(self, report: Report) -> None:
         """Connects, finds what still runs, and begins to report. Raises EngineUnavailable."""
 
@@ -84,6 +89,47 @@ class AdmitsCommands(Protocol):
     """An engine whose jobs run on other machines: the commands inside them come to the API through it."""
 
     admit: Admit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What somebody asks of jobs (or nodes) that are in a queue which is not ours, in Slurm's words."""
+
+    verb: str
+    """cancel, signal, hold, release, requeue, suspend, resume, update, update_nodes."""
+    target: str
+    """As people write it: `42`, `42_7`, `42+1`, `42.0`; for update_nodes a hostlist."""
+    signal: int | None = None
+    scope: str = ""
+    """Of a signal: batch, steps or all."""
+    held: bool = False
+    """Of requeue: it is not to start again by itself."""
+    as_user: bool = False
+    """Of hold: its owner may release it."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of update: by the names of JobSpec and ResourceRequest; of update_nodes: state, reason, weight, features."""
+
+
+@runtime_checkable
+class ForeignQueue(Protocol):
+    """The queue of an engine that places by itself. It decides: a refusal is its own, in its words."""
+
+    def takes(self, specs: Sequence[JobSpec]) -> bool:
+        """Whether a job with these components is this queue's to decide about."""
+
+    async def submit(self, specs: Sequence[JobSpec], key: str) -> int:
+        """Submits with the owner's identity; the id it got. A key that was seen before: the id of then.
+
+        Returns when the job is in the queue and was reported. Raises Refusal.
+        """
+
+    async def obey(self, caller: Caller, order: Order) -> None:
+        """Has an order carried out with the caller's identity; returns when it is, and was reported. Raises Refusal."""
+
+
+def foreign_queue(engine: Engine) -> ForeignQueue | None:
+    """The engine's own queue, where it has one."""
+    return engine if engine.places_by_itself and isinstance(engine, ForeignQueue) else None
 
 
 class JournalError(OSError):

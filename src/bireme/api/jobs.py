@@ -16,6 +16,7 @@ from starlette.responses import StreamingResponse
 
 from bireme.api import listing
 from bireme.api.live import event_content
+from bireme.api.passing import passed_on, written
 from bireme.api.problems import ProblemError, answer, refusal_content
 from bireme.api.routing import Context, Routes, number, words
 from bireme.api.targets import one_target, targets_of
@@ -23,9 +24,10 @@ from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.state import State
-from bireme.core.model.events import Event, JobSubmitted, JobUpdated
+from bireme.core.model.events import Event, JobMirrored, JobSubmitted, JobUpdated
 from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, ResourceRequest, Running, Starting
 from bireme.core.model.resources import ExitStatus
+from bireme.ports import Order
 from bireme.store import codec
 from bireme.store.history import Query
 
@@ -113,9 +115,9 @@ async def job_story(api: Context, request: Request) -> Response:
     story = await asyncio.to_thread(api.archive.story, job_id)
     if not story:
         raise Refusal(Why.INVALID_JOB_ID)
-    owners = {
-        recorded.event.spec.owner.uid for recorded in story if isinstance(recorded.event, JobSubmitted | JobUpdated)
-    }
+    specs = [recorded.event.spec for recorded in story if isinstance(recorded.event, JobSubmitted | JobUpdated)]
+    specs += [recorded.event.seen.spec for recorded in story if isinstance(recorded.event, JobMirrored)]
+    owners = {spec.owner.uid for spec in specs}
     if not caller.admin and caller.uid not in owners:
         raise Refusal(Why.ACCESS_DENIED)
     return answer({"events": [event_content(recorded) for recorded in story]})
@@ -188,8 +190,10 @@ async def job_environment(api: Context, request: Request) -> Response:
 # -- changes ---------------------------------------------------------------------------------------------------------
 
 
-async def _change(api: Context, request: Request, change: _Change) -> Response:
+async def _change(api: Context, request: Request, change: _Change, order: Order) -> Response:
     caller, target = api.caller(request), one_target(request.path_params["job"])
+    if await passed_on(api, caller, target, order):
+        return answer({"jobs": [job.id for job in requests.find(api.cluster.state, target)]})
     recorded = await api.cluster.do(api.cause(request), lambda state, _: change(state, caller, target))
     touched = sorted({one.event.job_id for one in recorded if hasattr(one.event, "job_id")})
     return answer({"jobs": touched})
@@ -201,20 +205,20 @@ async def _change(api: Context, request: Request, change: _Change) -> Response:
 )
 async def cancel_job(api: Context, request: Request) -> Response:
     """Cancel a job, or send it a signal."""
-    body = await api.body(request)
-    return await _change(api, request, _cancelling(body))
+    return await _change(api, request, *_cancelling(await api.body(request)))
 
 
-def _cancelling(body: dict[str, Any]) -> _Change:
+def _cancelling(body: dict[str, Any]) -> tuple[_Change, Order]:
     number_ = _whole(body, "signal")
     if number_ is None:
-        return requests.cancel
+        return requests.cancel, Order(verb="cancel", target="")
     scope = "batch" if body.get("batch_only") else "all" if body.get("full") else body.get("scope", "steps")
     if scope not in ("batch", "steps", "all"):
         raise ProblemError(400, f"scope: {scope!r} is none of batch, steps, all")
     if number_ == requests.KILL and scope == "steps":
         scope = "all"  # as Slurm: SIGKILL without --batch ends the job
-    return lambda state, caller, target: requests.signal(state, caller, target, number_, scope)
+    order = Order(verb="signal", target="", signal=number_, scope=scope)
+    return (lambda state, caller, target: requests.signal(state, caller, target, number_, scope)), order
 
 
 def _whole(body: dict[str, Any], name: str) -> int | None:
@@ -230,39 +234,45 @@ async def signal_job(api: Context, request: Request) -> Response:
     body = await api.body(request)
     if _whole(body, "signal") is None:
         raise ProblemError(400, "signal: is missing")
-    return await _change(api, request, _cancelling(body))
+    return await _change(api, request, *_cancelling(body))
 
 
 @routes.post("/v1/jobs/{job}/hold", body="`by`: `user` if its owner may release it, though an operator holds it.")
 async def hold_job(api: Context, request: Request) -> Response:
     """Keep a waiting job from starting until it is released."""
     as_user = (await api.body(request)).get("by") == "user"
-    return await _change(api, request, lambda state, caller, target: requests.hold(state, caller, target, as_user))
+    order = Order(verb="hold", target="", as_user=as_user)
+    return await _change(
+        api, request, lambda state, caller, target: requests.hold(state, caller, target, as_user), order
+    )
 
 
 @routes.post("/v1/jobs/{job}/release")
 async def release_job(api: Context, request: Request) -> Response:
     """Let a held job start again."""
-    return await _change(api, request, requests.release)
+    return await _change(api, request, requests.release, Order(verb="release", target=""))
 
 
 @routes.post("/v1/jobs/{job}/requeue", body="`hold`: true to keep it from starting again by itself.")
 async def requeue_job(api: Context, request: Request) -> Response:
     """Put a running or finished batch job back into the queue, under the same id."""
     held = bool((await api.body(request)).get("hold"))
-    return await _change(api, request, lambda state, caller, target: requests.requeue(state, caller, target, held))
+    order = Order(verb="requeue", target="", held=held)
+    return await _change(
+        api, request, lambda state, caller, target: requests.requeue(state, caller, target, held), order
+    )
 
 
 @routes.post("/v1/jobs/{job}/suspend")
 async def suspend_job(api: Context, request: Request) -> Response:
     """Stop the processes of a running job (operators only)."""
-    return await _change(api, request, requests.suspend)
+    return await _change(api, request, requests.suspend, Order(verb="suspend", target=""))
 
 
 @routes.post("/v1/jobs/{job}/resume")
 async def resume_job(api: Context, request: Request) -> Response:
     """Continue a suspended job (operators only)."""
-    return await _change(api, request, requests.resume)
+    return await _change(api, request, requests.resume, Order(verb="resume", target=""))
 
 
 @routes.post("/v1/jobs/{job}/complete", body="`exit_code` and `signal` of the command that used the allocation.")
@@ -270,14 +280,20 @@ async def complete_job(api: Context, request: Request) -> Response:
     """Give back an interactive allocation: its command ended."""
     body = await api.body(request)
     status = ExitStatus(_whole(body, "exit_code") or 0, _whole(body, "signal") or 0)
-    return await _change(api, request, lambda state, caller, target: requests.complete(state, caller, target, status))
+    order = Order(verb="cancel", target="")
+    return await _change(
+        api, request, lambda state, caller, target: requests.complete(state, caller, target, status), order
+    )
 
 
 @routes.post("/v1/jobs/{job}/update", body="`changes`: new values by the names of JobSpec and ResourceRequest.")
 async def update_job(api: Context, request: Request) -> Response:
     """Change what a job asks for, as `scontrol update` does."""
     changes = read_changes((await api.body(request)).get("changes"))
-    return await _change(api, request, lambda state, caller, target: requests.update(state, caller, target, changes))
+    order = Order(verb="update", target="", changes=changes)
+    return await _change(
+        api, request, lambda state, caller, target: requests.update(state, caller, target, changes), order
+    )
 
 
 def read_changes(changes: Any) -> dict[str, Any]:
@@ -305,18 +321,19 @@ def read_changes(changes: Any) -> dict[str, Any]:
 async def cancel_jobs(api: Context, request: Request) -> Response:
     """Cancel or signal every job that all filters match; says which were, and what went wrong with the others."""
     body = await api.body(request)
-    caller, change = api.caller(request), _cancelling(body)
+    caller, (change, order) = api.caller(request), _cancelling(body)
     targets, errors = _cancel_targets(api, body)
     cancelled = []
     for target in targets:
         try:
-            await api.cluster.do(
-                api.cause(request),
-                lambda state, _, target=target: change(state, caller, target),  # type: ignore[misc]
-            )
-            cancelled.append(_written(target))
+            if not await passed_on(api, caller, target, order):
+                await api.cluster.do(
+                    api.cause(request),
+                    lambda state, _, target=target: change(state, caller, target),  # type: ignore[misc]
+                )
+            cancelled.append(written(target))
         except Refusal as refusal:
-            errors.append({"job": _written(target), **refusal_content(refusal)})
+            errors.append({"job": written(target), **refusal_content(refusal)})
     return answer({"cancelled": cancelled, "errors": errors})
 
 
@@ -335,12 +352,6 @@ def _cancel_targets(api: Context, body: dict[str, Any]) -> tuple[list[Target], l
     among = [job for target in named for job in _known(state, target)] if body.get("jobs") else state.jobs.values()
     matching = listing.matching(state, wanted, among)
     return [Target(job.id) for job in matching if not isinstance(job.phase, Finished)], errors
-
-
-def _written(target: Target) -> str:
-    if target.task_id is not None:
-        return f"{target.job_id}_{target.task_id}"
-    return f"{target.job_id}+{target.het_offset}" if target.het_offset is not None else str(target.job_id)
 
 
 # -- the interactive caller's lease ----------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ async def ping(api: Context, request: Request) -> Response:
             "node_count": len(state.nodes),
             "now": api.now(),
             "engine": api.cluster.engine.name,
+            "problem": api.cluster.engine.problem,
             "up_since": api.service.up_since,
         }
     )

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from bireme.api import listing
+from bireme.api.passing import passed_on
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, number
 from bireme.api.submissions import put_environment
@@ -20,6 +21,7 @@ from bireme.core.lifecycle.step_creation import create_step
 from bireme.core.model.events import StepCreated
 from bireme.core.model.jobs import Job
 from bireme.core.model.steps import StepSpec
+from bireme.ports import Order
 from bireme.store import codec
 
 routes = Routes("steps")
@@ -116,6 +118,9 @@ async def cancel_step(api: Context, request: Request) -> Response:
     if signal is not None and type(signal) is not int:
         raise ProblemError(400, "signal: expected a whole number")
     target, caller = _step_target(request), api.caller(request)
+    order = Order(verb="signal" if signal else "cancel", target="", signal=signal)
+    if await passed_on(api, caller, target, order):
+        return answer({})
     if body.get("failed"):
         await api.cluster.do(api.cause(request), lambda state, _: requests.fail_step(state, caller, target))
     else:

@@ -25,9 +25,12 @@ from bireme.core.lifecycle.submission import submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobSpec, Pending
 from bireme.core.plan.trial import try_jobs
+from bireme.ports import foreign_queue
 from bireme.store import codec
 
 routes = Routes("jobs")
+_MIRRORED_WITHIN_S = 10.0
+"""Who has just submitted expects to see the job; it is in the other queue whatever happens here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,11 @@ async def _submit_or_say(api: Context, caller: Caller, one: Any, shared: dict[st
 
 
 async def _submit(api: Context, caller: Caller, submission: Submission, cause: str) -> dict[str, Any]:
+    queue = foreign_queue(api.cluster.engine)
+    if queue is not None and queue.takes(submission.specs):
+        job_id = await queue.submit(submission.specs, submission.key)
+        await api.live.until(lambda: job_id in api.cluster.state.jobs, [job_id], _MIRRORED_WITHIN_S)
+        return {"job_id": job_id}
     recorded = await api.cluster.do(
         cause, lambda state, now: submit(state, caller, submission.specs, now, submission.key)
     )

@@ -100,6 +100,8 @@ def _tell_up(paths: Paths, pid: int) -> None:
         except BiremeError as error:
             raise CommandFailure(f"the daemon (pid {pid}) started but does not answer: {error}") from error
     print(f"Cluster {about['cluster']} is up: {machine_words(nodes)} (pid {pid}, {paths.home})")
+    if about.get("problem"):
+        print(f"Problem: {about['problem']}")
     if os.path.join(paths.home, "bin") not in os.environ.get("PATH", "").split(":"):
         home = "" if paths.home == Paths().home else f"--home {paths.home} "
         print('Next:  eval "$(bireme env' + (f" {home.strip()}" if home else "") + ')"   then   sbatch train.sh')
@@ -222,6 +224,8 @@ def _status(argv: list[str]) -> int:
         print(json.dumps({**about, "up": True, "home": paths.home, "jobs": states, "nodes": _node_states(nodes)}))
         return 0
     print(f"Cluster   {about['cluster']} ({about['engine']} engine), up {_ago(about['now'] - about['up_since'])}")
+    if about.get("problem"):
+        print(f"Problem   {about['problem']}")
     print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")

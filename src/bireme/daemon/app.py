@@ -84,8 +84,7 @@ class Daemon:
         self._watch_signals(runtime)
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
         pruning = asyncio.create_task(self._prune(store))
-        config = runtime.state.config
-        log.info("serving %s (%s, %d nodes) at %s", config.name, engine.name, len(config.nodes), self._paths.socket)
+        log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
         await self._ended.wait()

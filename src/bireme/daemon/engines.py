@@ -50,6 +50,17 @@ def _embedded(fitting: Fitting) -> Engine:
     return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=fitting.loaded.confine)
 
 
+def _slurm(fitting: Fitting) -> Engine:
+    from bireme.engines.slurm.commands import SlurmCommands  # late, as every engine: see above
+    from bireme.engines.slurm.engine import SlurmEngine
+    from bireme.engines.slurm.mirror import Pace
+
+    settings = fitting.settings
+    commands = SlurmCommands(settings.conf, settings.slurm_commands, hidden=str(fitting.home / "bin"))
+    pace = Pace(jobs_s=float(settings.slurm_poll_s), history_days=float(settings.slurm_history_days))
+    return SlurmEngine(commands, fitting.blobs, pace=pace)
+
+
 def _kubernetes(fitting: Fitting) -> Engine:
     from bireme.daemon.kubernetes import engine_settings, pod_rules  # late, as every engine: see above
     from bireme.engines.kubernetes.engine import KubernetesEngine
@@ -59,7 +70,7 @@ def _kubernetes(fitting: Fitting) -> Engine:
     return KubernetesEngine(fitting.home, rules, fitting.blobs, settings, pod_rules(fitting.settings, rules))
 
 
-_KINDS: dict[str, Callable[[Fitting], Engine]] = {"kubernetes": _kubernetes, "embedded": _embedded}
+_KINDS: dict[str, Callable[[Fitting], Engine]] = {"embedded": _embedded, "slurm": _slurm, "kubernetes": _kubernetes}
 
 
 def check_same_engine(state: State, before: str, engine: str) -> None:

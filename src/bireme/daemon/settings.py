@@ -49,6 +49,20 @@ class Settings:
         "counts again.",
         ("embedded", "slurm", "kubernetes"),
     )
+    slurm_commands: str = setting(
+        "",
+        "slurm.commands",
+        "With the slurm engine: the folder of Slurm's own commands. Empty: they are looked for on PATH. Which cluster "
+        "they reach is said by `cluster.conf`.",
+    )
+    slurm_poll_s: int = setting(
+        5, "slurm.poll_s", "With the slurm engine: seconds between two looks at Slurm's queue while nothing is asked."
+    )
+    slurm_history_days: int = setting(
+        7,
+        "slurm.history_days",
+        "With the slurm engine: how far back ended jobs are asked of Slurm's accounting database at a start.",
+    )
     gpus: str = setting(
         "auto",
         "cluster.gpus",

@@ -19,15 +19,16 @@ from bireme.core.calendar.calendar import Booking
 from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
 from bireme.core.lifecycle.due import departures, due
 from bireme.core.lifecycle.intake import interpret, stale_in
+from bireme.core.lifecycle.mirroring import is_history, mirrored_job, missing_from, take_standings
 from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.refusals import Refusal
-from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.lifecycle.tables import IllegalTransition
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.commands import Command, TerminateJob
+from bireme.core.model.commands import Command, FindJob, TerminateJob
 from bireme.core.model.jobs import Ending, Finished
-from bireme.core.model.observations import NodeAnswered, Observation
+from bireme.core.model.observations import JobSeen, NodeAnswered, Observation, QueueSeen
 from bireme.core.model.policy import Policy
 from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import Plan, accept
@@ -120,6 +121,7 @@ class Kernel:
             group.observations.append(seen)
             self._record_all(group, "engine", interpret(self.state, seen, now), now)
             self._let_go(group, seen)
+            self._mirror(group, seen, now)
         while self.requests:
             self._decide(group, self.requests.popleft(), now)
         if time_passed:
@@ -135,6 +137,14 @@ class Kernel:
         group.acknowledged.extend(stale)
         if isinstance(seen, NodeAnswered):
             group.commands.extend(TerminateJob(job_id, generation, (seen.node,), 0) for job_id, generation in stale)
+
+    def _mirror(self, group: Group, seen: Observation, now: float) -> None:
+        """What another scheduler's queue says that is not journaled: history of long ago, standings, what is gone."""
+        if isinstance(seen, JobSeen) and (seen.past or is_history(self.state, seen.seen, now)):
+            group.history.extend(history_rows(self.state, mirrored_job(None, seen.seen), seen.seen.phase, now))
+        elif isinstance(seen, QueueSeen):
+            take_standings(self.state, seen.standings)
+            group.commands.extend(FindJob(job) for job in missing_from(self.state, seen.listed))
 
     def _decide(self, group: Group, request: Request, now: float) -> None:
         first = len(group.events)
@@ -154,12 +164,12 @@ class Kernel:
         if not self.replan:
             return
         self.replan = False
-        if not self.state.pending:
-            self.state.verdicts = {}
+        if all(job.mirrored for job in self.state.pending.values()):
+            self.state.verdicts = self._mirrored_verdicts()
             return
         policy = self.state.config.settings.policy
         passed = self._pass(policy, now)
-        self.state.verdicts = passed.verdicts
+        self.state.verdicts = passed.verdicts | self._mirrored_verdicts()
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
             accepted = accept(self.state, decision)
@@ -168,6 +178,11 @@ class Kernel:
                 self._outlook = None
         if len(passed.starts) >= policy.starts_max:
             self.replan = True
+
+    def _mirrored_verdicts(self) -> dict[int, Verdict]:
+        """What the planner thinks of jobs that another scheduler places is not what will be done."""
+        verdicts, pending = self.state.verdicts, self.state.pending
+        return {job_id: verdicts[job_id] for job_id in verdicts if job_id in pending and pending[job_id].mirrored}
 
     def _rank(self, now: float) -> None:
         if now < self.rank_at:
@@ -206,6 +221,8 @@ class Kernel:
             self._outlook = None
         if follow_priorities(self.state, event, now):
             self.rank_at = 0.0
+        if isinstance(event, e.JobMirrored) and isinstance(event.seen.phase, Finished):
+            group.history.extend(history_rows(self.state, self.state.jobs[event.job_id], event.seen.phase, now))
         if isinstance(event, e.StepNodeEnded):
             group.history.extend(self._step_rows(event, now))
         if isinstance(event, e.JobEnded | e.JobLaunchFailed):

@@ -244,7 +244,7 @@ class Runtime:
             self._write_snapshot()
 
     async def _commit(self, group: Group) -> None:
-        if group.events:
+        if group.events or group.history:
             loop = asyncio.get_running_loop()
             try:
                 await loop.run_in_executor(self._committer, self.kernel.commit, group)

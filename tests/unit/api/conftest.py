@@ -38,6 +38,8 @@ class StandingClock:
 
 class NoEngine:
     name = "none"
+    places_by_itself = False
+    problem = ""
 
     def step_endpoints(self, job_id: int, step_id: int) -> tuple[StepEndpoint, ...]:
         return tuple(StepEndpoint(node.name, f"unix:/{node.name}", f"unix:/pod/{node.name}") for node in NODES)

@@ -47,6 +47,7 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "node_count": 2,
         "now": 1000.0,
         "engine": "none",
+        "problem": "",
         "up_since": 900.0,
     }
 

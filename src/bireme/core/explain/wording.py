@@ -63,6 +63,10 @@ RESERVED = "Nodes it needs are reserved for others while it would run."
 
 
 def sentence(reason: Reason) -> str:
+    teller = reason.fact("told_by")
+    if teller is not None:
+        word, more = reason.fact("word") or reason.kind.value, reason.fact("said")
+        return f"{teller} says {word}" + (f": {more}." if more else ".")
     if reason.fact("reserved") is not None:
         return RESERVED
     template = TEMPLATES.get(reason.kind) or _OVER.get(str(reason.fact("measure")))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bireme.core.lifecycle import charging, reserving, suspending
+from bireme.core.lifecycle import charging, mirroring, reserving, suspending
 from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.lifecycle.tables import NODE, STEP, IllegalTransition, job_for
 from bireme.core.limits import following
@@ -38,8 +38,6 @@ from bireme.core.model.resources import NO_USAGE, SUCCESS, ExitStatus, merge_usa
 from bireme.core.model.steps import Step, StepState
 
 NOTHING: tuple[c.Command, ...] = ()
-KEPT_KEYS = 10_000
-"""Idempotency keys remembered: a retry comes within seconds, not days."""
 KEPT_ENDED_STEPS = 64
 """Ended steps kept in memory per job; all of them are in the history."""
 
@@ -174,9 +172,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, at: float) -> Sequence[c
     state.next_job_id = max(state.next_job_id, job.id + 1)
     state.submissions += 1
     if event.idempotency_key:
-        state.keys[event.idempotency_key] = job.id
-        if len(state.keys) > KEPT_KEYS:
-            del state.keys[next(iter(state.keys))]
+        state.remember_key(event.idempotency_key, job.id)
     return NOTHING
 
 
@@ -543,6 +539,7 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.JobToBeResumed: suspending.job_to_be_resumed,
     e.JobSignalled: _job_signalled,
     e.JobForgotten: _job_forgotten,
+    e.JobMirrored: mirroring.job_mirrored,
     e.StepCreated: _step_created,
     e.StepStarted: _step_started,
     e.StepEnding: _step_ending,
@@ -559,6 +556,8 @@ def outstanding(state: State) -> list[c.Command]:
     commands: list[c.Command] = []
     for job in state.holding.values():
         phase = job.phase
+        if job.mirrored:
+            continue
         if isinstance(phase, Starting):
             commands.append(c.LaunchJob(job, phase.allocation))
         elif isinstance(phase, Ending):

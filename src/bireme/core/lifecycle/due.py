@@ -58,7 +58,7 @@ def _look_up(state: State, now: float) -> None:
             table.overdue.add(job_id)
         _expect(state, job_id, times, now)
         job = state.pending.get(job_id)
-        if job is not None and job.spec.dependencies.items:
+        if job is not None and job.spec.dependencies.items and not job.mirrored:
             table.dependent.add(job_id)
     table.changed.clear()
     for job_id in list(table.passed(now)):
@@ -74,7 +74,7 @@ def _expect(state: State, job_id: int, times: Iterable[float], now: float) -> No
 def _times_of(state: State, job_id: int) -> Iterator[float]:
     """The moments at which time alone may do something to a job; budgets and dependencies come on top."""
     job = state.holding.get(job_id) or state.pending.get(job_id)
-    if job is None:
+    if job is None or job.mirrored:
         return
     if isinstance(job.phase, Running):
         times: Iterable[float | None] = _running_times(state, job, job.phase)
@@ -91,7 +91,7 @@ def _running_overdue(state: State) -> list[Job]:
     """Where budgets can run out, others' use counts too: then all of them."""
     ids: Iterable[int] = state.holding if spends(state.ledger.rules) else sorted(state.timetable.overdue)
     found = (state.holding.get(job_id) for job_id in ids)
-    return [job for job in found if job is not None and isinstance(job.phase, Running)]
+    return [job for job in found if job is not None and isinstance(job.phase, Running) and not job.mirrored]
 
 
 def _usage_reset_at(state: State) -> float | None:
@@ -104,7 +104,7 @@ def _reunions(state: State, cancelled: set[int]) -> Iterator[e.Event]:
     for leader in state.het_members:
         waiting = (member for member in state.het_members[leader] if member in state.pending)
         first = next(waiting, None)
-        if first is not None and first not in cancelled:
+        if first is not None and first not in cancelled and not state.jobs[first].mirrored:
             yield from reunited(state, state.jobs[first])
 
 
@@ -180,7 +180,7 @@ def _nodes_due(state: State, now: float, already: set[int]) -> Iterator[e.Event]
         return
     for job in state.holding.values():
         allocation = job.allocation
-        if job.id in already or isinstance(job.phase, Ending) or allocation is None:
+        if job.id in already or job.mirrored or isinstance(job.phase, Ending) or allocation is None:
             continue
         gone = lost.intersection(allocation.node_names)
         if gone:
@@ -198,7 +198,7 @@ def departures(state: State) -> list[e.Event]:
     """Jobs on nodes that a new configuration does not have any more: they end as if the node had failed."""
     events: list[e.Event] = []
     for job in state.holding.values():
-        if isinstance(job.phase, Ending) or job.allocation is None:
+        if job.mirrored or isinstance(job.phase, Ending) or job.allocation is None:
             continue
         gone = [name for name in job.allocation.node_names if name not in state.nodes]
         if gone:

@@ -6,6 +6,7 @@ things late, twice and out of order. This is the only place that decides what a 
 
 from __future__ import annotations
 
+from bireme.core.lifecycle import mirroring
 from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import node_failure
 from bireme.core.lifecycle.state import State
@@ -31,6 +32,12 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
     match seen:
         case o.ClusterSeen():
             return [e.ClusterConfigured(seen.config)] if seen.config != state.config else []
+        case o.JobSeen():
+            return [] if seen.past else mirroring.mirrored(state, seen.seen, now)
+        case o.NodeSeen():
+            return mirroring.node_events(state, seen.seen, seen.at)
+        case o.QueueSeen():
+            return []  # what it means is not journaled: the kernel takes the standings and asks after what is missing
         case o.NodeAnswered():
             return _node_answered(state, seen)
         case o.NodeSilent():
@@ -63,7 +70,8 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     """(job, generation) pairs that the engine speaks of and the state does not hold (any more)."""
-    if isinstance(seen, o.ClusterSeen | o.NodeSilent | o.NodeClosed):
+    about_no_run = o.ClusterSeen | o.JobSeen | o.QueueSeen | o.NodeSeen | o.NodeSilent | o.NodeClosed
+    if isinstance(seen, about_no_run):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
     return [(job_id, generation) for job_id, generation in named if not _held(state, job_id, generation)]
@@ -83,7 +91,7 @@ def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
     for job in state.holding.values():
         if not isinstance(job.phase, Running | Suspended) or seen.node not in job.phase.allocation.node_names:
             continue
-        if (job.id, job.generation) not in holds:
+        if not job.mirrored and (job.id, job.generation) not in holds:
             events.append(node_failure(job, seen.node, state.config.settings.job_requeue))
     return events
 

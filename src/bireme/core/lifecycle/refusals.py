@@ -76,15 +76,17 @@ class Why(Enum):
 class Refusal(Exception):  # noqa: N818  (a decision, not an error of the program)
     """The request is not granted; nothing was changed."""
 
-    def __init__(self, why: Why, hint: str = "", remark: str = "") -> None:
-        super().__init__(why.value.text)
+    def __init__(self, why: Why, hint: str = "", remark: str = "", said: str = "") -> None:
+        """`said`: another scheduler's own sentence, where it refused."""
+        super().__init__(said or why.value.text)
         self.why = why
         self.hint = hint
         self.remark = remark
+        self.said = said
 
     @property
     def message(self) -> str:
-        return self.why.value.text
+        return self.said or self.why.value.text
 
     @property
     def name(self) -> str:

@@ -25,6 +25,9 @@ from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.table import BoolArray
 from bireme.core.priority.multifactor import Basis
 
+KEPT_KEYS = 10_000
+"""Idempotency keys remembered: a retry comes within seconds, not days."""
+
 
 @dataclass(slots=True)
 class ArrayTally:
@@ -122,6 +125,11 @@ class State:
             members = self.het_members.setdefault(job.het_job_id, [])
             if job.id not in members:
                 members.append(job.id)
+
+    def remember_key(self, key: str, job_id: int) -> None:
+        self.keys[key] = job_id
+        if len(self.keys) > KEPT_KEYS:
+            del self.keys[next(iter(self.keys))]
 
     def array_records(self, array_id: int) -> Iterable[Job]:
         return (self.jobs[job_id] for job_id in sorted(self.array_members.get(array_id, ())))

@@ -1,7 +1,8 @@
 """What may happen to a job, a step, a node: one table each. A pair that is not here does not exist (law 4).
 
 Read the job's table top to bottom and you know its life. Keys are (phase now, event); the value is the phase after,
-or several where the event's own content decides.
+or several where the event's own content decides. A job of another scheduler's queue (`Job.mirrored`) is not in it: with
+`JobMirrored` it goes from any phase to any other, and but for `JobForgotten` nothing else may happen to it.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ JOB: dict[tuple[type[Phase], type[e.Event]], tuple[type[Phase], ...]] = {
     (Finished, e.JobForgotten): (),
 }
 
+
 STEP: dict[tuple[StepState, type[e.Event]], tuple[StepState, ...]] = {
     (StepState.STARTING, e.StepStarted): (StepState.RUNNING,),
     (StepState.STARTING, e.StepEnding): (StepState.STARTING,),
@@ -91,6 +93,7 @@ def job_for(jobs: Mapping[int, Job], job_id: int, event: e.Event) -> Job:
     job = jobs.get(job_id)
     if job is None:
         raise IllegalTransition(f"job {job_id}", "unknown", event)
-    if (type(job.phase), type(event)) not in JOB:
+    mirrored = job.mirrored and not isinstance(event, e.JobForgotten)
+    if mirrored or (type(job.phase), type(event)) not in JOB:
         raise IllegalTransition(f"job {job.label}", type(job.phase).__name__, event)
     return job

@@ -28,6 +28,7 @@ CHANGES_A_JOB = (
     e.JobCancelled,
     e.JobRequeued,
     e.JobResumed,
+    e.JobMirrored,
 )
 CHANGES_RULES = (e.AccountsChanged, e.PartitionUpdated)
 COUNTED = frozenset({*CHANGES_A_JOB, *CHANGES_RULES})

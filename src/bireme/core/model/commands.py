@@ -81,4 +81,13 @@ class TerminateStep:
     cause: str = ""
 
 
-Command = LaunchJob | TerminateJob | SignalJob | SuspendJob | ResumeJob | LaunchStep | SignalStep | TerminateStep
+@dataclass(frozen=True, slots=True)
+class FindJob:
+    """The engine's own queue does not list this job any more: find out how it ended, and report it (`JobSeen`)."""
+
+    job: Job
+
+
+Command = (
+    LaunchJob | TerminateJob | SignalJob | SuspendJob | ResumeJob | LaunchStep | SignalStep | TerminateStep | FindJob
+)

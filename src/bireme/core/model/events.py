@@ -15,6 +15,7 @@ from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, ExitStatus, Usage
+from bireme.core.model.sightings import Sighting
 from bireme.core.model.steps import StepNode, StepSpec
 
 
@@ -196,6 +197,14 @@ class JobForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class JobMirrored:
+    """Another scheduler's queue shows the job like this, from now on."""
+
+    job_id: int
+    seen: Sighting
+
+
+@dataclass(frozen=True, slots=True)
 class StepCreated:
     job_id: int
     generation: int
@@ -325,6 +334,7 @@ Event = (
     | JobToBeResumed
     | JobSignalled
     | JobForgotten
+    | JobMirrored
     | StepCreated
     | StepStarted
     | StepEnding

@@ -352,6 +352,8 @@ class Job:
     """sacct's DerivedExitCode."""
     launch_failures: int = 0
     last_restart_at: float | None = None
+    mirrored: bool = False
+    """It stands in another scheduler's queue: that one decides, and only `JobMirrored` changes it here."""
 
     @property
     def is_waiting_array(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+from bireme.core.model.sightings import NodeCondition, Sighting, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,32 @@ class ClusterSeen:
     """The cluster as the engine finds it, from an engine whose cluster is described elsewhere than in slurm.conf."""
 
     config: ClusterConfig
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A job in the queue of an engine that places by itself. `past`: a run that is over, for the history alone."""
+
+    seen: Sighting
+    at: float
+    past: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSeen:
+    """That queue was looked at. `listed`: every job in it, reported or not; None: only some were looked at."""
+
+    listed: frozenset[int] | None
+    standings: tuple[Standing, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node of a cluster that another scheduler looks after."""
+
+    seen: NodeCondition
     at: float
 
 
@@ -125,6 +152,9 @@ class StepNodeFinished:
 
 Observation = (
     ClusterSeen
+    | JobSeen
+    | QueueSeen
+    | NodeSeen
     | NodeAnswered
     | NodeSilent
     | NodeClosed

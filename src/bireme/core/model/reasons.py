@@ -45,6 +45,8 @@ class ReasonKind(StrEnum):
     PROLOG = "Prolog"
     PREEMPTED = "Preempted"
     JOBS_LIMIT = "MaxJobCount"
+    OTHER = "Other"
+    """Another scheduler's, that has no name here: its own word is the fact `word`."""
 
     # limits of associations and QOS (`core/limits` says which is which)
     ASSOC_GRP_BB = "AssocGrpBB"

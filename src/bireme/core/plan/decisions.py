@@ -98,7 +98,7 @@ def _preempt_events(state: State, decision: Preempt) -> list[e.Event]:
     events: list[e.Event] = []
     for victim in decision.victims:
         job = state.jobs.get(victim.job_id)
-        if job is None or not isinstance(job.phase, Running):
+        if job is None or job.mirrored or not isinstance(job.phase, Running):
             continue
         if victim.suspend:
             events.append(e.JobSuspended(job.id, job.generation, decision.for_job))
@@ -124,7 +124,7 @@ def _allocation(job_id: int, generation: int, start: Start) -> Allocation:
 
 
 def _still_good(state: State, job: Job, start: Start) -> bool:
-    if not isinstance(job.phase, Pending) or job.phase.held_by is not None:
+    if job.mirrored or not isinstance(job.phase, Pending) or job.phase.held_by is not None:
         return False
     if start.task_id is not None and not (isinstance(job.array, ArrayWaiting) and start.task_id in job.array.waiting):
         return False

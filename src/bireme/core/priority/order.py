@@ -58,9 +58,9 @@ def reprioritise(queue: Queue, now: float) -> None:
     jobs: Iterable[Job] = queue.pending.values()
     if basis.has_flag("CALCULATE_RUNNING"):
         jobs = chain(jobs, queue.holding.values())
-    _set_all(queue, basis, [job for job in jobs if job.spec.priority is None], now)
+    _set_all(queue, basis, [job for job in jobs if job.spec.priority is None and not job.mirrored], now)
     for job in queue.pending.values():
-        if job.spec.priority is not None:
+        if job.spec.priority is not None and not job.mirrored:
             job.priority = max(1, job.spec.priority)
 
 
@@ -137,7 +137,7 @@ def priority_of(queue: Queue, job: Job, now: float) -> int:
 
 def rank(queue: Queue, job: Job, now: float) -> None:
     """The same for one waiting job that was changed, as of the latest pass."""
-    if not queue.config.settings.priority.multifactor:
+    if job.mirrored or not queue.config.settings.priority.multifactor:
         return
     parts = parts_of(queue, job, now)
     queue.partition_priorities.pop(job.id, None)
@@ -151,6 +151,8 @@ def parts_of(queue: Queue, job: Job, now: float) -> list[Parts]:
 
     Ages are those of the latest pass, so that one job's numbers can be compared with another's.
     """
+    if job.mirrored:  # another scheduler weighed it, and shows the sum only
+        return [Parts(job.id, name, job.priority, job.spec.priority is not None) for name in job.spec.partitions]
     basis = basis_of(queue, now)
     if job.spec.priority is not None:
         return [Parts(job.id, name, max(1, job.spec.priority), True) for name in job.spec.partitions]

@@ -64,7 +64,7 @@ def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: T
     members = [state.jobs[member] for member in state.het_members.get(job.het_job_id or 0, ())]
     trial = try_jobs(state, members or [job], now)
     gates = closed_gates(state, job, now)
-    reasons = gates or (trial.verdict.reasons if trial.verdict else ())
+    reasons = _with_their_own(state, job, gates or (trial.verdict.reasons if trial.verdict else ()))
     rooms = tuple(_rooms(state, job, reasons, now))
     answer = Waiting(
         _expected(state, job, trial, gates, sees),
@@ -74,6 +74,14 @@ def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: T
         rooms,
     )
     return answer, trial
+
+
+def _with_their_own(state: State, job: Job, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """Where another scheduler decides, its own word comes first; ours adds the numbers."""
+    verdict = state.verdicts.get(job.id) if job.mirrored else None
+    theirs = tuple(why for why in verdict.reasons if why.kind is not ReasonKind.NONE) if verdict else ()
+    known = {why.kind for why in reasons}
+    return (*(why for why in theirs if why.kind not in known), *reasons)
 
 
 def label_of(state: State, job_id: int, sees: Sees) -> str:

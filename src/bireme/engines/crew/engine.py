@@ -49,6 +49,9 @@ class Alarm(Protocol):
 class CrewEngine(ABC):
     """What is left to an engine of this kind: its name, its life (`start`, `stop`, `reconfigure`) and `link`."""
 
+    problem = ""
+    """Nodes that do not answer are reported one by one."""
+
     def __init__(self, config: ClusterConfig, payloads: PayloadWriter) -> None:
         self._config = config
         self._payloads = payloads

@@ -153,6 +153,8 @@ def _cancelled_by(view: JobView) -> int | None:
 def _reason(view: JobView) -> str:
     first = job_reasons(view.state, view.job, view.phase)[0]
     kind = first.kind
+    if kind is ReasonKind.OTHER:
+        return str(first.fact("word") or kind.value)
     if kind is ReasonKind.RESERVATION_DELETED:
         return f"Reservation_{first.fact('name')}_was_deleted"
     if first.fact("reserved") is not None:

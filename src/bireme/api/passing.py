@@ -1,0 +1,38 @@
+"""Orders about jobs in another scheduler's queue are passed on to it, with the caller's identity.
+
+The handlers of `jobs`, `steps` and `operations` ask here first; what is not passed on is decided by `core/lifecycle`.
+Invariant: nothing is changed here: what the order did is seen when the queue is looked at again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bireme.api.routing import Context
+from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.requests import Target
+from bireme.core.model.steps import step_label
+from bireme.ports import Order, foreign_queue
+
+
+async def passed_on(api: Context, caller: Caller, target: Target, order: Order) -> bool:
+    """Whether the job is in another scheduler's queue; the order is then obeyed there. Raises its refusal."""
+    queue = foreign_queue(api.cluster.engine)
+    jobs = requests.find(api.cluster.state, target) if queue is not None else []
+    if queue is None or not any(job.mirrored for job in jobs):
+        return False
+    if not all(api.sees(caller, job.spec.owner.uid) for job in jobs):
+        raise Refusal(Why.INVALID_JOB_ID)
+    await queue.obey(caller, replace(order, target=written(target)))
+    return True
+
+
+def written(target: Target) -> str:
+    """As people write it."""
+    text = str(target.job_id)
+    if target.task_id is not None:
+        text += f"_{target.task_id}"
+    elif target.het_offset is not None:
+        text += f"+{target.het_offset}"
+    return text if target.step_id is None else f"{text}.{step_label(target.step_id)}"

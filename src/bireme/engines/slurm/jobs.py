@@ -1,0 +1,410 @@
+"""A job of `squeue --json` (or slurmrestd) as a sighting.
+
+Called by the engine for every job that changed. Not here: what the sighting changes (`core/lifecycle/mirroring`), jobs
+of the accounting database (`accounting`). Pure: no IO. Invariant: any object that names a job gives a sighting, however
+odd the rest of it is; a record that names none gives ValueError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.core.model.jobs import (
+    ArraySpec,
+    ArrayTask,
+    Dependencies,
+    Ending,
+    Finished,
+    JobKind,
+    JobSpec,
+    Outcome,
+    Owner,
+    Pending,
+    Phase,
+    ResourceRequest,
+    Running,
+    Starting,
+    Suspended,
+)
+from bireme.core.model.reasons import Reason, ReasonKind, reason
+from bireme.core.model.resources import Allocation, ExitStatus, GresRequest, GresShare, NodeShare
+from bireme.core.model.sightings import Sighting, Standing
+from bireme.engines.slurm.values import Json, count, exit_status, look, moment, number, text, words
+from bireme.slurm.arrays import parse_array
+from bireme.slurm.dependencies import parse_dependencies
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.gres import parse_gres, parse_tres
+from bireme.slurm.hostlist import expand
+
+TAG = re.compile(r"\s*\[bireme:([^\]\s]+)\]$")
+"""What Bireme writes behind a job's comment, so that a submission is recognised (see `submission`)."""
+FINAL = {
+    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "BOOT_FAIL",
+    "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
+}  # fmt: skip
+_HELD = {ReasonKind.JOB_HELD_USER: "user", ReasonKind.JOB_HELD_ADMIN: "admin"}
+_ENDS_OF_REASONS = {
+    ReasonKind.NON_ZERO_EXIT: "FAILED",
+    ReasonKind.LAUNCH_FAILED: "FAILED",
+    ReasonKind.RAISED_SIGNAL: "FAILED",
+    ReasonKind.TIME_LIMIT: "TIMEOUT",
+    ReasonKind.OUT_OF_MEMORY: "OUT_OF_MEMORY",
+    ReasonKind.NODE_DOWN: "NODE_FAIL",
+    ReasonKind.DEADLINE: "DEADLINE",
+}
+_MINUTE = 60
+_NO_TASKS = 0xFFFFFFFE
+_DETAIL = re.compile(r"(?P<name>[^:(,]+)(?::(?P<type>[^:(,]+))?:(?P<count>\d+)(?:\((?:IDX|S):(?P<index>[^)]*)\))?")
+
+
+class JobReader:
+    """Reads jobs of one cluster. `config` says what its nodes have: CPUs are numbered by it."""
+
+    def __init__(self, config: ClusterConfig, user_name: Any) -> None:
+        """`user_name`: uid -> name, for versions that leave it out."""
+        self._nodes = {node.name: node for node in config.nodes}
+        self._user_name = user_name
+
+    def sighting(self, job: Json) -> Sighting:
+        job_id = number(job.get("job_id"))
+        if not job_id:
+            raise ValueError("a job without a number")
+        submitted = moment(job.get("submit_time")) or 0.0
+        restarts = number(job.get("restart_cnt")) or 0
+        phase = self._phase(job, job_id, restarts, submitted)
+        status = exit_status(job.get("exit_code"))
+        ended = isinstance(phase, Finished | Ending) and bool(job.get("batch_flag", True))
+        waiting = _waiting(job)
+        return Sighting(
+            job_id=job_id,
+            spec=self._spec(job, waiting),
+            submitted_at=submitted,
+            phase=phase,
+            restarts=restarts,
+            waiting=waiting,
+            task=_task(job),
+            het_job_id=count(job.get("het_job_id")),
+            eligible_at=moment(job.get("eligible_time")),
+            batch_status=status if ended and getattr(phase, "started_at", None) else None,
+            worst_step_status=exit_status(job.get("derived_exit_code")),
+            key=tag_of(job),
+        )
+
+    # -- what was asked ----------------------------------------------------------------------------------------------
+
+    def _spec(self, job: Json, waiting: tuple[int, ...]) -> JobSpec:
+        limit, least = number(job.get("time_limit")), count(job.get("time_minimum"))
+        task = _task(job)
+        ids = waiting or ((task.task_id,) if task else ())
+        return JobSpec(
+            kind=JobKind.BATCH if job.get("batch_flag", True) else JobKind.INTERACTIVE,
+            name=text(job.get("name")),
+            owner=self._owner(job),
+            account=text(job.get("account")),
+            qos=text(job.get("qos")),
+            wckey=text(job.get("wckey")),
+            partitions=tuple(filter(None, text(job.get("partition")).split(","))),
+            resources=_resources(job),
+            time_limit_s=None if limit is None else limit * _MINUTE,
+            time_limit_given=True,
+            time_min_s=None if least is None else least * _MINUTE,
+            begin_at=moment(job.get("eligible_time")) if _reason_word(job) == "BeginTime" else None,
+            deadline_at=moment(job.get("deadline")),
+            dependencies=_dependencies(text(job.get("dependency"))),
+            array=ArraySpec(ids, _throttle(job), text(job.get("array_task_string"))) if ids else None,
+            het_component=number(job.get("het_job_offset")) if count(job.get("het_job_id")) else None,
+            hold=number(job.get("priority")) == 0,
+            nice=number(job.get("nice")) or 0,
+            reservation=text(job.get("resv_name")),
+            requeue=job.get("requeue") if isinstance(job.get("requeue"), bool) else None,
+            work_dir=text(job.get("current_working_directory")) or "/",
+            std_in=text(job.get("standard_input")) or "/dev/null",
+            std_out=text(job.get("standard_output")),
+            std_err=text(job.get("standard_error")),
+            command=text(job.get("command")),
+            submit_line=text(job.get("submit_line")),
+            comment=TAG.sub("", text(job.get("comment"))),
+            admin_comment=text(job.get("admin_comment")),
+            container_image=text(job.get("container")),
+        )
+
+    def _owner(self, job: Json) -> Owner:
+        uid = number(job.get("user_id")) or 0
+        name = text(job.get("user_name")) or self._user_name(uid)
+        return Owner(uid=uid, gid=number(job.get("group_id")) or 0, user=name, group=text(job.get("group_name")))
+
+    # -- where it is in its life -------------------------------------------------------------------------------------
+
+    def _phase(self, job: Json, job_id: int, restarts: int, submitted: float) -> Phase:
+        states = words(job.get("job_state"))
+        started, ended = moment(job.get("start_time")), moment(job.get("end_time"))
+        if "PENDING" in states or "REQUEUED" in states or not states:
+            return _pending(job, submitted)
+        allocation = self.allocation(job, job_id, restarts + 1)
+        final = next((word for word in states if word in FINAL), None)
+        if allocation is None:  # cancelled before it began, or no longer told
+            return Finished(_outcome(job, final or "CANCELLED"), ended or submitted)
+        if "COMPLETING" in states:
+            return Ending(allocation, started, ended or submitted, _outcome(job, final or _ending_word(job)))
+        if final:
+            return Finished(_outcome(job, final), ended or submitted, started, allocation, _suspended_s(job, started))
+        began = started or submitted
+        if "CONFIGURING" in states:
+            return Starting(allocation, began)
+        suspended = _suspended_s(job, started)
+        if "SUSPENDED" in states:
+            return Suspended(allocation, began, suspended, moment(job.get("suspend_time")) or began)
+        return Running(allocation, began, suspended)
+
+    def allocation(self, job: Json, job_id: int, generation: int) -> Allocation | None:
+        try:
+            names = expand(text(job.get("nodes")))
+        except SlurmSyntaxError:
+            names = []
+        if not names:
+            return None
+        told = {text(look(each, "node name")): each for each in _allocated_nodes(job)}
+        totals = _tres(text(job.get("tres_alloc_str")))
+        cpus = number(job.get("cpus")) or totals.get("cpu", 0)
+        evenly = _Evenly(cpus, totals.get("mem", 0), number(job.get("tasks")) or len(names), names)
+        details = [text(each) for each in job.get("gres_detail") or ()]
+        shares = []
+        for place, name in enumerate(names):
+            detail = details[place] if len(details) == len(names) else ""
+            shares.append(self._share(name, told.get(name), evenly, place, detail, job))
+        whole = _exclusive(job)
+        partition = text(job.get("partition")).partition(",")[0]
+        return Allocation(job_id, generation, partition, tuple(shares), whole)
+
+    def _share(self, name: str, told: Json | None, evenly: _Evenly, place: int, detail: str, job: Json) -> NodeShare:
+        node = self._nodes.get(name)
+        cpu_ids = _cpu_ids(told, node) if told is not None and node is not None else ()
+        memory = number(look(told, "node memory")) if told is not None else None
+        gres = tuple(_detailed_gres(detail)) or _asked_gres(job)
+        return NodeShare(
+            name,
+            len(cpu_ids) or evenly.cpus(place),
+            evenly.memory(place) if memory is None else memory,
+            cpu_ids,
+            gres,
+            evenly.tasks(place),
+        )
+
+
+class _Evenly:
+    """What each node has when only the sums are told."""
+
+    def __init__(self, cpus: int, memory_mib: int, tasks: int, names: list[str]) -> None:
+        self._sums, self._nodes = (cpus, memory_mib, tasks), len(names)
+
+    def _part(self, total: int, place: int) -> int:
+        return total // self._nodes + (place < total % self._nodes)
+
+    def cpus(self, place: int) -> int:
+        return self._part(self._sums[0], place)
+
+    def memory(self, place: int) -> int:
+        return self._part(self._sums[1], place)
+
+    def tasks(self, place: int) -> int:
+        return self._part(self._sums[2], place)
+
+
+def standing(job: Json, seen: Sighting) -> Standing | None:
+    """What Slurm thinks of a job that waits; None of one that does not."""
+    if not isinstance(seen.phase, Pending):
+        return None
+    return Standing(seen.job_id, number(job.get("priority")) or 0, reasons_of(job), moment(job.get("start_time")))
+
+
+def reasons_of(job: Json) -> tuple[Reason, ...]:
+    word = _reason_word(job)
+    told = text(job.get("state_description"))
+    facts = {"told_by": "Slurm", **({"said": told} if told else {})}
+    if word == ReasonKind.NONE.value:
+        return (Reason(ReasonKind.NONE),)
+    try:
+        return (reason(ReasonKind(word), **facts),)
+    except ValueError:  # a reason that only Slurm has
+        return (reason(ReasonKind.OTHER, word=word, **facts),)
+
+
+def tag_of(job: Json) -> str:
+    found = TAG.search(text(job.get("comment")))
+    return found[1] if found else ""
+
+
+def _reason_word(job: Json) -> str:
+    return text(job.get("state_reason")).partition(",")[0] or "None"
+
+
+def _pending(job: Json, submitted: float) -> Pending:
+    kind = reasons_of(job)[0].kind
+    held = _HELD.get(kind) or ("user" if number(job.get("priority")) == 0 or job.get("hold") is True else None)
+    waits = kind in (ReasonKind.BEGIN_TIME, ReasonKind.DEPENDENCY, ReasonKind.DEPENDENCY_NEVER_SATISFIED)
+    eligible = None if held or waits else moment(job.get("eligible_time")) or submitted
+    kept = reasons_of(job) if kind in (ReasonKind.SPECIAL_EXIT, ReasonKind.REQUEUED_HELD) else ()
+    return Pending(submitted, eligible, held, kept)
+
+
+def _ending_word(job: Json) -> str:
+    """What a completing job will be: 22.05 does not say it, but why it ends is known already."""
+    status = exit_status(job.get("exit_code"))
+    known = _ENDS_OF_REASONS.get(reasons_of(job)[0].kind)
+    return known or ("COMPLETED" if status.ok else "CANCELLED" if status.signal else "FAILED")
+
+
+def _outcome(job: Json, word: str) -> Outcome:
+    status = exit_status(job.get("exit_code"))
+    if word == "OUT_OF_MEMORY":
+        status = ExitStatus(status.code, status.signal, out_of_memory=True)
+    why = None if word == "COMPLETED" else reasons_of(job)[0]
+    if why is not None and why.kind is ReasonKind.NON_ZERO_EXIT:
+        why = reason(ReasonKind.NON_ZERO_EXIT, code=status.code)
+    return Outcome(word, status, None if why is None or why.kind is ReasonKind.NONE else why)
+
+
+def _suspended_s(job: Json, started: float | None) -> float:
+    """Slurm keeps when the job last stopped or went on, and how long it had run by then."""
+    turned, ran = moment(job.get("suspend_time")), number(job.get("pre_sus_time")) or 0
+    return max(0.0, turned - started - ran) if turned and started else 0.0
+
+
+def _resources(job: Json) -> ResourceRequest:
+    nodes, most = number(job.get("node_count")) or 1, count(job.get("max_nodes"))
+    tasks, cpus = count(job.get("tasks")), count(job.get("cpus"))
+    per_task = count(job.get("cpus_per_task"))
+    if per_task is None and tasks and cpus and cpus > tasks and cpus % tasks == 0 and not _exclusive(job):
+        per_task = cpus // tasks  # 22.05 tells the sum only
+    return ResourceRequest(
+        nodes_min=nodes,
+        nodes_max=most,
+        nodes_given=nodes > 1 or most is not None,
+        ntasks=tasks,
+        ntasks_per_node=count(job.get("tasks_per_node")),
+        ntasks_per_socket=count(job.get("tasks_per_socket")),
+        ntasks_per_core=count(job.get("tasks_per_core")),
+        cpus_per_task=per_task,
+        memory_per_node_mib=count(job.get("memory_per_node")),
+        memory_per_cpu_mib=count(job.get("memory_per_cpu")),
+        tmp_disk_mib=number(job.get("minimum_tmp_disk_per_node")) or 0,
+        gres_per_node=_gres(job, "tres_per_node"),
+        gres_per_job=_gres(job, "tres_per_job"),
+        gres_per_task=_gres(job, "tres_per_task"),
+        gres_per_socket=_gres(job, "tres_per_socket"),
+        exclusive=_exclusive(job),
+        oversubscribe="OVERSUBSCRIBE" in words(job.get("shared")),
+        contiguous=job.get("contiguous") is True,
+        constraint=text(job.get("features")),
+        prefer=text(job.get("prefer")),
+        nodelist=_names(job, "required_nodes"),
+        exclude=_names(job, "excluded_nodes"),
+        licenses=text(job.get("licenses")),
+        core_spec=count(job.get("core_spec")),
+        thread_spec=count(job.get("thread_spec")),
+    )
+
+
+def _exclusive(job: Json) -> bool:
+    return "NONE" in words(job.get("shared")) or "TRUE" in words(job.get("exclusive"))
+
+
+def _names(job: Json, field: str) -> tuple[str, ...]:
+    try:
+        return tuple(expand(text(job.get(field))))
+    except SlurmSyntaxError:
+        return ()
+
+
+def _gres(job: Json, field: str) -> tuple[GresRequest, ...]:
+    """`gres:gpu:a100:2` (22.05), `gres/gpu:a100:2` and `gres/gpu:a100=2` (later); what is no GRES is left out."""
+    parts = [part.replace("gres/", "gres:").replace("=", ":") for part in text(job.get(field)).split(",")]
+    try:
+        return parse_gres(",".join(part for part in parts if part.startswith("gres:")))
+    except SlurmSyntaxError:
+        return ()
+
+
+def _asked_gres(job: Json) -> tuple[GresShare, ...]:
+    """Of a job that ended its devices are not told any more: what it asked for on each node stands in."""
+    return tuple(GresShare(each.name, each.type, each.count) for each in _gres(job, "tres_per_node"))
+
+
+def _dependencies(written: str) -> Dependencies:
+    """`afterany:1(unfulfilled),afterok:2_*(unfulfilled)`."""
+    bare = re.sub(r"\([a-z_]*\)|_\*", "", written)
+    try:
+        return parse_dependencies(bare) if bare else Dependencies()
+    except SlurmSyntaxError:
+        return Dependencies()
+
+
+def _waiting(job: Json) -> tuple[int, ...]:
+    written = text(job.get("array_task_string"))
+    if not written or "..." in written:
+        return ()
+    try:
+        return parse_array(written, max_size=_NO_TASKS).task_ids
+    except SlurmSyntaxError:
+        return ()
+
+
+def _throttle(job: Json) -> int | None:
+    return count(job.get("array_max_tasks"))
+
+
+def _task(job: Json) -> ArrayTask | None:
+    array, task = count(job.get("array_job_id")), number(job.get("array_task_id"))
+    return ArrayTask(array, task) if array and task is not None and not text(job.get("array_task_string")) else None
+
+
+def _tres(written: str) -> dict[str, int]:
+    try:
+        return parse_tres(written)
+    except SlurmSyntaxError:
+        return {}
+
+
+def _allocated_nodes(job: Json) -> list[Json]:
+    nodes = look(job, "allocated nodes")
+    return [each for each in nodes if isinstance(each, Mapping)] if isinstance(nodes, list) else []
+
+
+def _cpu_ids(told: Json, node: NodeConfig) -> tuple[int, ...]:
+    """Slurm tells cores by socket; every thread of a core is the job's."""
+    threads, per_socket = node.threads_per_core, node.cores_per_socket
+    cores = [socket * per_socket + core for socket, core in _cores(told.get("sockets"))]
+    return tuple(cpu for core in sorted(cores) for cpu in range(core * threads, core * threads + threads))
+
+
+def _cores(sockets: Any) -> Iterator[tuple[int, int]]:
+    """{"0": {"cores": {"0": "allocated"}}} (22.05) or [{"index": 0, "cores": [{"index": 0, "status": [...]}]}]."""
+    if isinstance(sockets, Mapping):
+        for socket, inside in sockets.items():
+            for core, status in (inside.get("cores") or {}).items():
+                if "alloc" in str(status).lower():
+                    yield int(socket), int(core)
+    elif isinstance(sockets, list):
+        for each in sockets:
+            for core in each.get("cores") or ():
+                if any("ALLOC" in word for word in words(core.get("status"))):
+                    yield number(each.get("index")) or 0, number(core.get("index")) or 0
+
+
+def _detailed_gres(detail: str) -> Iterator[GresShare]:
+    """`gpu:a100:2(IDX:0-1)`."""
+    for match in _DETAIL.finditer(detail):
+        how_many = int(match["count"])
+        indices = _indices(match["index"] or "")
+        if how_many:
+            yield GresShare(match["name"], match["type"], how_many, indices if len(indices) == how_many else ())
+
+
+def _indices(written: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(name) for name in expand(f"[{written}]")) if written and written != "N/A" else ()
+    except (SlurmSyntaxError, ValueError):
+        return ()

@@ -1,0 +1,348 @@
+"""Follows Slurm's queue: looks at it again and again, and reports what changed.
+
+One look is one call for all jobs, now and then one for all nodes, rarely the configuration; ended jobs are asked of the
+accounting database together. After somebody used Bireme it looks sooner, when Slurm is slow or silent later. Jobs that
+nobody submitted through Bireme are followed like the others. Not here: orders to Slurm (`engine`).
+Invariant: what is reported as the whole queue came from one answer, complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pwd
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from bireme.core.model import observations as o
+from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.jobs import ArrayTask, Finished, Job, JobSpec, Outcome, Pending
+from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.sightings import UNSEEN_FIELDS, NodeCondition, Sighting, Standing
+from bireme.engines.slurm.accounting import ended_job, told
+from bireme.engines.slurm.cluster import condition, read_cluster
+from bireme.engines.slurm.commands import Silent
+from bireme.engines.slurm.jobs import JobReader, standing
+from bireme.engines.slurm.queries import Source, version_warning
+from bireme.engines.slurm.values import Json, number, words
+from bireme.ports import Report
+from bireme.slurm.conf.diagnostics import ConfigurationError
+
+log = logging.getLogger("bireme.engines.slurm")
+
+_CHANGES_BY_ITSELF = ("last_sched_evaluation", "priority", "show_flags")
+_OF_A_FORECAST = ("start_time", "end_time")
+"""Of a job that waits: Slurm's guess, which changes with every pass."""
+_OVERLAP_S = 120.0
+"""Ended jobs are asked for from so long before the last time: slurmdbd hears of them with some delay."""
+_SAME_RUN_S = 1.5
+"""A requeued job is submitted anew, as far as the database is concerned."""
+_NOBODY = 65534
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often Slurm is asked."""
+
+    jobs_s: float = 5.0
+    nodes_s: float = 30.0
+    description_s: float = 300.0
+    accounting_s: float = 60.0
+    hurried_s: float = 1.0
+    """After somebody submitted or ordered something, for `hurry_for_s`."""
+    hurry_for_s: float = 10.0
+    share_of_time: float = 0.1
+    """A look that took t seconds is not repeated within t / share_of_time."""
+    retry_s: float = 1.0
+    retry_most_s: float = 60.0
+    history_days: float = 7.0
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What was last heard of a job."""
+
+    stable: Json
+    seen: Sighting
+    accounted: bool = False
+
+
+@dataclass(slots=True)
+class _Plan:
+    """When what is asked next (monotonic seconds)."""
+
+    jobs: float = 0.0
+    nodes: float = 0.0
+    description: float = 0.0
+    accounting: float = 0.0
+    hurry_until: float = 0.0
+    failures: int = 0
+
+
+class Mirror:
+    def __init__(self, source: Source, pace: Pace | None = None, *, now: Callable[[], float] = time.time) -> None:
+        self.source, self.pace, self._now = source, pace or Pace(), now
+        self.report: Report = lambda _: None
+        self.problem = ""
+        """What keeps it from following, in one sentence; empty while it follows."""
+        self.looked = asyncio.Event()
+        """The whole queue was seen at least once."""
+        self.version = ""
+        self._plan, self._wake = _Plan(), asyncio.Event()
+        self._config = ClusterConfig()
+        self._reader = JobReader(self._config, user_name)
+        self._conditions: dict[str, NodeCondition] = {}
+        self._jobs: dict[int, _Memory] = {}
+        self._tags: dict[str, int] = {}
+        self._lost: dict[int, Job] = {}
+        self._accounted_until = 0.0
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Never returns and never fails: what goes wrong is told once and tried again."""
+        while True:
+            self._wake.clear()
+            try:
+                await self.look()
+                self._answered()
+            except Silent as error:
+                self._unanswered(str(error))
+            except ConfigurationError as error:
+                self._unanswered(f"Slurm's description of the cluster cannot be read: {error}")
+            except Exception as error:
+                log.exception("Slurm's answer was not understood")
+                self._unanswered(f"Slurm's answer was not understood: {type(error).__name__}: {error}")
+            await self._pause()
+
+    async def _pause(self) -> None:
+        while (left := self._next_look_s()) > 0:
+            try:
+                await asyncio.wait_for(self._wake.wait(), left)
+                self._wake.clear()
+            except TimeoutError:
+                return
+
+    def _next_look_s(self) -> float:
+        return self._plan.jobs - time.monotonic()
+
+    def hurry(self) -> None:
+        """Something was asked of Slurm through Bireme: its doing is to be seen soon."""
+        now = time.monotonic()
+        self._plan.hurry_until = now + self.pace.hurry_for_s
+        if not self._plan.failures:
+            self._plan.jobs = min(self._plan.jobs, now + self.pace.hurried_s)
+        self._wake.set()
+
+    def look_at_everything(self) -> None:
+        """`scontrol reconfigure`: nodes and configuration too, at once."""
+        self._plan.nodes = self._plan.description = self._plan.jobs = 0.0
+        self._wake.set()
+
+    def find(self, job: Job) -> None:
+        """The queue no longer lists this job: how it ended is asked of the database with the next look."""
+        self._lost[job.id] = job
+        self._plan.accounting = 0.0
+
+    def _answered(self) -> None:
+        if self.problem:
+            log.info("Slurm answers again")
+        self.problem, self._plan.failures = "", 0
+
+    def _unanswered(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("%s; trying again", problem)
+        self.problem = problem
+        self._plan.failures += 1
+        wait = min(self.pace.retry_most_s, self.pace.retry_s * 2 ** (self._plan.failures - 1))
+        self._plan.jobs = time.monotonic() + wait
+
+    # -- one look ----------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        began = time.monotonic()
+        if not self.version:
+            await self._find_version()
+        if began >= self._plan.nodes or began >= self._plan.description:
+            await self._look_at_nodes(describe=began >= self._plan.description)
+        await self._look_at_jobs()
+        if began >= self._plan.accounting or self._lost:
+            await self._look_at_accounting()
+        took = time.monotonic() - began
+        hurried = time.monotonic() < self._plan.hurry_until
+        usual = self.pace.hurried_s if hurried else self.pace.jobs_s
+        self._plan.jobs = time.monotonic() + max(usual, took / self.pace.share_of_time)
+
+    async def _find_version(self) -> None:
+        self.version = await self.source.version()
+        warning = version_warning(self.version)
+        if warning:
+            log.warning("%s", warning)
+
+    async def _look_at_nodes(self, *, describe: bool) -> None:
+        nodes = await self.source.nodes()
+        now = time.monotonic()
+        self._plan.nodes = now + self.pace.nodes_s
+        if describe or {node.name for node in self._config.nodes} != {str(node.get("name")) for node in nodes}:
+            config = read_cluster(await self.source.described(nodes))
+            self._plan.description = now + self.pace.description_s
+            if config != self._config:
+                self._config, self._reader = config, JobReader(config, user_name)
+                self.report([o.ClusterSeen(config, self._now())])
+        seen = {each.node: each for each in map(condition, nodes)}
+        changed = [each for name, each in seen.items() if self._conditions.get(name) != each]
+        self._conditions = seen
+        if changed:
+            self.report([o.NodeSeen(each, self._now()) for each in changed])
+
+    async def _look_at_jobs(self) -> None:
+        listed = await self.source.jobs()
+        standings = self._take_jobs(listed, {})
+        for job_id in self._jobs.keys() - {_id_of(job) for job in listed}:
+            del self._jobs[job_id]
+        self.report([o.QueueSeen(frozenset(self._jobs), tuple(standings), self._now())])
+        self.looked.set()
+
+    def _take_jobs(self, listed: Iterable[Json], specs: Mapping[int, JobSpec]) -> list[Standing]:
+        """Reports what changed, ended jobs first: what they held, the others may hold by now."""
+        changed: list[Sighting] = []
+        standings: list[Standing] = []
+        for job in listed:
+            job_id = _id_of(job)
+            stable = _stable(job)
+            memory = self._jobs.get(job_id)
+            if memory is None or memory.stable != stable:
+                seen = self._sighting(job, specs.get(job_id))
+                if seen is None:
+                    continue
+                memory = self._jobs[job_id] = _Memory(stable, seen)
+                changed.append(seen)
+                if seen.key:
+                    self._tags[seen.key] = job_id
+            place = standing(job, memory.seen)
+            if place is not None:
+                standings.append(place)
+        changed.sort(key=lambda seen: (not isinstance(seen.phase, Finished), not isinstance(seen.phase, Pending)))
+        if changed:
+            self.report([o.JobSeen(seen, self._now()) for seen in changed])
+        return standings
+
+    def _sighting(self, job: Json, spec: JobSpec | None) -> Sighting | None:
+        try:
+            seen = self._reader.sighting(job)
+        except ValueError as error:
+            log.warning("a job of Slurm's queue is left out: %s", error)
+            return None
+        if spec is not None:
+            unseen = {name: getattr(spec, name) for name in UNSEEN_FIELDS if getattr(spec, name)}
+            seen = replace(seen, spec=replace(seen.spec, **unseen))
+        return seen
+
+    async def refresh(self, job_ids: Sequence[int], specs: Sequence[JobSpec] = ()) -> None:
+        """Looks at these jobs alone, at once. `specs`: of one that Bireme has just submitted, its components."""
+        listed = await self.source.jobs(job_ids)
+        wanted = set(job_ids)
+        mine = [job for job in listed if wanted & {_id_of(job), *_leaders_of(job)}]
+        standings = self._take_jobs(mine, {_id_of(job): _component(job, specs) for job in mine} if specs else {})
+        self.report([o.QueueSeen(None, tuple(standings), self._now())])
+
+    def tagged(self, tag: str) -> int | None:
+        """The job that was submitted with this tag, as far as the queue was seen."""
+        return self._tags.get(tag)
+
+    # -- ended jobs --------------------------------------------------------------------------------------------------
+
+    async def _look_at_accounting(self) -> None:
+        asked_at, first = self._now(), not self._accounted_until
+        since = asked_at - self.pace.history_days * 86_400 if first else self._accounted_until - _OVERLAP_S
+        try:
+            ended = await self.source.ended(since)
+            lost = await self._found_again()
+        except Silent as error:
+            self._plan.accounting = time.monotonic() + self.pace.accounting_s
+            log.warning("%s; ended jobs are asked for again later", error)
+            return
+        self._plan.accounting = time.monotonic() + self.pace.accounting_s
+        self._accounted_until = asked_at
+        self._take_ended(ended or ())
+        if lost:
+            self.report([o.JobSeen(seen, asked_at) for seen in lost])
+
+    def _take_ended(self, ended: Iterable[Json]) -> None:
+        seen: list[o.Observation] = []
+        for database in filter(None, (ended_job(job, identity_of) for job in ended)):
+            memory = self._jobs.get(database.job_id)
+            if memory is None or abs(memory.seen.submitted_at - database.submitted_at) > _SAME_RUN_S:
+                seen.append(o.JobSeen(database, self._now(), past=True))
+            elif isinstance(memory.seen.phase, Finished) and not memory.accounted:
+                memory.seen, memory.accounted = told(memory.seen, database), True
+                seen.append(o.JobSeen(memory.seen, self._now()))
+        if seen:
+            self.report(seen)
+
+    async def _found_again(self) -> list[Sighting]:
+        """How the jobs ended that the queue no longer lists. Where nothing knows it, that is what is said."""
+        lost = {job_id: job for job_id, job in self._lost.items() if job_id not in self._jobs}
+        if not lost:
+            self._lost = {}
+            return []
+        ended = await self.source.ended(0.0, sorted(lost)) or ()
+        known = {seen.job_id: seen for seen in filter(None, (ended_job(job, identity_of) for job in ended))}
+        self._lost = {}
+        return [known[job_id] if job_id in known else _unknown_end(job, self._now()) for job_id, job in lost.items()]
+
+
+def _unknown_end(job: Job, now: float) -> Sighting:
+    why = reason(ReasonKind.SYSTEM_FAILURE, said="Slurm does not know any more how it ended")
+    started = getattr(job.phase, "started_at", None)
+    phase = Finished(Outcome("FAILED", reason=why), now, started, job.allocation)
+    return Sighting(
+        job_id=job.id,
+        spec=job.spec,
+        submitted_at=job.submitted_at,
+        phase=phase,
+        restarts=job.restarts,
+        task=job.array if isinstance(job.array, ArrayTask) else None,
+        het_job_id=job.het_job_id,
+        eligible_at=job.eligible_at,
+    )
+
+
+def _stable(job: Json) -> Json:
+    """The job without what changes all the time and says nothing new."""
+    waits = "PENDING" in words(job.get("job_state"))
+    left_out = (*_CHANGES_BY_ITSELF, *(_OF_A_FORECAST if waits else ()))
+    return {name: value for name, value in job.items() if name not in left_out}
+
+
+def _component(job: Json, specs: Sequence[JobSpec]) -> JobSpec:
+    return specs[min(number(job.get("het_job_offset")) or 0, len(specs) - 1)]
+
+
+def _id_of(job: Json) -> int:
+    return number(job.get("job_id")) or 0
+
+
+def _leaders_of(job: Json) -> set[int]:
+    """The array and the heterogeneous job that it is of."""
+    return {number(job.get("array_job_id")) or 0, number(job.get("het_job_id")) or 0} - {0}
+
+
+@cache
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+@cache
+def identity_of(user: str) -> tuple[int, int]:
+    """(uid, gid) of a name; nobody's where this machine does not know it."""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        return _NOBODY, _NOBODY
+    return entry.pw_uid, entry.pw_gid

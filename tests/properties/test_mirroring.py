@@ -1,0 +1,143 @@
+"""Another scheduler's queue, mirrored: whatever it shows, in whatever order, the state stays sound and follows it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.lifecycle.apply import apply, outstanding
+from bireme.core.lifecycle.due import due
+from bireme.core.lifecycle.intake import interpret
+from bireme.core.lifecycle.mirroring import missing_from, take_standings
+from bireme.core.lifecycle.state import State
+from bireme.core.model import events as e
+from bireme.core.model import observations as o
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
+from bireme.core.model.jobs import (
+    Ending,
+    Finished,
+    JobSpec,
+    Outcome,
+    Owner,
+    Pending,
+    Phase,
+    Running,
+    Starting,
+    Suspended,
+)
+from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
+from bireme.core.model.sightings import Sighting, Standing
+
+GPUS = GresPool("gpu", "a100", 2, (Device(0, "a100"), Device(1, "a100")))
+NODES = tuple(
+    NodeConfig(name=f"n{number}", cpus=4, cores_per_socket=2, threads_per_core=2, memory_mib=1000, gres=(GPUS,))
+    for number in (1, 2)
+)
+CONFIG = ClusterConfig(nodes=NODES, partitions=(PartitionConfig(name="main", nodes=("n1", "n2"), default=True),))
+SPEC = JobSpec(owner=Owner(uid=7, gid=7, user="ann"), partitions=("main",), time_limit_s=60, time_limit_given=True)
+
+shares = st.builds(
+    NodeShare,
+    st.sampled_from(["n1", "n2", "elsewhere"]),
+    st.integers(1, 6),
+    st.integers(0, 2000),
+    st.lists(st.integers(0, 7), max_size=6, unique=True).map(tuple),
+    st.sampled_from([(), (GresShare("gpu", None, 1, (1,)),), (GresShare("gpu", "a100", 2, (0, 1)),)]),
+)
+
+
+@st.composite
+def sightings(draw: st.DrawFn) -> Sighting:
+    job_id, restarts = draw(st.integers(1, 5)), draw(st.integers(0, 2))
+    held = draw(st.lists(shares, min_size=1, max_size=2, unique_by=lambda share: share.node))
+    allocation = Allocation(job_id, restarts + 1, "main", tuple(held), draw(st.booleans()))
+    at = draw(st.floats(900, 1000))
+    outcome = Outcome(draw(st.sampled_from(["COMPLETED", "FAILED"])))
+    phases: list[Phase] = [
+        Pending(at, at),
+        Starting(allocation, at),
+        Running(allocation, at),
+        Suspended(allocation, at, 0.0, at),
+        Ending(allocation, at, at, outcome),
+        Finished(outcome, at, at, allocation),
+        Finished(outcome, at),
+    ]
+    return Sighting(job_id=job_id, spec=SPEC, submitted_at=at, phase=draw(st.sampled_from(phases)), restarts=restarts)
+
+
+def fresh() -> State:
+    state = State()
+    apply(state, e.Recorded(1, 0.0, "test", e.ClusterConfigured(CONFIG)))
+    return state
+
+
+def see(state: State, seen: Sighting, now: float = 1000.0) -> list[e.Event]:
+    events = interpret(state, o.JobSeen(seen, now), now)
+    for event in events:
+        assert not apply(state, e.Recorded(state.seq + 1, now, "engine", event)), "nothing is commanded"
+    return events
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(sightings(), max_size=12))
+def test_the_mirror_follows_and_stays_sound(shown: list[Sighting]) -> None:
+    state, events = fresh(), []
+    for seen in shown:
+        events += see(state, seen)
+        state.validate()
+        assert type(state.jobs[seen.job_id].phase) is type(seen.phase)
+        assert see(state, seen) == [], "seen twice it changes nothing"
+    assert outstanding(state) == []
+    over_time = [event for event in due(state, 1e6) if not isinstance(event, e.JobForgotten)]
+    assert over_time == [], "its time limits are the other scheduler's affair"
+    again = fresh()
+    for event in events:
+        apply(again, e.Recorded(again.seq + 1, 1000.0, "replay", event))
+    assert again.jobs == state.jobs
+
+
+@given(sightings(), st.integers(1, 10))
+def test_the_counts_stay_where_the_numbers_are_taken(seen: Sighting, cpus: int) -> None:
+    state = fresh()
+    holder = Allocation(9, 1, "main", (NodeShare("n1", cpus, 0, tuple(range(min(cpus, 4)))),))
+    see(state, Sighting(job_id=9, spec=SPEC, submitted_at=0.0, phase=Running(holder, 0.0)))
+    see(state, seen)
+    mine, theirs = state.jobs[seen.job_id].allocation, getattr(seen.phase, "allocation", None)
+    assert (mine is None) == (theirs is None)
+    if mine is not None and theirs is not None:
+        assert [(share.node, share.cpus, share.memory_mib) for share in mine.shares] == [
+            (share.node, share.cpus, share.memory_mib) for share in theirs.shares
+        ]
+
+
+def test_what_the_queue_no_longer_lists_is_asked_after_and_standings_are_taken() -> None:
+    state = fresh()
+    see(state, Sighting(job_id=1, spec=SPEC, submitted_at=0.0, phase=Pending(0.0, 0.0)))
+    see(state, Sighting(job_id=2, spec=SPEC, submitted_at=0.0, phase=Pending(0.0, 0.0)))
+    assert [job.id for job in missing_from(state, frozenset({2}))] == [1]
+    assert missing_from(state, None) == []
+    before = copy.deepcopy(state.jobs)
+    take_standings(state, [Standing(1, 42, (reason(ReasonKind.PRIORITY),), 5000.0), Standing(99, 1)])
+    assert (state.jobs[1].priority, state.verdicts[1].expected_start) == (42, 5000.0)
+    assert state.jobs[1].phase == before[1].phase
+
+
+def test_the_script_that_was_submitted_is_not_forgotten_when_the_queue_does_not_show_it() -> None:
+    state = fresh()
+    submitted = replace(SPEC, script="a blob", environment="another", argv=("x",))
+    see(state, Sighting(job_id=1, spec=submitted, submitted_at=0.0, phase=Pending(0.0, 0.0), key="k"))
+    see(state, Sighting(job_id=1, spec=replace(SPEC, name="renamed"), submitted_at=0.0, phase=Pending(0.0, 0.0)))
+    spec = state.jobs[1].spec
+    assert (spec.name, spec.script, spec.environment, spec.argv) == ("renamed", "a blob", "another", ("x",))
+    assert state.keys == {"k": 1}
+
+
+def test_a_job_that_ended_long_ago_is_only_history() -> None:
+    state = fresh()
+    old = Sighting(job_id=1, spec=SPEC, submitted_at=0.0, phase=Finished(Outcome("COMPLETED"), 10.0))
+    assert see(state, old, now=1e6) == []
+    assert state.jobs == {}

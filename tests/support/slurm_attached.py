@@ -1,0 +1,54 @@
+"""Bireme attached to a real Slurm: the Slurm of `tests/slurm_cluster`, and a Bireme whose engine it is.
+
+Used by tests/integration and tests/conformance. Invariant: leaving `attached()` ends both, by process id.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.slurm_cluster import Layout, SlurmCluster, installed, missing, running
+from tests.support.cluster import Cluster
+
+
+class Attached(Cluster):
+    """A Bireme whose cluster is a Slurm. Commands are Bireme's; `slurm` has Slurm's own."""
+
+    def __init__(self, slurm: SlurmCluster, *, for_everyone: bool = False, poll_s: int = 1) -> None:
+        super().__init__(for_everyone=for_everyone)
+        self.slurm = slurm
+        self.conf_file = slurm.folder / "slurm.conf"
+        self.work.chmod(0o777)
+        self.home.mkdir()
+        (self.home / "bireme.toml").write_text(f"[slurm]\npoll_s = {poll_s}\n")
+
+    @property
+    def env(self) -> dict[str, str]:
+        """`SLURM_CONF` is not set: which Slurm it is, the daemon knows."""
+        variables = super().env
+        return {**variables, "PATH": os.pathsep.join([variables["PATH"], self.slurm.slurm.path])}
+
+    def up(self) -> Attached:
+        self.bireme("up", "--quiet", "--engine", "slurm", "--conf", str(self.conf_file))
+        return self
+
+
+def skip_without_slurm() -> None:
+    why = missing() or ("its commands only run inside its chroot" if installed().chroot else "")
+    if why:
+        pytest.skip(why)
+
+
+@contextmanager
+def attached(layout: Layout | None = None, *, for_everyone: bool = False) -> Iterator[Attached]:
+    skip_without_slurm()
+    with running(layout or Layout()) as slurm:
+        bireme = Attached(slurm, for_everyone=for_everyone)
+        try:
+            yield bireme.up()
+        finally:
+            left = bireme.stop()
+    assert not left, f"left running: {left}"
