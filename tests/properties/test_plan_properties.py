@@ -8,7 +8,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.calendar.calendar import Booking, Calendar
+from bireme.core.calendar.booking import Booking
+from bireme.core.calendar.calendar import Calendar
 from bireme.core.model.cluster import NodeConfig, Settings
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest, Suspended
 from bireme.core.model.policy import Policy, Preemption
@@ -17,7 +18,7 @@ from bireme.core.placement.demand import resolve
 from bireme.core.placement.fabric import build_fabric
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Search
-from bireme.core.plan.planner import plan
+from bireme.core.plan.planner import plan, plan_again
 from bireme.core.plan.seniority import tier
 from bireme.core.plan.standby import before_it
 from bireme.testing.scenario import Scenario
@@ -205,9 +206,21 @@ def test_the_calendar_equals_a_brute_force_one(
     demand = resolve(spec, config.partitions[0], SETTINGS)
     allowed = occupancy.table.mask(["n0", "n1"])
     search = Search(demand, allowed, occupancy.table, build_fabric(config.topology, NODES), SETTINGS)
-    found = calendar.earliest(search, free, float(duration), 0.0, 100.0)
-    assert found is not None
-    assert found[0] == brute_force(running, booked, nodes, gpus, duration)
+    by_hand = brute_force(running, booked, nodes, gpus, duration)
+    for by_columns in (False, True):
+        found = calendar.earliest(search, free, float(duration), 0.0, 100.0, by_columns=by_columns)
+        assert found is not None
+        assert found[0] == by_hand
+    if booked:  # what it had found out about the node of a slot is found out again when the slot goes
+        node, count, begin, end = booked.pop()
+        calendar.unbook(Booking(float(begin), float(end), (sized(node, count),)))
+        found = calendar.earliest(search, free, float(duration), 0.0, 100.0)
+        assert found is not None
+        assert found[0] == brute_force(running, booked, nodes, gpus, duration)
+    now = calendar.nodes_now(search, free, float(duration))
+    assert now is not None
+    held = [all(free_at(at, running, booked)[node] >= gpus for at in range(duration)) for node in range(2)]
+    assert now.tolist() == held
 
 
 def possible(
@@ -241,6 +254,33 @@ def brute_force(
         if len(able) >= nodes:
             return begin
     raise AssertionError("it never fits")
+
+
+@settings(max_examples=40, deadline=None)
+@given(queues, st.lists(st.tuples(requests, st.booleans()), max_size=6))
+def test_a_small_pass_overlooks_nobody(queue: list[dict[str, int]], steps: list[tuple[dict[str, int], bool]]) -> None:
+    """After it, a look at every waiting job with the same slots starts nobody more."""
+    world = Scenario("3x4:h100", settings=SETTINGS)
+    for number, request in enumerate(queue):
+        world.submit(f"job{number}", **request)
+    world.settle()
+    for number, (request, ends) in enumerate(steps):
+        running = started(world)
+        if ends and running:
+            world.finish(next(iter(running)))
+        else:
+            world.submit(f"later{number}", **request)
+        world._pass()
+        world.deliver()
+        outlook = world.outlook
+        if outlook is None:
+            world.settle()
+            continue
+        outlook.freed = set(range(3))
+        outlook.again.update(world.state.pending)
+        again = plan_again(world.state, SETTINGS.policy, world.now, outlook, renew=False)
+        assert not again.starts
+        world.settle()
 
 
 # -- small worlds, all of them ---------------------------------------------------------------------------------------

@@ -213,3 +213,17 @@ def test_basic_priorities_do_not_change_with_time_or_release() -> None:
     world.release("job")
     world.wait(7200)
     assert priority(world, "job") == before
+
+
+def test_a_job_with_two_partitions_has_in_each_the_priority_that_it_has_there() -> None:
+    partitions = {"main": {"nodes": "n1"}, "urgent": {"nodes": "n2", "priority_job_factor": 10}}
+    world = Scenario("2x8", settings=weighed(weight_partition=1000), partitions=partitions)
+    world.submit("filler", cpus=8, partition="urgent", time_s=3600)
+    world.submit("filler2", cpus=8, time_s=60)
+    world.expect(filler="runs n2", filler2="runs n1")
+    world.submit("first", cpus=8, nice=-10, time_s=3600)
+    world.submit("both", cpus=8, partition="main,urgent", time_s=3600)
+    world.expect(first="waits Resources", both="waits Resources,Priority")
+    assert priority(world, "both") > priority(world, "first"), "its highest is the one of urgent, which is full"
+    world.finish("filler2")
+    world.expect(filler2="COMPLETED", first="runs n1", both="waits Resources,Resources")

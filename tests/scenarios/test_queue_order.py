@@ -1,9 +1,12 @@
 """Who goes first, and who waits behind whom."""
 
+from dataclasses import replace
+
 from bireme.core.lifecycle.ranking import FIRST_PRIORITY
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy
+from bireme.core.plan.queue import in_order
 from bireme.testing.scenario import Scenario
 
 
@@ -50,6 +53,32 @@ def test_a_job_that_does_not_fit_blocks_only_its_own_partition() -> None:
     world.submit("small", cpus=1)
     world.submit("other", cpus=1, partition="b")
     world.expect(big="runs n1", wide="waits Resources", small="waits Priority", other="runs n2")
+
+
+def test_a_job_with_two_partitions_stands_in_each_by_its_tier() -> None:
+    partitions = {"slow": {}, "fast": {"nodes": "n1", "priority_tier": 10}}
+    world = Scenario("2x8", partitions=partitions)
+    world.submit("plain", cpus=8)
+    world.submit("both", cpus=8, partition="slow,fast")
+    world.expect(both="runs n1", plain="runs n2")
+    assert world.job("both").phase.allocation.partition == "fast", "its tier lets it go first there, and only there"
+
+
+def test_a_high_tier_elsewhere_does_not_help_a_job_in_a_low_partition() -> None:
+    partitions = {"slow": {"nodes": "n1"}, "fast": {"nodes": "n2", "priority_tier": 10}}
+    world = Scenario("2x8", partitions=partitions)
+    world.submit("filler", cpus=8, partition="fast", time_s=3600)
+    world.submit("first", cpus=8, time_s=3600)
+    world.submit("both", cpus=8, partition="slow,fast", time_s=600)
+    world.expect(filler="runs n2", first="runs n1", both="waits Resources,Resources")
+
+
+def test_a_job_of_a_reservation_is_looked_at_before_all_others() -> None:
+    world = Scenario("1x8", partitions={"main": {}, "urgent": {"priority_tier": 10}})
+    queue = [world.submit(label, hold=True, partition=name) for label, name in (("a", "main"), ("b", "urgent"))]
+    assert [job.id for job in in_order(world.state, world.state.pending.values())] == queue[::-1]
+    world.job("a").spec = replace(world.job("a").spec, reservation="exam")
+    assert [job.id for job in in_order(world.state, world.state.pending.values())] == queue
 
 
 def test_a_job_with_two_partitions_runs_in_the_one_that_has_room() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from bireme.core.calendar.calendar import Booking
+from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
 from bireme.core.lifecycle.due import departures, due
 from bireme.core.lifecycle.intake import interpret, stale_in
@@ -33,7 +33,7 @@ from bireme.core.model.policy import Policy
 from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import Plan, accept
 from bireme.core.plan.outlook import Outlook
-from bireme.core.plan.planner import plan, plan_again
+from bireme.core.plan.planner import Enough, plan, plan_again
 from bireme.core.priority.order import reprioritise
 from bireme.ports import HistoryRow, Journal, JournalError
 from bireme.slurm.records.steps import history_rows, step_row
@@ -87,12 +87,19 @@ class Group:
 class Kernel:
     """See the module. Not thread-safe: one caller, one turn at a time."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, *, changes_per_job: float = 0.0) -> None:
+        """`changes_per_job`: how much must have happened, for each job that a full pass tests, before the next one.
+
+        The daemon rations passes by the time that they take, and says 0; the simulator, whose time is free, says more.
+        """
         self.journal = journal
+        self.changes_per_job = changes_per_job
         self.state = load(journal)
         self.requests: deque[Request] = deque()
         self.observations: deque[Observation] = deque()
         self.replan = True
+        self.enough: Enough | None = None
+        """Ends a pass early; what it did not reach, the next one takes up."""
         self._outlook: Outlook | None = None
         self._promises: Mapping[int, Sequence[Booking]] = {}
         """The slots of the last pass: the next keeps them where it finds none earlier, even if its outlook is void."""
@@ -169,14 +176,16 @@ class Kernel:
             return
         policy = self.state.config.settings.policy
         passed = self._pass(policy, now)
-        self.state.verdicts = passed.verdicts | self._mirrored_verdicts()
+        pending = self.state.pending
+        own = {job_id: said for job_id, said in passed.verdicts.items() if not pending[job_id].mirrored}
+        self.state.verdicts.update(own)
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
             accepted = accept(self.state, decision)
             self._record_all(group, "planner", accepted, now)
             if not accepted:  # the calendar counts on a start that is not made
                 self._outlook = None
-        if len(passed.starts) >= policy.starts_max:
+        if passed.outlook.left:
             self.replan = True
 
     def _mirrored_verdicts(self) -> dict[int, Verdict]:
@@ -191,16 +200,27 @@ class Kernel:
         settings = self.state.config.settings.priority
         self.rank_at = now + settings.calc_period_s if settings.multifactor else inf
         if settings.multifactor and self.state.pending:
-            self._outlook = None  # the queue stands in another order
+            if self._outlook is not None:
+                self._outlook.reordered = True
             self.replan = True
 
     def _pass(self, policy: Policy, now: float) -> Plan:
         """A full pass when the outlook is void or old; else only what changed is looked at."""
+        outlook = self._outlook
+        if outlook is None:
+            return plan(self.state, policy, now, self._promises, enough=self.enough)
+        much = outlook.changes >= self.changes_per_job * outlook.tested
+        if much and self._is_old(outlook, policy, now):
+            return plan(self.state, policy, now, self._promises, before=outlook, enough=self.enough)
+        return plan_again(self.state, policy, now, outlook, enough=self.enough, renew=much)
+
+    def _is_old(self, outlook: Outlook, policy: Policy, now: float) -> bool:
+        """Whether a full pass could give somebody a better place: slots may be found earlier, lines go on."""
+        if not outlook.bookings and not outlook.blocked:
+            return False
         many = len(self.state.pending) > policy.many
         patience_s = policy.interval_s if many else min(policy.interval_s, FULL_PASS_S)
-        if self._outlook is None or now - self._outlook.made_at >= patience_s:
-            return plan(self.state, policy, now, self._promises)
-        return plan_again(self.state, policy, now, self._outlook)
+        return outlook.reordered or (outlook.changes > 0 and now - outlook.made_at >= patience_s)
 
     def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:
         for event in events:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bireme.core.calendar.calendar import Booking
+from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle import operators, requests
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due, next_due
@@ -293,7 +293,7 @@ class Scenario:
             decided = plan(self.state, policy, self.now, self.promises)
         else:
             decided = plan_again(self.state, policy, self.now, self.outlook)
-        self.state.verdicts = dict(decided.verdicts)
+        self.state.verdicts.update(decided.verdicts)
         self.outlook, self.promises = decided.outlook, decided.outlook.bookings
         for decision in decided.starts:
             self.record(accept(self.state, decision))

@@ -1,7 +1,7 @@
 """The future of the nodes: running jobs that will end, and slots booked for jobs that wait.
 
 Resources are booked by count (so many CPUs, GPUs, MiB of a node from t to t'), not by whole nodes. Everything is
-columns over all nodes: a `_Moment` is what changes between now and then (releases come back, bookings are taken). What
+columns over all nodes: a `Moment` is what changes between now and then (releases come back, bookings are taken). What
 is free only falls when a booking begins, so the least that a node has during some time is found by looking at its
 begin and at the begins of bookings inside it. Two questions are answered: `guaranteed(begin, end)`, what each node has
 free during all of that time; and `earliest(...)`, the first moment at which a demand fits for its whole duration.
@@ -12,36 +12,28 @@ Called by the planner only. Invariant: whatever is booked or started within `gua
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, inf
 
 import numpy as np
 
+from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.closures import Closures
+from bireme.core.calendar.openings import Openings, openings
+from bireme.core.calendar.releases import Moment, Releases, left_of, share_amounts
+from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import Allocation, NodeShare
-from bireme.core.placement.fractions import GresKey, Uses
+from bireme.core.placement.needs import CORE, CPU, JOBS, MEMORY, WHOLE, Amount, Need
 from bireme.core.placement.occupancy import NodeRoom, room_of_gpus
 from bireme.core.placement.search import Search
 from bireme.core.placement.shares import share_size
-from bireme.core.placement.spread import split_job_gres
-from bireme.core.placement.table import Free, IntArray, NodeTable
-
-_TAIL_MAX = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Booking:
-    """A slot: these sizes of these nodes from `begin` until `end`."""
-
-    begin: float
-    end: float
-    shares: tuple[NodeShare, ...]
-    whole_nodes: bool = False
+from bireme.core.placement.spread import Spread, split_job_gres
+from bireme.core.placement.table import BoolArray, Free, NodeTable
 
 
 class Calendar:
-    """Made for one planning pass; follows what the pass starts (`started`) and books (`book`)."""
+    """Made by a full pass; follows what passes start (`started`) and book (`book`), and what ends (`withdraw`)."""
 
     def __init__(
         self,
@@ -52,15 +44,36 @@ class Calendar:
     ) -> None:
         self._table = table
         self._now = now
+        self._origin = now
+        """From here moments are counted in steps of the resolution; a renewed calendar keeps it."""
         self._resolution_s = resolution_s
-        self._releases = _Entries(table)
+        self._releases = Releases(table)
         self._bookings: list[Booking] = []
         self._begins: list[float] = []
-        """Distinct moments at which a booking begins, ascending; each has its `_Moment` in `_at_begin`."""
-        self._at_begin: dict[float, _Moment] = {}
+        """Distinct moments at which a booking begins, ascending."""
+        self._beginning: Counter[float] = Counter()
+        self._at_begin: dict[float, Moment] = {}
+        """Those of them that were asked for."""
+        self._openings: dict[Need, Openings] = {}
+        self._on_node: dict[int, list[tuple[Booking, NodeShare]]] = {}
         for end, allocation in running:
             if end != inf:
-                self._releases.add(self.rounded(max(end, now)), allocation)
+                self._releases.add(self.rounded(end), allocation)
+
+    def renewed(self, now: float) -> Calendar:
+        """Without its bookings, for the next full pass. Only one of the two may be used from then on."""
+        other = Calendar(self._table, now, (), self._resolution_s)
+        other._releases, other._origin = self._releases, self._origin
+        return other
+
+    def move_to(self, now: float) -> None:
+        """Time has passed. What should have come back by now and has not may come at any moment, but is not there."""
+        self._now = now
+
+    @property
+    def entries(self) -> int:
+        """How many releases it has noted, those that were taken back too."""
+        return self._releases.count
 
     @property
     def has_bookings(self) -> bool:
@@ -75,7 +88,11 @@ class Calendar:
         """Up to the resolution: what comes back within the same minute counts as one moment."""
         if not self._resolution_s or at == inf:
             return at
-        return self._now + ceil((at - self._now) / self._resolution_s) * self._resolution_s
+        return self._origin + ceil((at - self._origin) / self._resolution_s) * self._resolution_s
+
+    def booked_on(self, position: int) -> Sequence[tuple[Booking, NodeShare]]:
+        """The slots on one node."""
+        return self._on_node.get(position, ())
 
     def started(self, end: float, allocation: Allocation) -> None:
         """The pass starts a job now: the draft's columns lose its shares, and get them back at `end`."""
@@ -87,27 +104,56 @@ class Calendar:
     def withdraw(self, end: float, allocation: Allocation) -> None:
         """A job of which the calendar knew that it ends then has ended already: now has what then would bring."""
         if end != inf:
-            self._change_release(self.rounded(max(end, self._now)), allocation, -1)
+            self._change_release(self.rounded(end), allocation, -1)
 
     def _change_release(self, end: float, allocation: Allocation, sign: int) -> None:
         self._releases.add(end, allocation, sign)
+        self._changed(allocation.shares)
         for begin in self._begins[bisect_left(self._begins, end) :]:
-            self._at_begin[begin].release(allocation, self._table, sign)
+            if begin in self._at_begin:
+                self._at_begin[begin].release(allocation, self._table, sign)
+
+    def _changed(self, shares: Iterable[NodeShare]) -> None:
+        index = self._table.index
+        positions = [index[share.node] for share in shares if share.node in index]
+        for known in self._openings.values():
+            known.dirty.update(positions)
+
+    def doubt(self, positions: Iterable[int]) -> None:
+        """What was held of these nodes in a draft is not: what was found out about them may be wrong."""
+        for known in self._openings.values():
+            known.dirty.update(positions)
 
     def book(self, booking: Booking) -> None:
-        if booking.begin not in self._at_begin:
+        if not self._beginning[booking.begin]:
             self._begins.insert(bisect_left(self._begins, booking.begin), booking.begin)
-            self._at_begin[booking.begin] = self._moment(booking.begin)
+        self._beginning[booking.begin] += 1
         self._bookings.append(booking)
         self._change_booking(booking, 1)
+        for position, share in self._places(booking):
+            self._on_node.setdefault(position, []).append((booking, share))
 
     def unbook(self, booking: Booking) -> None:
         self._bookings.remove(booking)
         self._change_booking(booking, -1)
+        self._beginning[booking.begin] -= 1
+        if not self._beginning[booking.begin]:
+            del self._beginning[booking.begin]
+            self._begins.remove(booking.begin)
+            self._at_begin.pop(booking.begin, None)
+        for position, share in self._places(booking):
+            self._on_node[position].remove((booking, share))
+
+    def _places(self, booking: Booking) -> Iterator[tuple[int, NodeShare]]:
+        for share in booking.shares:
+            if share.node in self._table.index:
+                yield self._table.index[share.node], share
 
     def _change_booking(self, booking: Booking, sign: int) -> None:
         for begin in self._begins[bisect_left(self._begins, booking.begin) : bisect_left(self._begins, booking.end)]:
-            self._at_begin[begin].take(booking, self._table, sign)
+            if begin in self._at_begin:
+                self._at_begin[begin].take(booking, self._table, sign)
+        self._changed(booking.shares)
 
     # -- what is free ------------------------------------------------------------------------------------------------
 
@@ -115,15 +161,72 @@ class Calendar:
         """What each node has free during all of [begin, end), when `free_now` is what it has now."""
         lowest = self._moment(begin).over(free_now)
         for moment in self._begins[bisect_right(self._begins, begin) : bisect_left(self._begins, end)]:
+            if moment not in self._at_begin:
+                self._at_begin[moment] = self._moment(moment)
             _keep_lowest(lowest, self._at_begin[moment].over(free_now))
         return lowest
 
-    def _moment(self, when: float) -> _Moment:
+    def nodes_now(self, search: Search, free_now: Free, end: float) -> BoolArray | None:
+        """The nodes that hold their part of the demand from now on until then; None: only `guaranteed` can say."""
+        known = self._opened(search, free_now)
+        return None if known is None else known.now(end)
+
+    def fits_until(self, need: Need, settings: Settings, free_now: Free, position: int) -> float:
+        """Until when the need fits on a node from now on; -inf: it does not."""
+        return self._known(need, settings, free_now).until(position)
+
+    def holds(self, booking: Booking, free_now: Free) -> bool:
+        """Whether the slot could be booked as it is."""
+        threads = self._table.threads
+        for position, share in self._places(booking):
+            keys: list[Amount] = [(CPU, None), (CORE, None), (MEMORY, None), (WHOLE, None)]
+            keys += [(JOBS, None)] if booking.whole_nodes else []
+            keys += [(gres.name, gres.type) for gres in share.gres]
+            taken = share_amounts(share, keys, False, int(threads[position]))
+            wanted = [(key, 0 if key[0] == JOBS else amount) for key, amount in zip(keys, taken)]
+            found = self._look(position, wanted, free_now)
+            if not any(max(begin, self._now) <= booking.begin and booking.end <= end for begin, end in found):
+                return False
+        return all(share.node in self._table.index for share in booking.shares)
+
+    def _opened(self, search: Search, free_now: Free) -> Openings | None:
+        """Parts of GPUs, and demands that nodes may share out in several ways, are left to the columns."""
+        if self._table.fractions or not search.need.exact:
+            return None
+        return self._known(search.need, search.settings, free_now)
+
+    def _known(self, need: Need, settings: Settings, free_now: Free) -> Openings:
+        known = self._openings.get(need)
+        if known is None:
+            known = self._openings[need] = Openings(self._releases.first_fits(need, settings, free_now))
+            known.dirty.update(position for position, booked in self._on_node.items() if booked)
+        for position in known.dirty:
+            amounts = need.on(self._table.nodes[position], settings)
+            known.set(position, self._look(position, amounts, free_now))
+        known.dirty.clear()
+        return known
+
+    def _look(self, position: int, amounts: Sequence[tuple[Amount, int]], free_now: Free) -> list[tuple[float, float]]:
+        """The openings of one node."""
+        keys, wanted = [key for key, _ in amounts], [amount for _, amount in amounts]
+        start = [left_of(free_now, key, position) for key in keys]
+        changes = self._releases.on_node(position, keys)
+        for booking, share in self.booked_on(position):
+            taken = share_amounts(share, keys, booking.whole_nodes, int(self._table.threads[position]))
+            if booking.begin > self._now:
+                changes.append((booking.begin, tuple(-amount for amount in taken)))
+            else:
+                start = [have - amount for have, amount in zip(start, taken)]
+            changes.append((booking.end, taken))
+        return openings(wanted, start, changes)
+
+    def _moment(self, when: float) -> Moment:
         known = self._at_begin.get(when)
-        if known is not None:
+        if known is not None and when > self._now:
             return known
-        moment = _Moment(self._table)
-        self._releases.add_up_to(moment, when)
+        moment = Moment(self._table)
+        if when > self._now:
+            self._releases.add_up_to(moment, when)
         for booking in self._bookings:
             if booking.begin <= when < booking.end:
                 moment.take(booking, self._table)
@@ -139,11 +242,16 @@ class Calendar:
         after: float,
         horizon: float,
         closures: Closures | None = None,
+        *,
+        by_columns: bool = False,
     ) -> tuple[float, tuple[NodeShare, ...]] | None:
         """The first moment in [after, horizon) at which the demand fits for its whole duration, and what it takes.
 
-        `closures`: when some nodes may not be used.
+        `closures`: when some nodes may not be used. `by_columns`: `free_now` is not what the nodes really have free.
         """
+        known = None if by_columns else self._opened(search, free_now)
+        if known is not None:
+            return self._earliest_open(search, known, free_now, duration, after, horizon, closures)
         reopenings = closures.ends() if closures is not None else []
         for moment in self._moments(search, free_now, after, horizon, reopenings):
             free = self.guaranteed(free_now, moment, moment + duration)
@@ -152,19 +260,48 @@ class Calendar:
                 free.close(closures.mask(closed))
             found = search.sketch(free)
             if found is not None:
-                from_job = split_job_gres(search.demand, found, free)
-                return moment, tuple(
-                    share_size(
-                        search.demand,
-                        self._table.nodes[candidate.position],
-                        tasks,
-                        gres,
-                        search.settings,
-                        self._room(free, candidate.position),
-                    )
-                    for (candidate, tasks), gres in zip(found, from_job)
-                )
+                return moment, self._sizes(search, found, free)
         return None
+
+    def _earliest_open(
+        self,
+        search: Search,
+        known: Openings,
+        free_now: Free,
+        duration: float,
+        after: float,
+        horizon: float,
+        closures: Closures | None,
+    ) -> tuple[float, tuple[NodeShare, ...]] | None:
+        """The same by openings: only moments at which enough nodes have one are looked at."""
+        soon, nodes = self.rounded(self._now + 1.0), search.demand.nodes_wanted
+        begins = {after, *closures.ends()} if closures is not None and closures.entries else {after}
+        moments = {*known.moments(search.usable, nodes, duration, after, soon).tolist(), *begins}
+        for moment in sorted(moment for moment in moments if after <= moment < horizon):
+            within = known.covering(moment, moment + duration, soon)
+            closed = closures.during(moment, moment + duration) if closures is not None else ()
+            if closures is not None and closed:
+                within &= ~closures.mask(closed)
+            found = search.sketch(free_now, within) if int(within.sum()) >= nodes else None
+            if found is not None:
+                return moment, self._sizes(search, found, free_now)
+        return None
+
+    def _sizes(self, search: Search, found: Spread, free: Free) -> tuple[NodeShare, ...]:
+        from_job = split_job_gres(search.demand, found, free)
+        if search.need.exact and search.demand.gres_per_job:  # one node, which gives all of it
+            from_job = [list(search.demand.gres_per_job)]
+        return tuple(
+            share_size(
+                search.demand,
+                self._table.nodes[candidate.position],
+                tasks,
+                gres,
+                search.settings,
+                self._room(free, candidate.position),
+            )
+            for (candidate, tasks), gres in zip(found, from_job)
+        )
 
     def _room(self, free: Free, position: int) -> NodeRoom | None:
         return room_of_gpus(self._table, free, position) if self._table.parts[position] else None
@@ -174,183 +311,20 @@ class Calendar:
     ) -> list[float]:
         """Moments when something comes back, from the first at which it could fit if nothing were booked."""
         ends = (booking.end for booking in self._bookings)
-        moments = sorted({after, *self._releases.times(), *ends, *reopenings})
+        soon = self.rounded(self._now + 1.0)  # what is late comes at any moment
+        moments = sorted({after, soon, *self._releases.times(), *ends, *reopenings})
         moments = moments[bisect_left(moments, after) : bisect_left(moments, horizon)]
         low, high = 0, len(moments)
         while low < high:  # leaving bookings aside, what fits once fits ever after
             middle = (low + high) // 2
-            unbooked = _Moment(self._table)
-            self._releases.add_up_to(unbooked, moments[middle])
+            unbooked = Moment(self._table)
+            if moments[middle] > self._now:
+                self._releases.add_up_to(unbooked, moments[middle])
             if search.sketch(unbooked.over(free_now)) is not None:
                 high = middle
             else:
                 low = middle + 1
         return moments[low:]
-
-
-class _Moment:
-    """What is different at a moment, against now: columns of changes."""
-
-    __slots__ = ("cores", "cpus", "freed", "gres", "jobs", "memory", "taken", "uses")
-
-    def __init__(self, table: NodeTable) -> None:
-        size = len(table)
-        self.cpus: IntArray = np.zeros(size, dtype=np.int64)
-        self.cores: IntArray = np.zeros(size, dtype=np.int64)
-        self.memory: IntArray = np.zeros(size, dtype=np.int64)
-        self.jobs: IntArray = np.zeros(size, dtype=np.int64)
-        self.gres: dict[GresKey, IntArray] = {key: np.zeros(size, dtype=np.int64) for key in table.gres}
-        self.freed: IntArray = np.zeros(size, dtype=np.int64)
-        """Whole nodes that came back."""
-        self.taken: IntArray = np.zeros(size, dtype=np.int64)
-        """Whole nodes that are booked."""
-        self.uses: Uses = table.fractions.no_uses()
-
-    def over(self, free: Free) -> Free:
-        then = Free(
-            free.cpus + self.cpus,
-            free.cores + self.cores,
-            free.memory + self.memory,
-            {key: column + self.gres[key] for key, column in free.gres.items()},
-            free.jobs + self.jobs,
-            (free.whole & (self.freed <= 0)) | (self.taken > 0),
-            free.fractions,
-            {kind: used + self.uses[kind] for kind, used in free.uses.items()},
-            {key: column.copy() for key, column in free.largest.items()},
-        )
-        if then.uses:
-            then.settle(0, len(then.cpus))
-        return then
-
-    def release(self, allocation: Allocation, table: NodeTable, sign: int = 1) -> None:
-        self._change(allocation.shares, table, sign)
-        if allocation.whole_nodes:
-            self.freed[_positions(allocation.shares, table)] += sign
-
-    def take(self, booking: Booking, table: NodeTable, sign: int = 1) -> None:
-        self._change(booking.shares, table, -sign)
-        if booking.whole_nodes:
-            self.taken[_positions(booking.shares, table)] += sign
-
-    def _change(self, shares: Sequence[NodeShare], table: NodeTable, sign: int) -> None:
-        for share in shares:
-            position = table.index.get(share.node)
-            if position is None:
-                continue
-            self.cpus[position] += sign * share.cpus
-            self.cores[position] += sign * -(-share.cpus // int(table.threads[position]))
-            self.memory[position] += sign * share.memory_mib
-            self.jobs[position] -= sign * share.runs
-            for gres in share.gres:
-                column = self.gres.get((gres.name, gres.type))
-                if column is not None:
-                    column[position] += sign * gres.count
-                if self.uses:
-                    for kind, gpu, count in table.fractions.claims(position, gres):
-                        self.uses[kind][position, gpu] -= sign * count
-
-
-def _positions(shares: Sequence[NodeShare], table: NodeTable) -> list[int]:
-    return [table.index[share.node] for share in shares if share.node in table.index]
-
-
-class _Entries:
-    """Releases as columns in order of time: the sum of a prefix costs one bincount a resource.
-
-    New ones gather in a short tail, looked at one by one, and are sorted in together when it has grown.
-    """
-
-    def __init__(self, table: NodeTable) -> None:
-        self._table = table
-        self._at = np.zeros(0, dtype=np.float64)
-        self._positions: IntArray = np.zeros(0, dtype=np.int64)
-        self._columns: dict[object, IntArray] = {
-            key: np.zeros(0, dtype=np.int64)
-            for key in ("cpus", "cores", "memory", "jobs", "whole", *table.gres, *_use_keys(table))
-        }
-        self._tail: list[tuple[float, Allocation, int]] = []
-
-    def add(self, at: float, allocation: Allocation, sign: int = 1) -> None:
-        self._tail.append((at, allocation, sign))
-
-    def times(self) -> list[float]:
-        self._merge()
-        return [float(at) for at in np.unique(self._at)]
-
-    def add_up_to(self, moment: _Moment, when: float) -> None:
-        if len(self._tail) > _TAIL_MAX:
-            self._merge()
-        for at, allocation, sign in self._tail:
-            if at <= when:
-                moment.release(allocation, self._table, sign)
-        count = int(np.searchsorted(self._at, when, side="right"))
-        if not count:
-            return
-        positions, size = self._positions[:count], len(moment.cpus)
-
-        def total(key: object) -> IntArray:
-            sums = np.bincount(positions, weights=self._columns[key][:count], minlength=size)
-            return sums.astype(np.int64)
-
-        moment.cpus += total("cpus")
-        moment.cores += total("cores")
-        moment.memory += total("memory")
-        moment.jobs -= total("jobs")
-        moment.freed += total("whole")
-        for key, column in moment.gres.items():
-            column += total(key)
-        for kind, gpu in _use_keys(self._table):
-            moment.uses[kind][:, gpu] -= total((kind, gpu))
-
-    def _merge(self) -> None:
-        if not self._tail:
-            return
-        index = self._table.index
-        rows = [
-            (at, index[share.node], share, sign, int(allocation.whole_nodes))
-            for at, allocation, sign in self._tail
-            for share in allocation.shares
-            if share.node in index  # else: the node left the configuration while the job ran
-        ]
-        self._tail = []
-        at = np.concatenate((self._at, np.array([row[0] for row in rows], dtype=np.float64)))
-        order = np.argsort(at, kind="stable")
-        self._at = at[order]
-        positions = np.array([row[1] for row in rows], dtype=np.int64)
-        self._positions = np.concatenate((self._positions, positions))[order]
-        for key, column in self._new_columns(rows, positions).items():
-            self._columns[key] = np.concatenate((self._columns[key], column))[order]
-
-    def _new_columns(
-        self, rows: Sequence[tuple[float, int, NodeShare, int, int]], positions: IntArray
-    ) -> dict[object, IntArray]:
-        signs = np.array([row[3] for row in rows], dtype=np.int64)
-        cpus = np.array([row[2].cpus for row in rows], dtype=np.int64)
-        columns: dict[object, IntArray] = {
-            "cpus": cpus,
-            "cores": -(-cpus // self._table.threads[positions]),
-            "memory": np.array([row[2].memory_mib for row in rows], dtype=np.int64),
-            "jobs": np.array([row[2].runs for row in rows], dtype=np.int64),
-            "whole": np.array([row[4] for row in rows], dtype=np.int64),
-        }
-        columns |= {key: np.zeros(len(rows), dtype=np.int64) for key in (*self._table.gres, *_use_keys(self._table))}
-        fractions = self._table.fractions
-        for row, (_, position, share, _, _) in enumerate(rows):
-            for gres in share.gres:
-                if (gres.name, gres.type) in columns:
-                    columns[gres.name, gres.type][row] += gres.count
-                for kind, gpu, count in fractions.claims(position, gres) if fractions else ():
-                    columns[kind, gpu][row] += count
-        return {key: column * signs for key, column in columns.items()}
-
-
-def _use_keys(table: NodeTable) -> list[tuple[str, int]]:
-    """Columns for what is in use of each GPU that is given out in parts too; none on a cluster without."""
-    return (
-        [(kind, gpu) for kind in table.fractions.kinds for gpu in range(table.fractions.shape[1])]
-        if (table.fractions)
-        else []
-    )
 
 
 def _keep_lowest(lowest: Free, other: Free) -> None:

@@ -22,6 +22,7 @@ from bireme.core.placement.contiguous import is_contiguous, windows
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint
+from bireme.core.placement.needs import Need, part_of
 from bireme.core.placement.occupancy import Occupancy, room_of_gpus
 from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
@@ -69,6 +70,7 @@ class Search:
         self._single = demand.nodes_most == 1 and not demand.nodelist and len(self._masks) == 1
         self._share = tasks_per_core(demand, table, settings)
         self._allowed = allowed
+        self._need: Need | None = None
         self._walk: IntArray | None = None
         self._at = 0
 
@@ -91,6 +93,40 @@ class Search:
                 return Fit(shares, self.demand.nodes_wanted, able, leaves)
         return Fit(nodes_needed=self.demand.nodes_wanted, nodes_able=able)
 
+    @property
+    def need(self) -> Need:
+        """What it takes of each node that it uses."""
+        if self._need is None:
+            self._need = part_of(self.demand)
+        return self._need
+
+    @property
+    def usable(self) -> BoolArray:
+        """Nodes that it may use, whatever is free on them."""
+        return self._masks[0] if len(self._masks) == 1 else np.logical_or.reduce(self._masks)
+
+    def find_within(self, occupancy: Occupancy, within: BoolArray) -> Fit:
+        """As `find`, for an exact `need` that is known to fit on these nodes, and on no others."""
+        able = 0
+        for mask in self._masks:
+            positions = self._able(occupancy.free, mask & within)
+            able = max(able, len(positions))
+            if self._single:
+                for position in positions.tolist():
+                    node, room = self._table.nodes[position], occupancy.rooms[position]
+                    share = make_share(
+                        self.demand, node, room, self.demand.ntasks, self.demand.gres_per_job, self.settings
+                    )
+                    if share is not None:
+                        return Fit((share,), 1, able, 1)
+        if not self._single and able >= self.demand.nodes_wanted:
+            sketch, able = self._sketch(occupancy.free, within)
+            shares = self._shares(sketch, occupancy, occupancy.free) if sketch is not None else None
+            if sketch is not None and shares is not None:
+                leaves = self._fabric.leaves_used([candidate.position for candidate, _ in sketch])
+                return Fit(shares, self.demand.nodes_wanted, able, leaves)
+        return Fit(nodes_needed=self.demand.nodes_wanted, nodes_able=able)
+
     def _wider(self, able: int, occupancy: Occupancy, free: Free | None) -> Fit | None:
         """A range of nodes (`-N2-4`) takes as many as hold it now."""
         for count in range(min(self.demand.nodes_most, able), self.demand.nodes_wanted, -1):
@@ -109,9 +145,12 @@ class Search:
                 return fit
         return None
 
-    def sketch(self, free: Free) -> Spread | None:
-        """Nodes and tasks only, by columns: where it would fit at a moment whose CPU and device numbers are unknown."""
-        return self._sketch(free)[0]
+    def sketch(self, free: Free, within: BoolArray | None = None) -> Spread | None:
+        """Nodes and tasks only, by columns: where it would fit at a moment whose CPU and device numbers are unknown.
+
+        `within`: the nodes that hold an exact `need`, which says it as well; `free` then only says which to prefer.
+        """
+        return self._sketch(free, within)[0]
 
     def nodes_able(self, free: Free) -> int:
         """How many nodes could take part, whether or not they are enough."""
@@ -142,9 +181,12 @@ class Search:
 
     # -- several nodes -----------------------------------------------------------------------------------------------
 
-    def _sketch(self, free: Free) -> tuple[Spread | None, int]:
+    def _sketch(self, free: Free, within: BoolArray | None = None) -> tuple[Spread | None, int]:
         """(the spread, or None; how many nodes could take part)."""
-        tasks = capacity(self.demand, self._table, free, self.settings)
+        if within is None:
+            tasks = capacity(self.demand, self._table, free, self.settings)
+        else:
+            tasks = np.where(within, self.need.tasks, 0)
         most_able = 0
         for mask in self._masks:
             able = self._able(free, mask & (tasks > 0))

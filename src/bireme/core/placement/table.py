@@ -32,6 +32,7 @@ class NodeTable:
         "fractions",
         "gres",
         "index",
+        "kinds",
         "memory",
         "nodes",
         "parts",
@@ -55,6 +56,8 @@ class NodeTable:
         self.devices: tuple[dict[GresKey, frozenset[int]], ...] = tuple(_device_numbers(node) for node in nodes)
         self.parts: tuple[dict[GresKey, dict[int, int]], ...] = tuple(parts_of(node) for node in nodes)
         self.fractions = Fractions(self.nodes)
+        self.kinds = _kinds(self.nodes)
+        """One node of each make, and the positions of all of its make: needs are the same on them."""
         self.gres: dict[GresKey, IntArray] = {}
         for position, node in enumerate(self.nodes):
             for pool in node.gres:
@@ -171,6 +174,13 @@ class Free:
         for columns, values in ((self.gres, total), (self.largest, largest)):
             for key, left in values.items():
                 columns[key][first:last] = np.where(shared, left, columns[key][first:last])
+
+
+def _kinds(nodes: Sequence[NodeConfig]) -> tuple[tuple[NodeConfig, IntArray], ...]:
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for position, node in enumerate(nodes):
+        found.setdefault((node.sockets, node.threads_per_core, node.memory_mib), []).append(position)
+    return tuple((nodes[positions[0]], _column(positions)) for positions in found.values())
 
 
 def _device_numbers(node: NodeConfig) -> dict[GresKey, frozenset[int]]:

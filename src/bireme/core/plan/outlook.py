@@ -10,20 +10,23 @@ Invariant: an outlook that is not void knows the planned end of every job that h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bireme.core.calendar.calendar import Booking, Calendar
+from bireme.core.calendar.booking import Booking
+from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.due import gone_by
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
-from bireme.core.model.resources import Allocation
+from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.plan.hope import Waiting
+from bireme.core.plan.queue import Entry
 
 HARMLESS = (
     e.ArrayTaskSplit,
     e.JobStarted,
     e.BatchExited,
-    e.JobEnding,
     e.JobSignalled,
     e.StepCreated,
     e.StepStarted,
@@ -43,18 +46,44 @@ class Outlook:
     """job -> (planned end, allocation), as the calendar was told."""
     bookings: dict[int, list[Booking]] = field(default_factory=dict)
     """job -> its slots, earliest first (an array has several)."""
-    tested: list[int] = field(default_factory=list)
-    """Jobs that were looked at and wait for resources, in the order of the queue."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """Jobs that were looked at and wait for room: looked at again when something that they can use comes free."""
+    again: set[int] = field(default_factory=set)
+    """Jobs that were looked at and wait for something else: looked at in every pass."""
     fresh: set[int] = field(default_factory=set)
     """Jobs that came into the queue since."""
+    left: list[Entry] = field(default_factory=list)
+    """What the latest pass did not reach, in order."""
     blocked: set[str] = field(default_factory=set)
-    """Partitions in which some tested job has no slot: nobody behind it may start before the next full pass."""
+    """Lines in which some job that was looked at has no slot: nobody behind it may start before the next full pass."""
+    passed_over: set[tuple[int, str]] = field(default_factory=set)
+    """(job, partition) of jobs with several partitions that stand behind such a one in this partition."""
+    freed: set[int] = field(default_factory=set)
+    """Positions of nodes where something came free since the latest pass."""
+    changes: int = 0
+    """Jobs that ended, came or went since it was made: slots may be found earlier."""
+    booked: int = 0
+    booked_by_user: Counter[int] = field(default_factory=Counter)
+    booked_in: Counter[str] = field(default_factory=Counter)
+    """How many slots there are, by user, and by partition: policy limits them."""
+    suspended: bool = True
+    """Some job waits for CPUs to go on, or might."""
+    reordered: bool = False
+    """The priorities have changed since it was made."""
+    last_booked: Entry | None = None
+    """The last of the queue that has a slot."""
+
+    @property
+    def tested(self) -> int:
+        """How many waiting jobs were looked at."""
+        return len(self.waiting) + len(self.again)
 
     def note(self, state: State, event: e.Event, at: float) -> bool:
         """Follows an event that was applied. False: it cannot, the outlook is void."""
         match event:
             case e.JobSubmitted() | e.JobBecameEligible() | e.JobReleased() | e.JobRequeued():
                 self.fresh.add(event.job_id)
+                self.changes += 1
             case e.JobAllocated():
                 self.ends[event.job_id] = (gone_by(state, state.jobs[event.job_id], at), event.allocation)
             case e.JobEnded() | e.JobLaunchFailed():
@@ -62,19 +91,41 @@ class Outlook:
                 if planned is None:
                     return False
                 self.calendar.withdraw(*planned)
+                self._free(state, planned[1].shares)
+                self.changes += 1
                 if event.job_id in state.pending:
                     self.fresh.add(event.job_id)
+            case e.JobEnding():
+                planned = self.ends.get(event.job_id)
+                if planned is not None and event.outcome.state != "PREEMPTED":  # who ends it knows when it is gone
+                    self.expect(event.job_id, at + 1.0, planned[1])
             case e.JobCancelled():
-                self.forget(event.job_id)
+                for booking in self.forget(event.job_id):
+                    self._free(state, booking.shares)
+                self.waiting.remove(event.job_id)
+                self.again.discard(event.job_id)
+                self.changes += 1
             case _:
                 return isinstance(event, HARMLESS)
         return True
+
+    def _free(self, state: State, shares: Iterable[NodeShare]) -> None:
+        index = state.occupancy.index
+        self.freed.update(index[share.node] for share in shares if share.node in index)
+
+    def expect(self, job_id: int, end: float, allocation: Allocation) -> None:
+        """The job's resources come back then, and not when they were expected before."""
+        if job_id in self.ends:
+            self.calendar.withdraw(*self.ends[job_id])
+        self.ends[job_id] = (end, allocation)
+        self.calendar.started(end, allocation)
 
     def forget(self, job_id: int) -> list[Booking]:
         """Takes a job's slots out of the calendar."""
         bookings = self.bookings.pop(job_id, [])
         for booking in bookings:
             self.calendar.unbook(booking)
+            self._count(booking, -1)
         return bookings
 
     def restore(self, job_id: int, bookings: Iterable[Booking]) -> None:
@@ -83,3 +134,9 @@ class Outlook:
             self.bookings[job_id] = kept
             for booking in kept:
                 self.calendar.book(booking)
+                self._count(booking, 1)
+
+    def _count(self, booking: Booking, sign: int) -> None:
+        self.booked += sign
+        self.booked_by_user[booking.uid] += sign
+        self.booked_in[booking.partition] += sign

@@ -1,18 +1,19 @@
 """One pass over the queue: order, gates, fit, slots. Decides; changes nothing but its own draft.
 
-In order of partition tier, priority, submit time and id, every job that no gate holds either starts, or gets the
-earliest slot in the calendar; a later job starts only where it delays no slot before it (backfill). With sched/builtin
-there are no slots: the first job that does not fit blocks those behind it in its partition. Gangs start whole or not
-at all.
+In the order of the queue (`queue.py`; a job stands there once for each partition that it may use) every job that no
+gate holds either starts, or gets the earliest slot in the calendar; a later job starts only where it delays no slot
+before it (backfill). With sched/builtin there are no slots: the first job that does not fit blocks those behind it in
+its partition. Gangs start whole or not at all.
 
 Invariant: same state, same policy, same `now`: same plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
 
-from bireme.core.calendar.calendar import Booking
+from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.limits.partitions import beyond_partition
@@ -24,6 +25,7 @@ from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Plan, Start, StartGang
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.preempt import victims_for
+from bireme.core.plan.queue import Entry, entries_of
 from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
@@ -33,29 +35,66 @@ FOR_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
 """The reasons of jobs that start as soon as there is room."""
 
 
-def plan(state: State, policy: Policy, now: float, promises: Mapping[int, Sequence[Booking]] | None = None) -> Plan:
-    """A full pass over the queue. `promises`: slots of the pass before, kept where no earlier ones are found."""
-    work = begin_pass(state, policy, now, promises)
-    _walk(work, in_order(state, state.pending.values()))
+Enough = Callable[[], bool]
+"""Asked before each job that is looked at closely: True ends the pass. What it did not reach comes next time."""
+
+
+def plan(
+    state: State,
+    policy: Policy,
+    now: float,
+    promises: Mapping[int, Sequence[Booking]] | None = None,
+    *,
+    before: Outlook | None = None,
+    enough: Enough | None = None,
+) -> Plan:
+    """A full pass over the queue. `promises`: slots of the pass before, kept where no earlier ones are found.
+
+    `before`: an outlook that is not void and is used up: what it knows of running jobs need not be found out again.
+    """
+    work = begin_pass(state, policy, now, promises, before)
+    work.enough = enough
+    _walk(work, entries_of(state, state.pending.values()))
     _resume(work)
     return Plan(tuple(work.starts), work.verdicts, work.outlook)
 
 
-def plan_again(state: State, policy: Policy, now: float, outlook: Outlook) -> Plan:
-    """A pass after small changes: only jobs that were tested, and new ones; slots that were promised stay.
+def plan_again(
+    state: State, policy: Policy, now: float, outlook: Outlook, *, enough: Enough | None = None, renew: bool = True
+) -> Plan:
+    """A pass after small changes: only jobs that these could let start, and new ones; slots that were promised stay.
 
     Each of them may use what its own slots held back. A new job that comes before one with a slot calls for a full
-    pass: it must not wait for those behind it. Verdicts of jobs that were not looked at again still stand.
+    pass (unless `renew` is False): it must not wait for those behind it. Then goes on where the pass before ended.
+    Verdicts of jobs that were not looked at again still stand.
     """
-    known = (state.pending.get(job_id) for job_id in (*outlook.tested, *outlook.fresh))
-    again = in_order(state, {job.id: job for job in known if job is not None}.values())
-    if _comes_before_a_slot(again, outlook):
-        return plan(state, policy, now, outlook.bookings)
+    if not (outlook.freed or outlook.fresh or outlook.again or outlook.left or outlook.suspended):
+        return Plan((), {}, outlook)
     work = resume_pass(state, policy, now, outlook)
-    outlook.tested, outlook.fresh = [], set()
-    _walk(work, again)
+    work.enough = enough
+    hope = work.hope
+    assert hope is not None
+    freed, outlook.freed = outlook.freed, set()
+    hopeful = hope.candidates(outlook.waiting, freed) if freed else set()
+    fresh, outlook.fresh = outlook.fresh, set()
+    known = (state.pending.get(job_id) for job_id in {*outlook.again, *hopeful, *fresh})
+    entries = entries_of(state, [job for job in known if job is not None])
+    last = outlook.last_booked
+    if renew and last is not None and any(entry < last and entry.job_id in fresh for entry in entries):
+        return plan(state, policy, now, outlook.bookings, before=outlook, enough=enough)
+    if outlook.left:
+        entries = _join_the_rest(outlook, entries, fresh)
+    work.known = outlook.again.union(hopeful) - fresh
+    for job_id in fresh:
+        outlook.waiting.remove(job_id)
+    left, outlook.left = outlook.left, []
+    work.sure = (hopeful - fresh, freed)
+    if _walk(work, entries):
+        _walk(work, left)
+    else:
+        outlook.left += left
     _resume(work)
-    return Plan(tuple(work.starts), {**state.verdicts, **work.verdicts}, outlook)
+    return Plan(tuple(work.starts), work.verdicts, outlook)
 
 
 def _resume(work: Pass) -> None:
@@ -67,53 +106,57 @@ def _resume(work: Pass) -> None:
         work.starts.extend(resumptions(work.state, drafts, work.policy.preemption, work.doomed))
 
 
-def _comes_before_a_slot(jobs: Sequence[Job], outlook: Outlook) -> bool:
-    new_one_seen = False
-    for job in jobs:
-        if job.id in outlook.bookings:
-            if new_one_seen:
-                return True
-        elif job.id in outlook.fresh:
-            new_one_seen = True
-    return False
+def _join_the_rest(outlook: Outlook, entries: list[Entry], fresh: set[int]) -> list[Entry]:
+    """New jobs that stand behind some that were not reached yet wait with them."""
+    reached, first = [], outlook.left[0]
+    for entry in entries:
+        if entry.job_id in fresh and entry > first:
+            insort(outlook.left, entry)
+        else:
+            reached.append(entry)
+    return reached
 
 
-def _walk(work: Pass, jobs: Sequence[Job]) -> None:
-    state = work.state
-    for position, job in enumerate(jobs):
-        if len(work.starts) >= work.policy.starts_max:
-            work.outlook.fresh.update(left.id for left in jobs[position:])
-            return
-        if job.het_job_id not in (None, job.id):
-            continue  # considered with its leader
-        if _only_waits_for_others(work, job):
-            work.verdicts.update(dict.fromkeys(state.het_members.get(job.id, (job.id,)), BEHIND))
-            continue
-        _consider(work, job)
+def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
+    """False: it was ended before its end, and the outlook knows what is left."""
+    pending = work.state.pending
+    for position, entry in enumerate(entries):
+        job = pending.get(entry.job_id)
+        if job is None or job.id in work.begun or job.het_job_id not in (None, job.id):
+            continue  # gone, started in another of its partitions, or considered with its leader
+        if _only_waits_for_others(work, job, entry):
+            _pass_over(work, job, entry)
+        elif len(work.starts) >= work.policy.starts_max or (work.enough is not None and work.enough()):
+            work.outlook.left += entries[position:]
+            return False
+        elif work.may_hope(job.id):
+            _consider(work, job, entry)
+    return True
 
 
-def in_order(state: State, jobs: Iterable[Job]) -> list[Job]:
-    """Partition tier, priority, submit time, id: Slurm's order of the queue."""
-    tier = {partition.name: partition.priority_tier for partition in state.partitions.values()}
-
-    def key(job: Job) -> tuple[int, int, float, int]:
-        best = max((tier.get(name, 0) for name in job.spec.partitions), default=0)
-        return (-best, -job.priority, job.submitted_at, job.id)
-
-    return sorted(jobs, key=key)
-
-
-def _only_waits_for_others(work: Pass, job: Job) -> bool:
-    """Its partitions are blocked, and no gate (of which its reason should then speak) can be closed."""
+def _only_waits_for_others(work: Pass, job: Job, entry: Entry) -> bool:
+    """Its line is blocked before it, and no gate (of which its reason should then speak) can be closed."""
+    if work.line(job, entry.partition) not in work.blocked:
+        return False
+    if job.id in work.known and (job.id, entry.partition) not in work.outlook.passed_over:
+        return False
     phase = job.phase
     assert isinstance(phase, Pending)
-    gated = phase.eligible_at is None or phase.held_by is not None or phase.not_before is not None
-    return not gated and all(work.line(job, name) in work.blocked for name in job.spec.partitions)
+    return phase.eligible_at is not None and phase.held_by is None and phase.not_before is None
 
 
-def _consider(work: Pass, job: Job) -> None:
+def _pass_over(work: Pass, job: Job, entry: Entry) -> None:
+    if len(job.spec.partitions) > 1 and job.het_job_id is None:
+        work.outlook.passed_over.add((job.id, entry.partition))
+        work.judge(job, (reason(ReasonKind.PRIORITY, partition=entry.partition),))
+    else:
+        work.verdicts.update(dict.fromkeys(work.state.het_members.get(job.id, (job.id,)), BEHIND))
+
+
+def _consider(work: Pass, job: Job, entry: Entry) -> None:
+    outlook = work.outlook
     if job.het_job_id is not None:
-        work.outlook.tested.append(job.id)
+        outlook.again.add(job.id)
         _consider_het(work, job)
         return
     gates = closed_gates(work.state, job, work.now)
@@ -122,13 +165,19 @@ def _consider(work: Pass, job: Job) -> None:
         if (
             isinstance(job.phase, Pending) and job.phase.eligible_at is not None
         ):  # a throttle or a back-off: no event will say that it has opened
-            work.outlook.tested.append(job.id)
-    elif isinstance(job.array, ArrayWaiting):
-        _consider_array(work, job)
+            outlook.again.add(job.id)
+        return
+    partition = work.state.partitions.get(entry.partition)
+    if isinstance(job.array, ArrayWaiting):
+        _consider_array(work, job, entry)
     elif _throttle_left(work, job) == 0:
         work.verdicts[job.id] = Verdict((throttled(work.state, job),))
-    elif not _start_or_book(work, job):
-        work.outlook.tested.append(job.id)
+    elif _start_or_book(work, job, entry):
+        outlook.again.discard(job.id)
+        outlook.waiting.remove(job.id)
+        work.begun.add(job.id)
+        return
+    work.remember(job, partition)
 
 
 def _throttle_left(work: Pass, job: Job) -> int | None:
@@ -136,17 +185,19 @@ def _throttle_left(work: Pass, job: Job) -> int | None:
     return None if room is None else max(0, room - work.tasks_started.get(job.array_job_id or 0, 0))
 
 
-def _consider_array(work: Pass, job: Job) -> None:
+def _consider_array(work: Pass, job: Job, entry: Entry) -> None:
     """As many waiting tasks as fit, in order; some of the others get slots; what stays behind says why."""
     assert isinstance(job.array, ArrayWaiting)
-    work.outlook.tested.append(job.id)
-    ready = startable_tasks(work.state, job)
+    taken = work.tasks_taken.setdefault(job.id, set())
+    ready = [task_id for task_id in startable_tasks(work.state, job) if task_id not in taken]
     room = _throttle_left(work, job)
     booked = 0
     for task_id in ready[:room]:
         if len(work.starts) >= work.policy.starts_max or booked >= work.policy.bookings_per_array:
             return
-        if not _start_or_book(work, job, task_id):
+        if _start_or_book(work, job, entry, task_id, judge=not booked):
+            taken.add(task_id)
+        else:
             booked += 1
             if not work.policy.backfill or work.verdicts[job.id].expected_start is None:
                 return
@@ -170,7 +221,7 @@ def _consider_het(work: Pass, leader: Job) -> None:
     before = work.branch()
     found: list[tuple[Job, PartitionConfig, Fit]] = []
     for member in members:
-        partition, fit, reasons = _find_now(work, member)
+        partition, fit, reasons = _find_anywhere(work, member)
         if partition is None or fit is None:
             work.take_back(*before)
             work.verdicts.update({other.id: Verdict(reasons) for other in members})
@@ -180,30 +231,35 @@ def _consider_het(work: Pass, leader: Job) -> None:
     work.starts.append(StartGang(tuple(work.started(member, partition, fit) for member, partition, fit in found)))
 
 
-def _start_or_book(work: Pass, job: Job, task_id: int | None = None) -> bool:
-    """Whether it starts. If not, its verdict says why and, with backfill, when."""
+def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = None, *, judge: bool = True) -> bool:
+    """Whether it starts in this partition. If not, its verdict says why and, with backfill, when."""
     own = work.outlook.forget(job.id)
-    partition, fit, reasons = _find_now(work, job)
+    partition, fit, reasons = _find_now(work, job, entry.partition)
     limited = job
     if fit is None and _waits_for_room(reasons):
-        limited, partition, fit = _find_shorter(work, job)
+        limited, partition, fit = _find_shorter(work, job, entry.partition)
     if partition is not None and fit is not None:
         work.outlook.restore(job.id, own[1:])
         work.hold(limited, partition, fit)
         _add_start(work, job, work.started(limited, partition, fit, task_id))
         return True
-    expected: float | None
-    if _preempt(work, job, reasons):
-        expected = work.outlook.bookings[job.id][0].begin
-    elif own and _waits_for_room(reasons):
-        work.outlook.restore(job.id, own)
-        expected = own[0].begin
-    else:
-        expected = _book(work, job, reasons) if work.policy.backfill else None
-    if job.id not in work.verdicts or task_id is None:
-        slots = work.outlook.bookings.get(job.id)
-        work.verdicts[job.id] = Verdict(reasons, expected, slots[0].shares if slots else ())
+    if not _preempt(work, job, reasons):
+        _keep_or_book(work, job, entry, reasons, own)
+    if judge:
+        work.judge(job, reasons)
     return False
+
+
+def _keep_or_book(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...], own: Sequence[Booking]) -> None:
+    """The slots that it has stay, unless one in this partition is earlier; without any it gets one."""
+    waits = _waits_for_room(reasons)
+    if own and (waits or len(job.spec.partitions) > 1):
+        work.outlook.restore(job.id, own)
+        if work.known or not waits or isinstance(job.array, ArrayWaiting) or not work.policy.backfill:
+            return  # only a full pass looks for better ones
+        _book(work, job, entry, reasons, earlier_than=own[0])
+    elif work.policy.backfill:
+        _book(work, job, entry, reasons)
 
 
 def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> bool:
@@ -223,17 +279,15 @@ def _add_start(work: Pass, job: Job, start: Start) -> None:
         work.tasks_started[job.array_job_id] = work.tasks_started.get(job.array_job_id, 0) + 1
 
 
-def _book(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> float | None:
-    """A slot in whichever partition only lacks free resources. A job that may have none blocks those behind it."""
-    waiting = [str(why.fact("partition")) for why in reasons if _for_room(why)]
-    partitions = [work.state.partitions[name] for name in waiting if name in work.state.partitions]
-    if not work.may_reserve(job):
-        return None
-    if partitions and not work.may_book(job):
-        work.blocked.update(work.line(job, partition.name) for partition in partitions)
-        return None
-    slot = work.book(job, partitions)
-    return slot.begin if slot else None
+def _book(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...], earlier_than: Booking | None = None) -> None:
+    """A slot, if it only lacks free resources. A job that may have none blocks those behind it."""
+    partition = work.state.partitions.get(entry.partition)
+    if partition is None or not _waits_for_room(reasons) or not work.may_reserve(job):
+        return
+    if earlier_than is None and not work.may_book(job, entry.partition):
+        work.blocked.add(work.line(job, entry.partition))
+    elif work.book(job, partition, earlier_than):
+        work.outlook.last_booked = max(entry, work.outlook.last_booked or entry)
 
 
 def _waits_for_room(reasons: tuple[Reason, ...]) -> bool:
@@ -246,36 +300,42 @@ def _for_room(why: Reason) -> bool:
     return why.kind in FOR_ROOM or why.fact("reserved") is not None
 
 
-def _find_now(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]:
+def _find_anywhere(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]:
     """The first of the job's partitions that holds it now, or what blocks it in each."""
-    reasons: list[Reason] = []
+    blocked: list[Reason] = []
     for name in job.spec.partitions:
-        partition = work.state.partitions.get(name)
-        closed = partition_gate(work.state, name)
-        if closed is not None or partition is None:
-            reasons.append(closed or reason(ReasonKind.PARTITION_DOWN, partition=name))
-            continue
-        qos = work.state.accounts.qos.get(job.spec.qos)
-        over = (
-            *beyond_partition(job.spec, partition, work.state.config.settings, qos),
-            *work.limited(job, partition),
-        )
-        if over:
-            reasons.extend(over)
-        elif work.line(job, name) in work.blocked:
-            reasons.append(reason(ReasonKind.PRIORITY, partition=name))
-        else:
-            fit = work.fit_now(job, partition)
-            if not fit.found and work.standby.kept:
-                fit = work.fit_on_lent(job, partition) or fit
-            over = work.limited(job, partition, fit) if fit.found else ()
-            if fit.found and not over:
-                return partition, fit, ()
-            reasons.extend(over or (_why_not(work, job, partition, fit),))
-    return None, None, tuple(reasons) or (reason(ReasonKind.PRIORITY),)
+        partition, fit, reasons = _find_now(work, job, name)
+        if fit is not None:
+            return partition, fit, ()
+        blocked.extend(reasons)
+    return None, None, tuple(blocked) or (reason(ReasonKind.PRIORITY),)
 
 
-def _find_shorter(work: Pass, job: Job) -> tuple[Job, PartitionConfig | None, Fit | None]:
+def _find_now(work: Pass, job: Job, name: str) -> tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]:
+    """Where the partition holds it now, or all that blocks it there."""
+    partition = work.state.partitions.get(name)
+    closed = partition_gate(work.state, name)
+    if closed is not None or partition is None:
+        return None, None, (closed or reason(ReasonKind.PARTITION_DOWN, partition=name),)
+    qos = work.state.accounts.qos.get(job.spec.qos)
+    over = (
+        *beyond_partition(job.spec, partition, work.state.config.settings, qos),
+        *work.limited(job, partition),
+    )
+    if over:
+        return None, None, over
+    if work.line(job, name) in work.blocked and job.id not in work.known:
+        return None, None, (reason(ReasonKind.PRIORITY, partition=name),)
+    fit = work.fit_now(job, partition)
+    if not fit.found and work.standby.kept:
+        fit = work.fit_on_lent(job, partition) or fit
+    over = work.limited(job, partition, fit) if fit.found else ()
+    if fit.found and not over:
+        return partition, fit, ()
+    return None, None, over or (_why_not(work, job, partition, fit),)
+
+
+def _find_shorter(work: Pass, job: Job, name: str) -> tuple[Job, PartitionConfig | None, Fit | None]:
     """With --time-min: the job with the longest limit with which it fits now, and where.
 
     What fits for long fits for a shorter time, so half of the lengths that are left can be passed over at each step.
@@ -285,7 +345,7 @@ def _find_shorter(work: Pass, job: Job) -> tuple[Job, PartitionConfig | None, Fi
     low, high = 0, len(lengths)
     while low < high:
         middle = (low + high) // 2 if best[2] is not None else 0  # most often not even the least will do
-        partition, fit, _ = _find_now(work, lengths[middle])
+        partition, fit, _ = _find_now(work, lengths[middle], name)
         if fit is None:
             high = middle
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bireme.core.calendar.calendar import Booking
+from bireme.core.calendar.booking import Booking
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running
 from bireme.core.model.policy import Preemption
@@ -67,7 +67,7 @@ def _victims(
     before.hold(Allocation(job.id, 0, partition.name, fit.shares, whole))
     work.after_preemption = before, standby
     work.count_as_held(job, partition, fit)
-    _promise(work, job, decision, fit, whole)
+    _promise(work, job, decision, fit, whole, partition.name)
     return decision
 
 
@@ -78,22 +78,17 @@ def _awaits_victims(work: Pass, job: Job) -> bool:
     return any(why.kind is ReasonKind.PREEMPTED and why.fact("by") == job.id for why in reasons)
 
 
-def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, whole: bool) -> None:
+def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, whole: bool, partition: str) -> None:
     """What the victims leave is the job's from the moment they are gone: nobody behind it may take it meanwhile."""
-    calendar, ends = work.outlook.calendar, work.outlook.ends
-    settings = work.state.config.settings
+    outlook, settings = work.outlook, work.state.config.settings
     ended = [victim.grace_s + settings.kill_wait_s for victim in decision.victims if not victim.suspend]
     gone = work.now + 1.0 + max(ended, default=0)
     for victim in decision.victims:
-        freed = _freed(work, work.state.jobs[victim.job_id])
-        if victim.job_id in ends:
-            calendar.withdraw(*ends[victim.job_id])
-        ends[victim.job_id] = (gone, freed)
-        calendar.started(gone, freed)
-    begin = calendar.rounded(gone)
-    booking = Booking(begin, begin + work.duration_s(job), fit.shares, whole)
-    calendar.book(booking)
-    work.outlook.bookings.setdefault(job.id, []).append(booking)
+        outlook.expect(victim.job_id, gone, _freed(work, work.state.jobs[victim.job_id]))
+    begin = outlook.calendar.rounded(gone)
+    owner = (job.id, job.spec.owner.uid, partition)
+    booking = Booking(begin, begin + work.duration_s(job), fit.shares, whole, *owner)
+    outlook.restore(job.id, (*outlook.forget(job.id), booking))
 
 
 def _stage(work: Pass) -> tuple[Occupancy, Standby]:

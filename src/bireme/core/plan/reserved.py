@@ -47,6 +47,10 @@ class Reserved:
         self._doors: dict[tuple[frozenset[str], bool], Door] = {}
         self._closures: dict[Door, Closures] = {}
 
+    @property
+    def any(self) -> bool:
+        return bool(self._lasting)
+
     def door(self, job: Job) -> Door:
         if not self._lasting:
             return PUBLIC

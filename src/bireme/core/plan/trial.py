@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bireme.core.calendar.calendar import Booking
+from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import NodeShare
 from bireme.core.plan.decisions import Plan, Preempt, Resume, Start, StartGang
-from bireme.core.plan.planner import in_order, plan
+from bireme.core.plan.planner import plan
+from bireme.core.plan.queue import entries_of
 from bireme.core.priority.order import rank
 
 EVERY_START = 1_000_000
@@ -79,13 +80,9 @@ def _with_jobs(state: State, jobs: Sequence[Job], now: float) -> State:
         copy.index_members(job)
         if state.jobs.get(job.id) is not job:
             rank(copy, job, now)
-    before: dict[int, Job] = {}
-    left = set(own)
-    for job in in_order(copy, copy.pending.values()):
-        before[job.id] = job
-        left.discard(job.id)
-        if not left:
-            break
+    queue = entries_of(copy, copy.pending.values())
+    last = max((number for number, entry in enumerate(queue) if entry.job_id in own), default=-1)
+    before = {entry.job_id: copy.pending[entry.job_id] for entry in queue[: last + 1]}
     for leader in [job.id for job in before.values() if job.het_job_id == job.id]:
         members = copy.het_members[leader]
         before.update({member: copy.pending[member] for member in members if member in copy.pending})

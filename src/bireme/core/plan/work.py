@@ -7,13 +7,13 @@ slot that was booked before it, because it was fitted into what the calendar gua
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from bireme.core.calendar.calendar import Booking, Calendar
+from bireme.core.calendar.booking import Booking
+from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.due import gone_by, time_limit_s
 from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State, Verdict
@@ -29,10 +29,12 @@ from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.caps import cpus_held, within_cap
 from bireme.core.placement.demand import Demand, resolve
+from bireme.core.placement.needs import part_of
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit, Search
 from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.plan.decisions import Decision, Start
+from bireme.core.plan.hope import Hope
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import Door, Reserved
 from bireme.core.plan.seniority import outranks
@@ -41,20 +43,15 @@ from bireme.core.priority.fair_share import fair_share
 
 Way = tuple[Door, tuple[int, ...]]
 """Through which door a job comes, and which of the closures behind it hold."""
+LACKS_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
+ENTRIES_PER_JOB, ENTRIES_LEAST = 8, 1_000
+"""A calendar that has noted more releases than that is mostly made of what was taken back: it is made anew."""
 MINUTE_S = 60
 """Time limits are whole minutes."""
 SWITCHES_WAIT_S = 300
 """How long --switches is insisted on when it names no time: Slurm's max_switch_wait."""
 Shape = tuple[ResourceRequest, str, Way]
 """A request in a partition: jobs of one shape share searches and answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A promise: this job may start then, on nodes of this partition."""
-
-    begin: float
-    partition: str
 
 
 @dataclass(slots=True)
@@ -79,10 +76,22 @@ class Pass:
     """CPUs that the draft keeps for suspended jobs."""
     resumptions: dict[int, Booking] = field(default_factory=dict)
     """When suspended jobs take back what they lent: in the calendar."""
+    tasks_taken: dict[int, set[int]] = field(default_factory=dict)
+    """array id -> tasks of its record that this pass starts."""
     tasks_started: dict[int, int] = field(default_factory=dict)
     """array id -> tasks of it that this pass starts: they count against its throttle."""
     promises: Mapping[int, Sequence[Booking]] = field(default_factory=dict)
     """Slots of the pass before, by job."""
+    enough: Callable[[], bool] | None = None
+    """Whether the pass is to end now."""
+    begun: set[int] = field(default_factory=set)
+    """Jobs that this pass starts."""
+    known: set[int] = field(default_factory=set)
+    """In a small pass: jobs that an earlier one has looked at. What blocks a line stands behind them."""
+    hope: Hope | None = None
+    """In a small pass: which of those that wait for room may hope."""
+    sure: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
+    """In a small pass: the jobs that could start before it began, and the nodes on which they could."""
     _demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
     _searches: dict[Shape, Search] = field(default_factory=dict)
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
@@ -90,18 +99,17 @@ class Pass:
     _limited: dict[tuple[int, ResourceRequest, float], tuple[Reason, ...]] = field(default_factory=dict)
     """Requests (by the identity of their rules) that a limit blocks: within a pass nothing is given back."""
     _fair_shares: dict[int, float] | None = None
+    _told: dict[int, dict[Reason, None]] = field(default_factory=dict)
+    """Of jobs with several partitions: what blocks them in those that were looked at."""
     _capped: list[Allocation] = field(default_factory=list)
     """What this pass started in partitions with MaxCPUsPerNode."""
     _fits_empty: dict[Shape, bool] = field(default_factory=dict)
     _not_before: dict[tuple[Shape, float], float] = field(default_factory=dict)
     """The latest slot of a shape and duration: the next job of the kind gets no earlier one."""
-    _booked: int = 0
-    _booked_by_user: Counter[int] = field(default_factory=Counter)
-    _booked_in: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.reserved = Reserved(self.state, self.now)
-        for job in waiting_for_cpus(self.state):
+        for job in waiting_for_cpus(self.state) if self.outlook.suspended else ():
             self.standby.keep(self.draft, job)
 
     @property
@@ -136,6 +144,42 @@ class Pass:
         door = self.reserved.door(job)
         closures = self.reserved.closures(door)
         return door, closures.during(self.now, self.now + self.duration_s(job)) if closures.entries else ()
+
+    def may_hope(self, job_id: int) -> bool:
+        """Whether it is worth a look: in a small pass others may have taken what it hoped for."""
+        hopeful, freed = self.sure
+        if not self.starts or self.hope is None or job_id not in hopeful:
+            return True
+        return self.hope.still(self.outlook.waiting, job_id, freed)
+
+    def judge(self, job: Job, reasons: tuple[Reason, ...]) -> None:
+        """What keeps it from starting, in all of its partitions together, and when it is expected to."""
+        if len(job.spec.partitions) > 1:
+            told = self._told.setdefault(job.id, {})
+            told.update(dict.fromkeys(reasons))
+            reasons = tuple(told)
+        slots = self.outlook.bookings.get(job.id)
+        self.verdicts[job.id] = Verdict(reasons, slots[0].begin if slots else None, slots[0].shares if slots else ())
+
+    def remember(self, job: Job, partition: PartitionConfig | None) -> None:
+        """For the next small passes: whether it is worth a look only when something comes free, or always."""
+        verdict, outlook = self.verdicts.get(job.id), self.outlook
+        if verdict is not None and partition is not None and self._only_lacks_room(job, verdict):
+            shape = (job.spec.resources, partition.name)
+            need = outlook.waiting.needs.get(shape) or part_of(self.demand(job, partition))
+            outlook.waiting.add(job.id, shape, need, self.duration_s(job))
+            outlook.again.discard(job.id)
+        else:
+            outlook.waiting.remove(job.id)
+            outlook.again.add(job.id)
+
+    def _only_lacks_room(self, job: Job, verdict: Verdict) -> bool:
+        """And neither time alone nor anybody's end elsewhere could let it start."""
+        if self.reserved.any or self.standby.kept or self.policy.preemption.by != "none":
+            return False
+        if job.spec.resources.switches is not None or job.spec.time_min_s is not None:
+            return False
+        return all(why.kind in LACKS_ROOM for why in verdict.reasons)
 
     def line(self, job: Job, partition: str) -> str:
         """Where it queues up: those in a reservation and those outside do not wait for each other."""
@@ -178,10 +222,16 @@ class Pass:
             self.calendar.book(booking)
 
     def _fit_in(self, draft: Occupancy, search: Search, job: Job, partition: PartitionConfig) -> Fit:
-        free = None
+        """Where it delays no slot: by the openings of single nodes where these say all, else by columns."""
+        free, capped = None, partition.max_cpus_per_node is not None
         if self.calendar.has_bookings:
-            free = self.calendar.guaranteed(draft.free, self.now, gone_by(self.state, job, self.now))
-        if partition.max_cpus_per_node is not None:
+            end = gone_by(self.state, job, self.now)
+            plain = not capped and not self.standby.kept
+            within = self.calendar.nodes_now(search, draft.free, end) if plain else None
+            if within is not None:
+                return search.find_within(draft, within)
+            free = self.calendar.guaranteed(draft.free, self.now, end)
+        if capped:
             free = self._within_cap(partition, free or draft.free)
         return search.find(draft, free)
 
@@ -296,6 +346,8 @@ class Pass:
 
     def take_back(self, draft: Occupancy, ledger: Ledger, standby: Standby, capped: int) -> None:
         """Goes back to an earlier draft: what did not fit or was blocked may no longer be, and searches moved on."""
+        rooms = zip(self.draft.rooms, draft.rooms)
+        self.calendar.doubt([position for position, (mine, before) in enumerate(rooms) if mine is not before])
         self.draft, self.ledger, self.standby = draft, ledger, standby
         del self._capped[capped:]
         for known in (self._limited, self._misfits, self._searches):
@@ -303,45 +355,39 @@ class Pass:
 
     # -- later -------------------------------------------------------------------------------------------------------
 
-    def book(self, job: Job, partitions: list[PartitionConfig]) -> Slot | None:
-        """The earliest slot in any of these partitions, booked; None if the window has none."""
-        if not partitions:
-            return None
-        best: tuple[float, PartitionConfig, Booking] | None = None
-        horizon = self.now + self.policy.window_s
-        duration = self.duration_s(job)
+    def book(self, job: Job, partition: PartitionConfig, earlier_than: Booking | None = None) -> bool:
+        """Books the earliest slot in this partition, instead of one that begins later; False: there is none."""
         door = self.reserved.door(job)
-        closures = self.reserved.closures(door)
-        horizon = min(horizon, self.reserved.until(door))
-        for partition in partitions:
-            key = (self.asked(job), partition.name, (door, ()))
-            search = self._search(key, job, partition)
-            after = self._not_before.get((key, duration), self.now)
-            if after >= horizon:
-                continue
-            free = self.draft.free
-            if partition.max_cpus_per_node is not None:
-                free = self._within_cap(partition, free)
-            found = self.calendar.earliest(search, free, duration, after, horizon, closures)
-            if found is None and best is None:  # and none for the next job of the kind
+        horizon = min(self.now + self.policy.window_s, self.reserved.until(door))
+        if earlier_than is not None:
+            horizon = min(horizon, earlier_than.begin)
+        duration = self.duration_s(job)
+        key = (self.asked(job), partition.name, (door, ()))
+        after = self._not_before.get((key, duration), self.now)
+        if after >= horizon:
+            return False
+        free = self.draft.free
+        if partition.max_cpus_per_node is not None:
+            free = self._within_cap(partition, free)
+        search, closures = self._search(key, job, partition), self.reserved.closures(door)
+        plain = partition.max_cpus_per_node is None and not self.standby.kept
+        found = self.calendar.earliest(search, free, duration, after, horizon, closures, by_columns=not plain)
+        if found is None:
+            if earlier_than is None:  # and none for the next job of the kind
                 self._not_before[key, duration] = horizon
-            if found is not None and (best is None or found[0] < best[0]):
-                whole = self.demand(job, partition).whole_nodes
-                booking = Booking(found[0], gone_by(self.state, job, found[0]), found[1], whole)
-                best, horizon = (found[0], partition, booking), found[0]
-        if best is None:
-            return None
-        best = self._kept_promise(job, partitions, best[0]) or best
-        self.calendar.book(best[2])
-        self.outlook.bookings.setdefault(job.id, []).append(best[2])
-        self._not_before[(self.asked(job), best[1].name, (door, ())), duration] = best[0]
+            return False
+        whole = self.demand(job, partition).whole_nodes
+        owner = (job.id, job.spec.owner.uid, partition.name)
+        booking = Booking(found[0], gone_by(self.state, job, found[0]), found[1], whole, *owner)
+        booking = self._kept_promise(job, partition, found[0]) or booking
+        if earlier_than is not None:
+            self.outlook.forget(job.id)
+        self.outlook.restore(job.id, (*self.outlook.forget(job.id), booking))
+        self._not_before[key, duration] = booking.begin
         self._misfits.clear()  # answers for other durations may have changed
-        self._count(job, best[1])
-        return Slot(best[0], best[1].name)
+        return True
 
-    def _kept_promise(
-        self, job: Job, partitions: list[PartitionConfig], not_after: float
-    ) -> tuple[float, PartitionConfig, Booking] | None:
+    def _kept_promise(self, job: Job, partition: PartitionConfig, not_after: float) -> Booking | None:
         """The slot an earlier pass gave it, if it still holds and there is no earlier one.
 
         Another choice of equal nodes, made because somebody behind it has started, could delay those between.
@@ -349,12 +395,20 @@ class Pass:
         for booking in self.promises.get(job.id, ()):
             if booking in self.outlook.bookings.get(job.id, ()) or not self.now <= booking.begin <= not_after:
                 continue
-            free = self.calendar.guaranteed(self.draft.free, booking.begin, booking.end)
-            free.close(self.reserved.closed(job, booking.begin, booking.end))
-            for partition in partitions:
-                if _holds(free, booking, self.draft.table, schedulable_nodes(self.state, partition)):
-                    return booking.begin, partition, booking
+            usable = schedulable_nodes(self.state, partition) & ~self.reserved.closed(job, booking.begin, booking.end)
+            if self._holds(booking, usable):
+                return booking
         return None
+
+    def _holds(self, booking: Booking, usable: BoolArray) -> bool:
+        """Whether a booking fits into what is free, on nodes that may be used."""
+        table, free = self.draft.table, self.draft.free
+        positions = [table.index.get(share.node) for share in booking.shares]
+        if any(position is None or not usable[position] for position in positions):
+            return False
+        if not table.fractions:
+            return self.calendar.holds(booking, free)
+        return _holds(self.calendar.guaranteed(free, booking.begin, booking.end), booking, table)
 
     def may_reserve(self, job: Job) -> bool:
         """Whether its QOS lets it hold back resources at all: NoReserve, and MinPrioThreshold."""
@@ -364,34 +418,22 @@ class Pass:
         threshold = qos.limits.min_priority
         return not qos.has(QosFlag.NO_RESERVE) and (threshold is None or job.priority >= threshold)
 
-    def may_book(self, job: Job) -> bool:
-        """Whether the policy still tests jobs, jobs of this user, and jobs of these partitions."""
+    def may_book(self, job: Job, partition: str) -> bool:
+        """Whether the policy still tests jobs, jobs of this user, and jobs of this partition."""
         policy = self.policy
-        if self._booked >= policy.bookings_max:
+        if self.outlook.booked >= policy.bookings_max:
             return False
         per_user, per_partition = policy.bookings_per_user, policy.bookings_per_partition
-        if per_user is not None and self._booked_by_user[job.spec.owner.uid] >= per_user:
+        if per_user is not None and self.outlook.booked_by_user[job.spec.owner.uid] >= per_user:
             return False
-        return per_partition is None or any(self._booked_in[name] < per_partition for name in job.spec.partitions)
-
-    def count_bookings(self) -> None:
-        for job_id, bookings in self.outlook.bookings.items():
-            job = self.state.jobs.get(job_id)
-            if job is not None:
-                self._booked += len(bookings)
-                self._booked_by_user[job.spec.owner.uid] += len(bookings)
-
-    def _count(self, job: Job, partition: PartitionConfig) -> None:
-        self._booked += 1
-        self._booked_by_user[job.spec.owner.uid] += 1
-        self._booked_in[partition.name] += 1
+        return per_partition is None or self.outlook.booked_in[partition] < per_partition
 
 
-def _holds(free: Free, booking: Booking, table: NodeTable, allowed: BoolArray) -> bool:
-    """Whether a booking fits into what is free."""
+def _holds(free: Free, booking: Booking, table: NodeTable) -> bool:
+    """By columns: on nodes that give out parts of GPUs."""
     for share in booking.shares:
-        position = table.index.get(share.node)
-        if position is None or not allowed[position] or free.whole[position]:
+        position = table.index[share.node]
+        if free.whole[position]:
             return False
         if booking.whole_nodes and free.jobs[position]:
             return False
@@ -403,16 +445,28 @@ def _holds(free: Free, booking: Booking, table: NodeTable, allowed: BoolArray) -
 
 
 def begin_pass(
-    state: State, policy: Policy, now: float, promises: Mapping[int, Sequence[Booking]] | None = None
+    state: State,
+    policy: Policy,
+    now: float,
+    promises: Mapping[int, Sequence[Booking]] | None = None,
+    before: Outlook | None = None,
 ) -> Pass:
-    """A full pass: a new calendar, from the jobs that hold resources."""
+    """A full pass: a new calendar, from the jobs that hold resources. `before` knows them already, if it is given."""
     draft = state.occupancy.draft()
-    ends = {job.id: (_ends_at(state, job, now), job.held) for job in state.holding.values()}
-    calendar = Calendar(draft.table, now, ends.values(), policy.resolution_s)
-    outlook = Outlook(now, calendar, ends)
+    waiting = bool(waiting_for_cpus(state))
+    if before is not None and not waiting and before.calendar.entries < _entries_most(before):
+        outlook = Outlook(now, before.calendar.renewed(now), before.ends)
+    else:
+        ends = {job.id: (_ends_at(state, job, now), job.held) for job in state.holding.values()}
+        outlook = Outlook(now, Calendar(draft.table, now, ends.values(), policy.resolution_s), ends)
+    outlook.suspended = waiting
     work = Pass(state, policy, now, draft, state.ledger.draft(), outlook, promises=promises or {})
     _expect_resumptions(work)
     return work
+
+
+def _entries_most(outlook: Outlook) -> int:
+    return ENTRIES_PER_JOB * len(outlook.ends) + ENTRIES_LEAST
 
 
 def _expect_resumptions(work: Pass) -> None:
@@ -445,8 +499,9 @@ def _less(whole: Allocation, part: Allocation) -> Allocation:
 
 def resume_pass(state: State, policy: Policy, now: float, outlook: Outlook) -> Pass:
     """A pass that keeps the slots of an earlier one."""
+    outlook.calendar.move_to(now)
     work = Pass(state, policy, now, state.occupancy.draft(), state.ledger.draft(), outlook)
-    work.count_bookings()
+    work.hope = Hope(state, work.draft.free, outlook.calendar, now)
     return work
 
 

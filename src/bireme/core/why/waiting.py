@@ -21,7 +21,7 @@ from bireme.core.model.jobs import DependencyKind, Job, Pending
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.table import BoolArray
-from bireme.core.plan.planner import in_order
+from bireme.core.plan.queue import in_order
 from bireme.core.plan.reserved import Reserved
 from bireme.core.plan.trial import Trial, try_jobs
 from bireme.core.priority.multifactor import Parts

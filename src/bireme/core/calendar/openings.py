@@ -1,0 +1,102 @@
+"""When a need fits on each node: for every node the times between which it has so much free, as arrays over all nodes.
+
+The calendar keeps one `Openings` for each need that is asked about. An opening that is open now has no begin, so that
+it stays true as time passes; whatever changes on a node (a start, an end, a slot) only makes that node be looked at
+again. Both questions of a pass are then a few operations on arrays: which nodes hold it from now on for so long, and
+from when on do so many nodes hold it at once. Called by `calendar.py` only.
+Invariant: the openings of a node do not overlap and are in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bireme.core.placement.table import BoolArray
+
+Floats = NDArray[np.float64]
+AT_MOST = 12
+"""Openings kept of a node; of more, the first ones and the last, which has no end."""
+Change = tuple[float, tuple[int, ...]]
+"""(when, what each amount changes by)."""
+
+
+class Openings:
+    def __init__(self, first_fit: Floats) -> None:
+        """`first_fit`: of each node without slots, from when on it fits for good; -inf: now; inf: never."""
+        self._begin = np.full((len(first_fit), 1), inf)
+        self._end = np.full((len(first_fit), 1), -inf)
+        fits = first_fit < inf
+        self._begin[fits, 0] = first_fit[fits]
+        self._end[fits, 0] = inf
+        self.dirty: set[int] = set()
+        """Nodes to be looked at again."""
+
+    def set(self, position: int, found: Sequence[tuple[float, float]]) -> None:
+        if len(found) > AT_MOST:
+            found = (*found[: AT_MOST - 1], found[-1])
+        while len(found) > self._begin.shape[1]:
+            rows = len(self._begin)
+            self._begin = np.hstack((self._begin, np.full((rows, 1), inf)))
+            self._end = np.hstack((self._end, np.full((rows, 1), -inf)))
+        self._begin[position], self._end[position] = inf, -inf
+        for number, (begin, end) in enumerate(found):
+            self._begin[position, number], self._end[position, number] = begin, end
+
+    def until(self, position: int) -> float:
+        """Until when it fits on the node from now on; -inf: it does not."""
+        return float(self._end[position, 0]) if self._begin[position, 0] == -inf else -inf
+
+    def now(self, end: float) -> BoolArray:
+        """The nodes on which it fits from now on until then."""
+        found: BoolArray = np.logical_and(self._begin[:, 0] == -inf, self._end[:, 0] >= end)
+        return found
+
+    def covering(self, begin: float, end: float, soon: float) -> BoolArray:
+        """The nodes on which it fits during that time. What should have come by now comes `soon`."""
+        there: BoolArray = np.logical_and(self._starts(begin, soon) <= begin, self._end >= end)
+        found: BoolArray = np.logical_or.reduce(there, axis=1)
+        return found
+
+    def moments(self, allowed: BoolArray, nodes: int, duration: float, after: float, soon: float) -> Floats:
+        """In order: when so many of the allowed nodes begin to hold it for so long."""
+        starts = self._starts(after, soon)[allowed]
+        ends = self._end[allowed]
+        long_enough = ends - duration >= starts if duration < inf else (ends == inf) & (starts < inf)
+        begins = np.sort(starts[long_enough])
+        if len(begins) < nodes:
+            return begins[:0]
+        moments = np.unique(begins)
+        if nodes > 1:
+            lasts = np.sort(ends[long_enough] - duration) if duration < inf else np.full(len(begins), inf)
+            there = np.searchsorted(begins, moments, side="right") - np.searchsorted(lasts, moments, side="left")
+            moments = moments[there >= nodes]
+        return moments
+
+    def _starts(self, after: float, soon: float) -> Floats:
+        late = (self._begin < soon) & (self._begin > -inf)
+        return np.maximum(np.where(late, soon, self._begin), after)
+
+
+def openings(wanted: Sequence[int], start: Sequence[int], changes: Iterable[Change]) -> list[tuple[float, float]]:
+    """The times between which every amount is at least what is wanted. What is open now begins at -inf."""
+    there = list(start)
+    found: list[tuple[float, float]] = []
+    since = -inf if all(have >= want for have, want in zip(there, wanted)) else None
+    ordered = sorted(changes)
+    for number, (at, change) in enumerate(ordered):
+        there = [have + more for have, more in zip(there, change)]
+        if number + 1 < len(ordered) and ordered[number + 1][0] == at:
+            continue
+        fits = all(have >= want for have, want in zip(there, wanted))
+        if fits and since is None:
+            since = at
+        elif not fits and since is not None:
+            found.append((since, at))
+            since = None
+    if since is not None:
+        found.append((since, inf))
+    return found

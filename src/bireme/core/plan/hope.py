@@ -1,0 +1,94 @@
+"""Which waiting jobs a small change could let start: those that fit on a node where something came free.
+
+A small pass (`planner.plan_again`) asks this instead of testing the whole queue again. What a job needs at least on any
+node is held against the nodes that were left since the last pass, now and until the next slot there. No more than a
+necessary condition: whoever passes is tested properly. Jobs that wait for something else than room (a limit, switches,
+a reservation's end) do not come here: they are looked at in every pass.
+Invariant: a job that waits for room and is not hopeful could not start, because nothing that it could use came free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from bireme.core.calendar.calendar import Calendar
+from bireme.core.lifecycle.placing import schedulable_nodes
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import ResourceRequest
+from bireme.core.placement.needs import Need
+from bireme.core.placement.table import Free
+
+Shape = tuple[ResourceRequest, str]
+"""A request in a partition."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The jobs that wait for room, by shape, with how long each would run."""
+
+    shapes: dict[Shape, dict[int, float]] = field(default_factory=dict)
+    needs: dict[Shape, Need] = field(default_factory=dict)
+    _of_job: dict[int, list[Shape]] = field(default_factory=dict)
+
+    def __contains__(self, job_id: int) -> bool:
+        return job_id in self._of_job
+
+    def __len__(self) -> int:
+        return len(self._of_job)
+
+    def add(self, job_id: int, shape: Shape, need: Need, duration_s: float) -> None:
+        self.shapes.setdefault(shape, {})[job_id] = duration_s
+        self.needs[shape] = need
+        mine = self._of_job.setdefault(job_id, [])
+        if shape not in mine:
+            mine.append(shape)
+
+    def remove(self, job_id: int) -> None:
+        for shape in self._of_job.pop(job_id, ()):
+            del self.shapes[shape][job_id]
+            if not self.shapes[shape]:
+                del self.shapes[shape], self.needs[shape]
+
+    def shapes_of(self, job_id: int) -> list[Shape]:
+        return self._of_job.get(job_id, [])
+
+
+class Hope:
+    """For one small pass: the nodes where something came free, seen in the pass's draft."""
+
+    def __init__(self, state: State, free: Free, calendar: Calendar, now: float) -> None:
+        self._state = state
+        self._free = free
+        self._calendar = calendar
+        self._now = now
+
+    def candidates(self, waiting: Waiting, freed: set[int]) -> set[int]:
+        """Those that fit on one of these nodes, and those with a slot there: their own may be in their way."""
+        found = {booking.job_id for position in freed for booking, _ in self._calendar.booked_on(position)}
+        found = {job_id for job_id in found if job_id in waiting}
+        for shape, jobs in waiting.shapes.items():
+            longest = self._room_s(shape, waiting.needs[shape], freed)
+            if longest > 0:
+                found.update(job_id for job_id, duration_s in jobs.items() if duration_s <= longest)
+        return found
+
+    def still(self, waiting: Waiting, job_id: int, freed: set[int]) -> bool:
+        """After others have started in this pass."""
+        for shape in waiting.shapes_of(job_id):
+            if waiting.shapes[shape][job_id] <= self._room_s(shape, waiting.needs[shape], freed):
+                return True
+        return any(booking.job_id == job_id for position in freed for booking, _ in self._calendar.booked_on(position))
+
+    def _room_s(self, shape: Shape, need: Need, freed: set[int]) -> float:
+        """The longest that something that needs so much could stay on one of these nodes; below 0: it fits on none."""
+        partition = self._state.partitions.get(shape[1])
+        if partition is None:
+            return -inf
+        if self._free.fractions:
+            return inf  # parts of GPUs are not counted here
+        usable, settings = schedulable_nodes(self._state, partition), self._state.config.settings
+        ends = (
+            self._calendar.fits_until(need, settings, self._free, position) for position in freed if usable[position]
+        )
+        return max(ends, default=-inf) - self._now

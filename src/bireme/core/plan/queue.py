@@ -1,0 +1,56 @@
+"""Who stands where: the queue in Slurm's order, in which a job stands once for each partition that it may use.
+
+Jobs in reservations first, then by the partition's tier, the job's priority in that partition, submit time and id.
+Called by the planner for all waiting jobs, or for those it looks at again; by `trial` and `why` for a job's place.
+Invariant: an order that depends on nothing but the entries themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import Job
+
+
+class Entry(NamedTuple):
+    """A job in one of its partitions. Entries compare by their place in the queue; no two are equal."""
+
+    outside: bool
+    tier: int
+    priority: int
+    """Both negative: the highest comes first."""
+    submitted_at: float
+    job_id: int
+    number: int
+    """Which of the job's partitions: at equal tier and priority in the order in which they were asked for."""
+    partition: str
+
+
+def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
+    """In order. The components of a heterogeneous job are considered with their leader, which stands there once."""
+    tiers = {partition.name: -partition.priority_tier for partition in state.partitions.values()}
+    by_partition = state.partition_priorities
+    found: list[Entry] = []
+    for job in jobs:
+        spec = job.spec
+        names, outside = spec.partitions, not spec.reservation
+        if len(names) == 1:
+            tier = tiers.get(names[0], 0)
+            found.append(Entry(outside, tier, -job.priority, job.submitted_at, job.id, 0, names[0]))
+            continue
+        own = by_partition.get(job.id, {})
+        several = [
+            Entry(outside, tiers.get(name, 0), -own.get(name, job.priority), job.submitted_at, job.id, number, name)
+            for number, name in enumerate(names)
+        ]
+        found.extend(several if job.het_job_id is None else [min(several)])
+    found.sort()
+    return found
+
+
+def in_order(state: State, jobs: Iterable[Job]) -> list[Job]:
+    """The jobs themselves, each where it stands first."""
+    known = {job.id: job for job in jobs}
+    return list({entry.job_id: known[entry.job_id] for entry in entries_of(state, known.values())}.values())
