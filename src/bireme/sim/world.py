@@ -29,13 +29,16 @@ Watcher = Callable[[State, Sequence[e.Recorded]], None]
 """Told of every committed group."""
 Answer = Callable[[Sequence[e.Recorded], Exception | None], None]
 
+CHANGES_PER_JOB = 1.0
+"""The whole queue is planned anew after as many changes as it has jobs with slots: virtual time rations nothing."""
+
 
 class World:
     def __init__(self, journal: Journal, engine: SimulatedEngine, clock: VirtualClock) -> None:
         self.journal = journal
         self.engine = engine
         self.clock = clock
-        self.kernel = Kernel(journal)
+        self.kernel = Kernel(journal, changes_per_job=CHANGES_PER_JOB)
         self.watchers: list[Watcher] = []
         self.turns = 0
         self._look_at = -inf
