@@ -41,6 +41,7 @@ _OWN_COMMANDS = {
     "snapshot": ("bireme.cli.replay", "snapshot"),
     "plan": ("bireme.cli.replay", "plan"),
     "sim": ("bireme.cli.sim", "main"),
+    "whatif": ("bireme.cli.whatif", "main"),
     "bundle": ("bireme.cli.bundle", "main"),
 }
 
@@ -60,6 +61,7 @@ The cluster
   bireme snapshot FILE         save what the planner plans with; bireme plan FILE plans it again, anywhere
 
 What if
+  bireme whatif --drain leaf2  a change to this cluster, tried in the simulator: what happens to each waiting job
   bireme sim run -w TRACE      replay a history, an SWF log or a generated workload in the simulator, and report
   bireme sim compare A B -w T  policies or clusters side by side
 

@@ -78,12 +78,17 @@ class PredictedShortestFirst:
         size = job.gpus or job.cpus or 0
         return (("user", job.user, job.partition, size), ("partition", job.partition, size), ("size", size))
 
-    def predict(self, job: TraceJob, limit_s: int) -> float:
+    def known(self, job: TraceJob) -> float | None:
+        """The median of the nearest kind of which there are enough runs."""
         for kind in self._kinds(job):
-            known = self._runs[kind].quantile() if kind in self._runs else None
-            if known is not None:
-                return min(known, limit_s)
-        return float(limit_s)
+            found = self._runs[kind].quantile() if kind in self._runs else None
+            if found is not None:
+                return found
+        return None
+
+    def predict(self, job: TraceJob, limit_s: int) -> float:
+        found = self.known(job)
+        return float(limit_s) if found is None else min(found, float(limit_s))
 
     def priority(self, job: TraceJob, limit_s: int) -> int | None:
         return TOP_PRIORITY - int(self.predict(job, limit_s))

@@ -136,12 +136,14 @@ class SpecMaker:
 
 
 def account_book(jobs: Sequence[TraceJob], book: AccountBook) -> AccountsChanged:
-    """Every account under the root and every user under the accounts it uses, all with one share."""
-    pairs = dict.fromkeys((job.account, job.user) for job in jobs if job.account)
-    accounts = dict.fromkeys(account for account, _ in pairs)
+    """Every account under the root and every user under the accounts it uses, with one share each, unless it is there."""
+    named = dict.fromkeys((job.account, job.user) for job in jobs if job.account)
+    pairs = [(account, user) for account, user in named if book.find(account, user) is None]
+    accounts = dict.fromkeys(account for account, _ in pairs if book.find(account) is None)
     defaults: dict[str, str] = {}
     for account, user in pairs:
-        defaults.setdefault(user, account)
+        if user not in book.users:
+            defaults.setdefault(user, account)
     number = book.next_association_id
     associations = [Association(id=number + at, account=name, parent="root") for at, name in enumerate(accounts)]
     number += len(associations)

@@ -234,6 +234,15 @@ class SimulatedEngine:
 
     # -- what happens by itself, or because somebody makes it happen -------------------------------------------------
 
+    def adopt(self, job: Job, allocation: Allocation, left_s: float) -> None:
+        """A job that runs already, as in a snapshot of a live cluster; its script has so long to go."""
+        now = self.clock.now()
+        batch = job.spec.kind is JobKind.BATCH
+        held = Held(job.id, allocation.generation, allocation.node_names, Script(left_s), batch, now, left_s=left_s)
+        held.going_since = now
+        self.holds[job.id, allocation.generation] = held
+        self._await_end(held)
+
     def finish_step(self, job_id: int, generation: int, step_id: int, nodes: Iterable[str], status: ExitStatus) -> None:
         """All tasks of the step end on these nodes."""
         held = self.holds.get((job_id, generation))
