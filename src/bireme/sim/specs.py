@@ -136,7 +136,7 @@ class SpecMaker:
 
 
 def account_book(jobs: Sequence[TraceJob], book: AccountBook) -> AccountsChanged:
-    """Every account under the root and every user under the accounts it uses, with one share each, unless it is there."""
+    """Every account under the root and every user under the accounts it uses, with one share each, unless there."""
     named = dict.fromkeys((job.account, job.user) for job in jobs if job.account)
     pairs = [(account, user) for account, user in named if book.find(account, user) is None]
     accounts = dict.fromkeys(account for account, _ in pairs if book.find(account) is None)
