@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format bench gpu-test clients clean
+.PHONY: help install demo test test-fast check format bench bench-kubernetes gpu-test clients clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,10 @@ format: $(VENV)/.dev ## format the code
 
 bench: $(VENV)/.dev ## measure; prints a table, writes bench-results/
 	@$(BIN)/python -m bench
+
+bench-kubernetes: $(VENV)/.dev ## place the same pods with kube-scheduler and with Bireme, on a thousand fake nodes
+	@$(BIN)/python -m tests.prepare
+	@$(BIN)/python -m bench.kubernetes
 
 gpu-test: $(if $(BIREME_NO_INSTALL),,$(VENV)/.dev) ## on a machine with an NVIDIA GPU: discovery, binding, confinement, torchrun
 	@$(if $(BIREME_NO_INSTALL),$(PYTHON),$(BIN)/python) -m pytest -v -m gpu tests/gpu

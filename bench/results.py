@@ -74,9 +74,9 @@ class Report:
     """Machine, versions, configurations, sizes of this run."""
     rows: list[Row] = field(default_factory=list)
 
-    def write(self, folder: Path) -> Path:
+    def write(self, folder: Path, name: str = "bench.json") -> Path:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "bench.json"
+        path = folder / name
         document = {"facts": self.facts, "rows": [row.as_json() for row in self.rows]}
         path.write_text(json.dumps(document, indent=2) + "\n")
         return path

@@ -14,7 +14,7 @@ from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
-from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.observations import Observation
 from bireme.slurm.records.steps import Row
 
@@ -130,6 +130,40 @@ class ForeignQueue(Protocol):
 def foreign_queue(engine: Engine) -> ForeignQueue | None:
     """The engine's own queue, where it has one."""
     return engine if engine.places_by_itself and isinstance(engine, ForeignQueue) else None
+
+
+class QueueRefusal(Exception):  # noqa: N818  (caught as what it is: a refusal)
+    """Why the queue does not take a job. `passing`: it may, later."""
+
+    def __init__(self, text: str, *, passing: bool = False) -> None:
+        super().__init__(text)
+        self.passing = passing
+
+
+class JobQueue(Protocol):
+    """The queue, for an engine on which others run things that Bireme is to place."""
+
+    async def submit(self, specs: Sequence[JobSpec], key: str) -> tuple[int, int]:
+        """The first job id and how many follow on each other: one for each component. Raises QueueRefusal."""
+
+    async def withdraw(self, job_id: int) -> None:
+        """Takes it, with all its components, out of the queue; nothing if it is no longer there."""
+
+    def workloads(self) -> Sequence[Job]:
+        """Jobs of others' pods that have not ended."""
+
+    def why_waiting(self, job_id: int) -> str:
+        """What the latest plan said of it; empty if it does not wait or was not planned yet."""
+
+    def qos_named(self, name: str) -> str:
+        """The QOS of that name; empty if there is none."""
+
+
+@runtime_checkable
+class TakesGuests(Protocol):
+    """An engine that brings jobs of its own into the queue."""
+
+    queue: JobQueue | None
 
 
 class JournalError(OSError):

@@ -10,8 +10,9 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -58,6 +59,20 @@ class Api:
             for _ in threads.map(lambda body: self.create(path, body), bodies):
                 pass
 
+    def text(self, path: str) -> str:
+        """What is not JSON: /metrics."""
+        return self._answer("GET", path, None, {}).read().decode()
+
+    @contextmanager
+    def stream(self, path: str) -> Iterator[Iterator[bytes]]:
+        """Lines of a watch, over a connection of its own, until the server or the block ends."""
+        connection = self._connect(timeout_s=None)
+        try:
+            connection.request("GET", path)
+            yield iter(connection.getresponse())
+        finally:
+            connection.close()
+
     def request(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
         data = None if body is None else json.dumps(body)
         headers = {"Accept": "application/json", "Content-Type": kind}
@@ -75,9 +90,11 @@ class Api:
     def _answer(self, method: str, path: str, data: str | None, headers: dict[str, str]) -> http.client.HTTPResponse:
         connection = getattr(self._own, "connection", None)
         if connection is None:
-            host, port = self._server.hostname or "", self._server.port
-            connection = http.client.HTTPSConnection(host, port, context=self._tls, timeout=60)
-            self._own.connection = connection
+            connection = self._own.connection = self._connect(timeout_s=60)
         connection.request(method, path, data, headers)
         answer: http.client.HTTPResponse = connection.getresponse()
         return answer
+
+    def _connect(self, timeout_s: float | None) -> http.client.HTTPSConnection:
+        host, port = self._server.hostname or "", self._server.port
+        return http.client.HTTPSConnection(host, port, context=self._tls, timeout=timeout_s)

@@ -23,7 +23,7 @@ from bireme.api.routing import Context, Routes, flag
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model.events import JobSubmitted, Recorded
-from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobSpec, Pending
+from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
 from bireme.core.plan.trial import try_jobs
 from bireme.ports import foreign_queue
 from bireme.store import codec
@@ -159,6 +159,8 @@ def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner
     spec = part.get("spec")
     if not isinstance(spec, dict):
         raise ProblemError(400, "spec: expected an object")
+    if spec.get("kind") == JobKind.PODS or spec.get("workload") is not None:
+        raise ProblemError(403, "pods are submitted to Kubernetes: create them with schedulerName: bireme")
     fields = {**spec, "owner": owner}
     script = part.get("script", shared.get("script"))
     if script is not None and not fields.get("script"):

@@ -28,9 +28,10 @@ from bireme.core.model.jobs import Owner
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.paths import Paths
+from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine, remember
-from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable
+from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, TakesGuests
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.store.database import StoreError
@@ -80,6 +81,8 @@ class Daemon:
         server = Server(app, keep_alive_s=self._settings.keep_alive_s)
         if isinstance(engine, AdmitsCommands):
             engine.admit = self._adopter(server)
+        if isinstance(engine, TakesGuests):
+            engine.queue = PodQueue(runtime)
         await runtime.start(loaded.cluster)
         self._watch_signals(runtime)
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))

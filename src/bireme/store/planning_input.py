@@ -27,7 +27,7 @@ PRIVATE = frozenset({
     "wckey", "warning", "work_dir", "submit_dir", "umask", "std_in", "std_out",
     "std_err", "open_append", "script", "environment", "command", "argv", "submit_line",
     "submit_host", "comment", "admin_comment", "mail_type", "mail_user", "container_image", "container_mounts",
-    "container_workdir", "export", "get_user_env", "step_defaults", "ignored",
+    "container_workdir", "export", "get_user_env", "step_defaults", "ignored", "workload",
 })  # fmt: skip
 _DEFAULTS = {field.name: field.default for field in fields(JobSpec) if field.name in PRIVATE}
 _SCHEDULING_KEYS = ("Scheduler", "Priority", "Preempt", "Select", "Dependency", "Topology", "Resv", "Licenses")

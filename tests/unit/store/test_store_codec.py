@@ -136,7 +136,7 @@ OWNER = {"uid": 1, "gid": 1, "user": "ann"}
         ({"owner": OWNER, "hold": 1}, "hold: expected true or false, got a whole number"),
         ({"owner": OWNER, "nice": True}, "nice: expected a whole number, got true or false"),
         ({"owner": OWNER, "color": 1}, "color: JobSpec has no such field"),
-        ({"owner": OWNER, "kind": "x"}, "kind: 'x' is none of batch, interactive"),
+        ({"owner": OWNER, "kind": "x"}, "kind: 'x' is none of batch, interactive, pods"),
         ({"owner": OWNER, "array": {"throttle": 1}}, "array.task_ids: is missing"),
         ({}, "owner: is missing"),
         ([], "expected an object, got a list"),

@@ -276,6 +276,10 @@ def _what_is_too_much(state: State, spec: JobSpec, partitions: Sequence[Partitio
         return f"partition {partition.name} has no nodes"
     if demand.nodes_wanted > len(nodes):
         return f"{demand.nodes_wanted} nodes asked, partition {partition.name} has {len(nodes)}"
+    if demand.node_rules is not None:
+        nodes = [node for node in nodes if demand.node_rules.admit(node.name, dict(node.labels), node.taints)]
+        if not nodes:
+            return f"no node of partition {partition.name} has the labels and taints: {demand.node_rules}"
     for gres in (*demand.gres_per_node, *demand.gres_per_task):
         most = max(node.gres_count(gres.name, gres.type) for node in nodes)
         if most < gres.count:

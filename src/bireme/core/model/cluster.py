@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bireme.core.model.node_rules import Taint
 from bireme.core.model.policy import DEFAULT_POLICY, Policy
 from bireme.core.model.resources import GresPool
 
@@ -35,6 +36,9 @@ class NodeConfig:
     gres: tuple[GresPool, ...] = ()
     initial_state: str = "UNKNOWN"
     reason: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Those that some job's node rules ask about; only Kubernetes nodes have any."""
+    taints: tuple[Taint, ...] = ()
 
     def gres_count(self, name: str, type_: str | None = None) -> int:
         return sum(p.count for p in self.gres if p.name == name and (type_ is None or p.type == type_))

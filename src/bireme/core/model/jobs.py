@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from operator import attrgetter
 
+from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
 from bireme.core.model.steps import Step
@@ -19,6 +20,7 @@ from bireme.core.model.steps import Step
 class JobKind(StrEnum):
     BATCH = "batch"
     INTERACTIVE = "interactive"  # salloc, or srun outside a job: the caller holds it and says when it ends
+    PODS = "pods"  # somebody else's pods: Bireme says where they go, their makers what they do
 
 
 class DependencyKind(StrEnum):
@@ -122,6 +124,8 @@ class ResourceRequest(_HashedOnce):
     gres_flags: tuple[str, ...] = ()
     core_spec: int | None = None
     thread_spec: int | None = None
+    node_rules: NodeRules | None = None
+    """Of pods: which nodes they may use, by labels and taints."""
 
     def __hash__(self) -> int:
         try:
@@ -143,6 +147,19 @@ class Owner:
     user: str
     group: str = ""
     groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Pods that somebody else made, which are one job: a gang, or a single pod."""
+
+    key: str
+    """Of the gang or pod, as the engine knows it: never used twice."""
+    namespace: str
+    pods: tuple[str, ...]
+    """Names, in the order of their ranks."""
+    kind: str = "Pod"
+    """What made them: Pod, PodGroup, Job, PyTorchJob ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +232,8 @@ class JobSpec:
     """Options that only change what `srun` inside does, as (variable, value): SLURM_DISTRIBUTION and the like."""
     ignored: tuple[str, ...] = ()
     """Options accepted but not applied yet."""
+    workload: Workload | None = None
+    """With JobKind.PODS: whose place this is."""
 
 
 @dataclass(frozen=True, slots=True)

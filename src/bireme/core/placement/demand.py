@@ -11,6 +11,7 @@ from math import ceil
 
 from bireme.core.model.cluster import PartitionConfig, Settings
 from bireme.core.model.jobs import JobSpec, ResourceRequest
+from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.resources import GresRequest, add_gres_tres
 from bireme.core.placement.features import Constraint, parse_constraint
 
@@ -56,6 +57,7 @@ class Demand:
     """Tried first, instead of `features`."""
     nodelist: tuple[str, ...]
     exclude: tuple[str, ...]
+    node_rules: NodeRules | None
     tmp_disk_mib: int
 
     @property
@@ -130,6 +132,7 @@ def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> De
         preferred=parse_constraint(asked.prefer),
         nodelist=tuple(dict.fromkeys(asked.nodelist)),  # `-m arbitrary` names a node once for each task
         exclude=asked.exclude,
+        node_rules=asked.node_rules,
         tmp_disk_mib=asked.tmp_disk_mib,
     )
 

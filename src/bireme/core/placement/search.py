@@ -66,6 +66,8 @@ class Search:
         self._segment = demand.segment if fabric.segment_max else None
         self._leaves_max = leaves_max
         self._required = table.mask(demand.nodelist)
+        if demand.node_rules is not None:
+            allowed = allowed & table.admitted(demand.node_rules)
         self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
         self._single = demand.nodes_most == 1 and not demand.nodelist and len(self._masks) == 1
         self._share = tasks_per_core(demand, table, settings)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.model.cluster import NodeConfig
+from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.resources import NodeShare
 from bireme.core.placement.fractions import Fractions, GresKey, Uses, parts_of
 
@@ -25,6 +26,7 @@ class NodeTable:
     """The configured nodes; position is the configuration's order."""
 
     __slots__ = (
+        "_rule_masks",
         "cores_per_socket",
         "cpus",
         "devices",
@@ -63,9 +65,18 @@ class NodeTable:
             for pool in node.gres:
                 column = self.gres.setdefault((pool.name, pool.type), np.zeros(len(self.nodes), dtype=np.int64))
                 column[position] += pool.count
+        self._rule_masks: dict[NodeRules, BoolArray] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    def admitted(self, rules: NodeRules) -> BoolArray:
+        """Nodes that the rules let a job use; worked out once for each set of rules."""
+        mask = self._rule_masks.get(rules)
+        if mask is None:
+            answers = [rules.admit(node.name, dict(node.labels), node.taints) for node in self.nodes]
+            mask = self._rule_masks[rules] = np.array(answers, dtype=np.bool_)
+        return mask
 
     def mask(self, names: Sequence[str]) -> BoolArray:
         chosen = np.zeros(len(self.nodes), dtype=np.bool_)

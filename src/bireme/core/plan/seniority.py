@@ -19,7 +19,7 @@ SUSPEND = "SUSPEND"
 def outranks(state: State, job: Job, partition: PartitionConfig, other: Job, rules: Preemption) -> bool:
     """Whether the job, in this partition, may take from the other, which holds an allocation."""
     how = mode(state, other, rules)
-    if how == "OFF" or (how != SUSPEND and other.spec.kind is not JobKind.BATCH):
+    if how == "OFF" or (how != SUSPEND and other.spec.kind is JobKind.INTERACTIVE):
         return False
     if how == SUSPEND and other.het_job_id is not None:
         return False  # its components would no longer run together
@@ -33,7 +33,12 @@ def outranks(state: State, job: Job, partition: PartitionConfig, other: Job, rul
 
 
 def mode(state: State, other: Job, rules: Preemption) -> str:
-    """The victim's own: of its QOS, else of its partition, else the cluster's."""
+    """The victim's own: of its QOS, else of its partition, else the cluster's. Pods cannot be stopped, only evicted."""
+    how = _mode_of_place(state, other, rules)
+    return "CANCEL" if how == SUSPEND and other.spec.kind is JobKind.PODS else how
+
+
+def _mode_of_place(state: State, other: Job, rules: Preemption) -> str:
     if rules.by == "none":
         return "OFF"
     qos = state.accounts.qos.get(other.spec.qos)

@@ -22,6 +22,8 @@ def needs_of(demand: Demand) -> str:
     cpus = requested_tres(demand)["cpu"]
     words.append("whole" if demand.whole_nodes else f"{cpus} CPU{'s' * (cpus > 1)}")
     words += _memory(demand)
+    if demand.node_rules is not None and str(demand.node_rules):
+        words.append(f"label {demand.node_rules}")
     if demand.features.text:
         words.append(f"feature {demand.features.text}")
     if demand.nodelist:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,9 @@ from bireme.engines.kubernetes import nodes, pods
 from bireme.engines.kubernetes.api import OLDEST, ApiProblem, KubernetesApi, Object, read_kubeconfig
 from bireme.engines.kubernetes.certificate import ensure_certificate
 from bireme.engines.kubernetes.gateway import Berth, Gateway
+from bireme.engines.kubernetes.guests import Guests
 from bireme.engines.kubernetes.mirror import Mirror, key_of
-from bireme.ports import Admit, Blobs, EngineUnavailable, Report
+from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
@@ -91,6 +92,11 @@ class KubernetesEngine(CrewEngine):
         """Pods that are being ended on purpose: their end is no news but the answer."""
         self._told: dict[str, nodes.Readiness] = {}
         self._settling = False
+        self.queue: JobQueue | None = None
+        """Where others' pods wait their turn; the daemon sets it before `start`."""
+        self._guests: Guests | None = None
+        self._label_keys: set[str] = set()
+        """Labels that guests' rules ask about."""
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -104,10 +110,28 @@ class KubernetesEngine(CrewEngine):
         await self._open_gateway()
         self._nodes = Mirror(self._api, "/api/v1/nodes", self._node_changed)
         self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
+        self._welcome_guests(self._api)
         for mirror in (self._nodes, self._pods):
             self._work(mirror.run())
         await self._first_lists(self._nodes, self._pods)
         self._tell_nodes()
+        if self._guests is not None:
+            self._guests.check()
+
+    def _welcome_guests(self, api: KubernetesApi) -> None:
+        if self.queue is None:
+            return
+        accounts = {namespace: account for account, namespace in self._rules.account_namespaces.items()}
+        self._guests = Guests(
+            api, self.queue, lambda seen: self._report(seen), self.now, self._work, accounts, self._learn_labels
+        )
+        self._guests.resume()
+
+    def _learn_labels(self, keys: Set[str]) -> None:
+        """The nodes are described anew before a pod is submitted whose rules ask about more of their labels."""
+        if not keys <= self._label_keys:
+            self._label_keys |= keys
+            self._tell_nodes()
 
     async def _first_lists(self, *mirrors: Mirror) -> None:
         try:
@@ -205,8 +229,18 @@ class KubernetesEngine(CrewEngine):
     def inside_address(self, node: str) -> str:
         return f"unix:{pods.HOME}/nodes/{node}.sock"
 
+    def send(self, commands: Sequence[c.Command]) -> None:
+        guests = self._guests
+        theirs = [command for command in commands if guests is not None and guests.takes(command)]
+        for command in theirs:
+            assert guests is not None
+            guests.obey(command)
+        super().send([command for command in commands if command not in theirs] if theirs else commands)
+
     def acknowledge(self, job_id: int, generation: int) -> None:
         key = (job_id, generation)
+        if self._guests is not None and self._guests.acknowledge(job_id, generation):
+            return
         known = self._nodes_of.get(key, set()) | {b.node for b in self._links if (b.job_id, b.generation) == key}
         super().acknowledge(job_id, generation)
         for node in known:
@@ -368,6 +402,8 @@ class KubernetesEngine(CrewEngine):
         berth = pods.berth_of(pod)
         labels = pod["metadata"].get("labels") or {}
         if berth is None or labels.get(pods.CLUSTER_LABEL) != self._rules.cluster:
+            if self._guests is not None:
+                self._guests.pod_changed(kind, pod)
             return
         if kind == "DELETED":
             self._pod_of.pop(berth, None)
@@ -425,6 +461,8 @@ class KubernetesEngine(CrewEngine):
             seen.extend(self._readiness(node, nodes.readiness(node, tolerated)))
         if seen:
             self._report(seen)
+            if self._guests is not None:
+                self._guests.nodes_changed()
 
     def _readiness(self, node: Object, now: nodes.Readiness) -> list[o.Observation]:
         name = node["metadata"]["name"]
@@ -445,16 +483,16 @@ class KubernetesEngine(CrewEngine):
 
     def _held_on(self, node: str) -> tuple[Key, ...]:
         """Starts whose pod on this node has not ended: also those that no job of ours wants any more."""
-        return tuple(
-            sorted(
-                (berth.job_id, berth.generation)
-                for berth, pod in self._pod_of.items()
-                if berth.node == node and pod.get("status", {}).get("phase") not in _ENDED
-            )
-        )
+        ours = [
+            (berth.job_id, berth.generation)
+            for berth, pod in self._pod_of.items()
+            if berth.node == node and pod.get("status", {}).get("phase") not in _ENDED
+        ]
+        theirs = self._guests.held_on(node) if self._guests is not None else []
+        return tuple(sorted({*ours, *theirs}))
 
     def _cluster_of(self, found: list[Object]) -> ClusterConfig:
-        made = tuple(nodes.node_config(node) for node in found)
+        made = tuple(nodes.node_config(node, label_keys=self._label_keys) for node in found)
         return replace(
             self._base,
             nodes=made,

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from bireme.core.model.cluster import NodeConfig, Switch, Topology
+from bireme.core.model.node_rules import Taint
 from bireme.core.model.resources import Device, GresPool
 
 Object = Mapping[str, Any]
@@ -25,6 +26,8 @@ MIB = 1024 * 1024
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 MIG_PREFIX = "nvidia.com/mig-"
+RESOURCE_LABEL = "bireme.dev/gpu-resource"
+"""In the node's description: the one GPU resource that it offers. Nodes that offer several have none."""
 
 TYPE_LABELS = (
     "nvidia.com/gpu.product",
@@ -98,8 +101,11 @@ def is_gpu(resource: str) -> bool:
     return resource in GPU_RESOURCES or resource.startswith(MIG_PREFIX)
 
 
-def node_config(node: Object, weight: int = 1) -> NodeConfig:
-    """A node's resources as `allocatable` has them: what the kubelet keeps for itself is not Bireme's to give."""
+def node_config(node: Object, weight: int = 1, label_keys: Set[str] = frozenset()) -> NodeConfig:
+    """A node's resources as `allocatable` has them: what the kubelet keeps for itself is not Bireme's to give.
+
+    `label_keys`: the labels that some pod's rules ask about; the others would only be carried along.
+    """
     metadata, status = node["metadata"], node.get("status", {})
     labels = metadata.get("labels") or {}
     offered = amounts(status.get("allocatable") or {}, round_up=False)
@@ -115,6 +121,27 @@ def node_config(node: Object, weight: int = 1) -> NodeConfig:
         weight=weight,
         features=_features(labels),
         gres=_pools(offered.gpus, labels),
+        labels=_asked_labels(labels, label_keys, offered.gpus),
+        taints=_taints(node),
+    )
+
+
+def _asked_labels(
+    labels: Mapping[str, str], keys: Set[str], gpus: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, str], ...]:
+    chosen = {key: value for key, value in labels.items() if key in keys}
+    if len(gpus) == 1:
+        chosen[RESOURCE_LABEL] = gpus[0][0]
+    return tuple(sorted(chosen.items()))
+
+
+def _taints(node: Object) -> tuple[Taint, ...]:
+    """Those that keep pods away; a cordon is said by `readiness`, and is one of them too."""
+    found = (node.get("spec") or {}).get("taints") or ()
+    return tuple(
+        Taint(one["key"], one.get("value", ""), one["effect"])
+        for one in found
+        if one["effect"] in ("NoSchedule", "NoExecute") and not one["key"].startswith("node.kubernetes.io/")
     )
 
 

@@ -1,0 +1,198 @@
+"""Others' pods in Bireme's queue, for real: a daemon, an API server, and fake nodes that run what is bound to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kubernetes_cluster.cluster import Kubernetes, missing, running
+from tests.kubernetes_cluster.processes import wait_for
+
+pytestmark = pytest.mark.skipif(bool(missing(fake=True)), reason=missing(fake=True) or "-")
+NODES = 32
+PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+@dataclass(slots=True)
+class Bireme:
+    kubernetes: Kubernetes
+    home: Path
+
+    def run(self, *arguments: str) -> str:
+        environment = {**os.environ, "BIREME_HOME": str(self.home), "KUBECONFIG": str(self.kubernetes.kubeconfig)}
+        command = [sys.executable, "-m", "bireme", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def up(self) -> None:
+        self.run("up", "--engine", "kubernetes", "--home", str(self.home))
+
+    def queue(self) -> dict[str, str]:
+        """Name -> state of every job."""
+        lines = self.run("squeue", "-h", "-o", "%j %T").splitlines()
+        return dict(line.split() for line in lines)
+
+    def create(self, name: str, gpus: int = 1, **more: Any) -> None:
+        self.kubernetes.api.create(PODS, pod(name, gpus, **more))
+
+    def node_of(self, name: str) -> str:
+        return str(self.kubernetes.wait_for_pod(name, "Running")["spec"]["nodeName"])
+
+    def message(self, name: str) -> str:
+        """What the pod's condition says, once it says something."""
+
+        def said() -> str:
+            conditions = self.kubernetes.api.get(f"{PODS}/{name}")["status"].get("conditions") or ()
+            return next((one["message"] for one in conditions if one.get("reason") == "Unschedulable"), "")
+
+        return str(wait_for(said, f"a reason for {name}"))
+
+
+def pod(name: str, gpus: int = 1, *, labels: Any = None, annotations: Any = None, **spec: Any) -> dict[str, Any]:
+    limits = {"nvidia.com/gpu": str(gpus), "cpu": "1", "memory": "1Gi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+        "spec": {
+            "schedulerName": "bireme",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}],
+            **spec,
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def bireme() -> Iterator[Bireme]:
+    with running(fake=NODES) as kubernetes:
+        one = Bireme(kubernetes, kubernetes.slot.folder / "home")
+        one.up()
+        try:
+            yield one
+        finally:
+            one.run("down")
+
+
+@pytest.fixture(autouse=True)
+def _empty(bireme: Bireme) -> Iterator[None]:
+    yield
+    bireme.kubernetes.api.delete(PODS)
+    wait_for(lambda: not bireme.kubernetes.api.get(PODS)["items"], "no pods")
+    wait_for(lambda: not bireme.queue(), "an empty queue")
+
+
+def test_a_pod_is_bound_told_and_forgotten(bireme: Bireme) -> None:
+    bireme.create("single", annotations={"bireme.test/runs-for": "500ms"})
+    bireme.kubernetes.wait_for_pod("single", "Succeeded")
+    events = bireme.kubernetes.api.get(f"{EVENTS}?fieldSelector=involvedObject.name%3Dsingle")["items"]
+    assert [(one["reason"], one["source"]["component"]) for one in events] == [("Scheduled", "bireme")]
+    wait_for(lambda: "single" not in bireme.queue(), "its job to end")
+
+
+def test_small_pods_are_packed_so_that_whole_nodes_stay_free(bireme: Bireme) -> None:
+    for number in range(8):
+        bireme.create(f"small{number}")
+    assert len({bireme.node_of(f"small{number}") for number in range(8)}) == 1
+
+
+def test_a_gang_waits_for_its_last_pod_and_stands_under_one_leaf(bireme: Bireme) -> None:
+    gang = {"labels": {"bireme.dev/gang": "g"}, "annotations": {"bireme.dev/gang-size": "8"}}
+    for number in range(7):
+        bireme.create(f"g{number}", 8, **gang)
+    assert "needs 8 pods to start together, 7 exist" in bireme.message("g0")
+    bireme.create("g7", 8, **gang)
+    nodes = [bireme.node_of(f"g{number}") for number in range(8)]
+    assert len(set(nodes)) == 8
+    assert len({int(node.removeprefix("fake-")) // 16 for node in nodes}) == 1
+
+
+def test_a_native_pod_group_is_a_gang(bireme: Bireme) -> None:
+    path = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+    head = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "native"}}
+    bireme.kubernetes.api.create(path, {**head, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
+    bireme.create("n0", 8, schedulingGroup={"podGroupName": "native"})
+    bireme.create("n1", 4, schedulingGroup={"podGroupName": "native"})
+    assert bireme.node_of("n0") != bireme.node_of("n1")
+    bireme.kubernetes.api.delete(f"{path}/native")
+
+
+def test_an_indexed_job_is_a_gang_and_a_deployment_is_not(bireme: Bireme) -> None:
+    template = pod("x", 8)["spec"] | {"restartPolicy": "Never"}
+    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "template": {"spec": template}}
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    bireme.kubernetes.api.create(
+        jobs, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "ranks"}, "spec": spec}
+    )
+    wait_for(lambda: bireme.queue().get("ranks") == "RUNNING", "the job's gang to run")
+    labels = {"app": "web"}
+    deployed = {
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod("x")["spec"]},
+    }
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    bireme.kubernetes.api.create(
+        deployments, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": deployed}
+    )
+    wait_for(lambda: sum(name.startswith("web-") for name in bireme.queue()) == 2, "two replicas, each on its own")
+    bireme.kubernetes.api.delete(f"{deployments}/web")
+    bireme.kubernetes.api.delete(f"{jobs}/ranks?propagationPolicy=Background")
+
+
+def test_node_selectors_and_affinity_are_kept(bireme: Bireme) -> None:
+    bireme.create("there", nodeSelector={"network.topology.nvidia.com/leaf": "leaf-1"})
+    assert bireme.node_of("there") in {f"fake-{number:05d}" for number in range(16, 32)}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["fake-00030"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    bireme.create("named", affinity={"nodeAffinity": required})
+    assert bireme.node_of("named") == "fake-00030"
+
+
+def test_what_never_fits_or_is_not_supported_says_so_and_stays(bireme: Bireme) -> None:
+    bireme.create("large", 9)
+    bireme.create("nowhere", nodeSelector={"disk": "tape"})
+    claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    bireme.create("dra", 0, **claim)
+    assert "9 gpu asked on a node" in bireme.message("large")
+    assert "disk=tape" in bireme.message("nowhere")
+    assert "resourceClaims (dynamic resource allocation)" in bireme.message("dra")
+
+
+def test_a_gate_keeps_a_pod_out_of_the_queue(bireme: Bireme) -> None:
+    bireme.create("gated", schedulingGates=[{"name": "example.com/later"}])
+    bireme.create("free")
+    bireme.node_of("free")
+    assert "gated" not in bireme.queue()
+    bireme.kubernetes.api.patch(f"{PODS}/gated", {"spec": {"schedulingGates": []}})
+    bireme.node_of("gated")
+
+
+def test_a_daemon_that_comes_back_knows_its_guests(bireme: Bireme) -> None:
+    bireme.create("stays")
+    bireme.create("goes")
+    before = bireme.node_of("stays")
+    bireme.node_of("goes")
+    bireme.run("down")
+    bireme.kubernetes.api.delete(f"{PODS}/goes")
+    bireme.create("new")
+    bireme.up()
+    bireme.node_of("new")
+    wait_for(lambda: "goes" not in bireme.queue(), "the end of what went meanwhile")
+    assert bireme.queue()["stays"] == "RUNNING"
+    assert bireme.node_of("stays") == before
+
+
+def test_a_cancelled_job_of_pods_is_evicted(bireme: Bireme) -> None:
+    bireme.create("victim")
+    bireme.node_of("victim")
+    bireme.run("scancel", "--name=victim")
+    wait_for(lambda: not bireme.kubernetes.api.get(PODS)["items"], "the pod to go")
