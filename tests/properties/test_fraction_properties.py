@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Running
 from bireme.core.model.policy import Policy
@@ -51,38 +53,45 @@ def fractions_in_use(world: Scenario) -> dict[tuple[str, int], dict[str, Fractio
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.one_of(jobs, ends), min_size=2, max_size=25))
-def test_no_gpu_is_over_committed(actions: list[dict[str, object] | int]) -> None:
-    world = Scenario("2x3:h100", **PARTS)
+@given(st.lists(st.one_of(jobs, ends), min_size=2, max_size=25), st.booleans())
+def test_no_gpu_is_over_committed(actions: list[dict[str, object] | int], one_sharing: bool) -> None:
+    single = ("mps",) if one_sharing else ()
+    world = Scenario("2x3:h100", one_sharing=single, **PARTS)
     for number, action in enumerate(actions):
         running = [job for job in world.state.jobs.values() if isinstance(job.phase, Running)]
         if isinstance(action, int):
             if running:
                 world.finish(world.labels[running[action % len(running)].id])
         else:
-            world.submit(f"j{number}", **action)
+            with suppress(Refusal):  # more than the one GPU that may be shared has
+                world.submit(f"j{number}", **action)
         world.settle()
         world.state.validate()
         for kinds in fractions_in_use(world).values():
             assert len(kinds) == 1
             assert sum(kinds.values()) <= 1
+        through_mps = [node for (node, _), kinds in fractions_in_use(world).items() if "mps" in kinds]
+        assert not one_sharing or len(through_mps) == len(set(through_mps))
     free = world.state.occupancy.free
     for position, room in enumerate(world.state.occupancy.rooms):
         assert free.gres_of("gpu", None)[position] == len(room.devices["gpu", "h100"])
         for kind, each in PARTS.items():
-            left = room.parts_left((kind, "h100"), dict.fromkeys(range(3), each))
-            assert free.gres_of(kind, None)[position] == sum(left.values())
+            left = room.parts_left((kind, "h100"), dict.fromkeys(range(3), each), kind in single)
+            together = max(left.values(), default=0) if kind in single else sum(left.values())
+            assert free.gres_of(kind, None)[position] == together
             assert free.most_at_once(kind, None)[position] == max(left.values(), default=0)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(jobs, min_size=2, max_size=10))
-def test_the_job_at_the_head_starts_no_later_than_it_was_promised(queue: list[dict[str, object]]) -> None:
-    world = Scenario(
-        "2x3:h100", settings=Settings(memory_is_consumable=False, policy=Policy(resolution_s=0.0)), **PARTS
-    )
+@given(st.lists(jobs, min_size=2, max_size=10), st.sampled_from([(), ("mps",), ("mps", "shard")]))
+def test_the_job_at_the_head_starts_no_later_than_it_was_promised(
+    queue: list[dict[str, object]], single: tuple[str, ...]
+) -> None:
+    rules = Settings(memory_is_consumable=False, policy=Policy(resolution_s=0.0))
+    world = Scenario("2x3:h100", settings=rules, one_sharing=single, **PARTS)
     for number, options in enumerate(queue):
-        world.submit(f"j{number}", **options)
+        with suppress(Refusal):
+            world.submit(f"j{number}", **options)
     world.settle()
     assert world.outlook is not None
     waiting = [job for job in world.state.pending.values() if job.id in world.outlook.bookings]

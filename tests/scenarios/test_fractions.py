@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Refusal
+from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.slurm.gres import parse_gres
 from bireme.slurm.records.nodes import gres_used_text
 from bireme.testing.scenario import Scenario
@@ -158,3 +158,22 @@ def test_a_mig_profile_is_a_type() -> None:
     world.submit("three", gres="gpu:a100_7g.80gb:2")
     world.submit("late", gres="gpu:a100_7g.80gb:1")
     world.expect(slice="runs n1", three="runs n2", late="waits Resources")
+
+
+def test_with_one_sharing_only_one_gpu_of_a_node_is_shared() -> None:
+    world = Scenario("1x4:h100", mps=100, one_sharing=("mps",))
+    world.submit("first", gres="mps:60")
+    world.submit("second", gres="mps:60", time_s=60)
+    world.submit("small", gres="mps:40")
+    world.submit("whole", gpus=3)
+    world.expect(first="runs n1", second="waits Resources", small="runs n1", whole="runs n1")
+    assert {gpu for label in ("first", "small") for gpu in world.job(label).allocation.shares[0].gpus_seen()} == {0}
+    world.finish("first")
+    world.finish("small")
+    world.expect(first="COMPLETED", small="COMPLETED", second="runs n1")
+
+
+def test_with_one_sharing_nothing_is_larger_than_a_gpu() -> None:
+    world = Scenario("1x4:h100", mps=100, one_sharing=("mps",))
+    with world.refused(Why.NODE_CONFIG_UNAVAILABLE):
+        world.submit("large", gres="mps:101")

@@ -23,6 +23,8 @@ _GROUP = re.compile(r"(?P<nodes>[0-9]+)x(?P<each>[0-9]+)(?::(?P<type>[a-z0-9_.]+
 _RESOURCE_FIELDS = {field.name for field in fields(ResourceRequest)}
 _SPEC_FIELDS = {field.name for field in fields(JobSpec)}
 _PARTS = ("shard", "mps")
+_WORDS = ("features", "one_sharing", *_PARTS)
+"""Options of a node that are not fields of NodeConfig."""
 _LABEL = re.compile(r"[a-z][a-z0-9]*")
 _DEPENDENCY_WORDS = frozenset({"after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"})
 
@@ -41,7 +43,8 @@ def build_cluster(
 
     The first partition is the default one; without any there is `main` with all nodes. Memory counts only if
     `memory_mib` is said. `leaves`: the nodes of each leaf switch, under one spine. `blocks`: the nodes of each block.
-    `shard=4`: every GPU can be given out in four parts (`mps` likewise).
+    `shard=4`: every GPU can be given out in four parts (`mps` likewise); with `one_sharing=("mps",)` of one
+    GPU of the node at a time.
     """
     nodes: list[NodeConfig] = []
     for group in text.split("+"):
@@ -82,7 +85,8 @@ def _node(name: str, cpus: int, gpu_type: str | None, options: Mapping[str, Any]
         for kind in _PARTS:
             if each := options.get(kind):
                 parts = tuple((gpu, each) for gpu in range(cpus))
-                gres += (GresPool(kind, gpu_type, cpus * each, (), parts),)
+                single = kind in options.get("one_sharing", ())
+                gres += (GresPool(kind, gpu_type, cpus * each, (), parts, single),)
     features = options.get("features", {})
     return NodeConfig(
         name=name,
@@ -90,7 +94,7 @@ def _node(name: str, cpus: int, gpu_type: str | None, options: Mapping[str, Any]
         cores_per_socket=cpus // threads,
         gres=gres,
         features=tuple(features.get(name, ())),
-        **{key: value for key, value in options.items() if key not in ("features", *_PARTS)},
+        **{key: value for key, value in options.items() if key not in _WORDS},
     )
 
 

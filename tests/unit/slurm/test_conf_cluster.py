@@ -441,3 +441,24 @@ def test_nodes_are_in_the_order_of_their_names() -> None:
     text = "NodeName=n[1-2],n10,n9 CPUs=1\nNodeName=c1 CPUs=1\nPartitionName=p Nodes=ALL\n"
     cluster = parse_configuration({"slurm.conf": text}).cluster
     assert [node.name for node in cluster.nodes] == ["c1", "n1", "n2", "n9", "n10"]
+
+
+SHARED = "GresTypes=gpu,mps,shard\nNodeName=n1 CPUs=8 Gres=gpu:2,mps:200,shard:8\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "mps", "shard"),
+    [
+        ("", True, False),
+        ("Name=mps Count=200 Flags=all_sharing", False, False),
+        ("Name=shard Count=8 Flags=one_sharing", True, True),
+    ],
+)
+def test_mps_shares_one_gpu_of_a_node_unless_it_says_otherwise(lines: str, mps: bool, shard: bool) -> None:
+    pools = {pool.name: pool.one_sharing for pool in load(SHARED, gres=lines).cluster.nodes[0].gres}
+    assert pools == {"gpu": False, "mps": mps, "shard": shard}
+
+
+def test_one_and_all_sharing_exclude_each_other() -> None:
+    lines = "Name=mps Count=100 Flags=one_sharing\nName=mps Count=100 Flags=all_sharing"
+    assert any("exclude each other" in problem for problem in problems(SHARED, gres=lines))

@@ -44,6 +44,8 @@ class GresPool:
     devices: tuple[Device, ...] = ()
     parts: tuple[tuple[int, int], ...] = ()
     """Of a GRES that is parts of GPUs (shard, mps): (GPU number, how many parts it has)."""
+    one_sharing: bool = False
+    """Only one GPU of the node is given out in such parts at a time (gres.conf's flag; the default of mps)."""
 
 
 @dataclass(frozen=True, slots=True)

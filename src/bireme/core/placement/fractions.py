@@ -38,12 +38,14 @@ def parts_of(node: NodeConfig) -> dict[GresKey, dict[int, int]]:
 class Fractions:
     """What can be shared on which node. Fixed, like the table it belongs to."""
 
-    __slots__ = ("_gpus", "_parts", "nodes", "shape")
+    __slots__ = ("_gpus", "_parts", "nodes", "shape", "single")
 
     def __init__(self, nodes: Sequence[NodeConfig]) -> None:
         self.nodes: BoolArray = np.array([any(pool.parts for pool in node.gres) for node in nodes], dtype=np.bool_)
         numbers = [device.index for node in nodes for pool in node.gres for device in pool.devices]
         self.shape = (len(nodes), max(numbers, default=-1) + 1)
+        self.single = frozenset(pool.name for node in nodes for pool in node.gres if pool.one_sharing)
+        """GRES of which only one GPU of a node is in use at a time."""
         self._gpus: dict[GresKey, IntArray] = {}
         self._parts: dict[GresKey, IntArray] = {}
         for position in np.flatnonzero(self.nodes).tolist():
@@ -94,7 +96,10 @@ class Fractions:
         for key, parts in self._parts.items():
             used = uses[key[0]][rows]
             open_ = (parts[rows] > 0) & (claims - (used > 0) <= 0)
+            if key[0] in self.single:
+                others = (used > 0).sum(axis=1, keepdims=True) - (used > 0)
+                open_ &= others == 0
             left = np.where(open_, parts[rows] - used, 0)
-            total[key] = left.sum(axis=1)
             largest[key] = left.max(axis=1, initial=0)
+            total[key] = largest[key] if key[0] in self.single else left.sum(axis=1)
         return total, largest

@@ -50,9 +50,15 @@ class NodeRoom:
         """Neither given whole nor in parts."""
         return any(gpu in free for (name, _), free in self.devices.items() if name == "gpu")
 
-    def parts_left(self, key: GresKey, parts: Mapping[int, int]) -> dict[int, int]:
-        """GPU -> parts that can still be had, of those GPUs that have any; `parts` is how many each has in all."""
+    def parts_left(self, key: GresKey, parts: Mapping[int, int], one_gpu: bool = False) -> dict[int, int]:
+        """GPU -> parts that can still be had, of those GPUs that have any; `parts` is how many each has in all.
+
+        `one_gpu`: only one GPU of the node may be in use so.
+        """
         held = self.parts_held.get(key, {})
+        if one_gpu:
+            used = {gpu for (name, _), gpus in self.parts_held.items() if name == key[0] for gpu in gpus}
+            parts = {gpu: count for gpu, count in parts.items() if used <= {gpu}}
         left = {gpu: count - held.get(gpu, 0) for gpu, count in parts.items() if gpu in held or self.gpu_is_free(gpu)}
         return {gpu: count for gpu, count in left.items() if count > 0}
 
@@ -215,7 +221,7 @@ class Occupancy:
     def _take_parts(self, position: int, room: NodeRoom, gres: GresShare, allocation: Allocation) -> None:
         key = (gres.name, gres.type)
         configured = self.table.parts[position].get(key, {})
-        left = room.parts_left(key, configured)
+        left = room.parts_left(key, configured, gres.name in self.table.fractions.single)
         for gpu, count in gres.parts:
             if gpu not in configured:
                 continue  # it left the configuration while the job ran

@@ -124,13 +124,15 @@ def _pick_parts(
             continue
         key = (pool.name, pool.type)
         closed = whole | {gpu for name, gpu, _ in mine if name != pool.name}
-        left = {gpu: n for gpu, n in room.parts_left(key, dict(pool.parts)).items() if gpu not in closed}
+        left = {
+            gpu: n for gpu, n in room.parts_left(key, dict(pool.parts), pool.one_sharing).items() if gpu not in closed
+        }
         for name, gpu, n in mine:
             if name == pool.name and gpu in left:
                 left[gpu] -= n
         taken: list[tuple[int, int]] = []
         missing = count
-        if count > max(n for _, n in pool.parts):
+        if count > max(n for _, n in pool.parts) and not pool.one_sharing:
             for gpu in sorted(left, key=lambda gpu: (-left[gpu], gpu)):
                 if missing <= 0 or any(n >= missing for other, n in left.items() if other not in dict(taken)):
                     break

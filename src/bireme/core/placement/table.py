@@ -107,7 +107,7 @@ class Free:
     def of(cls, table: NodeTable) -> Free:
         """Nothing is held."""
         count = len(table)
-        return cls(
+        free = cls(
             table.cpus.copy(),
             table.cpus // table.threads,
             table.memory.copy(),
@@ -118,6 +118,9 @@ class Free:
             table.fractions.no_uses(),
             {key: table.fractions.largest_parts(key) for key in table.fractions.keys},
         )
+        if table.fractions.single:  # less than the sum over its GPUs
+            free.settle(0, count)
+        return free
 
     def copy(self) -> Free:
         return Free(

@@ -140,9 +140,11 @@ def _still_free(state: State, share: NodeShare) -> bool:
         return False
     if state.config.settings.memory_is_consumable and share.memory_mib > room.memory_mib:
         return False
-    configured = state.occupancy.table.parts[state.occupancy.index[share.node]]
+    table = state.occupancy.table
+    configured = table.parts[state.occupancy.index[share.node]]
     for gres in share.gres:
-        left = room.parts_left((gres.name, gres.type), configured.get((gres.name, gres.type), {})) if gres.parts else {}
+        key, single = (gres.name, gres.type), gres.name in table.fractions.single
+        left = room.parts_left(key, configured.get(key, {}), single) if gres.parts else {}
         if any(count > left.get(gpu, 0) for gpu, count in gres.parts):
             return False
     return all(

@@ -25,9 +25,10 @@ from bireme.slurm.gres import parse_gres
 SHARED_GRES = frozenset({"mps", "shard"})
 """Parts of GPUs: File names the GPUs, and Count is shared out evenly over them; without File over all of the node."""
 
+_ONE, _ALL = "one_sharing", "all_sharing"
 _NUMBER_AT_END = re.compile(r"^.*?([0-9]+)$")
 ENVIRONMENT_FLAGS = frozenset({"nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env", "no_gpu_env"})
-FLAGS = ENVIRONMENT_FLAGS | {"countonly", "explicit", "one_sharing", "all_sharing"}
+FLAGS = ENVIRONMENT_FLAGS | {"countonly", "explicit", _ONE, _ALL}
 _AUTODETECT = frozenset({"nvml", "nvidia", "nrt", "oneapi", "rsmi", "off", "full"})
 
 
@@ -59,6 +60,11 @@ class GresFile:
     def autodetect_on(self, node: str) -> str:
         method = self.node_autodetect.get(node, self.autodetect)
         return "" if method == "off" else method
+
+    def one_sharing(self, name: str) -> bool:
+        """Whether only one GPU of a node is given out in such parts at a time. On one line it holds for all nodes."""
+        flags = {flag for line in self.lines if line.name == name for flag in line.flags}
+        return _ONE in flags or (name == "mps" and _ALL not in flags)
 
     def flags_on(self, node: str, name: str) -> tuple[str, ...]:
         """All flags that lines of this GRES set on this node, each once."""
@@ -147,6 +153,7 @@ def add_gres(
 ) -> tuple[NodeConfig, ...]:
     """The nodes with their pools. Contradictions between the two files are errors where gres.conf makes them."""
     known = {name.lower() for name in gres_types}
+    _refuse_contradictions(file, findings)
     seen: set[tuple[Place, str]] = set()
     for line in file.lines:
         _refuse_unknown_type(line.name, known, line.place, seen, findings)
@@ -159,6 +166,13 @@ def add_gres(
         configs.append(replace(node.config, gres=_pools_of(node, requests, file, findings, reported)))
     _warn_of_unused_lines(configs, file, findings)
     return tuple(configs)
+
+
+def _refuse_contradictions(file: GresFile, findings: Findings) -> None:
+    for name in dict.fromkeys(line.name for line in file.lines):
+        flagged = [line for line in file.lines if line.name == name and {_ONE, _ALL}.intersection(line.flags)]
+        if len({flag for line in flagged for flag in line.flags if flag in (_ONE, _ALL)}) > 1:
+            findings.error(flagged[-1].place, f"{_ONE} and {_ALL} of {name} exclude each other, on all nodes; keep one")
 
 
 def _refuse_unknown_type(
@@ -203,7 +217,7 @@ def _pools_of(
             gpus = [device for pool in pools if pool.name == "gpu" for device in pool.devices]
             for request in wanted:
                 try:
-                    pools.append(_pool_of_parts(request, lines, gpus))
+                    pools.append(replace(_pool_of_parts(request, lines, gpus), one_sharing=file.one_sharing(name)))
                 except SlurmSyntaxError as error:
                     _once(findings, reported, lines[-1].place if lines else node.place, str(error))
             continue
