@@ -18,6 +18,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.model.accounts import AdminLevel
 from bireme.core.model.events import Event
 from bireme.slurm.records.accounts import book_record, fair_tree_in_force, share_records
+from bireme.slurm.records.association_manager import association_manager_record
 from bireme.store import codec
 
 routes = Routes("accounting")
@@ -30,6 +31,19 @@ async def show_book(api: Context, request: Request) -> Response:
     if not _sees_everybody(api, api.caller(request), "accounts"):
         record["associations"] = [each for each in record["associations"] if _mine(api, request, each)]
         record["users"] = [each for each in record["users"] if each["name"] == api.caller(request).user]
+    return answer(record)
+
+
+@routes.get("/v1/accounting/manager")
+async def show_manager(api: Context, request: Request) -> Response:
+    """The book, with what counts against the limits of every association and QOS."""
+    caller = api.caller(request)
+    record = association_manager_record(api.cluster.state, api.now())
+    if not _sees_everybody(api, caller, "accounts"):
+        record["associations"] = [each for each in record["associations"] if _mine(api, request, each)]
+        record["users"] = [each for each in record["users"] if each["name"] == caller.user]
+        for row in record["qos"]:
+            row["users"] = {uid: each for uid, each in row["users"].items() if uid == str(caller.uid)}
     return answer(record)
 
 

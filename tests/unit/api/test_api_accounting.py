@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import Running
 
-from bireme.cli import sacctmgr, sshare
+from bireme.cli import sacctmgr, scontrol, sshare
 from bireme.client.transport import ApiError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -234,3 +234,57 @@ def test_an_order_that_is_none_is_refused(api: Running) -> None:
         with pytest.raises(ApiError) as caught:
             api.transport.post("/v1/accounting/changes", {"orders": orders})
         assert caught.value.status == 400
+
+
+# -- scontrol show assoc_mgr -------------------------------------------------------------------------------------------
+
+NO_TRES = "cpu=N(0),mem=N(0),energy=N(0),node=N(0),billing=N(0),fs/disk=N(0),vmem=N(0),pages=N(0)"
+
+
+def show_manager(run: Run, *words: str) -> list[str]:
+    code, out, _ = run("show", "assoc_mgr", *words, main=scontrol.main)
+    assert code == 0
+    return [line.rstrip() for line in out.splitlines()]
+
+
+def test_the_association_manager_shows_limits_and_what_counts_against_them(run: Run) -> None:
+    """The lines are those of Slurm 22.05 for the same orders."""
+    for words in (
+        ["add", "account", "lab"],
+        ["add", "user", "nobody", "account=lab"],
+        ["modify", "account", "lab", "set", "MaxTRESPerJob=cpu=6", "GrpTRES=cpu=10,node=3", "MaxWall=60"],
+        ["add", "qos", "deny", "flags=DenyOnLimit", "MaxTRESPerJob=cpu=2", "MaxWall=30", "GrpTRES=cpu=3"],
+    ):
+        assert run("-i", *words)[0] == 0
+    lines = show_manager(run, "accounts=lab", "flags=assoc")
+    account = next(number for number, line in enumerate(lines) if " Account=lab UserName= " in line)
+    block = [line.strip() for line in lines[account + 3 : account + 14]]
+    tres = [line for line in block if line.startswith("Grp")]
+    assert block[0].startswith("ParentAccount=root(1) Lft=")
+    assert tres[0] == "GrpJobs=N(0) GrpJobsAccrue=N(0)"
+    assert tres[1] == "GrpSubmitJobs=N(0) GrpWall=N(0.00)"
+    assert tres[2].startswith("GrpTRES=cpu=10(0),mem=N(0),energy=N(0),node=3(0),billing=N(0)")
+    assert tres[3].startswith(f"GrpTRESMins={NO_TRES}")
+    assert block[6:9] == ["MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=60", "MaxTRESPJ=cpu=6", "MaxTRESPN="]
+    assert any(line.startswith("ClusterName=") and " UserName=nobody(65534) " in line for line in lines)
+    assert "QOS Records" not in lines
+    shown = [line.strip() for line in show_manager(run, "qos=deny", "flags=qos")]
+    number = shown.index("QOS=deny(2)")
+    assert shown[number + 1] == "UsageRaw=0.000000"
+    assert shown[number + 3].startswith("GrpTRES=cpu=3(0),mem=N(0)")
+    assert {"MaxWallPJ=30", "MaxTRESPJ=cpu=2", "MinTRESPJ=", "PreemptMode=OFF", "Priority=0"} <= set(shown)
+
+
+def test_jobs_count_in_the_association_manager(api: Running, run: Run) -> None:
+    body = {"spec": {"name": "job"}, "script": "#!/bin/sh\n", "environment": {}}
+    api.transport.post("/v1/jobs", body)
+    shown = [line.strip() for line in show_manager(run, "qos=normal")]
+    qos = shown[shown.index("QOS=normal(1)") :]
+    assert "GrpSubmitJobs=N(1)" in qos[2]
+    assert any(line.startswith("MaxJobsPU=") and line.endswith("MaxSubmitJobsPU=N(1)") for line in qos)
+    assert "UserName=root(0)" in " ".join(shown)
+
+
+def test_the_association_manager_knows_its_words(run: Run) -> None:
+    code, _, err = run("show", "assoc_mgr", "nodes=n1", main=scontrol.main)
+    assert (code, "users=, accounts=, qos=, flags=" in err) == (1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -307,6 +308,30 @@ def slurmd(session: Session, ids: list[str]) -> int:
     return 0
 
 
+def association_manager(session: Session, words: list[str]) -> int:
+    """`users=`, `accounts=`, `qos=` name whom to show, `flags=` which kinds of records."""
+    from bireme.slurm.formats.show_association_manager import manager_lines
+
+    named: dict[str, list[str]] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key.lower() not in ("users", "accounts", "qos", "flags"):
+            raise reports.CommandError(f"invalid option:{word} for assoc_mgr: users=, accounts=, qos=, flags=")
+        named[key.lower()] = [each for each in value.lower().split(",") if each]
+    answer = session.get("/v1/accounting/manager", "slurm_load_assoc_mgr_info error")
+    kinds = [flag for flag in named.pop("flags", []) if flag != "all"]
+    print("\n".join(manager_lines(answer, kinds, named, _uid_of)))
+    return 0
+
+
+def _uid_of(user: str) -> int:
+    """Slurm shows 4294967294 for a user that this machine does not know."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return 0xFFFFFFFE
+
+
 _ENTITIES: dict[str, _Shower] = {
     "jobs": jobs,
     "jobid": jobs,
@@ -327,7 +352,7 @@ _ENTITIES: dict[str, _Shower] = {
     "reservations": reservations.show,
     "federation": _nothing(""),
     "frontend": _nothing("No nodes in the system"),
-    "assoc_mgr": _nothing("Current Association Manager state\n\nNo users currently cached in Slurm."),
+    "assoc_mgr": association_manager,
     "bbstat": _nothing(""),
     "burstbuffer": _nothing("No burst buffers"),
     "dwstat": _nothing(""),
