@@ -115,7 +115,7 @@ class ForeignQueue(Protocol):
     """The queue of an engine that places by itself. It decides: a refusal is its own, in its words."""
 
     def takes(self, specs: Sequence[JobSpec]) -> bool:
-        """Whether a job with these components is this queue's to decide about."""
+        """Whether a job with these components is this queue's to decide about; (): whether everything is."""
 
     async def submit(self, specs: Sequence[JobSpec], key: str) -> int:
         """Submits with the owner's identity; the id it got. A key that was seen before: the id of then.
@@ -125,6 +125,9 @@ class ForeignQueue(Protocol):
 
     async def obey(self, caller: Caller, order: Order) -> None:
         """Has an order carried out with the caller's identity; returns when it is, and was reported. Raises Refusal."""
+
+    async def catch_up(self, job_ids: Sequence[int]) -> None:
+        """Has reported, when it returns, what is to be known of jobs (or arrays) that ended a moment ago; () is all."""
 
 
 def foreign_queue(engine: Engine) -> ForeignQueue | None:

@@ -23,6 +23,8 @@ PartitionName=main Nodes=n[1-3] Default=YES MaxTime=1-00:00:00 DefaultTime=00:10
 
 class SlurmDeployment(Deployment):
     places_by_itself = True
+    patience_s = 200.0
+    """Slurm lets a requeued job wait for two minutes."""
 
     def __init__(self, bireme: Attached) -> None:
         self.bireme = bireme
@@ -72,9 +74,7 @@ def _pids_of(job: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[SlurmDeployment]:
-    # A requeued job waits until its old credential has expired: two minutes, unless that is said.
-    layout = Layout(nodes=NODES).having(AuthInfo="socket={folder}/munge.socket,cred_expire=2")
-    with attached(layout) as bireme:
+    with attached(Layout(nodes=NODES)) as bireme:
         yield SlurmDeployment(bireme)
 
 

@@ -33,6 +33,9 @@ class Cluster(Protocol):
     async def do(self, cause: str, decide: Decide) -> Sequence[Recorded]:
         """Decides, applies and journals; returns once the events are on disk. Raises Refusal or JournalError."""
 
+    async def settled(self) -> None:
+        """Returns when everything that the engine reported so far is in the state and on disk."""
+
     def subscribe(self, subscriber: Callable[[Sequence[Recorded]], None]) -> Callable[[], None]:
         """Calls `subscriber` with every committed group; returns the way out."""
 

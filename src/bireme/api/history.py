@@ -13,6 +13,7 @@ from bireme.api.routing import Context, Routes, flag, number, words
 from bireme.api.targets import targets_of
 from bireme.core.lifecycle.requests import Target
 from bireme.core.model.jobs import Finished
+from bireme.ports import foreign_queue
 from bireme.store.history import Query
 
 routes = Routes("history")
@@ -39,6 +40,10 @@ _BEING_WRITTEN_S = 10.0
 async def history(api: Context, request: Request) -> Response:
     """Finished jobs from the store and the others from memory, oldest first (JobRecords)."""
     query = _query(request)
+    queue = foreign_queue(api.cluster.engine)
+    if queue is not None:
+        await queue.catch_up([job_id for job_id, _ in query.jobs])
+        await api.cluster.settled()
     # Memory first: what ends while the store is asked is then in both of them, and never in neither.
     remembered = _remembered(api, query)
     stored = await asyncio.to_thread(api.archive.finished, query)

@@ -89,16 +89,6 @@ class Live:
                     if not self._waiting[key]:
                         del self._waiting[key]
 
-    async def until(self, is_so: Callable[[], bool], job_ids: Sequence[int] | None, timeout_s: float) -> bool:
-        """Waits until `is_so`, looked at whenever one of these jobs changes. False: there was no time."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        while not is_so():
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or self.closing:
-                return False
-            await self.changed(job_ids, left)
-        return True
-
     @contextlib.contextmanager
     def _subscription(self) -> Iterator[asyncio.Queue[Recorded | None]]:
         queue: asyncio.Queue[Recorded | None] = asyncio.Queue(_QUEUE_AT_MOST)

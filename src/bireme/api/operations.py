@@ -18,7 +18,8 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.events import Event, Recorded
-from bireme.slurm.hostlist import expand
+from bireme.ports import Order, foreign_queue
+from bireme.slurm.hostlist import compress, expand
 from bireme.slurm.records.nodes import node_records
 from bireme.slurm.records.partitions import config_record, partition_record
 from bireme.store import codec
@@ -172,6 +173,12 @@ async def update_nodes(api: Context, request: Request) -> Response:
     if features is not None:
         features = tuple(str(feature) for feature in features)
     state_word, note, weight = body.get("state"), body.get("reason"), body.get("weight")
+    queue = foreign_queue(api.cluster.engine)
+    if queue is not None and queue.takes(()):
+        changes = {"state": state_word, "reason": note, "weight": weight, "features": features}
+        await queue.obey(caller, Order(verb="update_nodes", target=compress(names), changes=changes))
+        await api.cluster.settled()
+        return answer({"nodes": names})
     await api.cluster.do(
         api.cause(request),
         lambda state, _: operators.update_nodes(state, caller, names, state_word, note, weight, features),

@@ -25,6 +25,7 @@ async def passed_on(api: Context, caller: Caller, target: Target, order: Order) 
     if not all(api.sees(caller, job.spec.owner.uid) for job in jobs):
         raise Refusal(Why.INVALID_JOB_ID)
     await queue.obey(caller, replace(order, target=written(target)))
+    await api.cluster.settled()
     return True
 
 

@@ -29,8 +29,6 @@ from bireme.ports import foreign_queue
 from bireme.store import codec
 
 routes = Routes("jobs")
-_MIRRORED_WITHIN_S = 10.0
-"""Who has just submitted expects to see the job; it is in the other queue whatever happens here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
     queue = foreign_queue(api.cluster.engine)
     if queue is not None and queue.takes(submission.specs):
         job_id = await queue.submit(submission.specs, submission.key)
-        await api.live.until(lambda: job_id in api.cluster.state.jobs, [job_id], _MIRRORED_WITHIN_S)
+        await api.cluster.settled()  # who has just submitted expects to see the job
         return {"job_id": job_id}
     recorded = await api.cluster.do(
         cause, lambda state, now: submit(state, caller, submission.specs, now, submission.key)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.cli.caller import plain_spec
+from bireme.cli.own_command import OWN_COMMAND, become_slurms_own
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.slurm.hostlist import compress
@@ -45,6 +46,8 @@ def submit(transport: Transport, body: dict[str, Any], what: str, voice: Voice) 
         except BiremeUnavailable as error:
             raise refused_by_daemon(what, error) from error
         except ApiError as error:
+            if error.code == OWN_COMMAND:
+                become_slurms_own(transport, voice.command)
             if error.slurm_errno != _TEMPORARILY_FULL or attempt == _TRIES_WHILE_FULL:
                 raise refused_by_daemon(what, error) from error
             if attempt == 1:

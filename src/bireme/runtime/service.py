@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 
 from bireme.core.lifecycle.due import next_due
-from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model import events as e
@@ -23,7 +23,7 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
-from bireme.ports import Clock, Engine, Journal, JournalError
+from bireme.ports import Clock, Engine, Journal, JournalError, foreign_queue
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
 
 log = logging.getLogger("bireme.runtime")
@@ -112,8 +112,18 @@ class Runtime:
         self.kernel.observations.extend(observations)
         self._wake.set()
 
+    async def settled(self) -> None:
+        """Returns when everything that was reported so far is in the state and on disk."""
+        await self._decided("", lambda state, now: [])
+
     async def do(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:
         """Has a request decided and committed; its events when they are on disk. Raises Refusal or JournalError."""
+        queue = foreign_queue(self.engine)
+        if queue is not None and queue.takes(()):
+            raise Refusal(Why.NOT_SUPPORTED, "this is decided by the cluster's own scheduler: use its own commands")
+        return await self._decided(cause, decide)
+
+    async def _decided(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:
         answered: asyncio.Future[Sequence[e.Recorded]] = asyncio.get_running_loop().create_future()
 
         def answer(events: Sequence[e.Recorded], error: Exception | None) -> None:

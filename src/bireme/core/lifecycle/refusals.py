@@ -68,6 +68,8 @@ class Why(Enum):
     REQUESTED_TOPO_CONFIG_UNAVAILABLE = _Code(2178, "Requested topology configuration is not available")
     NOT_WHOLE_HET_JOB = _Code(2108, "Operation not permitted on individual component of heterogeneous job")
     NOT_SUPPORTED = _Code(2036, "Requested operation not supported on this system")
+    OWN_COMMAND = _Code(2036, "Requested operation not supported here, but by the command of the cluster itself")
+    """The cluster's own scheduler does it, with its own command of the same name: ours becomes that."""
     ERROR = _Code(-1, "Unspecified error")
     """The hint says all: an order to the account book that cannot be carried out."""
     TOO_MANY_JOBS = _Code(11, "Slurm temporarily unable to accept job, sleeping and retrying")

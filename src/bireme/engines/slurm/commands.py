@@ -114,11 +114,12 @@ class SlurmCommands:
         own = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}
         began = time.monotonic()
         self.rate.note()
+        stdin = _readable(input)
         try:
             process = await asyncio.create_subprocess_exec(
                 self.path_of(argv[0]),
                 *argv[1:],
-                stdin=asyncio.subprocess.PIPE,
+                stdin=stdin,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=self.environment(own if environ is None else environ),
@@ -129,8 +130,10 @@ class SlurmCommands:
             )
         except OSError as error:
             raise Silent(f"{argv[0]} cannot be run: {error}") from error
+        finally:
+            os.close(stdin)
         try:
-            out, err = await asyncio.wait_for(process.communicate(input), self.timeout_s)
+            out, err = await asyncio.wait_for(process.communicate(), self.timeout_s)
         except TimeoutError:
             raise Silent(f"{argv[0]} did not answer within {self.timeout_s:g} s; is slurmctld overloaded?") from None
         finally:
@@ -147,6 +150,14 @@ class SlurmCommands:
         if done.returncode:
             raise Silent(why_silent(argv[0], done.err or done.out.decode(errors="replace").strip()))
         return done
+
+
+def _readable(data: bytes) -> int:
+    """A file in memory with this content: unlike a pipe of ours, another user's process may open it by its name."""
+    descriptor = os.memfd_create("stdin")
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _as_user(identity: Owner | None) -> dict[str, Any]:

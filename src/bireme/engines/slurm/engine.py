@@ -106,7 +106,7 @@ class SlurmEngine:
     async def submit(self, specs: Sequence[JobSpec], key: str) -> int:
         check_identity(specs[0].owner)
         if specs[0].kind is not JobKind.BATCH:
-            raise Refusal(Why.NOT_SUPPORTED, f"use Slurm's own srun or salloc: {self._where('srun')}")
+            raise Refusal(Why.OWN_COMMAND, f"use Slurm's own srun or salloc: {self._where('srun')}")
         tag = hashlib.sha256(key.encode()).hexdigest()[:20] if key else secrets.token_hex(10)
         known = self.mirror.tagged(tag) or await self._seen_before(tag if key else "")
         if known is not None:
@@ -200,10 +200,14 @@ class SlurmEngine:
             await self._see(order)
         self.mirror.hurry()
 
+    async def catch_up(self, job_ids: Sequence[int]) -> None:
+        with suppress(Silent):  # what is known is shown; the mirror goes on trying
+            await self.mirror.catch_up(job_ids)
+
     async def _see(self, order: Order) -> None:
         """What an order did is shown to who gave it, as far as Slurm has done it by now."""
         if order.verb == "update_nodes":
-            self.mirror.look_at_everything()
+            await self.mirror.look_at_nodes(again_soon=True)
             return
         number = _NUMBER.match(order.target)
         if number:

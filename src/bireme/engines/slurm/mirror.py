@@ -13,6 +13,7 @@ import logging
 import pwd
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -40,6 +41,10 @@ _OVERLAP_S = 120.0
 _SAME_RUN_S = 1.5
 """A requeued job is submitted anew, as far as the database is concerned."""
 _NOBODY = 65534
+_CATCH_UP_S = 1.0
+_CATCH_UP_TRIES = 6
+_STILL_NEW_S = 60.0
+"""An end that is older is in the database, or will never be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class Mirror:
         self._jobs: dict[int, _Memory] = {}
         self._tags: dict[str, int] = {}
         self._lost: dict[int, Job] = {}
-        self._accounted_until = 0.0
+        self._accounted_until = self._caught_up_at = 0.0
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -166,7 +171,7 @@ class Mirror:
         if not self.version:
             await self._find_version()
         if began >= self._plan.nodes or began >= self._plan.description:
-            await self._look_at_nodes(describe=began >= self._plan.description)
+            await self.look_at_nodes(describe=began >= self._plan.description)
         await self._look_at_jobs()
         if began >= self._plan.accounting or self._lost:
             await self._look_at_accounting()
@@ -181,10 +186,10 @@ class Mirror:
         if warning:
             log.warning("%s", warning)
 
-    async def _look_at_nodes(self, *, describe: bool) -> None:
+    async def look_at_nodes(self, *, describe: bool = False, again_soon: bool = False) -> None:
         nodes = await self.source.nodes()
         now = time.monotonic()
-        self._plan.nodes = now + self.pace.nodes_s
+        self._plan.nodes = now + (self.pace.hurried_s if again_soon else self.pace.nodes_s)
         if describe or {node.name for node in self._config.nodes} != {str(node.get("name")) for node in nodes}:
             config = read_cluster(await self.source.described(nodes))
             self._plan.description = now + self.pace.description_s
@@ -254,6 +259,37 @@ class Mirror:
 
     # -- ended jobs --------------------------------------------------------------------------------------------------
 
+    async def catch_up(self, job_ids: Sequence[int] = ()) -> None:
+        """Asks the database for jobs that ended a moment ago: it hears of an end a little later than the queue.
+
+        For named jobs it is asked a few times; for all of them once, and not again within a moment.
+        """
+        new = [job_id for job_id in job_ids if job_id not in self._jobs]
+        if new:  # submitted past Bireme, since the last look; or of long ago
+            with suppress(Silent):
+                await self.refresh(new)
+        for attempt in range(_CATCH_UP_TRIES if job_ids else 1):
+            owed = self._unaccounted(job_ids)
+            if not owed or (not job_ids and time.monotonic() < self._caught_up_at + _CATCH_UP_S):
+                return
+            await asyncio.sleep(_CATCH_UP_S / 2 if attempt else 0.0)
+            self._caught_up_at = time.monotonic()
+            ended = await self.source.ended(0.0, owed)
+            if ended is None:
+                return
+            self._take_ended(ended)
+
+    def _unaccounted(self, job_ids: Sequence[int]) -> list[int]:
+        wanted, since = set(job_ids), self._now() - _STILL_NEW_S
+        return [
+            job_id
+            for job_id, memory in self._jobs.items()
+            if isinstance(memory.seen.phase, Finished)
+            and not memory.accounted
+            and memory.seen.phase.ended_at >= since
+            and (not wanted or wanted & {job_id, memory.seen.het_job_id, _array_id(memory.seen)})
+        ]
+
     async def _look_at_accounting(self) -> None:
         asked_at, first = self._now(), not self._accounted_until
         since = asked_at - self.pace.history_days * 86_400 if first else self._accounted_until - _OVERLAP_S
@@ -315,6 +351,10 @@ def _stable(job: Json) -> Json:
     waits = "PENDING" in words(job.get("job_state"))
     left_out = (*_CHANGES_BY_ITSELF, *(_OF_A_FORECAST if waits else ()))
     return {name: value for name, value in job.items() if name not in left_out}
+
+
+def _array_id(seen: Sighting) -> int | None:
+    return seen.task.array_job_id if seen.task else None
 
 
 def _component(job: Json, specs: Sequence[JobSpec]) -> JobSpec:

@@ -18,6 +18,8 @@ from bireme.engines.slurm.values import Json, look, number, text
 
 OLDEST, NEWEST = (22, 5), (26, 5)
 """Versions this was tried with. Others are used all the same, and it is said that they were not."""
+_NOTHING_FOUND = "nothing found"
+"""What 22.05 says of an empty database."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _EXIT_CODES_IN_JSON = (23, 2)
 _NODES_BY_SCONTROL = (23, 2)
@@ -143,6 +145,8 @@ def parsed(what: str, command: str, out: bytes, err: str = "") -> list[Json]:
     problems = [each for each in document.get("errors") or () if isinstance(each, dict)]
     listed = document.get(what)
     if problems and not listed:
+        if any(_NOTHING_FOUND in json.dumps(each).lower() for each in problems):
+            return []
         raise Silent(_told(command, problems, err))
     if not isinstance(listed, list):
         release = text(look(document, "release"))

@@ -1,0 +1,215 @@
+"""Bireme attached to a real Slurm: one queue for both, the submitter's identity, and silence that loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.slurm_attached import Attached, attached
+
+from bireme.client.sdk import Client
+
+OTHER = "nobody"
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Attached]:
+    with attached(for_everyone=True) as bireme:
+        yield bireme
+
+
+def squeue(both: Attached, job: str, what: str = "%T") -> str:
+    return both.run("squeue", "-h", "-j", job, "-o", what, check=False).stdout.strip()
+
+
+def until(both: Attached, job: str, *states: str) -> None:
+    both.slurm.until(lambda: squeue(both, job, "%T") in states, f"job {job} is {states}")
+
+
+def test_the_cluster_is_slurms(both: Attached) -> None:
+    how = ("sinfo", "-h", "-o", "%P %D %t %N")
+    assert sorted(both.run(*how).stdout.split("\n")) == sorted([*both.slurm.call(*how).split("\n"), ""])
+    assert "slurm engine" in both.bireme("status").stdout
+
+
+def test_a_job_has_one_number_in_both(both: Attached) -> None:
+    ours = both.sbatch("--wrap", "sleep 100", "-J", "through-bireme", "--comment", "a word")
+    theirs = both.slurm.call("sbatch", "--parsable", "--wrap", "sleep 100", "-J", "direct")
+    assert both.slurm.call("squeue", "-h", "-j", ours, "-o", "%j") == "through-bireme"
+    until(both, theirs, "RUNNING")
+    assert squeue(both, theirs, "%j") == "direct"
+    shown = both.run("scontrol", "show", "job", ours).stdout
+    assert "Comment=a word\n" in shown.replace("Comment=a word ", "Comment=a word\n"), shown
+    for job in (ours, theirs):
+        both.run("scancel", job)
+        both.slurm.until(lambda job=job: squeue(both, job) == "", f"job {job} is gone")
+    assert both.run("sacct", "-nXP", "-j", f"{ours},{theirs}", "-o", "State").stdout.count("CANCELLED by 0") == 2
+
+
+def test_slurm_refuses_in_its_own_words(both: Attached) -> None:
+    done = both.run("sbatch", "-p", "nowhere", "--wrap", "true", check=False)
+    theirs = both.slurm.run("sbatch", "-p", "nowhere", "--wrap", "true", check=False)
+    assert (done.returncode, done.stderr) == (theirs.returncode, theirs.stderr)
+    assert "Invalid job id specified" in both.run("scontrol", "hold", "999999", check=False).stderr
+
+
+def test_jobs_run_as_their_submitter_with_his_environment(both: Attached) -> None:
+    script = "#!/bin/bash\nid -un\necho $COLOUR\numask\ncommand -v srun\necho $# $2\necho ${BIREME_HOME:-none}\n"
+    path = both.work / "who.sh"
+    path.write_text(script)
+    path.chmod(0o755)
+    folder = both.work / "theirs"
+    folder.mkdir()
+    folder.chmod(0o777)
+    job = both.run(
+        "sbatch", "--parsable", "-o", "out", str(path), "a", "b c", user=OTHER, cwd=folder, env={"COLOUR": "blue"}
+    ).stdout.strip()
+    both.slurm.until(lambda: squeue(both, job) == "", "its end")
+    assert (folder / "out").read_text().split("\n")[:3] == [OTHER, "blue", "0022"]
+    assert (folder / "out").read_text().split("\n")[3:6] == [f"{_srun(both)}", "2 b c", "none"]
+    assert both.run("sacct", "-nXP", "-j", job, "-o", "User,State").stdout.strip() == f"{OTHER}|COMPLETED"
+
+
+def _srun(both: Attached) -> str:
+    return both.slurm.slurm.program("srun")
+
+
+def test_srun_and_salloc_are_slurms_own(both: Attached) -> None:
+    said = both.run("srun", "-n2", "bash", "-c", "echo $SLURM_PROCID $SLURM_JOB_ID").stdout.split()
+    assert sorted(said[::2]) == ["0", "1"]
+    assert both.run("sacct", "-nXP", "-j", said[1], "-o", "State").stdout.strip() == "COMPLETED"
+    inside = both.run("salloc", "-n1", "bash", "-c", "command -v srun; srun echo within").stdout.split()
+    assert inside == [_srun(both), "within"]
+
+
+def test_nobody_orders_anothers_jobs(both: Attached) -> None:
+    job = both.sbatch("--hold", "--wrap", "true")
+    refused = both.run("scancel", job, user=OTHER, check=False)
+    assert "Access/permission denied" in refused.stderr
+    assert squeue(both, job) == "PENDING"
+    both.run("scancel", job)
+
+
+def test_orders_reach_slurm(both: Attached) -> None:
+    job = both.sbatch("--hold", "--wrap", "sleep 300", "-t", "10")
+    assert squeue(both, job, "%r") == "JobHeldUser"
+    both.run("scontrol", "update", f"JobId={job}", "TimeLimit=20", "Name=renamed")
+    assert both.slurm.call("squeue", "-h", "-j", job, "-o", "%j %l") == "renamed 20:00"
+    assert squeue(both, job, "%j %l") == "renamed 20:00"
+    both.run("scontrol", "release", job)
+    until(both, job, "RUNNING")
+    both.run("scontrol", "suspend", job)
+    until(both, job, "SUSPENDED")
+    both.run("scontrol", "resume", job)
+    until(both, job, "RUNNING")
+    both.run("scancel", job)
+    both.slurm.until(lambda: squeue(both, job) == "", "its end")
+
+
+def test_a_node_is_drained_through_bireme(both: Attached) -> None:
+    both.run("scontrol", "update", "NodeName=c2", "State=DRAIN", "Reason=bad disk")
+    assert both.slurm.call("sinfo", "-h", "-n", "c2", "-o", "%t %E") == "drain bad disk"
+    assert both.run("sinfo", "-h", "-n", "c2", "-o", "%t %E").stdout.split("\n")[0] == "drain bad disk"
+    both.run("scontrol", "update", "NodeName=c2", "State=RESUME")
+    both.slurm.until(lambda: "idle" in both.run("sinfo", "-h", "-n", "c2", "-o", "%t").stdout, "it is back")
+
+
+def test_what_is_not_bireme_to_decide_is_said(both: Attached) -> None:
+    done = both.run("scontrol", "update", "PartitionName=gpu", "State=DOWN", check=False)
+    assert done.returncode
+    assert "decided by the cluster's own scheduler" in done.stderr
+
+
+def test_why_speaks_of_slurms_queue(both: Attached) -> None:
+    first = both.sbatch("-N6", "--exclusive", "-t", "5", "--wrap", "sleep 300", "-J", "first")
+    until(both, first, "RUNNING")
+    second = both.sbatch("-N6", "--exclusive", "-t", "5", "--wrap", "true", "-J", "second")
+    both.slurm.until(lambda: squeue(both, second, "%r") == "Resources", "Slurm has looked at it")
+    said = both.bireme("why", second).stdout
+    assert "Resources" in said, said
+    assert first in said, f"which job frees what it waits for: {said}"
+    assert "n[1-6]" in said, said
+    for job in (first, second):
+        both.run("scancel", job)
+
+
+def test_silence_is_told_and_nothing_is_lost(both: Attached) -> None:
+    """slurmctld is away: what was known is shown, a submission is refused with the reason; then all goes on."""
+    before = both.sbatch("--wrap", "sleep 300", "-J", "before")
+    until(both, before, "RUNNING")
+    both.slurm.stop_daemon("slurmctld", signal.SIGKILL)
+    try:
+        both.slurm.until(lambda: "Problem" in both.bireme("status").stdout, "it is told")
+        assert "slurmctld does not answer" in both.bireme("status").stdout
+        assert squeue(both, before) == "RUNNING"
+        refused = both.run("sbatch", "--wrap", "true", check=False, timeout=200)
+        assert refused.returncode
+        assert "slurmctld does not answer" in refused.stderr or "Unable to contact" in refused.stderr, refused.stderr
+    finally:
+        both.slurm.start_daemon("slurmctld", "slurmctld", "-D", "-f", str(both.conf_file))
+    both.slurm.until(lambda: "Problem" not in both.bireme("status").stdout, "it follows again", timeout=120)
+    after = both.sbatch("--wrap", "true", "-J", "after")
+    both.slurm.until(lambda: squeue(both, after) == "", "the end of the next job")
+    assert squeue(both, before) == "RUNNING"
+    assert both.slurm.call("squeue", "-h", "-o", "%j").split().count("before") == 1
+    both.run("scancel", before)
+
+
+def test_a_submission_that_is_repeated_is_found_again(both: Attached) -> None:
+    """The daemon dies after Slurm accepted a job and before anybody was told: the client's retry finds it."""
+    spec = {"spec": {"name": "once", "work_dir": str(both.work)}, "script": "#!/bin/sh\nsleep 300\n"}
+    body = {**spec, "environment": {"PATH": os.environ["PATH"]}, "idempotency_key": "the same"}
+    with Client(str(both.home)) as client:
+        first = client.transport.post("/v1/jobs", body)["job_id"]
+    both.kill_daemon()
+    for path in both.home.glob("journal.db*"):
+        path.unlink()  # nothing of it was recorded
+    both.up_again()
+    with Client(str(both.home)) as client:
+        assert client.transport.post("/v1/jobs", body)["job_id"] == first
+        assert client.transport.post("/v1/jobs", {**body, "idempotency_key": "another"})["job_id"] != first
+    assert both.slurm.call("squeue", "-h", "-n", "once", "-o", "%i").split().count(str(first)) == 1
+    both.slurm.call("scancel", "-n", "once")
+
+
+def test_unreadable_answers_are_told_and_tried_again(tmp_path: Path, both: Attached) -> None:
+    """A squeue that writes rubbish, beside Slurm's other commands."""
+    good = tmp_path / "good"
+    good.touch()
+    for name in ("sinfo", "scontrol", "sacct", "sbatch", "scancel"):
+        (tmp_path / name).symlink_to(both.slurm.slurm.program(name))
+    fake = tmp_path / "squeue"
+    fake.write_text(f'#!/bin/sh\n[ -e {good} ] && exec {both.slurm.slurm.program("squeue")} "$@"\necho "{{ not json"\n')
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    second = Attached(both.slurm)
+    (second.home / "bireme.toml").write_text(f'[slurm]\ncommands = "{tmp_path}"\npoll_s = 1\n')
+    try:
+        second.up()
+        good.unlink()
+        second.slurm.until(lambda: "Problem" in second.bireme("status").stdout, "it is told")
+        assert "squeue --json cannot be read" in second.bireme("status").stdout
+        assert json.loads(second.bireme("status", "--json").stdout)["problem"]
+        good.touch()
+        second.slurm.until(lambda: "Problem" not in second.bireme("status").stdout, "it follows again")
+    finally:
+        left = second.stop()
+    assert not left
+
+
+def test_a_wrong_cluster_is_told_and_the_daemon_stays(both: Attached, tmp_path: Path) -> None:
+    wrong = tmp_path / "slurm.conf"
+    wrong.write_text(both.slurm.conf.replace(f"SlurmctldPort={both.slurm.ports.first}", "SlurmctldPort=1"))
+    second = Attached(both.slurm)
+    second.conf_file = wrong
+    try:
+        said = second.bireme("up", "--engine", "slurm", "--conf", str(wrong)).stdout
+        assert "Problem: slurmctld does not answer" in said, said
+        assert second.daemon_pid() is not None
+    finally:
+        left = second.stop()
+    assert not left
