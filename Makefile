@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format bench bench-kubernetes gpu-test clients clean
+.PHONY: help install demo test test-fast check format bench bench-kubernetes soak gpu-test clients clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ bench: $(VENV)/.dev ## measure; prints a table, writes bench-results/
 bench-kubernetes: $(VENV)/.dev ## place the same pods with kube-scheduler and with Bireme, on a thousand fake nodes
 	@$(BIN)/python -m tests.prepare
 	@$(BIN)/python -m bench.kubernetes
+
+soak: $(VENV)/.installed ## fault worlds without end (or SECONDS=600): the real kernel, and everything that can go wrong
+	@$(BIN)/python -m bireme sim soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--first $(SEED))
 
 gpu-test: $(if $(BIREME_NO_INSTALL),,$(VENV)/.dev) ## on a machine with an NVIDIA GPU: discovery, binding, confinement, torchrun
 	@$(if $(BIREME_NO_INSTALL),$(PYTHON),$(BIN)/python) -m pytest -v -m gpu tests/gpu

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+from bireme.core.lifecycle.apply import outstanding
 from bireme.core.lifecycle.due import departures
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.states import node_base_state, node_flags
+from bireme.core.model import commands as c
+from bireme.core.model import observations as o
 from bireme.core.model.cluster import PartitionState, Settings
 from bireme.core.model.events import ClusterConfigured
 from bireme.core.model.jobs import JobKind
@@ -187,3 +190,40 @@ def test_a_node_that_leaves_the_configuration_takes_its_jobs_along() -> None:
     world.record([ClusterConfigured(replace(world.state.config, nodes=world.state.config.nodes[:1]))])
     world.record(departures(world.state))
     world.expect(goes="NODE_FAIL")
+
+
+# -- what is left on a node, found by fault worlds ---------------------------------------------------------------------
+
+
+def test_a_node_back_from_the_dead_gets_nothing_before_it_is_clear() -> None:
+    """It still runs a start that was given up long ago: its GPUs would be in use twice."""
+    world = Scenario("1x8")
+    world.engine.obeys = False
+    world.report(o.NodeAnswered("n1", "agent", ((99, 3),), world.now))
+    assert world.engine.commands[-1] == c.TerminateJob(99, 3, ("n1",), 0)
+    assert node_state(world, "n1") == "IDLE+COMPLETING"
+    world.submit("new")
+    world.expect(new="waits ReqNodeNotAvail")
+    world.report(o.JobCleared(99, 3, world.now))
+    world.expect(new="starts n1")
+    assert world.replayed().nodes == world.state.nodes
+
+
+def test_a_refused_start_keeps_nodes_that_did_not_answer_out_until_they_are_clear() -> None:
+    world = Scenario("2x8")
+    world.engine.obeys = False
+    world.submit("gang", nodes=2, exclusive=True)
+    world.expect(gang="starts n[1-2]")
+    world.report(o.JobRefused(1, 1, "no answer from n2", world.now, uncleared_on=("n2",)))
+    world.submit("other", nodes=2, exclusive=True)
+    world.submit("small")
+    world.expect(gang="waits JobLaunchFailure", other="waits ReqNodeNotAvail", small="starts n1")
+    world.report(o.JobCleared(1, 1, world.now))
+    assert not world.state.nodes["n2"].leftovers
+
+
+def test_what_is_left_is_ended_again_after_a_restart() -> None:
+    world = Scenario("1x8")
+    world.engine.obeys = False
+    world.report(o.NodeAnswered("n1", "agent", ((99, 3),), world.now))
+    assert outstanding(world.replayed()) == [c.TerminateJob(99, 3, ("n1",), 0)]

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bireme.cli import sim_faults
 from bireme.cli.connection import make_transport
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.core.model.cluster import ClusterConfig
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=ABOUT.format(policies=", ".join(POLICIES)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="run | compare")
+    commands = parser.add_subparsers(required=True, metavar="run | compare | world | soak")
     run = commands.add_parser("run", help="one workload, one cluster, one policy")
     _shared(run)
     run.add_argument("--journal", default="", metavar="FILE", help="keep the simulation's journal")
@@ -74,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _shared(several)
     several.add_argument("--seeds", type=int, default=1, help="so many times, each with other random numbers")
     several.set_defaults(command=_compare)
+    sim_faults.add_commands(commands)
     return parser
 
 

@@ -139,10 +139,14 @@ class Kernel:
         return group
 
     def _let_go(self, group: Group, seen: Observation) -> None:
-        """An engine need not keep, and must end, what the state no longer holds: an old start, a job long over."""
+        """An engine need not keep what the state no longer holds: an old start, a job long over.
+
+        What a node says it still holds must be ended first; where the state knows the node, it sees to that.
+        """
         stale = stale_in(self.state, seen)
-        group.acknowledged.extend(stale)
-        if isinstance(seen, NodeAnswered):
+        if not isinstance(seen, NodeAnswered):
+            group.acknowledged.extend(key for key in stale if key not in group.acknowledged)
+        elif seen.node not in self.state.nodes:
             group.commands.extend(TerminateJob(job_id, generation, (seen.node,), 0) for job_id, generation in stale)
 
     def _mirror(self, group: Group, seen: Observation, now: float) -> None:
@@ -245,8 +249,11 @@ class Kernel:
             group.history.extend(history_rows(self.state, self.state.jobs[event.job_id], event.seen.phase, now))
         if isinstance(event, e.StepNodeEnded):
             group.history.extend(self._step_rows(event, now))
-        if isinstance(event, e.JobEnded | e.JobLaunchFailed):
+        if isinstance(event, e.JobEnded | e.JobLaunchFailed | e.LeftoverCleared):
             group.acknowledged.append((event.job_id, event.generation))
+        elif isinstance(event, e.LeftoverFound):  # the engine has to hear it out
+            key = (event.job_id, event.generation)
+            group.acknowledged = [each for each in group.acknowledged if each != key]
         if not isinstance(event, CHANGES_NOTHING_FREE):
             self.replan = True
 

@@ -116,6 +116,21 @@ def _node_lost(state: State, event: e.NodeLost, at: float) -> Sequence[c.Command
     return NOTHING
 
 
+def _leftover_found(state: State, event: e.LeftoverFound, at: float) -> Sequence[c.Command]:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        node.leftovers |= {(event.job_id, event.generation)}
+        state.usable.clear()
+    return (c.TerminateJob(event.job_id, event.generation, (event.node,), 0),)
+
+
+def _leftover_cleared(state: State, event: e.LeftoverCleared, at: float) -> Sequence[c.Command]:
+    for node in state.nodes.values():
+        node.leftovers -= {(event.job_id, event.generation)}
+    state.usable.clear()
+    return NOTHING
+
+
 def _node_updated(state: State, event: e.NodeUpdated, at: float) -> Sequence[c.Command]:
     node = _node(state, event.node, event)
     if node is None:
@@ -518,6 +533,8 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.ClusterConfigured: _cluster_configured,
     e.NodeRegistered: _node_registered,
     e.NodeLost: _node_lost,
+    e.LeftoverFound: _leftover_found,
+    e.LeftoverCleared: _leftover_cleared,
     e.NodeUpdated: _node_updated,
     e.PartitionUpdated: _partition_updated,
     e.JobSubmitted: _job_submitted,
@@ -570,4 +587,6 @@ def outstanding(state: State) -> list[c.Command]:
                 commands.append(c.ResumeJob(job.id, job.generation, phase.allocation.node_names))
             launching = (step for step in job.steps.values() if step.state is StepState.STARTING)
             commands.extend(c.LaunchStep(job, phase.allocation, step) for step in launching)
+    for node in state.nodes.values():
+        commands.extend(c.TerminateJob(*key, (node.name,), 0) for key in sorted(node.leftovers))
     return commands

@@ -45,6 +45,9 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
             return [] if known is None or known.health != "UP" else [e.NodeLost(seen.node, seen.reason)]
         case o.NodeClosed():
             return _node_closed(state, seen)
+    cleared = _cleared_leftovers(state, seen)
+    if cleared:
+        return cleared
     job = state.jobs.get(seen.job_id)
     if job is None or job.generation != seen.generation or job.id not in state.holding:
         return []
@@ -69,17 +72,28 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 
 def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
-    """(job, generation) pairs that the engine speaks of and the state does not hold (any more)."""
+    """(job, generation) pairs that the engine speaks of and that the state does not hold and has not to clear."""
     about_no_run = o.ClusterSeen | o.JobSeen | o.QueueSeen | o.NodeSeen | o.NodeSilent | o.NodeClosed
     if isinstance(seen, about_no_run):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
-    return [(job_id, generation) for job_id, generation in named if not _held(state, job_id, generation)]
+    left = frozenset().union(*(node.leftovers for node in state.nodes.values()))
+    return [key for key in named if not _held(state, *key) and key not in left]
 
 
 def _held(state: State, job_id: int, generation: int) -> bool:
     job = state.holding.get(job_id)
     return job is not None and job.generation == generation
+
+
+def _cleared_leftovers(state: State, seen: o.Observation) -> list[e.Event]:
+    """Nothing is left of a start that was over already: its nodes can be given to others."""
+    if not isinstance(seen, o.JobCleared):
+        return []
+    key = (seen.job_id, seen.generation)
+    if not any(key in node.leftovers for node in state.nodes.values()):
+        return []
+    return [e.LeftoverCleared(*key), *_drained(state, seen.epilog_failed_on, "Epilog error")]
 
 
 def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
@@ -93,6 +107,7 @@ def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
             continue
         if not job.mirrored and (job.id, job.generation) not in holds:
             events.append(node_failure(job, seen.node, state.config.settings.job_requeue))
+    events.extend(e.LeftoverFound(seen.node, *key) for key in seen.holds if not _held(state, *key))
     return events
 
 
@@ -109,7 +124,7 @@ def _node_closed(state: State, seen: o.NodeClosed) -> list[e.Event]:
 def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:
     drained = _drained(state, seen.prolog_failed_on, "Prolog error")
     if isinstance(job.phase, Ending):
-        return [*_ended(state, job, seen.at), *drained]
+        return [*_ended(state, job, seen.at), *drained, *_left(state, seen)]
     if not isinstance(job.phase, Starting):
         return drained
     tries = job.launch_failures + 1
@@ -117,9 +132,15 @@ def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.E
     why = reason(ReasonKind.LAUNCH_FAILED, why=seen.reason, tries=tries)
     if job.spec.kind is JobKind.INTERACTIVE:
         outcome = Outcome("FAILED", ExitStatus(code=1), why)
-        return [e.JobEnding(job.id, job.generation, outcome), *_ended(state, job, seen.at), *drained]
+        ended = [e.JobEnding(job.id, job.generation, outcome), *_ended(state, job, seen.at)]
+        return [*ended, *drained, *_left(state, seen)]
     again_at = now + LAUNCH_BACKOFF_S * 2 ** (tries - 1)
-    return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained]
+    return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained, *_left(state, seen)]
+
+
+def _left(state: State, seen: o.JobRefused) -> list[e.Event]:
+    nodes = (node for node in seen.uncleared_on if node in state.nodes)
+    return [e.LeftoverFound(node, seen.job_id, seen.generation) for node in nodes]
 
 
 def _held_by_prolog(state: State, seen: o.JobRefused) -> bool:

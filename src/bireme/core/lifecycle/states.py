@@ -89,6 +89,6 @@ def node_flags(state: State, node: Node, reserved: Sequence[str] = ()) -> list[s
     if node.health in (Health.LOST, Health.UNKNOWN):
         flags.append("NOT_RESPONDING")
     jobs = (state.jobs[job_id] for job_id in state.occupancy.room(node.name).jobs if job_id in state.jobs)
-    if any(isinstance(job.phase, Ending) for job in jobs):
+    if node.leftovers or any(isinstance(job.phase, Ending) for job in jobs):
         flags.append("COMPLETING")
     return flags

@@ -260,6 +260,23 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftoverFound:
+    """Something of a start that is over is still on the node: what it holds there cannot be given to others yet."""
+
+    node: str
+    job_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverCleared:
+    """Nothing of that start is left on any node."""
+
+    job_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUpdated:
     """An operator changed a node: None leaves a thing as it is."""
 
@@ -341,6 +358,8 @@ Event = (
     | StepNodeEnded
     | NodeRegistered
     | NodeLost
+    | LeftoverFound
+    | LeftoverCleared
     | NodeUpdated
     | PartitionUpdated
     | AccountsChanged

@@ -38,6 +38,8 @@ class Node:
     last_seen: float | None = None
     agent: str = ""
     """Version of the agent that answered."""
+    leftovers: frozenset[tuple[int, int]] = frozenset()
+    """(job, generation) of starts that are over and of which something is still there: nobody gets the node before."""
 
     @property
     def name(self) -> str:
@@ -45,4 +47,4 @@ class Node:
 
     @property
     def schedulable(self) -> bool:
-        return self.health is Health.UP and not self.drained
+        return self.health is Health.UP and not self.drained and not self.leftovers

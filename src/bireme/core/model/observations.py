@@ -87,7 +87,7 @@ class JobLaunched:
 
 @dataclass(frozen=True, slots=True)
 class JobRefused:
-    """The gang could not be started; nothing of it is left on any node. `permanent`: trying again cannot help."""
+    """The gang could not be started, and nothing of it is left but where it says so. `permanent`: it never can be."""
 
     job_id: int
     generation: int
@@ -96,6 +96,8 @@ class JobRefused:
     permanent: bool = False
     prolog_failed_on: tuple[str, ...] = ()
     """Nodes whose prolog failed: they are drained."""
+    uncleared_on: tuple[str, ...] = ()
+    """Nodes that did not answer: something may be left there until JobCleared follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,10 +155,10 @@ class CrewEngine(ABC):
         key = (command.job_id, command.generation)
         gang = self._gangs.pop(key, None)
         self._drop_deadline(key)
+        self._done.pop(key, None)  # whoever asks is to hear the answer, also of what was acknowledged already
         nodes = set(command.nodes) | set(gang.nodes if gang else ())
         self._touch(key, nodes)
-        if key not in self._farewells:
-            self._farewells[key] = Farewell(set(nodes))
+        self._farewells.setdefault(key, Farewell(set())).waiting.update(nodes)
         for node in nodes:
             self.link(node, key).confirm(("start", key))
             self._terminate_on(node, key, command.grace_s, command.cause)
@@ -315,7 +315,9 @@ class CrewEngine(ABC):
             if step is Next.LAUNCHED:
                 seen.append(o.JobLaunched(*key, at))
             else:
-                seen.append(o.JobRefused(*key, gang.problem, at, prolog_failed_on=gang.prolog_failed_on))
+                left = tuple(sorted(gang.given_up))
+                refused = o.JobRefused(*key, gang.problem, at, False, gang.prolog_failed_on, left)
+                seen.append(refused)
 
     def _launch_patience_s(self) -> float:
         settings = self._config.settings

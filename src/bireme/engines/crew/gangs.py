@@ -32,6 +32,8 @@ class Gang:
     problem: str = ""
     prolog_failed_on: tuple[str, ...] = ()
     to_clear: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
+    """Nodes that were not waited for: something may be left there."""
 
     def __post_init__(self) -> None:
         self.unprepared = set(self.nodes)
@@ -65,6 +67,7 @@ class Gang:
         if first:
             self.problem = f"no answer from {missing}"
             self.to_clear = set(self.nodes)
+        self.given_up |= self.to_clear & deaf
         self.to_clear -= deaf
         if not self.to_clear:
             return Next.REFUSED

@@ -71,6 +71,11 @@ class AgentLink:
         if self._transport is not None:
             self._transport.close()
 
+    def begin_again(self) -> None:
+        """Has the agent welcome us once more, and say what it holds."""
+        if self._transport is not None:
+            self._transport.abort()
+
     async def dismiss(self, grace_s: float, timeout_s: float) -> None:
         """Ends the agent and its jobs, and does not start it again."""
         gone = self._gone

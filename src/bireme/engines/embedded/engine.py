@@ -69,12 +69,15 @@ class EmbeddedEngine(CrewEngine):
 
         A node that was taken out keeps its agent until `end_jobs`: something may still run on it.
         """
+        before = {node.name for node in self._config.nodes}
         self._config = config
         self._starter.entries = launch_entries(config, self._confine)
         self._payloads.reconfigure(config, facts)
         for node in config.nodes:
             if node.name not in self._links:
                 self._open_link(node.name)
+            elif node.name not in before:  # it left and is back: it is new to the runtime, and must answer again
+                self._links[node.name].begin_again()
 
     def link(self, node: str, key: Key) -> AgentLink:
         if node not in self._links:  # it left the configuration before this daemon began

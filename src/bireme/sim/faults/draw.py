@@ -1,0 +1,345 @@
+"""One seed draws the whole world: the cluster, what people ask for and when, and what goes wrong and when.
+
+The story is data, drawn before anything runs, so that a part of it can be left out and the rest stays as it was
+(`shrink`). Nothing here plays it. Invariant: the same seed gives the same story, on every machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bireme.core.model.cluster import ClusterConfig, PrioritySettings, Settings
+from bireme.core.model.policy import Policy, Preemption
+from bireme.engines.simulated.agents import Behaviour
+from bireme.testing.worlds import build_cluster
+
+USERS = {"root": 0, "alice": 1001, "bob": 1002, "carol": 1003}
+ACCOUNTS = {"alice": "physics", "bob": "physics", "carol": "maths"}
+BEGIN = 1_000_000.0
+PEOPLE_S = 1_200.0
+"""People come and ask, and things break, for so long; then it is over, and everything must come to an end."""
+CRASH_POINTS = ("idle", "decided", "committed", "settled", "sending", "sent", "acknowledged")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that happens to the world. `number` is its place in the story."""
+
+    number: int
+    at: float
+    kind: str
+    facts: dict[str, Any]
+
+    def __str__(self) -> str:
+        said = " ".join(f"{name}={value}" for name, value in self.facts.items())
+        return f"{self.number:3} {self.at - BEGIN:7.1f} s  {self.kind} {said}"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    seed: int
+    config: ClusterConfig
+    limits: dict[str, dict[str, Any]]
+    """Of accounts, by name, as `testing.books` writes them."""
+    acts: tuple[Act, ...]
+
+    def without(self, numbers: frozenset[int]) -> Story:
+        kept = tuple(act for act in self.acts if act.number not in numbers)
+        return Story(self.seed, self.config, self.limits, kept)
+
+
+@dataclass(slots=True)
+class _Draft:
+    random: random.Random
+    nodes: tuple[str, ...]
+    acts: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+    submissions: int = 0
+
+    def add(self, kind: str, at: float | None = None, **facts: Any) -> None:
+        when = self.random.uniform(0, PEOPLE_S) if at is None else at
+        self.acts.append((BEGIN + when, kind, facts))
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+
+def draw(seed: int) -> Story:
+    source = random.Random(f"bireme {seed}")
+    config = _cluster(source)
+    draft = _Draft(source, tuple(node.name for node in config.nodes))
+    for _ in range(source.randint(6, 26)):
+        _submission(draft, config)
+    for _ in range(source.randint(0, 24)):
+        source.choice(_ORDERS)(draft)
+    faults = source.sample(FAULTS, k=source.randint(1, len(FAULTS)))
+    for _ in range(source.randint(1, 16)):
+        _FAULTS[source.choice(faults)](draft)
+    draft.acts.sort(key=lambda act: act[0])
+    acts = tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(draft.acts))
+    return Story(seed, config, _limits(source), acts)
+
+
+# -- the cluster ---------------------------------------------------------------------------------------------------
+
+
+def _cluster(source: random.Random) -> ClusterConfig:
+    count, each = source.randint(2, 6), source.choice((2, 4, 8))
+    gpus = ":h100" if source.random() < 0.6 else ""
+    options: dict[str, Any] = {"memory_mib": 1_000 * each} if source.random() < 0.5 else {}
+    if gpus and source.random() < 0.3:
+        options["shard"] = 4
+    partitions: dict[str, dict[str, Any]] = {"main": {"default_time_s": 600, "max_time_s": 1800}}
+    if source.random() < 0.6:
+        partitions["urgent"] = {"default_time_s": 300, "max_time_s": 1800, "priority_tier": 10}
+        partitions["urgent"] |= {"grace_time_s": source.choice((0, 20))}
+    return build_cluster(f"{count}x{each}{gpus}", partitions=partitions, settings=_settings(source, options), **options)
+
+
+def _settings(source: random.Random, options: dict[str, Any]) -> Settings:
+    preemption = source.choice((Preemption(), Preemption("partition", "REQUEUE"), Preemption("partition", "CANCEL")))
+    priority = PrioritySettings()
+    if source.random() < 0.5:
+        priority = PrioritySettings(
+            multifactor=True, calc_period_s=60, weight_age=1000, weight_fair_share=10_000, weight_job_size=500
+        )
+    return Settings(
+        kill_wait_s=source.choice((2, 30)),
+        min_job_age_s=source.choice((60, 300)),
+        job_requeue=source.random() < 0.7,
+        requeue_exit=(75,),
+        requeue_exit_hold=(76,),
+        max_batch_requeue=source.choice((1, 5)),
+        memory_is_consumable="memory_mib" in options,
+        batch_start_timeout_s=source.choice((10, 30)),
+        slurmd_timeout_s=source.choice((60, 300)),
+        accounting_enforce=source.choice(((), ("associations", "limits"))),
+        priority_decay_half_life_s=source.choice((None, 600, 7 * 86_400)),
+        policy=Policy(backfill=source.random() < 0.8, resolution_s=source.choice((0.0, 60.0)), preemption=preemption),
+        priority=priority,
+    )
+
+
+def _limits(source: random.Random) -> dict[str, dict[str, Any]]:
+    """Such that every job alone is within them: nobody waits forever."""
+    limits: dict[str, dict[str, Any]] = {account: {} for account in sorted(set(ACCOUNTS.values()))}
+    for words in limits.values():
+        if source.random() < 0.4:
+            words["grp_jobs"] = source.randint(1, 4)
+        if source.random() < 0.2:
+            words["grp_submit"] = source.randint(8, 20)
+    return limits
+
+
+# -- what people do --------------------------------------------------------------------------------------------------
+
+
+def _submission(draft: _Draft, config: ClusterConfig) -> None:
+    source = draft.random
+    parts = 1 if draft.chance(0.88) else source.randint(2, 3)
+    components = [_job(draft, config, alone=parts == 1) for _ in range(parts)]
+    at = source.choice((0.0, source.uniform(0, 60), source.uniform(0, PEOPLE_S)))
+    draft.add("submit", at, name=f"j{draft.submissions}", user=source.choice(list(ACCOUNTS)), jobs=components)
+    draft.submissions += 1
+
+
+def _job(draft: _Draft, config: ClusterConfig, *, alone: bool) -> dict[str, Any]:
+    """Components of a heterogeneous job (`alone` False) are small: together they must fit, or they wait for ever."""
+    source, each = draft.random, config.nodes[0].cpus if alone else config.nodes[0].cpus // 2
+    options: dict[str, Any] = {"nodes": min(len(draft.nodes), source.choice((1, 1, 1, 2, 2, 3)) if alone else 1)}
+    kind = source.choice(("cpus", "tasks", "gpus", "shard", "exclusive") if alone else ("cpus", "gpus"))
+    if kind == "gpus" and config.nodes[0].gres:
+        options["gpus_per_node"] = source.randint(1, each)
+    elif kind == "shard" and len(config.nodes[0].gres) > 1:
+        options["gres"] = f"shard:{source.randint(1, 4)}"
+    elif kind == "exclusive":
+        options["exclusive"] = True
+    elif kind == "tasks":
+        options["tasks"] = options["nodes"] * source.randint(1, 2)
+    else:
+        options["cpus"] = source.randint(1, each)
+    if config.settings.memory_is_consumable:
+        options["mem"] = source.choice((100, 500, 1_000))
+    options |= _habits(draft, config, alone=alone)
+    options["comment"] = str(_behaviour(source))
+    return options
+
+
+def _habits(draft: _Draft, config: ClusterConfig, *, alone: bool) -> dict[str, Any]:
+    """Limits, arrays, dependencies, holds ... that people add."""
+    source = draft.random
+    options: dict[str, Any] = {"time_s": source.choice((60, 300, 900, 1800))}
+    if len(config.partitions) > 1 and draft.chance(0.3):
+        options["partition"] = source.choice(("urgent", "main,urgent"))
+    if draft.chance(0.3):
+        options["requeue"] = draft.chance(0.5)
+    if draft.chance(0.1):
+        options["hold"] = True
+    if draft.chance(0.1):
+        options["begin_at"] = BEGIN + source.uniform(0, PEOPLE_S)
+    if draft.chance(0.1):
+        options["signal"] = "USR1@30"
+    if draft.submissions and draft.chance(0.2):
+        word = source.choice(("after", "afterany", "afterok", "afternotok"))
+        options["after"] = f"{word}:j{source.randrange(draft.submissions)}"
+    if alone and draft.chance(0.2):
+        options["array"] = source.choice(("0-2", "0-5%2", "1-9:4"))
+    elif alone and draft.chance(0.1):
+        options["kind"] = "interactive"
+    return options
+
+
+def _behaviour(source: random.Random) -> Behaviour:
+    return Behaviour(
+        run=round(source.choice((0.0, source.uniform(0, 5), source.expovariate(1 / 120), 5_000.0)), 3),
+        code=source.choice((0, 0, 0, 0, 1, 3, 75, 76)),
+        then=source.choice((0, 0, 2)),
+        signal=source.choice((0, 0, 0, 0, 0, 11)),
+        term=source.choice((0.0, 0.0, 1.0, 10.0, 1e9)),
+        clear=source.choice((0.0, 0.0, 0.0, 0.5, 20.0)),
+        prepare=source.choice((0.0, 0.0, 0.0, 0.3, 3.0)),
+    )
+
+
+def _order_on_a_job(draft: _Draft) -> None:
+    """Somebody asks something about a job, whatever it is doing."""
+    source = draft.random
+    word = source.choice(("cancel", "cancel", "hold", "release", "requeue", "suspend", "suspend", "resume", "signal"))
+    draft.add(word, job=source.randrange(draft.submissions), user=source.choice((*ACCOUNTS, "root", "root")))
+
+
+def _step(draft: _Draft) -> None:
+    source = draft.random
+    behaviour = Behaviour(run=round(source.uniform(0, 60), 3), code=source.choice((0, 0, 2)))
+    limit_s = source.choice((None, None, 10))
+    draft.add("step", job=source.randrange(draft.submissions), behaviour=str(behaviour), time_limit_s=limit_s)
+
+
+def _end_step(draft: _Draft) -> None:
+    draft.add("end_step", job=draft.random.randrange(draft.submissions))
+
+
+def _update(draft: _Draft) -> None:
+    source = draft.random
+    changes = source.choice(
+        ({"time_limit_s": 60}, {"time_limit_s": 1_200}, {"nice": 50}, {"priority": 0}, {"nodes": 1})
+    )
+    draft.add("update", job=source.randrange(draft.submissions), changes=changes)
+
+
+def _node_order(draft: _Draft) -> None:
+    source = draft.random
+    word = source.choice(("DRAIN", "DRAIN", "DOWN", "RESUME", "RESUME"))
+    draft.add("node", node=source.choice(draft.nodes), state=word)
+
+
+def _reservation(draft: _Draft) -> None:
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S)
+    nodes = source.sample(draft.nodes, k=source.randint(1, len(draft.nodes)))
+    facts = {"nodes": tuple(sorted(nodes)), "begin_s": source.uniform(0, 300), "lasts_s": source.randint(60, 600)}
+    flags = source.choice(((), ("OVERLAP",), ("MAINT", "IGNORE_JOBS"), ("FLEX",)))
+    draft.add("reserve", at, name=f"r{len(draft.acts)}", user=source.choice(list(ACCOUNTS)), flags=flags, **facts)
+
+
+def _limit(draft: _Draft) -> None:
+    source = draft.random
+    account = source.choice(sorted(set(ACCOUNTS.values())))
+    draft.add("limit", account=account, limits=source.choice(({}, {"grp_jobs": 1}, {"grp_jobs": 3})))
+
+
+def _reconfigure(draft: _Draft) -> None:
+    """A node leaves the configuration for a while, or a setting changes."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S)
+    gone = source.choice((*draft.nodes[1:], ""))
+    draft.add("reconfigure", at, without=gone, kill_wait_s=source.choice((1, 10)))
+    draft.add("reconfigure", at + source.uniform(1, 200), without="", kill_wait_s=5)
+
+
+_ORDERS: tuple[Callable[[_Draft], None], ...] = (
+    *(_order_on_a_job,) * 6,
+    *(_step,) * 3,
+    _end_step,
+    _update,
+    *(_node_order,) * 2,
+    _reservation,
+    _limit,
+    _reconfigure,
+)
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def _crash(draft: _Draft) -> None:
+    source = draft.random
+    down_s = source.choice((0.0, 1.0, 30.0, 400.0))
+    draft.add("crash", point=source.choice(CRASH_POINTS), after=source.randint(0, 6), down_s=down_s)
+
+
+def _disk_full(draft: _Draft) -> None:
+    draft.add("disk_full", writes=draft.random.randint(1, 5), real=draft.chance(0.3))
+
+
+def _cut_off(draft: _Draft) -> None:
+    source = draft.random
+    draft.add("cut_off", node=source.choice(draft.nodes), for_s=source.choice((1.0, 8.0, 90.0, 500.0)))
+
+
+def _node_dies(draft: _Draft) -> None:
+    draft.add("node_dies", node=draft.random.choice(draft.nodes), remembers=draft.chance(0.5))
+
+
+def _node_back(draft: _Draft) -> None:
+    """Cut off for longer than SlurmdTimeout, while everything on it runs on: its jobs were given up long ago."""
+    draft.add("cut_off", node=draft.random.choice(draft.nodes), for_s=draft.random.choice((310.0, 700.0)))
+
+
+def _connection_breaks(draft: _Draft) -> None:
+    draft.add("connection_breaks", node=draft.random.choice(draft.nodes))
+
+
+def _launch_refused(draft: _Draft) -> None:
+    draft.add("launch_refused", node=draft.random.choice(draft.nodes), times=draft.random.randint(1, 3))
+
+
+def _launch_forgotten(draft: _Draft) -> None:
+    draft.add("launch_forgotten", node=draft.random.choice(draft.nodes), times=draft.random.randint(1, 2))
+
+
+def _slow(draft: _Draft) -> None:
+    source = draft.random
+    draft.add("slow_network", latency_s=source.choice((0.5, 5.0, 20.0)), for_s=source.uniform(5, 200))
+
+
+def _reports(word: str) -> Callable[[_Draft], None]:
+    def add(draft: _Draft) -> None:
+        draft.add(word, times=draft.random.randint(1, 20))
+
+    return add
+
+
+def _clock_jumps(draft: _Draft) -> None:
+    draft.add("clock_jumps", by_s=draft.random.choice((-3_600.0, -30.0, -1.0, 1.0, 30.0, 700.0, 7_200.0)))
+
+
+_FAULTS: dict[str, Callable[[_Draft], None]] = {
+    "crash": _crash,
+    "disk_full": _disk_full,
+    "cut_off": _cut_off,
+    "node_dies": _node_dies,
+    "node_back": _node_back,
+    "connection_breaks": _connection_breaks,
+    "launch_refused": _launch_refused,
+    "launch_forgotten": _launch_forgotten,
+    "slow_network": _slow,
+    "reports_delayed": _reports("reports_delayed"),
+    "reports_doubled": _reports("reports_doubled"),
+    "reports_reordered": _reports("reports_reordered"),
+    "reports_of_old_generations": _reports("reports_of_old_generations"),
+    "clock_jumps": _clock_jumps,
+}
+FAULTS = tuple(_FAULTS)

@@ -1,0 +1,437 @@
+"""Plays a story: faults and people on the virtual clock, daemons that live and die, and the rules after every step.
+
+Phase one, safety: after every turn the rules of `witness`, the state's own, the recount of usage; the journal is read
+again after every death, now and then, and at the end. Phase two, liveness: everything is repaired, operators let go
+of what they hold, and every job must come to an end, or say why it cannot.
+
+Invariant: the same story (and the same number of steps) plays the same way, so that a failure is one line.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.reservation_orders import delete_reservation
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import job_reasons
+from bireme.core.model import events as e
+from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.jobs import Finished, Job, JobKind, Pending, Suspended
+from bireme.core.model.observations import Observation
+from bireme.core.model.reasons import ReasonKind
+from bireme.engines.simulated.agents import read_behaviour
+from bireme.engines.simulated.clock import VirtualClock
+from bireme.engines.simulated.crew import Fleet
+from bireme.ports import JournalError
+from bireme.runtime.kernel import load
+from bireme.sim.faults.compare import differences
+from bireme.sim.faults.daemon import Daemon, Death, Died, FaultyStore
+from bireme.sim.faults.draw import ACCOUNTS, BEGIN, PEOPLE_S, Act, Story
+from bireme.sim.faults.ledger import UsageLedger
+from bireme.sim.faults.people import Order, People, caller_named
+from bireme.sim.faults.reports import Garbler
+from bireme.sim.faults.witness import GroundTruth, Violation
+from bireme.store.history import Query
+
+CALM_LATENCY_S = 0.002
+PATIENCE_S = 100_000.0
+"""Time after the last fault within which everything must end: many times the longest limit."""
+STANDSTILL_S = 8_000.0
+"""No limit, delay or reservation is longer: when nothing happened to any job for so long, nothing will."""
+OPERATORS_LOOK_S = 400.0
+TURNS_AT_ONCE = 500
+"""A loop that needs more turns in one moment never comes to rest."""
+READ_AGAIN_EVERY = 60
+SNAPSHOT_EVERY = 25
+
+Sabotage = Callable[[Daemon], None]
+"""Breaks a daemon on purpose when it starts: the rules must notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    seed: int
+    steps: int
+    events: int
+    jobs: int
+    deaths: int
+    acts: Counter[str]
+    """How often each kind of act, faults among them, took place."""
+
+
+class Failed(Violation):
+    """A violation with everything that is needed to see it again."""
+
+    def __init__(self, story: Story, steps: int, acts: Sequence[Act], cause: BaseException) -> None:
+        self.seed = story.seed
+        self.steps = steps
+        self.rule = _rule(cause)
+        """What was broken, without the names and numbers of this case."""
+        said = f"{type(cause).__name__}: {cause}" if not isinstance(cause, Violation) else str(cause)
+        super().__init__(said)
+        self.replay = f"bireme sim world --seed {story.seed} --until {steps}"
+        self.lately = acts[-8:]
+
+
+def _rule(cause: BaseException) -> str:
+    words = re.sub(r"[0-9.]+|\(.*\)", "#", str(cause).partition(":")[0])
+    return f"{type(cause).__name__} {words}"
+
+
+class Player:
+    def __init__(
+        self, story: Story, folder: Path, *, until: int | None = None, sabotage: Sabotage | None = None
+    ) -> None:
+        """`until`: stops after so many steps. `folder`: for the journal."""
+        self.story = story
+        self.clock = VirtualClock(BEGIN)
+        self.truth = GroundTruth()
+        self.fleet = Fleet(self.clock, self.truth, f"network {story.seed}")
+        self.people = People(self.truth, self._later)
+        self.reports = Garbler(self.clock, f"reports {story.seed}")
+        self.ledger = UsageLedger()
+        self.daemon: Daemon | None = None
+        self.config = story.config
+        self.steps = self.events = self.deaths = 0
+        self.happened: list[Act] = []
+        self.counts: Counter[str] = Counter()
+        self._path = os.fspath(folder / f"journal-{story.seed}.db")
+        self._until = until
+        self._sabotage = sabotage
+        self._random = random.Random(f"player {story.seed}")
+        self._outages: Counter[str] = Counter()
+        self._turns_now = 0
+        self._moved_at = BEGIN
+        """When something last happened to a job."""
+
+    # -- the two phases ------------------------------------------------------------------------------------------------
+
+    def play(self) -> Outcome:
+        """Raises Failed."""
+        try:
+            self._begin()
+            self._run_until(BEGIN + PEOPLE_S, lambda: False)
+            if not self._cut_short:
+                self._heal()
+                self._moved_at = self.clock.now()
+                self._run_until(self.clock.now() + PATIENCE_S, lambda: self._all_over() or self._at_a_standstill())
+            if not self._cut_short:
+                self._check_the_end()
+        except (Violation, AssertionError, RuntimeError, LookupError, TypeError, ValueError) as error:
+            raise Failed(self.story, self.steps, self.happened, error) from error
+        finally:
+            if self.daemon is not None:
+                self.daemon.die()
+        jobs = len(self.truth.known)
+        return Outcome(self.story.seed, self.steps, self.events, jobs, self.deaths, self.counts)
+
+    @property
+    def _cut_short(self) -> bool:
+        return self._until is not None and self.steps >= self._until
+
+    def _begin(self) -> None:
+        self.fleet.follow(self.config)
+        self.truth.agents = self.fleet.agents
+        self.truth.nodes = {node.name: node for node in self.config.nodes}
+        for act in self.story.acts:
+            self.clock.call_at(act.at, partial(self._happens, act))
+        self._boot()
+        users = {user: {"account": account} for user, account in ACCOUNTS.items()}
+        self.people.set_limits(self.story.limits, users)
+
+    def _run_until(self, end: float, over: Callable[[], bool]) -> None:
+        while not self._cut_short and not over():
+            at = self._next_at()
+            if at is None or at > end:
+                return
+            self._turns_now = self._turns_now + 1 if at <= self.clock.now() else 0
+            if self._turns_now > TURNS_AT_ONCE:
+                raise Violation("the daemon turns and turns, and time stands still")
+            self.clock.advance(max(at, self.clock.now()))
+            self._turn()
+
+    def _next_at(self) -> float | None:
+        times = [self.clock.next_at, self.daemon.next_turn_at() if self.daemon is not None else None]
+        return min((at for at in times if at is not None), default=None)
+
+    # -- the daemon ----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        daemon = self.daemon
+        if daemon is None or (daemon.next_turn_at() or self.clock.now() + 1) > self.clock.now():
+            return
+        self.steps += 1
+        self._guarded(daemon.turn)
+        if self.daemon is not None:
+            self._check_state(self.daemon)
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Died:
+            self._dies()
+
+    def _boot(self) -> None:
+        """Starts a daemon on what the last one left; where the disk is full it does not come up, and is tried again."""
+        store = FaultyStore(self._path)
+        daemon = Daemon(store, self.fleet, self._committed)
+        self._same_as_the_journal(daemon)
+        if self._sabotage is not None:
+            self._sabotage(daemon)
+        try:
+            daemon.start(self.config, lambda seen: self._hears(daemon, seen))
+        except JournalError:
+            daemon.die()
+            self._later(1.0, self._boot)
+            return
+        self.daemon = daemon
+        self.people.daemon_is_there(daemon.kernel)
+
+    def _hears(self, daemon: Daemon, seen: Sequence[Observation]) -> None:
+        def arrive(observation: Observation) -> None:
+            if self.daemon is daemon or not daemon.turns:
+                daemon.kernel.observations.append(observation)
+
+        self.reports.carry(seen, arrive)
+
+    def _dies(self) -> None:
+        daemon = self.daemon
+        assert daemon is not None
+        self.deaths += 1
+        self.daemon = None
+        down_s = self._down_s
+        self.people.daemon_died()
+        daemon.die()
+        self._later(down_s, self._boot)
+
+    # -- acts ----------------------------------------------------------------------------------------------------------
+
+    def _happens(self, act: Act) -> None:
+        self.happened.append(act)
+        self.counts[act.kind] += 1
+        if not self.people.does(act):
+            getattr(self, f"_{act.kind}")(act)
+
+    def _crash(self, act: Act) -> None:
+        self._down_s: float = act.facts["down_s"]
+        if self.daemon is not None:
+            self.daemon.death = Death(act.facts["point"], act.facts["after"])
+            self._later(1.0, partial(self._die_now, self.daemon))
+
+    def _die_now(self, daemon: Daemon) -> None:
+        """The armed point did not come within a second: it dies where it is."""
+        if self.daemon is daemon and daemon.death is not None:
+            self._dies()
+
+    def _disk_full(self, act: Act) -> None:
+        if self.daemon is not None:
+            self.daemon.store.failing = act.facts["writes"]
+            self.daemon.store.really_full = act.facts["real"]
+
+    def _cut_off(self, act: Act) -> None:
+        node = act.facts["node"]
+        self._outages[node] += 1
+        self.fleet.cut_off(node)
+        self._later(act.facts["for_s"], lambda: self._reachable_again(node))
+
+    def _reachable_again(self, node: str) -> None:
+        self._outages[node] -= 1
+        if not self._outages[node]:
+            self.fleet.restore(node)
+
+    def _node_dies(self, act: Act) -> None:
+        self.fleet.restart(act.facts["node"], remembers=act.facts["remembers"])
+
+    def _connection_breaks(self, act: Act) -> None:
+        self.fleet.break_connection(act.facts["node"])
+
+    def _launch_refused(self, act: Act) -> None:
+        self.fleet.agents[act.facts["node"]].refuses += act.facts["times"]
+
+    def _launch_forgotten(self, act: Act) -> None:
+        self.fleet.agents[act.facts["node"]].swallows += act.facts["times"]
+
+    def _slow_network(self, act: Act) -> None:
+        self.fleet.latency_s = act.facts["latency_s"]
+        self._later(act.facts["for_s"], lambda: setattr(self.fleet, "latency_s", CALM_LATENCY_S))
+
+    def _reports_delayed(self, act: Act) -> None:
+        self.reports.delayed += act.facts["times"]
+
+    def _reports_doubled(self, act: Act) -> None:
+        self.reports.doubled += act.facts["times"]
+
+    def _reports_reordered(self, act: Act) -> None:
+        self.reports.reordered += act.facts["times"]
+
+    def _reports_of_old_generations(self, act: Act) -> None:
+        self.reports.old += act.facts["times"]
+
+    def _clock_jumps(self, act: Act) -> None:
+        self.fleet.skew_s += act.facts["by_s"]
+
+    def _reconfigure(self, act: Act) -> None:
+        gone, settings = act.facts["without"], replace(self.story.config.settings, kill_wait_s=act.facts["kill_wait_s"])
+        self._configure(_without(replace(self.story.config, settings=settings), gone))
+
+    def _configure(self, config: ClusterConfig) -> None:
+        self.config = config
+        if self.daemon is not None:
+            self._guarded(partial(self.daemon.reconfigure, config))
+
+    # -- rules ---------------------------------------------------------------------------------------------------------
+
+    def _committed(self, state: State, events: Sequence[e.Recorded]) -> None:
+        self.events += len(events)
+        self.truth.committed(events)
+        self.ledger.follow(state, events)
+        if any(hasattr(recorded.event, "job_id") for recorded in events):
+            self._moved_at = self.clock.now()
+        for recorded in events:
+            event = recorded.event
+            if isinstance(event, e.JobStarted) and state.jobs[event.job_id].spec.kind is JobKind.INTERACTIVE:
+                run_s = read_behaviour(state.jobs[event.job_id].spec.comment).run
+                self._later(run_s, partial(self.people.complete, event.job_id))
+
+    def _check_state(self, daemon: Daemon) -> None:
+        daemon.state.validate()
+        for wrong in self.ledger.differences(daemon.state, self.fleet.wall()):
+            raise Violation(wrong)
+        if daemon.turns % SNAPSHOT_EVERY == 0 and self._random.random() < 0.5:
+            daemon.store.write_snapshot(daemon.state.seq, daemon.state)
+        if daemon.turns % READ_AGAIN_EVERY == 0:
+            self._same_as_the_journal(daemon)
+
+    def _same_as_the_journal(self, daemon: Daemon) -> None:
+        """The state in memory, the newest snapshot with what followed, and all events from the first one: one state."""
+        state = State()
+        for recorded in daemon.store.replay(0):
+            apply(state, recorded)
+        for other in (daemon.state, load(daemon.store)):
+            wrong = differences(other, state)
+            if wrong:
+                raise Violation("the journal gives another state: " + "; ".join(wrong)[:2_000])
+        lost = [
+            job for job in self.truth.accepted.values() if job not in state.jobs and job not in self.truth.forgotten
+        ]
+        if lost:
+            raise Violation(f"jobs {lost} were accepted, and are lost")
+
+    # -- phase two -----------------------------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """Faults stop."""
+        self.reports.stop()
+        self.fleet.latency_s = CALM_LATENCY_S
+        for node, agent in self.fleet.agents.items():
+            agent.swallows = agent.refuses = 0
+            if self._outages[node]:
+                self._outages[node] = 0
+                self.fleet.restore(node)
+        if self.daemon is not None:
+            self.daemon.death = None
+            self.daemon.store.failing = 0
+        self._operators_look()
+
+    def _operators_look(self) -> None:
+        """They let go of what is held, and come back: a job may be held again by its next failure."""
+        self._later(OPERATORS_LOOK_S, self._operators_look)
+        if self.daemon is None:
+            return
+        if self.config != self.story.config:
+            self._configure(self.story.config)
+        for node in self.fleet.agents:
+            self.people.set_node(node, "RESUME")
+        self.people.set_limits({account: {"grp_jobs": None} for account in self.story.limits})
+        if self.daemon is not None:  # it may have died of the new configuration
+            self._let_go(self.daemon.state)
+
+    def _let_go(self, state: State) -> None:
+        root = caller_named("root")
+        for name in state.reservations:
+            self._ask(partial(_asked, delete_reservation, root, name))
+        for job in state.jobs.values():
+            target = Target(job.id)
+            if isinstance(job.phase, Pending) and job.phase.held_by is not None:
+                self._ask(partial(_asked, requests.release, root, target))
+            elif _waits_for_ever(state, job):
+                self._ask(partial(_asked, requests.cancel, root, target))
+            elif isinstance(job.phase, Suspended):
+                self._ask(partial(_asked, requests.resume, root, target))
+
+    def _ask(self, decide: Callable[[State, float], list[e.Event]]) -> None:
+        self.people.ask(Order("root scontrol", decide, lambda state, events: None))
+
+    def _all_over(self) -> bool:
+        if self.daemon is None or self.people.still_waiting:
+            return False
+        state = self.daemon.state
+        left = [job for job in state.jobs.values() if not isinstance(job.phase, Finished)]
+        quiet = not self.daemon.crew.unconfirmed and not any(agent.held() for agent in self.fleet.agents.values())
+        return quiet and not left
+
+    def _at_a_standstill(self) -> bool:
+        return self.clock.now() - self._moved_at > STANDSTILL_S
+
+    def _check_the_end(self) -> None:
+        daemon = self.daemon
+        if daemon is None:
+            raise Violation("the daemon never came back")
+        self._same_as_the_journal(daemon)
+        state = daemon.state
+        left = [job for job in state.jobs.values() if not isinstance(job.phase, Finished)]
+        if left:
+            raise Violation("never finished: " + "; ".join(_story_of(state, job) for job in left))
+        for node, agent in self.fleet.agents.items():
+            if agent.held():
+                raise Violation(f"{node} still holds {sorted(agent.held())}, and nobody tells it to let go")
+        if daemon.crew.unconfirmed:
+            raise Violation(f"{daemon.crew.unconfirmed} orders were never confirmed")
+        self._check_history(daemon)
+
+    def _check_history(self, daemon: Daemon) -> None:
+        """What `sacct` shows of the last run is how it ended."""
+        for job in daemon.state.finished.values():
+            assert isinstance(job.phase, Finished)
+            rows = daemon.store.finished(Query(jobs=((job.id, None),)))
+            mine = [row for row in rows if row["job_id"] == job.id and row["restarts"] == job.restarts]
+            if not job.is_waiting_array and [row["state"] for row in mine] != [job.phase.outcome.state]:
+                raise Violation(f"job {job.label} ended as {job.phase.outcome.state}, its history says {mine}")
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.clock.call_at(self.clock.now() + delay_s, action)
+
+
+def _asked(
+    request: Callable[..., list[e.Event]], caller: Caller, what: object, state: State, now: float
+) -> list[e.Event]:
+    return request(state, caller, what)
+
+
+def _without(config: ClusterConfig, gone: str) -> ClusterConfig:
+    nodes = tuple(node for node in config.nodes if node.name != gone)
+    kept = [replace(each, nodes=tuple(name for name in each.nodes if name != gone)) for each in config.partitions]
+    return replace(config, nodes=nodes, partitions=tuple(kept))
+
+
+def _waits_for_ever(state: State, job: Job) -> bool:
+    """Its dependency can never be met, and nobody asked for it to be cancelled then: Slurm leaves it, too."""
+    if not isinstance(job.phase, Pending):
+        return False
+    return any(each.kind is ReasonKind.DEPENDENCY_NEVER_SATISFIED for each in job_reasons(state, job))
+
+
+def _story_of(state: State, job: Job) -> str:
+    reasons = ", ".join(str(each.kind.value) for each in job_reasons(state, job))
+    return f"job {job.label} is {type(job.phase).__name__} ({reasons})"

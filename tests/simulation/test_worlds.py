@@ -1,0 +1,44 @@
+"""Worlds in which everything goes wrong, on the real kernel, planner, store and crew engine: a fixed set of seeds.
+
+A failure prints the line that replays it. `make soak` plays others, for as long as one likes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bireme.sim.faults.draw import FAULTS, draw
+from bireme.sim.faults.play import Failed
+from bireme.sim.faults.soak import play
+
+SEEDS = tuple(range(1, 30))
+FOUND = (34, 40, 57, 68)
+"""Worlds that once broke a rule: what they found is told where it was mended."""
+
+
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
+def test_world(seed: int) -> None:
+    try:
+        outcome = play(draw(seed))
+    except Failed as failure:
+        pytest.fail(f"{failure}\n{failure.replay}", pytrace=False)
+    assert outcome.jobs
+    assert outcome.events
+
+
+def test_every_fault_and_every_habit_of_people_is_drawn() -> None:
+    drawn = {act.kind for seed in SEEDS for act in draw(seed).acts}
+    assert set(FAULTS) - {"node_back"} <= drawn, "node_back is a long cut_off"
+    assert {"submit", "cancel", "hold", "release", "requeue", "suspend", "resume", "signal", "update"} <= drawn
+    assert {"step", "end_step", "node", "reserve", "limit", "reconfigure"} <= drawn
+    habits = {name for seed in SEEDS for act in draw(seed).acts for job in act.facts.get("jobs", ()) for name in job}
+    assert {"array", "after", "hold", "begin_at", "requeue", "kind", "partition", "exclusive", "signal"} <= habits
+    assert any(len(act.facts.get("jobs", ())) > 1 for seed in SEEDS for act in draw(seed).acts), "heterogeneous jobs"
+
+
+def test_a_world_plays_the_same_way_twice() -> None:
+    assert play(draw(4)) == play(draw(4))
+
+
+def test_a_world_can_be_stopped_after_some_turns() -> None:
+    assert play(draw(4), until=20).steps == 20
