@@ -156,9 +156,25 @@ class KubernetesEngine(CrewEngine):
         certificate = folder / "gateway.pem"
         authority = ensure_certificate(certificate)
         self._gateway = Gateway(folder / "pods", _secret(folder / "secret"), certificate, self._admitted)
-        port = await self._gateway.start("0.0.0.0", self._settings.gateway_port)
+        port = await self._listen(folder / "port")
         host = self._settings.gateway_host or self._own_address()
         self._rules = replace(self._rules, gateway_host=host, gateway_port=port, authority=authority)
+
+    async def _listen(self, file: Path) -> int:
+        """The port of the settings, else that of the last time: pods that run call there."""
+        assert self._gateway is not None
+        wanted = self._settings.gateway_port
+        if not wanted and file.exists():
+            wanted = int(file.read_text())
+        try:
+            port = await self._gateway.start("0.0.0.0", wanted)
+        except OSError as error:
+            raise EngineUnavailable(
+                f"pods could not call this daemon: port {wanted} is not to be had ({error.strerror}); "
+                "set another in kubernetes.gateway, when no job runs"
+            ) from error
+        file.write_text(str(port))
+        return port
 
     def _own_address(self) -> str:
         """This machine's address on the way to the API server: where that can be reached, pods usually can answer."""
