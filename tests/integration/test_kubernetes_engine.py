@@ -60,16 +60,17 @@ def test_commands_in_a_pod_have_a_token_for_their_own_job_only(cluster: Kubernet
     assert cluster.output(job).splitlines()[0] == job
     assert "Access/permission denied" in cluster.output(job)
     assert cluster.records(job)[0]["comment"] == "mine"
-    assert cluster.records(other)[0]["job_state"] == "PENDING"
+    assert cluster.records(other)[0]["state"] == "PENDING"
     cluster.run("scancel", other)
 
 
 def test_a_running_job_survives_the_daemon_and_is_found_again(cluster: KubernetesCluster) -> None:
     job = cluster.sbatch("-N2", "--wrap", "touch began; until test -e go; do sleep 0.1; done; srun hostname | sort")
+    cluster.until_started(job, 60)
     cluster.until(lambda: (cluster.work / "began").exists(), 60)
     cluster.kill_daemon()
     cluster.up_again()
-    assert cluster.records(job)[0]["job_state"] == "RUNNING"
+    assert cluster.records(job)[0]["state"] == "RUNNING"
     (cluster.work / "go").touch()
     assert cluster.wait(job)["state"] == "COMPLETED", cluster.log_tail()
     assert cluster.output(job).split() == ["node1", "node2"]
@@ -77,6 +78,7 @@ def test_a_running_job_survives_the_daemon_and_is_found_again(cluster: Kubernete
 
 def test_scancel_gives_the_script_its_grace(cluster: KubernetesCluster) -> None:
     job = cluster.sbatch("--wrap", "trap 'echo bye; exit 0' TERM; touch up; while true; do sleep 0.1; done")
+    cluster.until_started(job, 60)
     cluster.until(lambda: (cluster.work / "up").exists(), 60)
     cluster.run("scancel", job)
     assert cluster.wait(job)["state"] == "CANCELLED"

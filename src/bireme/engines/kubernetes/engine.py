@@ -45,7 +45,6 @@ log = logging.getLogger("bireme.engines.kubernetes")
 _SETTLE_S = 0.2
 """Changes of nodes are gathered for so long: a cluster that comes up says many things at once."""
 _FIRST_LIST_S = 60.0
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +113,9 @@ class KubernetesEngine(CrewEngine):
         for mirror in (self._nodes, self._pods):
             self._work(mirror.run())
         await self._first_lists(self._nodes, self._pods)
+        for berth, pod in self._pod_of.items():
+            if not _over(pod):  # of an earlier daemon: its agent calls again, and says what nobody acknowledged
+                self.link(berth.node, (berth.job_id, berth.generation))
         self._tell_nodes()
         if self._guests is not None:
             self._guests.check()
@@ -382,7 +384,7 @@ class KubernetesEngine(CrewEngine):
     def _delete_pod(self, berth: Berth) -> None:
         self._leaving.add(berth)
         pod = self._pod_of.get(berth)
-        if pod is None or pod.get("status", {}).get("phase") in _ENDED:
+        if pod is None or _over(pod):
             self.later(0.0, lambda: self._pod_gone(berth))
         if pod is not None:
             self._work(self._delete(_path_of(pod)))
@@ -425,7 +427,7 @@ class KubernetesEngine(CrewEngine):
             self._pod_of.pop(berth, None)
         else:
             self._pod_of[berth] = pod
-        ended = kind == "DELETED" or pod.get("status", {}).get("phase") in _ENDED
+        ended = kind == "DELETED" or _over(pod)
         key = (berth.job_id, berth.generation)
         if ended and berth in self._leaving:
             self._pod_gone(berth)
@@ -502,7 +504,7 @@ class KubernetesEngine(CrewEngine):
         ours = [
             (berth.job_id, berth.generation)
             for berth, pod in self._pod_of.items()
-            if berth.node == node and pod.get("status", {}).get("phase") not in _ENDED
+            if berth.node == node and not _over(pod)
         ]
         theirs = self._guests.held_on(node) if self._guests is not None else []
         return tuple(sorted({*ours, *theirs}))
@@ -554,6 +556,10 @@ async def _all(works: Any) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return list(results)
+
+
+def _over(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _path_of(pod: Object) -> str:
