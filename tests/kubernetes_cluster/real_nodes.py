@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
@@ -120,6 +121,8 @@ class Node:
         return f"{self.slot.name}-{self.index}"
 
     def _plug_in(self) -> None:
+        with suppress(RuntimeError):  # of a node of this name whose namespaces the kernel has not yet taken down
+            run("ip", "link", "delete", self._cable)
         run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", str(self.keeper.pid))
         run("ip", "link", "set", self._cable, "master", self.slot.name, "up")
         run("ip", "route", "add", self.slot.pod_range(self.index), "via", self.address)

@@ -37,6 +37,7 @@ ADDRESS_VARIABLE = "BIREME_POD_ADDRESS"
 """In a pod: its own address, which only Kubernetes knows."""
 _CHUNK_BYTES = 1 << 16
 _DIAL_S = 10.0
+_PATIENCE_S = 60.0
 _RETRY_S = 0.2
 _MAX_RETRY_S = 5.0
 _PING_S = 15.0
@@ -78,7 +79,7 @@ class Gangway:
 
         async def carry_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                there = await self._dial(hello)
+                there = await self._dial_patiently(hello)
             except (OSError, RefusedError) as error:
                 log.warning("%s cannot reach the daemon: %s", path.name, error)
                 writer.close()
@@ -89,6 +90,17 @@ class Gangway:
         os.chmod(path, 0o600)
         async with server:
             yield
+
+    async def _dial_patiently(self, hello: dict[str, Any]) -> Ends:
+        """A command of the job waits for a daemon that is just being started again."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        while True:
+            try:
+                return await self._dial(hello)
+            except OSError:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(_RETRY_S)
 
     async def _dial(self, hello: dict[str, Any]) -> Ends:
         """A connection that the gateway took. Raises OSError or RefusedError."""

@@ -115,6 +115,7 @@ class KubernetesEngine(CrewEngine):
         await self._first_lists(self._nodes, self._pods)
         for berth, pod in self._pod_of.items():
             if not _over(pod):  # of an earlier daemon: its agent calls again, and says what nobody acknowledged
+                self._touch((berth.job_id, berth.generation), (berth.node,))
                 self.link(berth.node, (berth.job_id, berth.generation))
         self._tell_nodes()
         if self._guests is not None:
