@@ -215,8 +215,10 @@ class Gateway:
     async def _agent_of(self, berth: Berth) -> Ends:
         """A connection to the agent in this pod, which its gangway makes on request. Raises ValueError or OSError."""
         pod = self._pods.get(berth)
+        if pod is not None:  # after a restart of the daemon it may be about to call again
+            await asyncio.wait_for(pod.attached.wait(), _CARRY_S)
         if pod is None or pod.control is None:
-            raise ValueError(f"the pod of job {berth.job_id} on node {berth.node} has not called")
+            raise ValueError(f"no pod of job {berth.job_id} on node {berth.node} is expected")
         number = next(self._numbers)
         arrived: asyncio.Future[Ends] = asyncio.get_running_loop().create_future()
         self._wanted[berth, number] = arrived
