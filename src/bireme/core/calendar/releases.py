@@ -17,7 +17,7 @@ from bireme.core.calendar.openings import Change, Floats
 from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.fractions import GresKey, Uses
-from bireme.core.placement.needs import CORE, CPU, JOBS, MEMORY, WHOLE, Amount, Need
+from bireme.core.placement.needs import CORE, CPU, JOBS, MEMORY, WHOLE, Amount, Need, column_of, wanted_on
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
 _TAIL_LEAST, _TAIL_PART = 32, 64
@@ -169,7 +169,7 @@ class Releases:
         positions = self._positions[rows]
         good_now = np.ones(len(self._table), dtype=np.bool_)
         bad_then = np.zeros(len(rows), dtype=np.bool_)
-        for key, wanted in _wanted(need, settings, self._table).items():
+        for key, wanted in wanted_on(need, settings, self._table).items():
             start = column_of(free, key)
             good_now &= start >= wanted
             sums = np.concatenate(([0], np.cumsum(self._amount(key)[rows])))
@@ -268,19 +268,6 @@ def left_of(free: Free, key: Amount, position: int) -> int:
     return int(column_of(free, key)[position])
 
 
-def column_of(free: Free, key: Amount) -> IntArray:
-    name, type_ = key
-    if name == CPU:
-        return free.cpus
-    if name == CORE:
-        return free.cores
-    if name == MEMORY:
-        return free.memory
-    if name == WHOLE:
-        return -free.whole.astype(np.int64)
-    return -free.jobs if name == JOBS else free.gres_of(name, type_)
-
-
 def share_amounts(share: NodeShare, keys: Sequence[Amount], whole: bool, threads: int) -> tuple[int, ...]:
     """What a share takes of each amount."""
     found = []
@@ -298,16 +285,6 @@ def share_amounts(share: NodeShare, keys: Sequence[Amount], whole: bool, threads
         else:
             found.append(sum([each.count for each in share.gres if each.name == name and type_ in (None, each.type)]))
     return tuple(found)
-
-
-def _wanted(need: Need, settings: Settings, table: NodeTable) -> dict[Amount, IntArray]:
-    """By amount, how much each node must have left; nothing where its make does not count it."""
-    found: dict[Amount, IntArray] = {}
-    for node, positions in table.kinds:
-        for key, amount in need.on(node, settings):
-            column = found.setdefault(key, np.full(len(table), -(2**62), dtype=np.int64))
-            column[positions] = amount
-    return found
 
 
 def _first_good(good_now: BoolArray, bad_then: BoolArray, at: Floats, begins: IntArray) -> Floats:

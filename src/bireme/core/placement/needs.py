@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from bireme.core.model.cluster import NodeConfig, Settings
 from bireme.core.placement.demand import Demand
+from bireme.core.placement.table import Free, IntArray, NodeTable
 
 CPU, CORE, MEMORY, WHOLE, JOBS = "cpu", "core", "mem", "whole", "jobs"
 Amount = tuple[str, str | None]
@@ -88,3 +91,27 @@ def _tasks_of_a_node(demand: Demand) -> tuple[int, bool]:
     if demand.tasks_per_node and demand.ntasks == demand.tasks_per_node * nodes:
         return demand.tasks_per_node, certain
     return 1, certain and demand.ntasks == nodes and demand.nodes_max == nodes
+
+
+def column_of(free: Free, key: Amount) -> IntArray:
+    """What all nodes have left of an amount; of what must not be there, how much is: below zero."""
+    name, type_ = key
+    if name == CPU:
+        return free.cpus
+    if name == CORE:
+        return free.cores
+    if name == MEMORY:
+        return free.memory
+    if name == WHOLE:
+        return -free.whole.astype(np.int64)
+    return -free.jobs if name == JOBS else free.gres_of(name, type_)
+
+
+def wanted_on(need: Need, settings: Settings, table: NodeTable) -> dict[Amount, IntArray]:
+    """By amount, how much each node must have left; nothing where its make does not count it."""
+    found: dict[Amount, IntArray] = {}
+    for node, positions in table.kinds:
+        for key, amount in need.on(node, settings):
+            column = found.setdefault(key, np.full(len(table), -(2**62), dtype=np.int64))
+            column[positions] = amount
+    return found

@@ -22,13 +22,13 @@ from bireme.core.placement.contiguous import is_contiguous, windows
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint
-from bireme.core.placement.needs import Need, part_of
-from bireme.core.placement.occupancy import Occupancy, room_of_gpus
+from bireme.core.placement.needs import WHOLE, Amount, Need, column_of, part_of, wanted_on
+from bireme.core.placement.occupancy import NodeRoom, Occupancy, room_of_gpus
 from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
-_MISSES_MAX = 8
+_AT_A_TIME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class Search:
         self._share = tasks_per_core(demand, table, settings)
         self._allowed = allowed
         self._need: Need | None = None
+        self._wanted: dict[Amount, IntArray] | None = None
         self._walk: IntArray | None = None
         self._at = 0
 
@@ -162,24 +163,35 @@ class Search:
 
     def _next_single(self, occupancy: Occupancy) -> Fit | None:
         """The next node that holds the whole demand, in the order made at the first call."""
-        demand, misses = self.demand, 0
+        demand = self.demand
         if self._walk is None:
-            self._walk = self._able(occupancy.free, self._masks[0])
-            misses = _MISSES_MAX
-        while True:
-            if misses >= _MISSES_MAX:  # columns are quicker than looking at full nodes one by one
-                tasks = capacity(demand, self._table, occupancy.free, self.settings)
-                left = self._walk[self._at :]
-                self._walk, self._at, misses = left[tasks[left] >= demand.ntasks], 0, 0
-            if self._at >= len(self._walk):
-                return None
+            tasks = capacity(demand, self._table, occupancy.free, self.settings)
+            self._walk = self._able(occupancy.free, self._masks[0] & (tasks >= demand.ntasks))
+        while self._at < len(self._walk):
             position = int(self._walk[self._at])
             node, room = self._table.nodes[position], occupancy.rooms[position]
             share = make_share(demand, node, room, demand.ntasks, demand.gres_per_job, self.settings)
             if share is not None:
                 return Fit((share,), 1, 1, 1)
             self._at += 1
-            misses += 1
+            self._skip_full(occupancy.free)
+        return None
+
+    def _skip_full(self, free: Free) -> None:
+        """Moves on to the next node that has all amounts left: some at a time, since the next one often has."""
+        assert self._walk is not None
+        if self._wanted is None:
+            self._wanted = wanted_on(self.need, self.settings, self._table)
+        while self._at < len(self._walk):
+            some = self._walk[self._at : self._at + _AT_A_TIME]
+            good = np.ones(len(some), dtype=np.bool_)
+            for key, wanted in self._wanted.items():
+                good &= ~free.whole[some] if key[0] == WHOLE else column_of(free, key)[some] >= wanted[some]
+            first = int(good.argmax())
+            if good[first]:
+                self._at += first
+                return
+            self._at += len(some)
 
     # -- several nodes -----------------------------------------------------------------------------------------------
 
@@ -249,15 +261,32 @@ class Search:
         """In configuration order whatever was tried first: the first node of a job runs its script."""
         chosen = sorted(chosen, key=lambda pair: pair[0].position)
         shares: list[NodeShare] = []
+        alike: dict[tuple[int, int], NodeShare] = {}
+        """By make and tasks: empty nodes of one make give the same."""
         for (candidate, count), from_job in zip(chosen, split_job_gres(self.demand, chosen, free)):
             node, room = self._table.nodes[candidate.position], occupancy.rooms[candidate.position]
             if self._table.parts[candidate.position] and free is not occupancy.free:
                 room = room.with_gpus_of(room_of_gpus(self._table, free, candidate.position))
-            share = make_share(self.demand, node, room, count, from_job, self.settings)
-            if share is None:
-                return None
+            empty = not from_job and self._is_empty(candidate.position, room)
+            like = alike.get((self._table.makes[candidate.position], count)) if empty else None
+            if like is not None:
+                share = NodeShare(node.name, like.cpus, like.memory_mib, like.cpu_ids, like.gres, like.tasks)
+            else:
+                made = make_share(self.demand, node, room, count, from_job, self.settings)
+                if made is None:
+                    return None
+                share = made
+                if empty:
+                    alike[self._table.makes[candidate.position], count] = share
             shares.append(share)
         return tuple(shares)
+
+    def _is_empty(self, position: int, room: NodeRoom) -> bool:
+        """Nobody holds anything of the node, running or not."""
+        node, devices = self._table.nodes[position], self._table.devices[position]
+        if room.jobs or len(room.cpus) != node.cpus or room.memory_mib != node.memory_mib or room.counts:
+            return False
+        return all(len(free) == len(devices.get(key, ())) for key, free in room.devices.items())
 
     def _able(self, free: Free, mask: BoolArray) -> IntArray:
         """Positions in order of preference: required, by weight, then those with the least left over."""

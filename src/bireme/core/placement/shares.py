@@ -70,6 +70,8 @@ def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -
     """Typed requests choose before untyped ones, which take what is left."""
     if not wanted:
         return ()
+    if len(wanted) == 1 and len(node.gres) == 1 and node.gres[0].devices:
+        return _pick_devices(node, room, wanted[0])
     if len(wanted) > 1:
         wanted = sorted(wanted, key=lambda request: request.type is None)
     free = {key: sorted(indices) for key, indices in room.devices.items()}
@@ -104,6 +106,18 @@ def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -
     shares = [GresShare(*key, len(indices), tuple(sorted(indices))) for key, indices in picked.items() if indices]
     shares += [GresShare(*key, count) for key, count in counted.items() if count]
     return (*shares, *parted)
+
+
+def _pick_devices(node: NodeConfig, room: NodeRoom, request: GresRequest) -> tuple[GresShare, ...] | None:
+    """The plain case: one request, and a node that has nothing but devices of one kind."""
+    pool = node.gres[0]
+    free = room.devices.get((pool.name, pool.type), set())
+    if pool.name != request.name or request.type not in (None, pool.type) or len(free) < request.count:
+        return None if request.count else ()
+    if not request.count:
+        return ()
+    taken = sorted(_best_linked(node, (pool.name, pool.type), sorted(free), request.count))
+    return (GresShare(pool.name, pool.type, request.count, tuple(taken)),)
 
 
 def _pick_parts(

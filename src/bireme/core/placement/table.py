@@ -35,6 +35,7 @@ class NodeTable:
         "gres",
         "index",
         "kinds",
+        "makes",
         "memory",
         "nodes",
         "parts",
@@ -58,8 +59,10 @@ class NodeTable:
         self.devices: tuple[dict[GresKey, frozenset[int]], ...] = tuple(_device_numbers(node) for node in nodes)
         self.parts: tuple[dict[GresKey, dict[int, int]], ...] = tuple(parts_of(node) for node in nodes)
         self.fractions = Fractions(self.nodes)
+        self.makes = _makes(self.nodes)
+        """Of each node a number that nodes share which differ only in name, features and weight."""
         self.kinds = _kinds(self.nodes)
-        """One node of each make, and the positions of all of its make: needs are the same on them."""
+        """One node of each kind, and the positions of all of its kind: needs are the same on them."""
         self.gres: dict[GresKey, IntArray] = {}
         for position, node in enumerate(self.nodes):
             for pool in node.gres:
@@ -188,6 +191,15 @@ class Free:
         for columns, values in ((self.gres, total), (self.largest, largest)):
             for key, left in values.items():
                 columns[key][first:last] = np.where(shared, left, columns[key][first:last])
+
+
+def _makes(nodes: Sequence[NodeConfig]) -> list[int]:
+    numbers: dict[tuple[object, ...], int] = {}
+    keys = (
+        (node.cpus, node.sockets, node.cores_per_socket, node.threads_per_core, node.memory_mib, node.gres)
+        for node in nodes
+    )
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def _kinds(nodes: Sequence[NodeConfig]) -> tuple[tuple[NodeConfig, IntArray], ...]:

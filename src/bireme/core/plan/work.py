@@ -266,7 +266,8 @@ class Pass:
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
         """Takes the shares in the draft."""
         allocation = self._allocation(job, partition, fit)
-        self.standby.lend(self.draft, fit.shares)
+        if self.standby.kept:
+            self.standby.lend(self.draft, fit.shares)
         self.draft.hold(allocation)
         if partition.max_cpus_per_node is not None:
             self._capped.append(allocation)
