@@ -173,7 +173,13 @@ class Calendar:
 
     def fits_until(self, need: Need, settings: Settings, free_now: Free, position: int) -> float:
         """Until when the need fits on a node from now on; -inf: it does not."""
-        return self._known(need, settings, free_now).until(position)
+        known = self._openings.get(need)
+        if known is None or position in known.dirty:
+            amounts = need.on(self._table.nodes[position], settings)
+            if any(left_of(free_now, key, position) < amount for key, amount in amounts):
+                return -inf
+            known = self._known(need, settings, free_now)
+        return known.until(position)
 
     def holds(self, booking: Booking, free_now: Free) -> bool:
         """Whether the slot could be booked as it is."""

@@ -1,8 +1,8 @@
 """Where a demand fits: the tightest group of nodes that holds all of it, or nothing.
 
-A `Search` is made once for a shape of request and asked again for every job of that shape. Within a planning pass
-resources only shrink, so a node that could not hold the shape need not be looked at again: for one-node shapes a cursor
-walks the nodes once for all jobs of the shape. Gangs look at all nodes' columns each time. Called by the planner with a
+A `Search` is made once for a shape of request and asked again for every job of that shape. Within one draft resources
+only shrink, so a node that could not hold the shape need not be looked at again: for one-node shapes a cursor walks the
+nodes once for all jobs of the shape. Gangs look at all nodes' columns each time. Called by the planner with a
 draft, and at submission with an empty cluster ("could it ever run?").
 
 Invariant: what `find` returns can be held in the given occupancy without over-committing anything.
@@ -75,6 +75,7 @@ class Search:
         self._need: Need | None = None
         self._wanted: dict[Amount, IntArray] | None = None
         self._walk: IntArray | None = None
+        self._walks_in: Occupancy | None = None
         self._at = 0
 
     def find(self, occupancy: Occupancy, free: Free | None = None) -> Fit:
@@ -164,7 +165,8 @@ class Search:
     def _next_single(self, occupancy: Occupancy) -> Fit | None:
         """The next node that holds the whole demand, in the order made at the first call."""
         demand = self.demand
-        if self._walk is None:
+        if self._walk is None or self._walks_in is not occupancy:
+            self._walks_in, self._at = occupancy, 0
             tasks = capacity(demand, self._table, occupancy.free, self.settings)
             self._walk = self._able(occupancy.free, self._masks[0] & (tasks >= demand.ntasks))
         while self._at < len(self._walk):

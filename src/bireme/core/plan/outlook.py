@@ -19,7 +19,10 @@ from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.due import gone_by
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
+from bireme.core.model.jobs import ResourceRequest
 from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.placement.demand import Demand
+from bireme.core.placement.search import Search
 from bireme.core.plan.hope import Waiting
 from bireme.core.plan.queue import Entry
 
@@ -39,11 +42,21 @@ HARMLESS = (
 
 
 @dataclass(slots=True)
+class Answers:
+    """What was found out about requests and holds until a node, a partition or the configuration changes."""
+
+    demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
+    searches: dict[tuple[object, ...], Search] = field(default_factory=dict)
+    fit_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Outlook:
     made_at: float
     calendar: Calendar
     ends: dict[int, tuple[float, Allocation]] = field(default_factory=dict)
     """job -> (planned end, allocation), as the calendar was told."""
+    answers: Answers = field(default_factory=Answers)
     bookings: dict[int, list[Booking]] = field(default_factory=dict)
     """job -> its slots, earliest first (an array has several)."""
     waiting: Waiting = field(default_factory=Waiting)

@@ -36,7 +36,7 @@ from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.hope import Hope
 from bireme.core.plan.outlook import Outlook
-from bireme.core.plan.reserved import Door, Reserved
+from bireme.core.plan.reserved import PUBLIC, Door, Reserved
 from bireme.core.plan.seniority import outranks
 from bireme.core.plan.standby import Standby, before_it, waiting_for_cpus
 from bireme.core.priority.fair_share import fair_share
@@ -46,10 +46,14 @@ Way = tuple[Door, tuple[int, ...]]
 LACKS_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
 ENTRIES_PER_JOB, ENTRIES_LEAST = 8, 1_000
 """A calendar that has noted more releases than that is mostly made of what was taken back: it is made anew."""
+ANSWERS_MOST = 2_000
+"""Shapes of requests that are remembered from one full pass to the next."""
 MINUTE_S = 60
 """Time limits are whole minutes."""
 SWITCHES_WAIT_S = 300
 """How long --switches is insisted on when it names no time: Slurm's max_switch_wait."""
+EVERYWHERE: Way = (PUBLIC, ())
+"""No reservation leads in, and none is in the way."""
 Shape = tuple[ResourceRequest, str, Way]
 """A request in a partition: jobs of one shape share searches and answers."""
 
@@ -92,8 +96,8 @@ class Pass:
     """In a small pass: which of those that wait for room may hope."""
     sure: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
     """In a small pass: the jobs that could start before it began, and the nodes on which they could."""
-    _demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
-    _searches: dict[Shape, Search] = field(default_factory=dict)
+    _searches: dict[tuple[object, ...], Search] = field(default_factory=dict)
+    """For jobs in reservations and around them; the others' are kept in the outlook."""
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
     _limited: dict[tuple[int, ResourceRequest, float], tuple[Reason, ...]] = field(default_factory=dict)
@@ -103,7 +107,7 @@ class Pass:
     """Of jobs with several partitions: what blocks them in those that were looked at."""
     _capped: list[Allocation] = field(default_factory=list)
     """What this pass started in partitions with MaxCPUsPerNode."""
-    _fits_empty: dict[Shape, bool] = field(default_factory=dict)
+    _fits_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
     _not_before: dict[tuple[Shape, float], float] = field(default_factory=dict)
     """The latest slot of a shape and duration: the next job of the kind gets no earlier one."""
 
@@ -134,9 +138,9 @@ class Pass:
 
     def demand(self, job: Job, partition: PartitionConfig) -> Demand:
         key = (self.asked(job), partition.name)
-        found = self._demands.get(key)
+        found = self.outlook.answers.demands.get(key)
         if found is None:
-            found = self._demands[key] = resolve(job.spec, partition, self.state.config.settings)
+            found = self.outlook.answers.demands[key] = resolve(job.spec, partition, self.state.config.settings)
         return found
 
     def way(self, job: Job) -> Way:
@@ -236,9 +240,10 @@ class Pass:
         return search.find(draft, free)
 
     def _search(self, key: Shape, job: Job, partition: PartitionConfig) -> Search:
-        search = self._searches.get(key)
+        searches = self.outlook.answers.searches if key[2] == EVERYWHERE else self._searches
+        search = searches.get(key)
         if search is None:
-            search = self._searches[key] = self.new_search(job, partition, key[2])
+            search = searches[key] = self.new_search(job, partition, key[2])
         return search
 
     def new_search(self, job: Job, partition: PartitionConfig, way: Way | None = None) -> Search:
@@ -317,10 +322,11 @@ class Pass:
 
     def would_fit_empty(self, job: Job, partition: PartitionConfig, way: Way) -> bool:
         """Whether the nodes that are up would hold it with nothing on them."""
+        kept = self.outlook.answers.fit_empty if way == EVERYWHERE else self._fits_empty
         key = (self.asked(job), partition.name, way)
-        answer = self._fits_empty.get(key)
+        answer = kept.get(key)
         if answer is None:
-            answer = self._fits_empty[key] = self.new_search(job, partition, way).find(self.state.empty).found
+            answer = kept[key] = self.new_search(job, partition, way).find(self.state.empty).found
         return answer
 
     def _below_share(self, job: Job, partition: PartitionConfig, least: float) -> Reason | None:
@@ -457,6 +463,8 @@ def begin_pass(
     waiting = bool(waiting_for_cpus(state))
     if before is not None and not waiting and before.calendar.entries < _entries_most(before):
         outlook = Outlook(now, before.calendar.renewed(now), before.ends)
+        if len(before.answers.searches) < ANSWERS_MOST:
+            outlook.answers = before.answers
     else:
         ends = {job.id: (_ends_at(state, job, now), job.held) for job in state.holding.values()}
         outlook = Outlook(now, Calendar(draft.table, now, ends.values(), policy.resolution_s), ends)
