@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format bench bench-kubernetes soak gpu-test clients clean
+.PHONY: help install demo test test-fast check format bench bench-kubernetes placement-study soak gpu-test clients clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,11 @@ bench-kubernetes: $(VENV)/.dev ## place the same pods with kube-scheduler and wi
 
 soak: $(VENV)/.installed ## fault worlds without end (or SECONDS=600): the real kernel, and everything that can go wrong
 	@$(BIN)/python -m bireme sim soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--first $(SEED))
+
+OPENB := ../shared/data/openb
+placement-study: $(VENV)/.dev ## seven placement policies on six openb lists, ten seeds each (docs/placement.md); ~15 min
+	@$(BIN)/bireme sim placement $(OPENB)/openb_node_list_gpu_node.csv $(OPENB)/openb_pod_list_*.csv.gz \
+	  --published $(OPENB)_expected/fgd_summary_by_policy.csv --processes 2
 
 gpu-test: $(if $(BIREME_NO_INSTALL),,$(VENV)/.dev) ## on a machine with an NVIDIA GPU: discovery, binding, confinement, torchrun
 	@$(if $(BIREME_NO_INSTALL),$(PYTHON),$(BIN)/python) -m pytest -v -m gpu tests/gpu

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import bireme_cluster, launch, machine, planner, queue, restart, submit
+from bench import bireme_cluster, launch, machine, placement, planner, queue, restart, submit
 from bench.folders import new_folder
 from bench.results import Report, Row
 from bench.sizes import FULL, QUICK, Sizes
 
-SECTIONS = ("machine", "planner", "launch", "submit", "squeue", "restart")
+SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart")
 
 
 def main() -> int:
@@ -34,7 +34,8 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         return _machine()
     if section == "launch":
         return launch.measure(sizes, facts, with_slurm)
-    return {"planner": planner, "submit": submit, "squeue": queue, "restart": restart}[section].measure(sizes)
+    modules = {"planner": planner, "placement": placement, "submit": submit, "squeue": queue, "restart": restart}
+    return modules[section].measure(sizes)
 
 
 def _machine() -> Iterator[Row]:

@@ -20,6 +20,8 @@ class Sizes:
     restart_jobs: int = 100_000
     plan_nodes: int = 10_000
     plan_jobs: int = 100_000
+    study_nodes: int = 1_213
+    study_pods: int = 8_152
 
 
 FULL = Sizes()
@@ -36,4 +38,6 @@ QUICK = Sizes(
     restart_jobs=200,
     plan_nodes=40,
     plan_jobs=400,
+    study_nodes=40,
+    study_pods=200,
 )

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bireme.cli import sim_faults
+from bireme.cli import sim_faults, sim_placement
 from bireme.cli.connection import make_transport
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.core.model.cluster import ClusterConfig
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=ABOUT.format(policies=", ".join(POLICIES)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="run | compare | world | soak")
+    commands = parser.add_subparsers(required=True, metavar="run | compare | placement | world | soak")
     run = commands.add_parser("run", help="one workload, one cluster, one policy")
     _shared(run)
     run.add_argument("--journal", default="", metavar="FILE", help="keep the simulation's journal")
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     several.add_argument("--seeds", type=int, default=1, help="so many times, each with other random numbers")
     several.set_defaults(command=_compare)
     sim_faults.add_commands(commands)
+    sim_placement.add_arguments(commands.add_parser("placement", help="how tightly placement policies pack a cluster"))
     return parser
 
 

@@ -19,7 +19,7 @@ def read_workload(name: str, *, skip_bad: bool = False) -> Workload:
     """Raises BadTraceError, BadGeneratorError or OSError."""
     if name.startswith(generator.PREFIX):
         return generator.generate(generator.parse(name))
-    lines, cut = _lines(name)
+    lines, cut = read_lines(name)
     first = lines[0] if lines else ""
     heading = [cell.strip().lower() for cell in first.split(",")]
     table = next((each for each in tables.TABLES if set(each.columns) <= set(heading)), None)
@@ -57,7 +57,7 @@ def _with_cut(rows: Iterator[Row], last: int, cut: str) -> Iterator[Row]:
         yield last, cut
 
 
-def _lines(path: str) -> tuple[list[str], str]:
+def read_lines(path: str) -> tuple[list[str], str]:
     """The file's lines, and what is wrong with its end."""
     with open(path, "rb") as file:
         packed = file.read(2) == GZIP
