@@ -55,6 +55,10 @@ class Engine(Protocol):
     def problem(self) -> str:
         """What keeps it from its work right now, in one sentence for people; empty when nothing does."""
 
+    @property
+    def about(self) -> str:
+        """What it is attached to, and what that costs, in a few words for people; empty: nothing to say."""
+
     async def start(self, report: Report) -> None:
         """Connects, finds what still runs, and begins to report. Raises EngineUnavailable."""
 

@@ -213,3 +213,35 @@ def test_a_wrong_cluster_is_told_and_the_daemon_stays(both: Attached, tmp_path: 
     finally:
         left = second.stop()
     assert not left
+
+
+def test_slurmrestd_is_read_instead_and_an_expired_token_is_told(both: Attached, tmp_path: Path) -> None:
+    if not both.slurm.slurm.has("slurmrestd"):
+        pytest.skip("slurmrestd is not installed")
+    address = both.slurm.start_rest()
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text(both.slurm.call("scontrol", "token", "lifespan=3600"))
+    second = Attached(both.slurm)
+    settings = f'[slurm]\nrest = "http://{address}"\ntoken_file = "{token}"\npoll_s = 1\n'
+    (second.home / "bireme.toml").write_text(settings)
+    try:
+        second.up()
+        job = second.sbatch("-N2", "--gres=gpu:1", "--wrap", "sleep 300", "-J", "by-rest")
+        until(second, job, "RUNNING")
+        how = ("squeue", "-h", "-j", job, "-o", "%i %j %D %N %C")
+        assert second.run(*how).stdout.strip() == both.slurm.call(*how)
+        short = both.slurm.call("scontrol", "token", "lifespan=1")
+        token.write_text(short)
+        second.slurm.until(lambda: "Problem" in second.bireme("status").stdout, "it is told")
+        said = second.bireme("status").stdout
+        assert "does not accept our token (it expired at" in said
+        assert short.rpartition("=")[2] not in said + (second.home / "log" / "daemon.log").read_text()
+        token.write_text(both.slurm.call("scontrol", "token"))
+        second.slurm.until(lambda: "Problem" not in second.bireme("status").stdout, "it follows again")
+        second.run("scancel", job)
+        second.slurm.until(lambda: squeue(second, job) == "", "its end")
+    finally:
+        left = second.stop()
+        both.slurm.stop_daemon("slurmrestd")
+    assert not left

@@ -40,6 +40,7 @@ async def ping(api: Context, request: Request) -> Response:
             "node_count": len(state.nodes),
             "now": api.now(),
             "engine": api.cluster.engine.name,
+            "about": api.cluster.engine.about,
             "problem": api.cluster.engine.problem,
             "up_since": api.service.up_since,
         }

@@ -224,6 +224,8 @@ def _status(argv: list[str]) -> int:
         print(json.dumps({**about, "up": True, "home": paths.home, "jobs": states, "nodes": _node_states(nodes)}))
         return 0
     print(f"Cluster   {about['cluster']} ({about['engine']} engine), up {_ago(about['now'] - about['up_since'])}")
+    if about.get("about"):
+        print(f"Engine    {about['about']}")
     if about.get("problem"):
         print(f"Problem   {about['problem']}")
     print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")

@@ -54,11 +54,13 @@ def _slurm(fitting: Fitting) -> Engine:
     from bireme.engines.slurm.commands import SlurmCommands  # late, as every engine: see above
     from bireme.engines.slurm.engine import SlurmEngine
     from bireme.engines.slurm.mirror import Pace
+    from bireme.engines.slurm.rest import RestSource
 
     settings = fitting.settings
     commands = SlurmCommands(settings.conf, settings.slurm_commands, hidden=str(fitting.home / "bin"))
     pace = Pace(jobs_s=float(settings.slurm_poll_s), history_days=float(settings.slurm_history_days))
-    return SlurmEngine(commands, fitting.blobs, pace=pace)
+    source = RestSource(commands, settings.slurm_rest, settings.slurm_token_file) if settings.slurm_rest else None
+    return SlurmEngine(commands, fitting.blobs, source=source, pace=pace)
 
 
 def _kubernetes(fitting: Fitting) -> Engine:

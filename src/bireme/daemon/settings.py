@@ -55,6 +55,15 @@ class Settings:
         "With the slurm engine: the folder of Slurm's own commands. Empty: they are looked for on PATH. Which cluster "
         "they reach is said by `cluster.conf`.",
     )
+    slurm_rest: str = setting(
+        "",
+        "slurm.rest",
+        "With the slurm engine: read jobs and nodes from this slurmrestd (`http://HOST:6820` or "
+        "`unix:/run/slurmrestd.sock`) instead of with the commands.",
+    )
+    slurm_token_file: str = setting(
+        "", "slurm.token_file", "The file with the token for slurmrestd, as `scontrol token` prints it."
+    )
     slurm_poll_s: int = setting(
         5, "slurm.poll_s", "With the slurm engine: seconds between two looks at Slurm's queue while nothing is asked."
     )

@@ -40,6 +40,7 @@ class NoEngine:
     name = "none"
     places_by_itself = False
     problem = ""
+    about = ""
 
     def step_endpoints(self, job_id: int, step_id: int) -> tuple[StepEndpoint, ...]:
         return tuple(StepEndpoint(node.name, f"unix:/{node.name}", f"unix:/pod/{node.name}") for node in NODES)

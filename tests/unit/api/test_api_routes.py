@@ -48,6 +48,7 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "now": 1000.0,
         "engine": "none",
         "problem": "",
+        "about": "",
         "up_since": 900.0,
     }
 

@@ -51,6 +51,7 @@ class CrewEngine(ABC):
 
     problem = ""
     """Nodes that do not answer are reported one by one."""
+    about = ""
 
     def __init__(self, config: ClusterConfig, payloads: PayloadWriter) -> None:
         self._config = config

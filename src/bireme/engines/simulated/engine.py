@@ -94,6 +94,7 @@ class SimulatedEngine:
     name = "simulated"
     places_by_itself = False
     problem = ""
+    about = ""
 
     def __init__(self, clock: VirtualClock, script_of: ScriptOf, wire: Wire | None = None) -> None:
         self.clock = clock

@@ -58,6 +58,10 @@ class SlurmEngine:
     def problem(self) -> str:
         return self.mirror.problem
 
+    @property
+    def about(self) -> str:
+        return f"Slurm {self.mirror.version or '?'}, {self._commands.rate.per_minute()} calls in the last minute"
+
     async def start(self, report: Report) -> None:
         """Returns when the queue was seen once, or after some seconds without: it goes on trying."""
         self.mirror.report = report
