@@ -19,7 +19,7 @@ from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.due import gone_by
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
-from bireme.core.model.jobs import ResourceRequest
+from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.search import Search
@@ -65,6 +65,8 @@ class Outlook:
     """Jobs that were looked at and wait for something else: looked at in every pass."""
     fresh: set[int] = field(default_factory=set)
     """Jobs that came into the queue since."""
+    followers: dict[int, set[int]] = field(default_factory=dict)
+    """job (or array) -> jobs that depend on it: its end may make it certain that they never start."""
     left: list[Entry] = field(default_factory=list)
     """What the latest pass did not reach, in order."""
     blocked: set[str] = field(default_factory=set)
@@ -105,6 +107,7 @@ class Outlook:
                     return False
                 self.calendar.withdraw(*planned)
                 self._free(state, planned[1].shares)
+                self._tell_followers(state, event.job_id)
                 self.changes += 1
                 if event.job_id in state.pending:
                     self.fresh.add(event.job_id)
@@ -117,10 +120,21 @@ class Outlook:
                     self._free(state, booking.shares)
                 self.waiting.remove(event.job_id)
                 self.again.discard(event.job_id)
+                self._tell_followers(state, event.job_id)
                 self.changes += 1
             case _:
                 return isinstance(event, HARMLESS)
         return True
+
+    def follow(self, job: Job) -> None:
+        for dependency in job.spec.dependencies.items:
+            if dependency.job_id:
+                self.followers.setdefault(dependency.job_id, set()).add(job.id)
+
+    def _tell_followers(self, state: State, job_id: int) -> None:
+        job = state.jobs.get(job_id)
+        for known_as in {job_id, *((job.array_job_id,) if job is not None and job.array_job_id is not None else ())}:
+            self.fresh |= self.followers.pop(known_as, set())
 
     def _free(self, state: State, shares: Iterable[NodeShare]) -> None:
         index = state.occupancy.index

@@ -162,6 +162,7 @@ def _consider(work: Pass, job: Job, entry: Entry) -> None:
     gates = closed_gates(work.state, job, work.now)
     if gates:
         work.verdicts[job.id] = Verdict(gates)
+        outlook.follow(job)
         if (
             isinstance(job.phase, Pending) and job.phase.eligible_at is not None
         ):  # a throttle or a back-off: no event will say that it has opened
