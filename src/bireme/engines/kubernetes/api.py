@@ -1,25 +1,24 @@
-"""The Kubernetes API as plain JSON: requests, lists and watches; connection and credentials by lightkube.
+"""The Kubernetes API as plain JSON: requests, lists and watches, over `wire`; kubeconfigs are read by lightkube.
 
-lightkube knows kubeconfigs, tokens that rotate and programs that print credentials. Its typed objects are left aside:
-the engine reads a few fields of thousands of objects, and making dataclasses of all the others would cost more than
-everything else it does.
+Its typed objects are left aside: the engine reads a few fields of thousands of objects, and making dataclasses of all
+the others would cost more than everything else it does.
 
 Not here: what the objects mean. Invariant: every failure is an `ApiProblem` whose text a person can act on.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import httpx2 as httpx
 import msgspec
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
+
+from bireme.engines.kubernetes.wire import Wires
 
 Object = dict[str, Any]
 """A Kubernetes object, as the API server writes it."""
@@ -27,10 +26,6 @@ Object = dict[str, Any]
 OLDEST = (1, 29)
 """The oldest Kubernetes this was written for; 1.36 is what the tests run."""
 
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # else it names every request
-
-_CONNECTIONS = 32
-_PATIENCE_S = 30.0
 _LIST_PAGE = 500
 
 _decoder = msgspec.json.Decoder()
@@ -73,13 +68,15 @@ class KubernetesApi:
     def __init__(self, config: SingleConfig) -> None:
         self.server = config.cluster.server
         self.namespace = config.namespace or "default"
-        self._client = AsyncClient(config, ConnectionParams(timeout=httpx.Timeout(_PATIENCE_S)))
-        self._turns = asyncio.Semaphore(_CONNECTIONS)
+        try:
+            self._wires = Wires(config)
+        except (OSError, ssl.SSLError, ConfigError, ValueError) as error:
+            raise ApiProblem(f"the kubeconfig's certificates cannot be used: {error}") from error
         self.requests = 0
         """How many were made: `bireme doctor` and the benchmark want to know."""
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._wires.close()
 
     async def ask(
         self,
@@ -92,16 +89,16 @@ class KubernetesApi:
     ) -> Object:
         """One request; the object it answers with. Raises ApiProblem."""
         content = None if body is None else _encoder.encode(body)
-        headers = {"Content-Type": media} if content is not None else None
         self.requests += 1
         try:
-            async with self._turns:
-                response = await self._client.request(method, path, content=content, params=params, headers=headers)
-        except (httpx.HTTPError, OSError, ConfigError) as error:
+            answer = await self._wires.exchange(
+                method, f"{path}?{urlencode(params)}" if params else path, content, media
+            )
+        except OSError as error:
             raise self._unreachable(error) from error
-        if response.status_code >= 400:
-            raise _refusal(response.status_code, response.content)
-        return _object(response.content)
+        if answer.status >= 400:
+            raise _refusal(answer.status, answer.body)
+        return _object(answer.body)
 
     async def list(self, path: str, params: Mapping[str, str] | None = None) -> tuple[list[Object], str]:
         """All objects, page by page, and the version from which a watch goes on."""
@@ -120,23 +117,16 @@ class KubernetesApi:
     ) -> AsyncIterator[tuple[str, Object]]:
         """(ADDED | MODIFIED | DELETED | BOOKMARK, object) until the server ends it. Raises ApiProblem."""
         asked = {**(params or {}), "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-        timeout = httpx.Timeout(_PATIENCE_S, read=None)
         self.requests += 1
         try:
-            async with self._client.stream("GET", path, params=asked, timeout=timeout) as response:
-                if response.status_code >= 400:
-                    raise _refusal(response.status_code, await response.aread())
-                async for line in response.aiter_lines():
-                    event = _object(line.encode())
-                    if event["type"] == "ERROR":
-                        status = event["object"]
-                        raise ApiProblem(
-                            status.get("message", "the watch failed"),
-                            status=status.get("code", 500),
-                            reason=status.get("reason", ""),
-                        )
-                    yield event["type"], event["object"]
-        except (httpx.HTTPError, OSError, ConfigError) as error:
+            async with self._wires.stream(f"{path}?{urlencode(asked)}") as (answer, chunks):
+                if answer.status >= 400:
+                    raise _refusal(answer.status, answer.body)
+                async for chunk in chunks:
+                    for line in chunk.split(b"\n"):
+                        if line:
+                            yield _change(line)
+        except OSError as error:
             raise self._unreachable(error) from error
 
     async def version(self) -> tuple[int, int]:
@@ -148,6 +138,15 @@ class KubernetesApi:
     def _unreachable(self, error: Exception) -> ApiProblem:
         what = str(error) or type(error).__name__
         return ApiProblem(f"the Kubernetes API server {self.server} does not answer: {what}")
+
+
+def _change(line: bytes) -> tuple[str, Object]:
+    event = _object(line)
+    if event["type"] == "ERROR":
+        status = event["object"]
+        said = status.get("message", "the watch failed")
+        raise ApiProblem(said, status=status.get("code", 500), reason=status.get("reason", ""))
+    return event["type"], event["object"]
 
 
 def _object(content: bytes) -> Object:

@@ -249,12 +249,13 @@ class KubernetesEngine(CrewEngine):
         return f"unix:{pods.HOME}/nodes/{node}.sock"
 
     def send(self, commands: Sequence[c.Command]) -> None:
-        guests = self._guests
-        theirs = [command for command in commands if guests is not None and guests.takes(command)]
-        for command in theirs:
-            assert guests is not None
-            guests.obey(command)
-        super().send([command for command in commands if command not in theirs] if theirs else commands)
+        ours: list[c.Command] = []
+        for command in commands:
+            if self._guests is not None and self._guests.takes(command):
+                self._guests.obey(command)
+            else:
+                ours.append(command)
+        super().send(ours)
 
     def acknowledge(self, job_id: int, generation: int) -> None:
         key = (job_id, generation)

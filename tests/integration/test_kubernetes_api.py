@@ -1,0 +1,171 @@
+"""Bireme's own way to the Kubernetes API against a real API server: requests, refusals, watches that are cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kubernetes_cluster import fake_nodes
+from tests.kubernetes_cluster.cluster import Kubernetes, missing, running
+
+from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, read_kubeconfig
+from bireme.engines.kubernetes.mirror import Mirror
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture(scope="module")
+def kubernetes() -> Iterator[Kubernetes]:
+    with running() as cluster:
+        yield cluster
+
+
+def with_api(kubeconfig: Path, steps: Callable[[KubernetesApi], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        api = KubernetesApi(read_kubeconfig(str(kubeconfig), ""))
+        try:
+            await asyncio.wait_for(steps(api), 60)
+        finally:
+            await api.close()
+
+    asyncio.run(main())
+
+
+async def until(good: Callable[[], bool]) -> None:
+    while not good():
+        await asyncio.sleep(0.01)
+
+
+def test_many_requests_share_a_few_connections(kubernetes: Kubernetes) -> None:
+    async def steps(api: KubernetesApi) -> None:
+        await asyncio.gather(*(api.ask("POST", NODES, fake_nodes.node(index, 8)) for index in range(100)))
+        found = await asyncio.gather(*(api.ask("GET", f"{NODES}/fake-{index:05d}") for index in range(100)))
+        assert [one["metadata"]["name"] for one in found] == [f"fake-{index:05d}" for index in range(100)]
+        items, _ = await api.list(NODES)
+        assert len(items) == 100
+
+    with_api(kubernetes.kubeconfig, steps)
+
+
+def test_a_refusal_keeps_the_api_servers_words(kubernetes: Kubernetes) -> None:
+    async def steps(api: KubernetesApi) -> None:
+        with pytest.raises(ApiProblem, match='User "nobody" cannot list resource "nodes"') as refused:
+            await api.ask("GET", NODES)
+        assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+        with pytest.raises(ApiProblem, match="cannot watch"):
+            async for _ in api.watch(NODES, "1"):
+                pass
+
+    with_api(kubernetes.plane.identity("nobody"), steps)
+
+
+def test_a_mirror_goes_on_after_the_api_server_was_away(kubernetes: Kubernetes) -> None:
+    async def steps(api: KubernetesApi) -> None:
+        mirror = Mirror(api, NODES, lambda _kind, _item: None)
+        running_mirror = asyncio.create_task(mirror.run())
+        await mirror.complete.wait()
+        await asyncio.to_thread(kubernetes.plane.stop_api_server)
+        await until(lambda: bool(mirror.problem))
+        with pytest.raises(ApiProblem, match="does not answer") as away:
+            await api.ask("GET", NODES)
+        assert away.value.passing
+        await asyncio.to_thread(kubernetes.plane.start_api_server)
+        await api.ask("POST", NODES, fake_nodes.node(600, 8))
+        await until(lambda: "fake-00600" in mirror.objects)
+        assert not mirror.problem
+        running_mirror.cancel()
+
+    with_api(kubernetes.kubeconfig, steps)
+
+
+def test_a_version_that_is_too_old_is_listed_anew(kubernetes: Kubernetes) -> None:
+    """The API server answers 410; what went meanwhile is told as gone, what stayed is not told as new."""
+    told: list[tuple[str, str]] = []
+
+    async def steps(api: KubernetesApi) -> None:
+        await api.ask("POST", NODES, fake_nodes.node(700, 8))
+        mirror = Mirror(api, NODES, lambda kind, item: told.append((kind, item["metadata"]["name"])))
+        first = asyncio.create_task(mirror.run())
+        await mirror.complete.wait()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await api.ask("DELETE", f"{NODES}/fake-00700")
+        told.clear()
+        mirror._version = "1"
+        again = asyncio.create_task(mirror.run())
+        await until(lambda: ("DELETED", "fake-00700") in told)
+        assert not [name for kind, name in told if kind == "ADDED"]
+        again.cancel()
+
+    with_api(kubernetes.kubeconfig, steps)
+
+
+@pytest.mark.parametrize("text", [None, "apiVersion: v1\nkind: Config\nclusters: []\nusers: []\ncontexts: []\n"])
+def test_a_kubeconfig_that_cannot_be_used_is_said_so(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ApiProblem, match="no usable kubeconfig"):
+        read_kubeconfig(str(path), "")
+
+
+def test_an_api_server_of_another_authority_is_not_trusted(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    from_elsewhere = tmp_path / "config"
+    text = kubernetes.kubeconfig.read_text()
+    other = kubernetes.plane.authority.issue("admin", ("system:masters",)).certificate
+    from_elsewhere.write_text(text.replace(str(kubernetes.plane.authority.pair.certificate), str(other)))
+
+    async def steps(api: KubernetesApi) -> None:
+        with pytest.raises(ApiProblem, match="certificate verify failed"):
+            await api.ask("GET", NODES)
+
+    with_api(from_elsewhere, steps)
+
+
+def test_certificates_that_are_not_there_are_said_so(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    without = tmp_path / "config"
+    text = kubernetes.kubeconfig.read_text()
+    without.write_text(text.replace(str(kubernetes.plane.authority.pair.certificate), str(tmp_path / "none.crt")))
+
+    async def steps() -> None:
+        with pytest.raises(ApiProblem, match="certificates cannot be used"):
+            KubernetesApi(read_kubeconfig(str(without), ""))
+
+    asyncio.run(steps())
+
+
+def test_a_program_that_prints_credentials_is_asked_again_when_they_expire(
+    kubernetes: Kubernetes, tmp_path: Path
+) -> None:
+    """`exec` in the kubeconfig: the first token is refused, the second is good."""
+    kubernetes.kubectl("create", "serviceaccount", "robot")
+    kubernetes.kubectl("create", "clusterrolebinding", "robot", "--clusterrole=view", "--serviceaccount=default:robot")
+    token = kubernetes.kubectl("create", "token", "robot").strip()
+    program, counter = tmp_path / "login", tmp_path / "asked"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"echo x >> {counter}\n"
+        f"if [ $(wc -l < {counter}) = 1 ]; then token=expired; else token={token}; fi\n"
+        'echo "{\\"status\\": {\\"token\\": \\"$token\\"}}"\n'
+    )
+    program.chmod(0o700)
+    authority = kubernetes.plane.authority.pair.certificate
+    config = tmp_path / "config"
+    config.write_text(f"""\
+apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: "{kubernetes.plane.server}", certificate-authority: {authority}}}}}]
+users: [{{name: u, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {program}}}}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+current-context: x
+""")
+
+    async def steps(api: KubernetesApi) -> None:
+        assert (await api.ask("GET", "/api/v1/namespaces/default/pods"))["items"] == []
+
+    with_api(config, steps)
+    assert len(counter.read_text().split()) == 2
