@@ -134,6 +134,9 @@ def test_why_speaks_of_slurms_queue(both: Attached) -> None:
     assert "Resources" in said, said
     assert first in said, f"which job frees what it waits for: {said}"
     assert "n[1-6]" in said, said
+    both.bireme("snapshot", str(both.work / "queue.snapshot"))
+    planned = both.bireme("plan", str(both.work / "queue.snapshot")).stdout
+    assert second in planned, f"what was mirrored can be planned again elsewhere: {planned}"
     for job in (first, second):
         both.run("scancel", job)
 

@@ -93,7 +93,8 @@ def _scrubbed(state: State, anonymise: bool) -> State:
         spec = specs.get(id(job.spec))
         if spec is None:
             spec = specs[id(job.spec)] = _clean(job.spec, names)
-        jobs[job.id] = replace(job, spec=spec, phase=_clean_phase(job.phase) if names else job.phase, steps={})
+        phase = _clean_phase(job.phase) if names else job.phase
+        jobs[job.id] = replace(job, spec=_ranked(job, spec), phase=phase, steps={}, mirrored=False)
     return replace(
         state,
         jobs=jobs,
@@ -108,6 +109,11 @@ def _scrubbed(state: State, anonymise: bool) -> State:
         if names
         else state.partitions,
     )
+
+
+def _ranked(job: Job, spec: JobSpec) -> JobSpec:
+    """A job that another scheduler has ranked keeps its rank, though here everything is planned."""
+    return replace(spec, priority=job.priority) if job.mirrored and job.priority else spec
 
 
 def _clean(spec: JobSpec, names: _Names | None) -> JobSpec:

@@ -152,8 +152,11 @@ class SlurmEngine:
             job_id = await self._found(tag, str(error))
         else:
             job_id = self._accepted(done) or await self._found(tag, why_silent("sbatch", done.err))
-        with suppress(Silent):  # it is in the queue: the next look sees it
-            await self.mirror.refresh([job_id], specs)
+        if len(specs) == 1:
+            self.mirror.expect(job_id, spec, tag)
+        else:  # only Slurm knows the numbers of the components
+            with suppress(Silent):
+                await self.mirror.refresh([job_id], specs)
         self.mirror.hurry()
         return job_id
 

@@ -302,6 +302,9 @@ def _resources(job: Json) -> ResourceRequest:
         prefer=text(job.get("prefer")),
         nodelist=_names(job, "required_nodes"),
         exclude=_names(job, "excluded_nodes"),
+        switches=count(job.get("required_switches")),
+        switches_wait_s=count(job.get("maximum_switch_wait_time")),
+        segment=count(job.get("segment_size")),
         licenses=text(job.get("licenses")),
         core_spec=count(job.get("core_spec")),
         thread_spec=count(job.get("thread_spec")),
@@ -309,7 +312,10 @@ def _resources(job: Json) -> ResourceRequest:
 
 
 def _exclusive(job: Json) -> bool:
-    return "NONE" in words(job.get("shared")) or "TRUE" in words(job.get("exclusive"))
+    """22.05 shows it; later versions once it runs, and before that only in the command line."""
+    if "NONE" in words(job.get("shared")) or look(job, "whole nodes") is True:
+        return True
+    return "--exclusive" in text(job.get("submit_line")).split()
 
 
 def _names(job: Json, field: str) -> tuple[str, ...]:
@@ -390,7 +396,7 @@ def _cores(sockets: Any) -> Iterator[tuple[int, int]]:
     elif isinstance(sockets, list):
         for each in sockets:
             for core in each.get("cores") or ():
-                if any("ALLOC" in word for word in words(core.get("status"))):
+                if {"ALLOCATED", "IN_USE", "ALLOCATED_AND_IN_USE"} & set(words(core.get("status"))):
                     yield number(each.get("index")) or 0, number(core.get("index")) or 0
 
 

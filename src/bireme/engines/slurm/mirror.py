@@ -71,6 +71,8 @@ class _Memory:
 
     stable: Json
     seen: Sighting
+    heard_at: float
+    """When (monotonic seconds): an answer that was asked for earlier may not list it yet."""
     accounted: bool = False
 
 
@@ -101,6 +103,8 @@ class Mirror:
         self._conditions: dict[str, NodeCondition] = {}
         self._jobs: dict[int, _Memory] = {}
         self._tags: dict[str, int] = {}
+        self._mine: dict[int, JobSpec] = {}
+        """Submitted through Bireme and not yet seen in the queue."""
         self._lost: dict[int, Job] = {}
         self._accounted_until = self._caught_up_at = 0.0
 
@@ -203,10 +207,12 @@ class Mirror:
             self.report([o.NodeSeen(each, self._now()) for each in changed])
 
     async def _look_at_jobs(self) -> None:
+        asked_at = time.monotonic()
         listed = await self.source.jobs()
         standings = self._take_jobs(listed, {})
         for job_id in self._jobs.keys() - {_id_of(job) for job in listed}:
-            del self._jobs[job_id]
+            if self._jobs[job_id].heard_at < asked_at:
+                del self._jobs[job_id]
         self.report([o.QueueSeen(frozenset(self._jobs), tuple(standings), self._now())])
         self.looked.set()
 
@@ -219,10 +225,10 @@ class Mirror:
             stable = _stable(job)
             memory = self._jobs.get(job_id)
             if memory is None or memory.stable != stable:
-                seen = self._sighting(job, specs.get(job_id))
+                seen = self._sighting(job, specs.get(job_id) or self._mine.pop(job_id, None))
                 if seen is None:
                     continue
-                memory = self._jobs[job_id] = _Memory(stable, seen)
+                memory = self._jobs[job_id] = _Memory(stable, seen, time.monotonic())
                 changed.append(seen)
                 if seen.key:
                     self._tags[seen.key] = job_id
@@ -252,6 +258,19 @@ class Mirror:
         mine = [job for job in listed if wanted & {_id_of(job), *_leaders_of(job)}]
         standings = self._take_jobs(mine, {_id_of(job): _component(job, specs) for job in mine} if specs else {})
         self.report([o.QueueSeen(None, tuple(standings), self._now())])
+
+    def expect(self, job_id: int, spec: JobSpec, tag: str) -> None:
+        """Slurm has just accepted this job: it waits, and the next look says the rest. Costs no call."""
+        if job_id in self._jobs:
+            return
+        now = self._now()
+        waiting = spec.array.task_ids if spec.array else ()
+        phase = Pending(now, held_by="user" if spec.hold else None)
+        seen = Sighting(job_id=job_id, spec=spec, submitted_at=now, phase=phase, waiting=waiting, key=tag)
+        self._jobs[job_id] = _Memory({}, seen, time.monotonic())
+        self._tags[tag] = job_id
+        self._mine[job_id] = spec
+        self.report([o.JobSeen(seen, now)])
 
     def tagged(self, tag: str) -> int | None:
         """The job that was submitted with this tag, as far as the queue was seen."""

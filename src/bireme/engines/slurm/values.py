@@ -22,6 +22,7 @@ INFINITE = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     # what                      22.05                                then 23.02 ... 26.05, where it differs
     "allocated nodes": (("job_resources", "allocated_nodes"), ("job_resources", "nodes", "allocation")),
+    "whole nodes": (("job_resources", "nodes", "whole"),),
     "node name": (("nodename",), ("name",)),
     "node memory": (("memory_allocated",), ("memory", "allocated")),
     "node version": (("slurmd_version",), ("version",)),

@@ -10,7 +10,7 @@ from typing import Any
 from bireme.core.model.cluster import ClusterConfig
 from bireme.engines.slurm.cluster import Described, read_cluster
 
-SAMPLES = Path(__file__).parent / "samples" / "22.05"
+VERSIONS = ("22.05", "26.05")
 
 _MAY_BE_UNSET = (
     "accrue_time", "array_job_id", "array_task_id", "array_max_tasks", "core_spec", "thread_spec", "cores_per_socket",
@@ -22,22 +22,23 @@ _MAY_BE_UNSET = (
 _TIMES_AND_COUNTS_UNSET_AT_ZERO = ("het_job_id", "array_job_id", "deadline", "suspend_time")
 
 
-def document(name: str) -> Any:
-    return json.loads((SAMPLES / f"{name}.json").read_text())
+def document(name: str, version: str = "22.05") -> Any:
+    return json.loads(_sample(f"{name}.json", version))
 
 
-def text(name: str) -> str:
-    return (SAMPLES / f"{name}.txt").read_text()
+def _sample(name: str, version: str) -> str:
+    return (Path(__file__).parent / "samples" / version / name).read_text()
 
 
-def cluster() -> ClusterConfig:
-    return read_cluster(Described(text("config"), text("partition"), "", document("sinfo")["nodes"]))
+def cluster(version: str = "22.05") -> ClusterConfig:
+    texts = (_sample("config.txt", version), _sample("partition.txt", version))
+    return read_cluster(Described(*texts, "", document("nodes", version)["nodes"]))
 
 
-def jobs() -> dict[str, dict[str, Any]]:
+def jobs(version: str = "22.05") -> dict[str, dict[str, Any]]:
     """By name; of an array the record of the waiting tasks, of a heterogeneous job the leader."""
     found: dict[str, dict[str, Any]] = {}
-    for job in document("squeue")["jobs"]:
+    for job in document("squeue", version)["jobs"]:
         if job["name"] not in found or job["array_task_string"]:
             found[job["name"]] = job
     return found
