@@ -32,6 +32,8 @@ TICK_S = 0.5
 """How often time-driven work is looked at while jobs exist."""
 RATION = 5.0
 """A due or planning pass that took t seconds is not repeated within RATION x t, unless it started jobs."""
+PASS_S = 0.2
+"""A pass ends after so long, and goes on where it was in a later turn: meanwhile requests are answered."""
 STREAM_OBSERVATIONS = 4
 GATHER_S = 0.02
 """In a stream of observations so much time is taken to gather a group: a turn, a commit and a pass have their price."""
@@ -244,6 +246,8 @@ class Runtime:
             self._due_after = turned + max(TICK_S, RATION * (turned - now))
         if may_plan:
             commanded = len(group.commands)
+            until = turned + PASS_S
+            self.kernel.enough = lambda: self.clock.now() >= until
             self.kernel.plan(group, now)
             planned = self.clock.now()
             # A pass that starts jobs is worth its time: the more it started, the sooner comes the next.

@@ -1,0 +1,132 @@
+"""How the kernel spreads planning over turns: passes that are ended early, full passes only after enough changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.submission import submit
+from bireme.core.model.cluster import Settings
+from bireme.core.model.jobs import Owner, Pending
+from bireme.core.model.observations import BatchFinished, JobLaunched, NodeAnswered
+from bireme.core.model.policy import Policy
+from bireme.core.model.resources import SUCCESS
+from bireme.runtime.kernel import Kernel, Request
+from bireme.store.journal import SqliteStore
+from bireme.testing.worlds import build_cluster, build_spec
+
+NOW = 1_000_000.0
+ALICE = Caller(uid=1001, gid=1001, user="alice")
+OWNER = Owner(uid=1001, gid=1001, user="alice")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(str(tmp_path / "journal.db"))
+    yield opened
+    opened.close()
+
+
+def kernel_with(store: SqliteStore, cluster: str, policy: Policy | None = None, **options: Any) -> Kernel:
+    kernel = Kernel(store, **options)
+    settings = Settings(memory_is_consumable=False, policy=policy or Policy())
+    config = build_cluster(cluster, settings=settings)
+    kernel.commit(kernel.configure(config, NOW))
+    kernel.observations.extend(NodeAnswered(node.name, "test", (), NOW) for node in config.nodes)
+    turn(kernel, NOW)
+    return kernel
+
+
+def turn(kernel: Kernel, now: float) -> None:
+    group = kernel.turn(now, time_passed=False)
+    kernel.commit(group)
+    kernel.settle(group)
+
+
+def queue(kernel: Kernel, *jobs: dict[str, Any]) -> None:
+    def answered(_: Any, error: Exception | None) -> None:
+        assert error is None
+
+    for number, options in enumerate(jobs):
+        spec = build_spec(f"job{number}", options, OWNER)
+        kernel.requests.append(Request("test", lambda state, at, spec=spec: submit(state, ALICE, [spec], at), answered))
+
+
+def waiting(kernel: Kernel) -> list[int]:
+    return [job.id for job in kernel.state.jobs.values() if isinstance(job.phase, Pending)]
+
+
+def end(kernel: Kernel, job_id: int, now: float) -> None:
+    job = kernel.state.jobs[job_id]
+    kernel.observations.append(JobLaunched(job_id, job.generation, now))
+    kernel.observations.append(BatchFinished(job_id, job.generation, SUCCESS, now, cleared=True))
+
+
+def three_looks() -> Any:
+    looks = iter(range(1_000))
+    return lambda: next(looks) >= 3
+
+
+def test_a_pass_that_is_ended_early_goes_on_where_it_was(store: SqliteStore) -> None:
+    kernel = kernel_with(store, "1x8")
+    queue(kernel, *[{"cpus": 1}] * 8)
+    for left in ([4, 5, 6, 7, 8], [7, 8], []):
+        kernel.enough = three_looks()
+        turn(kernel, NOW)
+        assert waiting(kernel) == left
+        assert kernel.replan == bool(left)
+
+
+def test_nobody_overtakes_those_that_were_not_reached(store: SqliteStore) -> None:
+    kernel = kernel_with(store, "1x5")
+    queue(kernel, *[{"cpus": 1}] * 5)
+    kernel.enough = three_looks()
+    turn(kernel, NOW)
+    assert waiting(kernel) == [4, 5]
+    queue(kernel, {"cpus": 2})
+    kernel.enough = three_looks()
+    turn(kernel, NOW)
+    kernel.enough = None
+    turn(kernel, NOW)
+    assert waiting(kernel) == [6], "it came last, and its two CPUs were for those before it"
+
+
+def test_without_a_budget_the_same_input_gives_the_same_plan(tmp_path: Path) -> None:
+    starts = []
+    for name in ("one", "two"):
+        store = SqliteStore(str(tmp_path / name))
+        kernel = kernel_with(store, "2x8:h100")
+        queue(kernel, *({"gpus_per_node": 1 + number % 3, "time_s": 600} for number in range(12)))
+        turn(kernel, NOW)
+        starts.append({job.id: job.allocation for job in kernel.state.jobs.values()})
+        store.close()
+    assert starts[0] == starts[1]
+
+
+def test_those_before_a_blocked_line_start_when_something_comes_free(store: SqliteStore) -> None:
+    """More jobs wait than get slots; what ends between two full passes is not left idle."""
+    kernel = kernel_with(store, "1x4", Policy(bookings_max=2, interval_s=1_000, many=0))
+    queue(kernel, *[{"cpus": 4, "time_s": 600}] * 6)
+    turn(kernel, NOW)
+    assert waiting(kernel) == [2, 3, 4, 5, 6]
+    end(kernel, 1, NOW + 5)
+    turn(kernel, NOW + 5)
+    assert waiting(kernel) == [3, 4, 5, 6]
+
+
+def test_a_full_pass_waits_until_enough_has_changed(store: SqliteStore) -> None:
+    kernel = kernel_with(store, "1x4", Policy(bookings_max=2, interval_s=1), changes_per_job=3.0)
+    queue(kernel, *[{"cpus": 4, "time_s": 600}] * 6)
+    turn(kernel, NOW)
+    first = [kernel.state.verdicts[job_id].expected_start for job_id in (2, 3)]
+    end(kernel, 1, NOW + 60)
+    turn(kernel, NOW + 60)
+    assert kernel.state.verdicts[3].expected_start == first[1], "its slot is the one of the first pass"
+    kernel.changes_per_job = 0.0
+    kernel.replan = True
+    turn(kernel, NOW + 120)
+    assert kernel.state.verdicts[3].expected_start == NOW + 660, "when the one that started at NOW + 60 ends"
