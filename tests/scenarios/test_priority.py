@@ -7,7 +7,7 @@ import pytest
 
 from bireme.core.lifecycle import ranking
 from bireme.core.lifecycle.refusals import Why
-from bireme.core.model.accounts import Account, Association, Qos, User
+from bireme.core.model.accounts import Account, Association, Limits, Qos, User
 from bireme.core.model.cluster import PrioritySettings, Settings
 from bireme.core.model.events import AccountsChanged
 from bireme.testing.scenario import Scenario, caller_named
@@ -227,3 +227,63 @@ def test_a_job_with_two_partitions_has_in_each_the_priority_that_it_has_there() 
     assert priority(world, "both") > priority(world, "first"), "its highest is the one of urgent, which is full"
     world.finish("filler2")
     world.expect(filler2="COMPLETED", first="runs n1", both="waits Resources,Resources")
+
+
+def ages(world: Scenario, *labels: str) -> list[int]:
+    world.settle()
+    return [priority(world, label) for label in labels]
+
+
+def limited_ages(**limits: Any) -> Scenario:
+    settings = weighed(weight_age=1000, max_age_s=1000)
+    world = full(replace(settings, accounting_enforce=("associations", "limits", "qos")))
+    world.record([AccountsChanged(qos=(replace(world.state.accounts.qos["normal"], limits=Limits(**limits)),))])
+    return world
+
+
+def test_only_so_many_waiting_jobs_grow_older() -> None:
+    """GrpJobsAccrue: the next one begins, at age 0, when one of them has started."""
+    world = limited_ages(grp_jobs_accrue=2)
+    for label in ("one", "two", "three", "four"):
+        world.submit(label, cpus=8, user="root", qos="normal")
+    world.wait(300)
+    assert ages(world, "one", "two", "three", "four") == [300, 300, 1, 1]
+    world.finish("filler")
+    world.wait(60)
+    assert "runs" in world.described()["one"]
+    assert ages(world, "two", "three", "four") == [360, 60, 1]
+
+
+def test_ages_count_again_when_the_limit_is_taken_away() -> None:
+    world = limited_ages(max_jobs_accrue_per_user=1)
+    for label in ("one", "two"):
+        world.submit(label, cpus=8, user="root", qos="normal")
+    world.wait(300)
+    assert ages(world, "one", "two") == [300, 1]
+    world.record([AccountsChanged(qos=(replace(world.state.accounts.qos["normal"], limits=Limits()),))])
+    world.wait(300)
+    assert ages(world, "one", "two") == [600, 300]
+
+
+def test_a_job_that_was_held_grows_older_anew_and_in_its_turn() -> None:
+    world = limited_ages(max_jobs_accrue_per_user=1)
+    for label in ("one", "two"):
+        world.submit(label, cpus=8, user="root", qos="normal")
+    world.wait(300)
+    world.hold("one", user="root")
+    world.wait(120)
+    world.release("one", user="root")
+    world.wait(120)
+    assert ages(world, "one", "two") == [1, 240], "the second took its place when it was held"
+
+
+def test_accrue_always_ignores_the_limits_on_ages() -> None:
+    settings = weighed("ACCRUE_ALWAYS", weight_age=1000, max_age_s=1000)
+    world = full(replace(settings, accounting_enforce=("associations", "limits", "qos")))
+    world.record(
+        [AccountsChanged(qos=(replace(world.state.accounts.qos["normal"], limits=Limits(grp_jobs_accrue=1)),))]
+    )
+    for label in ("one", "two"):
+        world.submit(label, cpus=8, user="root", qos="normal")
+    world.wait(300)
+    assert ages(world, "one", "two") == [300, 300]

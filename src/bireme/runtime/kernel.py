@@ -42,6 +42,7 @@ Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
 
 CHANGES_NOTHING_FREE = (
+    e.JobAccrualChanged,
     e.JobStarted,
     e.JobAllocated,
     e.ArrayTaskSplit,

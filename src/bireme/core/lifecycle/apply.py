@@ -238,7 +238,14 @@ def _remove_waiting(waiting: deque[int], task_id: int) -> None:
 def _job_became_eligible(state: State, event: e.JobBecameEligible, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
     assert isinstance(job.phase, Pending)
-    job.phase = replace(job.phase, eligible_at=at)
+    job.phase = replace(job.phase, eligible_at=at, accrues=True, accrues_since=None)
+    return NOTHING
+
+
+def _job_accrual_changed(state: State, event: e.JobAccrualChanged, at: float) -> Sequence[c.Command]:
+    job = _job(state, event.job_id, event)
+    assert isinstance(job.phase, Pending)
+    job.phase = replace(job.phase, accrues=event.accrues, accrues_since=at if event.accrues else None)
     return NOTHING
 
 
@@ -540,6 +547,7 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.JobSubmitted: _job_submitted,
     e.ArrayTaskSplit: _array_task_split,
     e.JobBecameEligible: _job_became_eligible,
+    e.JobAccrualChanged: _job_accrual_changed,
     e.JobHeld: _job_held,
     e.JobReleased: _job_released,
     e.JobUpdated: _job_updated,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 
 from bireme.core.accounting.resets import next_reset
+from bireme.core.lifecycle.accruing import accruals
 from bireme.core.lifecycle.components import reunited, with_companions
 from bireme.core.lifecycle.gates import Met, began_at, dependency_met
 from bireme.core.lifecycle.reserving import ended_with_reservation, reservation_times, reservations_due
@@ -39,6 +40,8 @@ def due(state: State, now: float) -> list[e.Event]:
     events = with_companions(state, events)
     events.extend(_reunions(state, {event.job_id for event in events if isinstance(event, e.JobCancelled)}))
     events.extend(_forgotten(state, now))
+    leaving = {event.job_id for event in events if isinstance(event, e.JobCancelled)}
+    events.extend(change for change in accruals(state) if change.job_id not in leaving)
     reset = _usage_reset_at(state)
     if reset is not None and reset <= now:
         events.append(e.UsageReset(everything=True))
@@ -60,6 +63,8 @@ def _look_up(state: State, now: float) -> None:
         job = state.pending.get(job_id)
         if job is not None and job.spec.dependencies.items and not job.mirrored:
             table.dependent.add(job_id)
+        if job is not None and isinstance(job.phase, Pending) and not job.phase.accrues:
+            table.held_back.add(job_id)
     table.changed.clear()
     for job_id in list(table.passed(now)):
         _expect(state, job_id, _times_of(state, job_id), now)

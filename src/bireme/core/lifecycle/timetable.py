@@ -29,6 +29,8 @@ class Timetable:
     overdue: set[int] = field(default_factory=set)
     dependent: set[int] = field(default_factory=set)
     """Waiting jobs that name others they wait for."""
+    held_back: set[int] = field(default_factory=set)
+    """Waiting jobs whose age does not count, by a limit."""
     _first: dict[int, float] = field(default_factory=dict)
     """job -> the time of it that is in the heap and still counts."""
     _heap: list[tuple[float, int]] = field(default_factory=list)
@@ -45,7 +47,7 @@ class Timetable:
             self.lost = None
 
     def clear(self) -> None:
-        for index in (self.changed, self.overdue, self.dependent, self._first, self._heap):
+        for index in (self.changed, self.overdue, self.dependent, self.held_back, self._first, self._heap):
             index.clear()
         self.all_changed = False
 
@@ -53,6 +55,7 @@ class Timetable:
         self._first.pop(job_id, None)
         self.overdue.discard(job_id)
         self.dependent.discard(job_id)
+        self.held_back.discard(job_id)
 
     def expect(self, job_id: int, at: float) -> None:
         """Its next time to come."""

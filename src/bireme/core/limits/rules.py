@@ -10,7 +10,7 @@ job passes is `checks.py`. Invariant: limits of associations and QOS count only 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from bireme.core.accounting.book import AccountBook
@@ -21,6 +21,7 @@ from bireme.core.model.cluster import PartitionConfig, Settings
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.reasons import ReasonKind
 
+ALWAYS = "ACCRUE_ALWAYS"
 Holder = tuple[str, ...]
 """Whose holdings are counted together: ("association", "7"), ("qos", "gold"), ("qos", "gold", "user", "alice") ..."""
 
@@ -30,6 +31,7 @@ class Measure(Enum):
 
     JOBS = "jobs that run"
     SUBMITTED = "jobs that wait or run"
+    ACCRUING = "waiting jobs that grow older"
     TRES = "what running jobs hold"
     RUN_MINUTES = "what running jobs may still use"
     MINUTES = "what was used"
@@ -63,6 +65,8 @@ class JobRules:
 
     to_start: tuple[Rule, ...] = ()
     to_submit: tuple[Rule, ...] = ()
+    to_accrue: tuple[Rule, ...] = ()
+    """How many may grow older at once."""
     holders: tuple[Holder, ...] = ()
     """Whose tallies its holdings go to."""
     queues: tuple[Holder, ...] = ()
@@ -106,6 +110,11 @@ _SUBMIT: tuple[_Field, ...] = (
     ("max_submit_per_account", Measure.SUBMITTED, _ACCOUNT),
     ("max_submit_per_user", Measure.SUBMITTED, _USER),
 )
+_ACCRUE: tuple[_Field, ...] = (
+    ("grp_jobs_accrue", Measure.ACCRUING, _WHOLE),
+    ("max_jobs_accrue_per_account", Measure.ACCRUING, _ACCOUNT),
+    ("max_jobs_accrue_per_user", Measure.ACCRUING, _USER),
+)
 _SCALED = frozenset({"grp_tres", "max_tres_per_job", "max_tres_per_node"})
 """Limits of associations that a QOS's LimitFactor multiplies."""
 
@@ -133,6 +142,8 @@ class Rulebook:
     settings: Settings = field(default_factory=Settings)
     idle: bool = True
     """Nothing limits any job."""
+    limits_ages: bool = False
+    """Some limit says how many jobs may grow older at once."""
     _made: dict[_Key, JobRules] = field(default_factory=dict)
 
     @property
@@ -155,11 +166,14 @@ class Rulebook:
         to_start = [*_rules(levels, _BEFORE), *_rules(levels, _AFTER)]
         to_start += [*_partition_rules(configured, user), *self._licence_rules(licences)]
         to_submit = list(_rules(levels, _SUBMIT))
+        own = self._levels(account, user, qos, replace(configured, qos="") if configured else None)
+        to_accrue = tuple(_rules(own, _ACCRUE)) if self.enforced else ()  # a partition's QOS has no say here
         counted = (rule.holder for rule in to_start if rule.measure not in OF_THE_JOB_ALONE)
         factor = qos.usage_factor if qos else 1.0
         return JobRules(
             tuple(to_start),
             tuple(to_submit),
+            to_accrue,
             tuple(dict.fromkeys(counted)),
             tuple(dict.fromkeys(rule.holder for rule in to_submit)),
             factor,
@@ -199,7 +213,15 @@ def rulebook(book: AccountBook, partitions: Mapping[str, PartitionConfig], setti
         or settings.licenses
         or any(partition.max_cpus_per_user is not None for partition in partitions.values())
     )
-    return Rulebook(book, partitions, settings, nothing)
+    return Rulebook(book, partitions, settings, nothing, _limits_ages(book, settings))
+
+
+def _limits_ages(book: AccountBook, settings: Settings) -> bool:
+    if "limits" not in settings.accounting_enforce or not settings.priority.multifactor:
+        return False
+    limits = [qos.limits for qos in book.qos.values()] + [each.limits for each in book.associations.values()]
+    counted = any(getattr(each, name) is not None for each in limits for name, _, _ in _ACCRUE)
+    return counted and ALWAYS not in settings.priority_flags
 
 
 def licence_holder(tres: str) -> Holder:
@@ -239,7 +261,8 @@ def _rules_of(level: _Level, name: str, measure: Measure, over: str) -> Iterator
     if holder is None or value is None:
         return
     if isinstance(value, int):
-        yield name, Rule(measure, value, word_for(level.words, name), holder, level.where)
+        kind = ReasonKind.PRIORITY if measure is Measure.ACCRUING else word_for(level.words, name)
+        yield name, Rule(measure, value, kind, holder, level.where)
         return
     assert isinstance(value, tuple)
     for tres, amount in value:

@@ -52,6 +52,14 @@ class JobBecameEligible:
 
 
 @dataclass(frozen=True, slots=True)
+class JobAccrualChanged:
+    """From now on its age counts, or does not: so many jobs of its user, account or QOS may grow older at once."""
+
+    job_id: int
+    accrues: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobAllocated:
     """Resources are its own from now on; the launch is commanded."""
 
@@ -335,6 +343,7 @@ Event = (
     | JobSubmitted
     | ArrayTaskSplit
     | JobBecameEligible
+    | JobAccrualChanged
     | JobAllocated
     | JobStarted
     | JobLaunchFailed

@@ -255,6 +255,10 @@ class Pending:
     """None, "user" or "admin"."""
     reasons: tuple[Reason, ...] = ()
     expected_start: float | None = None
+    accrues: bool = True
+    """Its age counts; False: a limit on how many jobs may grow older is reached."""
+    accrues_since: float | None = None
+    """From when on; None: from eligible_at."""
     not_before: float | None = None
     """Back-off after a refused launch, or the end of a requeue's cleaning."""
 

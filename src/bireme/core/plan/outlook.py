@@ -27,6 +27,7 @@ from bireme.core.plan.hope import Waiting
 from bireme.core.plan.queue import Entry
 
 HARMLESS = (
+    e.JobAccrualChanged,
     e.ArrayTaskSplit,
     e.JobStarted,
     e.BatchExited,

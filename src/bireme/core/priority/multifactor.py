@@ -238,11 +238,17 @@ class Basis:
         """From when on their ages count; infinite: it does not."""
         if self.has_flag("ACCRUE_ALWAYS"):
             return np.fromiter((job.submitted_at for job in jobs), np.float64, len(jobs))
-        eligible = [job.phase.eligible_at if isinstance(job.phase, Pending) else job.eligible_at for job in jobs]
+        eligible = [_counts_since(job.phase) if isinstance(job.phase, Pending) else job.eligible_at for job in jobs]
         return np.fromiter((inf if at is None else at for at in eligible), np.float64, len(jobs))
 
     def fair_share_of(self, association: int | None) -> float:
         return self.settings.weight_fair_share * self.fair_share.get(association or 0, 0.0)
+
+
+def _counts_since(phase: Pending) -> float | None:
+    if not phase.accrues:
+        return None
+    return phase.eligible_at if phase.accrues_since is None or phase.eligible_at is None else phase.accrues_since
 
 
 def sums(site: Floats, age: Floats, fair_share: Floats, fixed: Floats, nice: Floats) -> Integers:

@@ -227,7 +227,7 @@ _LETTERED = (
 )  # fmt: skip
 
 _NAMED = (
-    Field("", ("accruetime",), "ACCRUE_TIME", ("eligible_time",), _stamp_of("eligible_time")),
+    Field("", ("accruetime",), "ACCRUE_TIME", ("accrue_time",), _stamp_of("accrue_time")),
     Field("", ("admin_comment",), "ADMIN_COMMENT", ("admin_comment",), _value("admin_comment")),
     Field("", ("allocnodes",), "ALLOC_NODES", ("submit_host",), _value("submit_host")),
     Field("", ("allocsid",), "ALLOC_SID", (), _always("0")),

@@ -92,7 +92,7 @@ def _times(job: Record, context: Context) -> list[str]:
         f"RunTime={long_duration(facts.elapsed(job))} TimeLimit={long_duration(job.get('time_limit_s'))} "
         f"TimeMin={'N/A' if least is None else long_duration(least)}",
         f"SubmitTime={_time(job.get('submit_time'), context)} EligibleTime={_time(job.get('eligible_time'), context)}",
-        f"AccrueTime={_time(job.get('eligible_time'), context)}",
+        f"AccrueTime={_time(job.get('accrue_time'), context)}",
         f"StartTime={_time(facts.start_time(job), context)} EndTime={_time(facts.end_time(job), context)} "
         f"Deadline={_time(job.get('deadline'), context, 'N/A')}",
         *([f"PreemptTime={context.stamp(preempted)}"] if preempted is not None else []),

@@ -82,7 +82,7 @@ def _times(job: Record) -> Shape:
     return {
         "submit_time": stamp(job.get("submit_time")),
         "eligible_time": stamp(job.get("eligible_time")),
-        "accrue_time": stamp(job.get("eligible_time")),
+        "accrue_time": stamp(job.get("accrue_time")),
         "start_time": stamp(facts.start_time(job)),
         "end_time": stamp(facts.end_time(job)),
         "deadline": stamp(job.get("deadline")),

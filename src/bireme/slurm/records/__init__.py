@@ -37,6 +37,7 @@ JOB_FIELDS: dict[str, str] = {
     "nice": "nice value",
     "submit_time": "when it was submitted",
     "eligible_time": "when it first could have run",
+    "accrue_time": "since when its age counts for its priority",
     "start_time": "when it was given its nodes",
     "end_time": "when it ended; of a running job, when its limit ends it",
     "expected_start": "when the latest plan expects it to start",

@@ -208,6 +208,13 @@ def _eligible_time(view: JobView) -> float | None:
     return view.phase.eligible_at if isinstance(view.phase, Pending) else view.job.eligible_at
 
 
+def _accrue_time(view: JobView) -> float | None:
+    if isinstance(view.phase, Pending) and not view.phase.accrues:
+        return None
+    since = view.phase.accrues_since if isinstance(view.phase, Pending) else None
+    return _eligible_time(view) if since is None else since
+
+
 def _end_time(view: JobView) -> float | None:
     ended, started = view.ended_at, view.started_at
     if ended is not None or started is None:
@@ -350,6 +357,7 @@ FIELDS: dict[str, Getter] = {
     "nice": lambda view: view.spec.nice,
     "submit_time": lambda view: view.job.submitted_at,
     "eligible_time": _eligible_time,
+    "accrue_time": _accrue_time,
     "start_time": lambda view: view.started_at,
     "end_time": _end_time,
     "expected_start": _expected_start,
