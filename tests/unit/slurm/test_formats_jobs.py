@@ -29,7 +29,7 @@ CONTEXT = Context(now=BASE + 27, stamp=stamp)
 RUNNING: dict[str, Any] = {
     "job_id": 31, "name": "hr_run", "user_id": 0, "user_name": "root", "group_id": 0, "group_name": "root",
     "partition": "gpu", "state": "RUNNING", "reason": "None", "priority": 4294901731, "submit_time": BASE,
-    "eligible_time": BASE, "start_time": BASE, "end_time": BASE + 7200, "time_limit_s": 7200, "elapsed_s": 27,
+    "eligible_time": BASE, "accrue_time": BASE, "start_time": BASE, "end_time": BASE + 7200, "time_limit_s": 7200, "elapsed_s": 27,
     "last_sched_time": BASE, "node_list": "n[1-2]", "node_count": 2, "batch_host": "n1", "num_tasks": 4,
     "num_cpus": 4, "cpus_per_task": 1, "ntasks_per_node": 2, "memory_mib": 4096, "memory_per": "node",
     "tres_per_node": "gpu:a100:2", "tres_allocated": {"cpu": 4, "mem": 8192, "node": 2, "billing": 4},
@@ -228,7 +228,7 @@ StepId=31.0 UserId=0 StartTime=2026-11-15T05:18:14 TimeLimit=UNLIMITED
 FINISHED: dict[str, Any] = {
     "job_id": 43, "array_job_id": 42, "array_task_id": 3, "name": "train", "partition": "gpu", "account": "ml",
     "state": "COMPLETED", "exit_code": 0, "user_name": "ada", "user_id": 1000, "submit_time": BASE,
-    "eligible_time": BASE, "start_time": BASE + 60, "end_time": BASE + 3660, "elapsed_s": 3600,
+    "eligible_time": BASE, "accrue_time": BASE, "start_time": BASE + 60, "end_time": BASE + 3660, "elapsed_s": 3600,
     "time_limit_s": 7200, "node_list": "n1", "node_count": 1, "nodes_min": 1,
     "tres_requested": {"cpu": 8, "mem": 16384, "node": 1, "billing": 8, "gres/gpu": 2, "gres/gpu:h100": 2},
     "tres_allocated": {"cpu": 8, "mem": 16384, "node": 1, "billing": 8, "gres/gpu": 2, "gres/gpu:h100": 2},
