@@ -29,7 +29,8 @@ CONTEXT = Context(now=BASE + 27, stamp=stamp)
 RUNNING: dict[str, Any] = {
     "job_id": 31, "name": "hr_run", "user_id": 0, "user_name": "root", "group_id": 0, "group_name": "root",
     "partition": "gpu", "state": "RUNNING", "reason": "None", "priority": 4294901731, "submit_time": BASE,
-    "eligible_time": BASE, "accrue_time": BASE, "start_time": BASE, "end_time": BASE + 7200, "time_limit_s": 7200, "elapsed_s": 27,
+    "eligible_time": BASE, "accrue_time": BASE, "start_time": BASE, "end_time": BASE + 7200, "time_limit_s": 7200,
+    "elapsed_s": 27,
     "last_sched_time": BASE, "node_list": "n[1-2]", "node_count": 2, "batch_host": "n1", "num_tasks": 4,
     "num_cpus": 4, "cpus_per_task": 1, "ntasks_per_node": 2, "memory_mib": 4096, "memory_per": "node",
     "tres_per_node": "gpu:a100:2", "tres_allocated": {"cpu": 4, "mem": 8192, "node": 2, "billing": 4},
