@@ -196,3 +196,54 @@ def test_a_cancelled_job_of_pods_is_evicted(bireme: Bireme) -> None:
     bireme.node_of("victim")
     bireme.run("scancel", "--name=victim")
     wait_for(lambda: not bireme.kubernetes.api.get(PODS)["items"], "the pod to go")
+
+
+def labelled(app: str, **spec: Any) -> dict[str, Any]:
+    return {"labels": {"app": app}, **spec}
+
+
+def required(kind: str, app: str, key: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def leaf_of(node: str) -> int:
+    return int(node.removeprefix("fake-")) // 16
+
+
+def test_replicas_that_keep_apart_stand_on_different_nodes(bireme: Bireme) -> None:
+    apart = required("podAntiAffinity", "web", "kubernetes.io/hostname")
+    for number in range(4):
+        bireme.create(f"web{number}", **labelled("web", **apart))
+    assert len({bireme.node_of(f"web{number}") for number in range(4)}) == 4
+
+
+def test_a_pod_goes_where_its_partner_is_and_away_from_its_rival(bireme: Bireme) -> None:
+    leaf = "network.topology.nvidia.com/leaf"
+    bireme.create("data", **labelled("data", nodeSelector={leaf: "leaf-1"}))
+    assert leaf_of(bireme.node_of("data")) == 1
+    bireme.create("near", **required("podAffinity", "data", leaf))
+    assert leaf_of(bireme.node_of("near")) == 1
+    bireme.create("far", **required("podAntiAffinity", "data", leaf))
+    assert leaf_of(bireme.node_of("far")) == 0
+    bireme.create("late", **labelled("data", nodeSelector={leaf: "leaf-0"}))
+    assert "far" in bireme.queue()
+    assert bireme.message("late"), "the rival keeps its leaf for itself, also against those who say nothing"
+
+
+def test_pods_are_spread_evenly_over_domains(bireme: Bireme) -> None:
+    leaf = "network.topology.nvidia.com/leaf"
+    selector = {"matchLabels": {"app": "even"}}
+    spread = {"maxSkew": 1, "topologyKey": leaf, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    for number in range(4):
+        bireme.create(f"even{number}", **labelled("even", topologySpreadConstraints=[spread]))
+    leaves = [leaf_of(bireme.node_of(f"even{number}")) for number in range(4)]
+    assert sorted(leaves) == [0, 0, 1, 1]
+
+
+def test_a_host_port_is_given_once_a_node(bireme: Bireme) -> None:
+    port = {"ports": [{"containerPort": 80, "hostPort": 8080}]}
+    container = {"name": "main", "image": "none", **port}
+    for number in range(3):
+        bireme.create(f"port{number}", containers=[container])
+    assert len({bireme.node_of(f"port{number}") for number in range(3)}) == 3

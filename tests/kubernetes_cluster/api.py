@@ -61,7 +61,7 @@ class Api:
 
     def text(self, path: str) -> str:
         """What is not JSON: /metrics."""
-        return self._answer("GET", path, None, {}).read().decode()
+        return self._answer_kept("GET", path, None, {}).read().decode()
 
     @contextmanager
     def stream(self, path: str) -> Iterator[Iterator[bytes]]:
@@ -76,16 +76,22 @@ class Api:
     def request(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
         data = None if body is None else json.dumps(body)
         headers = {"Accept": "application/json", "Content-Type": kind}
-        try:
-            answer = self._answer(method, path, data, headers)
-        except (http.client.HTTPException, ConnectionError):  # the server closed a connection that was idle
-            self._own.connection = None
-            answer = self._answer(method, path, data, headers)
+        answer = self._answer_kept(method, path, data, headers)
         text = answer.read()
         said: Object = json.loads(text) if text.startswith(b"{") else {"message": text.decode(errors="replace")}
         if answer.status >= 400:
             raise ApiError(answer.status, said)
         return said
+
+    def _answer_kept(
+        self, method: str, path: str, data: str | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        """Over this thread's connection, or a new one where the server has closed it meanwhile."""
+        try:
+            return self._answer(method, path, data, headers)
+        except (http.client.HTTPException, ConnectionError):
+            self._own.connection = None
+            return self._answer(method, path, data, headers)
 
     def _answer(self, method: str, path: str, data: str | None, headers: dict[str, str]) -> http.client.HTTPResponse:
         connection = getattr(self._own, "connection", None)

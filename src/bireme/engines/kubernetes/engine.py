@@ -36,6 +36,7 @@ from bireme.engines.kubernetes import nodes, pods
 from bireme.engines.kubernetes.api import OLDEST, ApiProblem, KubernetesApi, Object, read_kubeconfig
 from bireme.engines.kubernetes.certificate import ensure_certificate
 from bireme.engines.kubernetes.gateway import Berth, Gateway
+from bireme.engines.kubernetes.guest_neighbours import World
 from bireme.engines.kubernetes.guests import Guests
 from bireme.engines.kubernetes.mirror import Mirror, key_of
 from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
@@ -126,9 +127,23 @@ class KubernetesEngine(CrewEngine):
             return
         accounts = {namespace: account for account, namespace in self._rules.account_namespaces.items()}
         self._guests = Guests(
-            api, self.queue, lambda seen: self._report(seen), self.now, self._work, accounts, self._learn_labels
+            api,
+            self.queue,
+            lambda seen: self._report(seen),
+            self.now,
+            self._work,
+            accounts,
+            self._learn_labels,
+            self._world,
         )
         self._guests.resume()
+
+    def _world(self) -> World:
+        assert self._nodes is not None
+        assert self._pods is not None
+        placed = (pod for pod in self._pods.objects.values() if pod["spec"].get("nodeName"))
+        alive = tuple(pod for pod in placed if not _over(pod))
+        return World(alive, {name: node["metadata"].get("labels") or {} for name, node in self._nodes.objects.items()})
 
     def _learn_labels(self, keys: Set[str]) -> None:
         """The nodes are described anew before a pod is submitted whose rules ask about more of their labels."""

@@ -72,7 +72,7 @@ def needs_of(pod: Object, exclude: Iterable[str] = ()) -> Needs:
         memory_mib=ceil(asked.get("memory", 0) / MIB),
         gpus=gpus,
         rules=_rules(spec, gpus),
-        alone=_keeps_apart(pod),
+        alone=keeps_apart(pod),
         spread=placement == "spread",
         exclude=tuple(sorted(exclude)),
     )
@@ -164,7 +164,7 @@ def _toleration(one: Object) -> Toleration:
     )
 
 
-def _keeps_apart(pod: Object) -> bool:
+def keeps_apart(pod: Object) -> bool:
     """The usual way to say "one per node": anti-affinity to pods like itself, by host name."""
     labels = pod["metadata"].get("labels") or {}
     return any(

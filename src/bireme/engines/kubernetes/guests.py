@@ -23,12 +23,15 @@ from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.engines.kubernetes import guest_words
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
 from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of
+from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept, interact, is_particular, ruled_out
 from bireme.engines.kubernetes.guest_pods import (
     PARTITION,
     TIME_LIMIT,
     Needs,
+    anti_affinity,
     gates_of,
     is_guest,
+    keeps_apart,
     needs_of,
     unsupported,
 )
@@ -68,6 +71,8 @@ class _Gang:
     """Something about it is being asked of the queue or of the API server."""
     refused: str = ""
     told: str = ""
+    ruled_out: dict[str, set[str]] = field(default_factory=dict)
+    """Nodes, by pod, that its neighbours ruled out when it was submitted."""
 
 
 @dataclass(slots=True)
@@ -96,13 +101,21 @@ class Guests:
         work: Callable[[Coroutine[Any, Any, None]], None],
         accounts: Mapping[str, str],
         learn_labels: Callable[[Set[str]], None],
+        world: Callable[[], World],
     ) -> None:
         """`accounts`: namespace -> account; a namespace that is not named there is its own account.
 
         `work` runs something in the background until the engine stops. `learn_labels` is told which labels of nodes
-        rules ask about, before the queue hears of them.
+        rules ask about, before the queue hears of them. `world` is asked for pods that care about their neighbours.
         """
         self._learn_labels = learn_labels
+        self._world = world
+        self._keep_apart: dict[str, Object] = {}
+        """Everybody's pods, by uid, that have a node and keep others away from it."""
+        self._particular: dict[str, list[Object]] = {}
+        """By gang: pods in the queue whose place depends on others', or others' on theirs."""
+        self._held_back: dict[str, None] = {}
+        """Gangs that wait until one of those has its place."""
         self._api, self._queue, self._report, self._now, self._work = api, queue, report, now, work
         self._accounts = accounts
         self._pods: dict[str, Object] = {}
@@ -180,6 +193,7 @@ class Guests:
     # --- what the cluster says -----------------------------------------------------------------------------
 
     def pod_changed(self, kind: str, pod: Object) -> None:
+        self._note_neighbour(kind, pod)
         if not is_guest(pod):
             return
         metadata, status = pod["metadata"], pod.get("status") or {}
@@ -199,6 +213,13 @@ class Guests:
         elif not metadata.get("deletionTimestamp"):
             self._waits(uid, pod)
 
+    def _note_neighbour(self, kind: str, pod: Object) -> None:
+        over = kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED
+        if over:
+            self._keep_apart.pop(pod["metadata"]["uid"], None)
+        elif pod["spec"].get("nodeName") and anti_affinity(pod):
+            self._keep_apart[pod["metadata"]["uid"]] = pod
+
     def nodes_changed(self) -> None:
         """What could not run before may now."""
         for gang in self._gangs.values():
@@ -214,12 +235,14 @@ class Guests:
     def _has_node(self, uid: str, pod: Object) -> None:
         if self._gang_of.get(uid) == uid:
             self._gangs.pop(uid, None)
+            self._make_way(uid)
             return
         gang = self._gang(uid, pod)
         gang.waiting.pop(uid, None)
         gang.placed.add(uid)
         if gang.job_ids and not any(other in gang.waiting for other in gang.submitted):
             gang.job_ids, gang.submitted = (), ()
+            self._make_way(gang.key)
         if gang.group is None:
             self._forget(gang)
 
@@ -250,6 +273,7 @@ class Guests:
 
     def _forget(self, gang: _Gang) -> None:
         self._gangs.pop(gang.key, None)
+        self._make_way(gang.key)
 
     # --- into the queue ------------------------------------------------------------------------------------
 
@@ -282,12 +306,56 @@ class Guests:
             gang.submitted = tuple(gang.waiting)
         if gang.submitted or gang.refused or not ready or len(ready) + len(gang.placed) < gang.size:
             return
-        why = sorted({word for pod in ready for word in unsupported(pod)})
+        why = sorted({word for pod in ready for word in (*unsupported(pod), *cannot_be_kept(pod))})
         if why:
             gang.refused = f"Bireme cannot schedule this: {', '.join(why)}"
             return
+        if not self._may_wait(gang, ready):
+            return
         gang.busy = True
         self._work(self._submit(gang, sorted(ready, key=rank_of)))
+
+    # --- neighbours ----------------------------------------------------------------------------------------
+
+    def _may_wait(self, gang: _Gang, ready: list[Object]) -> bool:
+        """Pods whose places depend on each other wait in the queue one after another."""
+        particular = [pod for pod in ready if self._is_particular(pod)]
+        if not particular:
+            return True
+        first, *others_of_gang = ready
+        if any(interact(first, other) for other in others_of_gang) and not all(map(keeps_apart, ready)):
+            gang.refused = "Bireme cannot schedule this: affinity or spread between the pods of a gang"
+            return False
+        others = (pod for key, pods in self._particular.items() if key != gang.key for pod in pods)
+        if any(interact(other, mine) for other in others for mine in particular):
+            self._held_back[gang.key] = None
+            return False
+        self._particular[gang.key] = particular
+        return True
+
+    def _is_particular(self, pod: Object) -> bool:
+        return is_particular(pod) or any(interact(other, pod) for other in self._keep_apart.values())
+
+    def _make_way(self, key: str) -> None:
+        """A pod of the kind has its place, or needs none any more: those that waited for it are looked at."""
+        if self._particular.pop(key, None) is None:
+            return
+        held, self._held_back = self._held_back, {}
+        for other in held:
+            if other in self._gangs:
+                self._look_at(self._gangs[other])
+
+    def _ruled_out(self, gang: _Gang, pod: Object) -> set[str]:
+        return ruled_out(pod, self._world()) if gang.key in self._particular else set()
+
+    def _check_neighbours(self, gang: _Gang) -> None:
+        """What was ruled out when it was submitted may be another now."""
+        for pod in self._particular.get(gang.key, ()):
+            if gang.job_ids and self._ruled_out(gang, pod) != gang.ruled_out.get(pod["metadata"]["uid"], set()):
+                self._withdraw(gang)
+                return
+
+    # --- submitting ----------------------------------------------------------------------------------------
 
     def _split(self, gang: _Gang, ready: Iterable[Object]) -> None:
         """Pods of a group that need not start together: each is a gang of its own."""
@@ -339,8 +407,10 @@ class Guests:
     def _specs(self, gang: _Gang, pods: list[Object]) -> list[JobSpec]:
         """One component for each kind of pod in the gang."""
         components: dict[Needs, list[Object]] = {}
+        gang.ruled_out = {}
         for pod in pods:
-            components.setdefault(needs_of(pod), []).append(pod)
+            out = gang.ruled_out[pod["metadata"]["uid"]] = self._ruled_out(gang, pod)
+            components.setdefault(needs_of(pod, out), []).append(pod)
         several = len(components) > 1
         return [
             self._spec(gang, needs, members, offset if several else None)
@@ -374,6 +444,7 @@ class Guests:
     def _withdraw(self, gang: _Gang) -> None:
         """Its pods are not what they were when it was submitted: out of the queue, and looked at anew."""
         ids, gang.job_ids, gang.submitted = gang.job_ids, (), ()
+        self._make_way(gang.key)
         for job_id in ids[:1]:
             self._work(self._queue.withdraw(job_id))
         if gang.waiting:
@@ -414,6 +485,10 @@ class Guests:
             return f"pod {name} is gone"
         if pod["spec"].get("nodeName"):
             return "" if pod["spec"]["nodeName"] == node else f"pod {name} is on {pod['spec']['nodeName']} already"
+        gang = self._gangs.get(self._gang_of.get(pod["metadata"]["uid"], ""))
+        if gang is not None and len(placed.nodes) == 1 and node in self._ruled_out(gang, pod):
+            self._withdraw(gang)
+            return f"other pods rule out {node} for pod {name} since it was planned"
         path = f"/api/v1/namespaces/{placed.namespace}/pods/{name}/binding"
         for attempt in range(_TRIES):
             try:
@@ -477,6 +552,7 @@ class Guests:
         self._telling = None
         waiting = [gang for gang in self._gangs.values() if gang.waiting]
         for gang in waiting:
+            self._check_neighbours(gang)
             why = self._why(gang)
             if why and why != gang.told:
                 gang.told = why
