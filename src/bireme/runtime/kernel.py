@@ -199,10 +199,10 @@ class Kernel:
         return {job_id: verdicts[job_id] for job_id in verdicts if job_id in pending and pending[job_id].mirrored}
 
     def _rank(self, now: float) -> None:
-        if now < self.rank_at:
-            return
-        reprioritise(self.state, now)
         settings = self.state.config.settings.priority
+        if self.rank_at == inf or self.rank_at - settings.calc_period_s <= now < self.rank_at:
+            return  # a longer wait than the period: the clock was set back
+        reprioritise(self.state, now)
         self.rank_at = now + settings.calc_period_s if settings.multifactor else inf
         if settings.multifactor and self.state.pending:
             if self._outlook is not None:
@@ -225,7 +225,7 @@ class Kernel:
             return False
         many = len(self.state.pending) > policy.many
         patience_s = policy.interval_s if many else min(policy.interval_s, FULL_PASS_S)
-        return outlook.reordered or (outlook.changes > 0 and now - outlook.made_at >= patience_s)
+        return outlook.reordered or (outlook.changes > 0 and abs(now - outlook.made_at) >= patience_s)
 
     def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:
         for event in events:

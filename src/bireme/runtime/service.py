@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
@@ -30,6 +31,7 @@ log = logging.getLogger("bireme.runtime")
 
 TICK_S = 0.5
 """How often time-driven work is looked at while jobs exist."""
+LOOK_AT_LOST_NODES_S = 5.0
 RATION = 5.0
 """A due or planning pass that took t seconds is not repeated within RATION x t, unless it started jobs."""
 PASS_S = 0.2
@@ -83,7 +85,7 @@ class Runtime:
         if config is not None:
             group = self.kernel.configure(config, self.clock.now())
             group.commands.clear()  # the engine is not there yet: `outstanding` says them
-            await self._commit(group)
+            await self._store(group)
         await self.engine.start(self.report)
         self.engine.send(self.kernel.outstanding())
         self._task = asyncio.create_task(self._run(), name="runtime")
@@ -94,7 +96,7 @@ class Runtime:
         `config` None: the engine is only asked to look again.
         """
         if config is not None:
-            await self._commit(self.kernel.configure(config, self.clock.now()))
+            await self._store(self.kernel.configure(config, self.clock.now()))
         self.engine.reconfigure(config or self.state.config)
         self._wake.set()
 
@@ -211,45 +213,45 @@ class Runtime:
             await asyncio.wait_for(self._asked.wait(), GATHER_S)
 
     def _next_wake_s(self) -> float | None:
-        now = self.clock.now()
-        state = self.state
+        """Rations are counted in steady time: the machine's clock may jump, and the daemon must not stand still."""
+        steady, state = time.monotonic(), self.state
         if self.kernel.replan:
-            return max(0.0, self._plan_after - now)
-        at = self._due_after if self._due_owed and state.pending else self._next_look(now)
+            return max(0.0, self._plan_after - steady)
+        wait_s = self._due_after - steady if self._due_owed and state.pending else self._next_look_s(steady)
         if any(node.health is Health.LOST for node in state.nodes.values()) and state.holding:
-            at = min(at or now + 5.0, now + 5.0)
+            wait_s = min(wait_s, LOOK_AT_LOST_NODES_S)
         if state.pending and self.kernel.rank_at < inf:
-            at = min(at or self.kernel.rank_at, self.kernel.rank_at)
-        if at is None:
-            return None
-        return min(max(at - now, self._due_after - now, 0.02), 60.0)
+            wait_s = min(wait_s, self.kernel.rank_at - self.clock.now())
+        return None if wait_s == inf else min(max(wait_s, self._due_after - steady, 0.02), 60.0)
 
-    def _next_look(self, now: float) -> float | None:
-        """When time-driven work is next to be looked at. Asking costs a look at every job, so it is rationed too:
-        between two answers the earlier one holds, or the time of the next."""
-        if now < self._ask_after:
-            return self._ask_after if self._look_at is None else min(self._look_at, self._ask_after)
+    def _next_look_s(self, steady: float) -> float:
+        """How long until time-driven work is next to be looked at. Asking costs a look at every job, so it is rationed
+        too: between two answers the earlier one holds, or the time of the next."""
+        now = self.clock.now()
+        if steady < self._ask_after:
+            asks_in_s = self._ask_after - steady
+            return asks_in_s if self._look_at is None else min(self._look_at - now, asks_in_s)
         self._look_at = next_due(self.state, now)
-        asked = self.clock.now()
-        self._ask_after = asked + RATION * (asked - now)
-        return self._look_at
+        asked = time.monotonic()
+        self._ask_after = asked + RATION * (asked - steady)
+        return inf if self._look_at is None else self._look_at - now
 
     async def _turn(self) -> None:
-        now = self.clock.now()
-        time_passed = now >= self._due_after
-        may_plan = now >= self._plan_after
+        now, began = self.clock.now(), time.monotonic()
+        time_passed = began >= self._due_after
+        may_plan = began >= self._plan_after
         group = self.kernel.turn(now, time_passed=time_passed, may_plan=False)
         self._in_a_stream = len(group.observations) >= STREAM_OBSERVATIONS
-        turned = self.clock.now()
+        turned = time.monotonic()
         self._due_owed = bool(group.events) or (self._due_owed and not time_passed)
         if time_passed:
-            self._due_after = turned + max(TICK_S, RATION * (turned - now))
+            self._due_after = turned + max(TICK_S, RATION * (turned - began))
         if may_plan:
             commanded = len(group.commands)
             until = turned + PASS_S
             self.kernel.enough = lambda: self.clock.now() >= until
             self.kernel.plan(group, now)
-            planned = self.clock.now()
+            planned = time.monotonic()
             # A pass that starts jobs is worth its time: the more it started, the sooner comes the next.
             self._plan_after = planned + RATION * (planned - turned) / (1 + len(group.commands) - commanded)
         await self._commit(group)
@@ -257,7 +259,14 @@ class Runtime:
         if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS + len(self.state.jobs) // 2:
             self._write_snapshot()
 
-    async def _commit(self, group: Group) -> None:
+    async def _store(self, group: Group) -> None:
+        """As `_commit`, of what must not be missing: raises JournalError where it cannot be written."""
+        error = await self._commit(group)
+        if error is not None:
+            raise error
+
+    async def _commit(self, group: Group) -> JournalError | None:
+        """The error, if it could not be written: then nothing of it happened."""
         if group.events or group.history:
             loop = asyncio.get_running_loop()
             try:
@@ -266,12 +275,13 @@ class Runtime:
                 log.error("the journal cannot be written: %s", error)
                 self.kernel.rollback(group, error)
                 await asyncio.sleep(RETRY_AFTER_S)
-                return
+                return error
         self.kernel.settle(group)
         self.engine.send(self.kernel.commands(group))
         for job_id, generation in group.acknowledged:
             self.engine.acknowledge(job_id, generation)
         self._tell(group.events)
+        return None
 
     def _tell(self, events: Sequence[e.Recorded]) -> None:
         if not events:

@@ -1,0 +1,77 @@
+"""The runtime on a real event loop: it goes on when the machine's clock jumps, and says when it cannot begin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.model.cluster import Settings
+from bireme.core.model.events import Event
+from bireme.core.model.jobs import Owner
+from bireme.engines.simulated.clock import VirtualClock
+from bireme.engines.simulated.engine import Script, SimulatedEngine
+from bireme.ports import HistoryRow, JournalError
+from bireme.runtime.service import Runtime
+from bireme.store.journal import SqliteStore
+from bireme.testing.worlds import build_cluster, build_spec
+
+ALICE = Caller(uid=1001, gid=1001, user="alice", admin=False)
+CONFIG = build_cluster("1x8", settings=Settings(memory_is_consumable=False))
+
+
+class JumpingClock:
+    def __init__(self) -> None:
+        self.at = 1_000_000.0
+
+    def now(self) -> float:
+        self.at += 0.001
+        return self.at
+
+
+def engine_that_holds_jobs() -> SimulatedEngine:
+    return SimulatedEngine(VirtualClock(1_000_000.0), lambda job, allocation: Script())
+
+
+async def submitted(runtime: Runtime, name: str) -> int:
+    spec = build_spec(name, {"cpus": 1}, Owner(uid=1001, gid=1001, user="alice"))
+    return await runtime.submit(ALICE, [spec])
+
+
+@pytest.mark.parametrize("jump_s", [-3_600.0, 3_600.0])
+def test_jobs_start_after_the_clock_jumped(tmp_path: Path, jump_s: float) -> None:
+    async def scenario() -> None:
+        clock = JumpingClock()
+        runtime = Runtime(SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock)
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        first = await submitted(runtime, "first")
+        assert await runtime.until(first, lambda state: first in state.holding, 10.0)
+        clock.at += jump_s
+        second = await submitted(runtime, "second")
+        assert await runtime.until(second, lambda state: second in state.holding, 10.0), "the planner stood still"
+        await runtime.stop()
+
+    asyncio.run(scenario())
+
+
+class FullDisk(SqliteStore):
+    def append(self, events: Sequence[tuple[float, str, Event]], history: Sequence[HistoryRow] = ()) -> int:
+        raise JournalError("no space left")
+
+
+def test_a_daemon_whose_configuration_cannot_be_stored_does_not_come_up_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bireme.runtime.service.RETRY_AFTER_S", 0.0)
+
+    async def scenario() -> None:
+        engine = engine_that_holds_jobs()
+        runtime = Runtime(FullDisk(str(tmp_path / "journal.db"), durable=False), engine, JumpingClock())
+        with pytest.raises(JournalError):
+            await runtime.start(CONFIG)
+
+    asyncio.run(scenario())
