@@ -8,10 +8,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.lifecycle.apply import apply, outstanding
+from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due
 from bireme.core.lifecycle.intake import interpret
 from bireme.core.lifecycle.mirroring import missing_from, take_standings
+from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model import observations as o

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bireme.core.lifecycle.apply import outstanding
 from bireme.core.lifecycle.due import departures
+from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.states import node_base_state, node_flags
 from bireme.core.model import commands as c

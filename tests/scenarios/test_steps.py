@@ -1,8 +1,11 @@
 """What srun gets inside a job."""
 
+from dataclasses import replace
+
 import pytest
 
 from bireme.core.lifecycle import requests
+from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.model.commands import TerminateStep
@@ -182,3 +185,17 @@ def test_only_the_owner_makes_steps(user: str) -> None:
     world = in_a_job()
     with world.refused(Why.ACCESS_DENIED):
         world.step("job", user=user)
+
+
+def test_a_step_that_was_being_ended_is_ended_again_after_a_restart() -> None:
+    """Found by fault worlds: the daemon died between the commit and the order."""
+    world = Scenario("1x8")
+    world.submit("job")
+    world.settle()
+    step = world.step("job", ntasks=1)
+    world.engine.obeys = False
+    job = world.job("job")
+    world.record(requests.end_step(world.state, caller_named("alice"), Target(job.id, step_id=step.id), None))
+    ordered = world.engine.commands[-1]
+    assert isinstance(ordered, TerminateStep)
+    assert [c for c in outstanding(world.replayed()) if isinstance(c, TerminateStep)] == [replace(ordered, grace_s=30)]

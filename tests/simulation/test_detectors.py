@@ -12,12 +12,13 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.placement.occupancy import Occupancy
 from bireme.engines.crew.gangs import Gang, Next
-from bireme.engines.simulated.agents import Run, SimulatedAgent
+from bireme.engines.simulated.agents import Behaviour, Run, SimulatedAgent
 from bireme.runtime.kernel import Group, Kernel
 from bireme.sim.faults.daemon import Daemon
-from bireme.sim.faults.draw import draw
+from bireme.sim.faults.draw import BEGIN, Act, Story, draw
 from bireme.sim.faults.play import Failed, Sabotage
 from bireme.sim.faults.soak import play, shrink
+from bireme.testing.worlds import build_cluster
 
 WORLDS = 12
 
@@ -112,3 +113,36 @@ def test_a_failure_is_made_smaller_and_stays_the_same(monkeypatch: pytest.Monkey
     smaller, again = shrink(story, failure, seconds=10.0)
     assert again.rule == failure.rule
     assert len(smaller.acts) < len(story.acts)
+
+
+LONG = {"nodes": 1, "cpus": 1, "time_s": 1_800, "comment": str(Behaviour(run=5_000.0))}
+SUBMIT = Act(0, BEGIN, "submit", {"name": "j0", "user": "alice", "jobs": [LONG]})
+ASKS = {
+    c.SuspendJob: [Act(1, BEGIN + 1_100, "suspend", {"job": 0})],
+    c.ResumeJob: [Act(1, BEGIN + 1_100, "suspend", {"job": 0})],
+    c.TerminateStep: [
+        Act(1, BEGIN + 1_000, "step", {"job": 0, "behaviour": str(Behaviour(run=5_000.0)), "time_limit_s": None}),
+        Act(2, BEGIN + 1_100, "end_step", {"job": 0}),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [(c.ResumeJob, "stopped: True"), (c.SuspendJob, "stopped: False"), (c.TerminateStep, "was to be ended")],
+)
+def test_an_order_that_gets_lost(lost: type[c.Command], words: str) -> None:
+    """In a world of one job; without the sabotage it is as it should be."""
+
+    def sabotage(daemon: Daemon) -> None:
+        commands = daemon.kernel.commands
+
+        def fewer(group: Group) -> list[c.Command]:
+            return [each for each in commands(group) if not isinstance(each, lost)]
+
+        daemon.kernel.commands = fewer  # type: ignore[method-assign]
+
+    story = Story(0, build_cluster("1x4"), {"maths": {}, "physics": {}}, (SUBMIT, *ASKS[lost]))
+    play(story)
+    with pytest.raises(Failed, match=words):
+        play(story, sabotage=sabotage)

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from math import inf
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.lifecycle.apply import apply, finished_phase, outstanding
+from bireme.core.lifecycle.apply import apply, finished_phase
 from bireme.core.lifecycle.due import departures, due
 from bireme.core.lifecycle.intake import interpret, stale_in
 from bireme.core.lifecycle.mirroring import is_history, mirrored_job, missing_from, take_standings
+from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.lifecycle.state import State, Verdict

@@ -1,7 +1,7 @@
 """apply(state, recorded): the one function that changes the state. Events in, commands out, no IO.
 
 Handlers are small and come in the order of a job's life. The tables say what is allowed; a handler only does it.
-A replay calls `apply` and drops the commands; `outstanding` derives again those that nothing has confirmed yet.
+A replay calls `apply` and drops the commands; `outstanding.py` derives again those that nothing has confirmed yet.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ NOTHING: tuple[c.Command, ...] = ()
 KEPT_ENDED_STEPS = 64
 """Ended steps kept in memory per job; all of them are in the history."""
 
+KILL = 9
 CAUSES = {
     "TIMEOUT": "TIME LIMIT",
     "REQUEUED": "JOB REQUEUE",
@@ -499,9 +500,14 @@ def _step_ending(state: State, event: e.StepEnding, at: float) -> Sequence[c.Com
     step = _step(job, event.step_id, event)
     step.outcome = step.outcome or event.outcome
     step.cancelled_by = event.by_uid
+    return (terminate_step(state, job, step, event.signal),)
+
+
+def terminate_step(state: State, job: Job, step: Step, signal: int = 0) -> c.TerminateStep:
+    """On the nodes where it has not ended yet."""
     nodes = tuple(node.node for node in step.nodes if node.node not in step.ended_nodes)
-    grace_s = 0 if event.signal == 9 else state.config.settings.kill_wait_s
-    return (c.TerminateStep(job.id, job.generation, step.id, nodes, grace_s, CAUSES.get(event.outcome, "")),)
+    grace_s = 0 if signal == KILL else state.config.settings.kill_wait_s
+    return c.TerminateStep(job.id, job.generation, step.id, nodes, grace_s, CAUSES.get(step.outcome, ""))
 
 
 def _step_node_ended(state: State, event: e.StepNodeEnded, at: float) -> Sequence[c.Command]:
@@ -574,27 +580,3 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.ReservationSet: reserving.reservation_set,
     e.ReservationRemoved: reserving.reservation_removed,
 }
-
-
-def outstanding(state: State) -> list[c.Command]:
-    """Commands that the state says were given and nothing has confirmed: sent again after a restart."""
-    commands: list[c.Command] = []
-    for job in state.holding.values():
-        phase = job.phase
-        if job.mirrored:
-            continue
-        if isinstance(phase, Starting):
-            commands.append(c.LaunchJob(job, phase.allocation))
-        elif isinstance(phase, Ending):
-            grace_s = state.config.settings.kill_wait_s
-            commands.append(c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s))
-        elif isinstance(phase, Suspended):
-            commands.append(c.SuspendJob(job.id, job.generation, phase.allocation.node_names))
-        elif isinstance(phase, Running):
-            if phase.suspended_s:
-                commands.append(c.ResumeJob(job.id, job.generation, phase.allocation.node_names))
-            launching = (step for step in job.steps.values() if step.state is StepState.STARTING)
-            commands.extend(c.LaunchStep(job, phase.allocation, step) for step in launching)
-    for node in state.nodes.values():
-        commands.extend(c.TerminateJob(*key, (node.name,), 0) for key in sorted(node.leftovers))
-    return commands

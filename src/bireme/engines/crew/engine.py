@@ -120,7 +120,12 @@ class CrewEngine(ABC):
     def acknowledge(self, job_id: int, generation: int) -> None:
         key = (job_id, generation)
         for node in self._nodes_of.pop(key, ()):
-            self.link(node, key).confirm(("start", key))
+            link = self.link(node, key)
+            link.confirm(("start", key))
+            link.confirm(("pace", key))
+            for step_id in self._steps.get(key, ()):
+                link.confirm(("step", (*key, step_id)))
+                link.confirm(("end step", (*key, step_id)))
             self._ack(node, key)
         self._forget(key)
         self._done[key] = None
@@ -172,10 +177,16 @@ class CrewEngine(ABC):
         self._tell(command, {"op": "signal", "signal": command.signal, "scope": command.scope})
 
     def _suspend_job(self, command: c.SuspendJob) -> None:
-        self._tell(command, {"op": "suspend"})
+        self._pace(command, "suspend")
 
     def _resume_job(self, command: c.ResumeJob) -> None:
-        self._tell(command, {"op": "resume"})
+        self._pace(command, "resume")
+
+    def _pace(self, command: c.SuspendJob | c.ResumeJob, word: str) -> None:
+        """Said again after every reconnect, the last word only: agents do not confirm it, and it does no harm."""
+        key = (command.job_id, command.generation)
+        for node in command.nodes:
+            self._order(node, ("pace", key), {"op": word, "job": key[0], "gen": key[1]})
 
     def _launch_step(self, command: c.LaunchStep) -> None:
         step, key = command.step, (command.step.job_id, command.allocation.generation)
@@ -192,8 +203,12 @@ class CrewEngine(ABC):
         self._tell(command, {"op": "signal_step", "step": command.step_id, "signal": command.signal})
 
     def _terminate_step(self, command: c.TerminateStep) -> None:
-        order = {"op": "terminate_step", "step": command.step_id, "grace_s": command.grace_s}
-        self._tell(command, order | {"cause": command.cause})
+        key = (command.job_id, command.generation)
+        order = {"op": "terminate_step", "job": key[0], "gen": key[1], "step": command.step_id}
+        self._step_start(key, command.step_id)  # so that it is known when the job's orders are forgotten
+        for node in command.nodes:
+            how = {"grace_s": command.grace_s, "cause": command.cause}
+            self._order(node, ("end step", (*key, command.step_id)), order | how)
 
     def _tell(self, command: Any, message: Message) -> None:
         about = {"job": command.job_id, "gen": command.generation}
@@ -294,6 +309,7 @@ class CrewEngine(ABC):
 
     def _on_step_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("step", (*key, event["step"])))
+        self.link(node, key).confirm(("end step", (*key, event["step"])))
         if event.get("note"):
             log.warning("step %d.%d on node %s: %s", key[0], event["step"], node, event["note"])
         status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])

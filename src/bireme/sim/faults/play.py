@@ -27,9 +27,10 @@ from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import job_reasons
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.jobs import Finished, Job, JobKind, Pending, Suspended
+from bireme.core.model.jobs import Ending, Finished, Job, JobKind, Pending, Suspended
 from bireme.core.model.observations import Observation
 from bireme.core.model.reasons import ReasonKind
+from bireme.core.model.steps import StepState
 from bireme.engines.simulated.agents import read_behaviour
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.crew import Fleet
@@ -49,6 +50,7 @@ PATIENCE_S = 100_000.0
 """Time after the last fault within which everything must end: many times the longest limit."""
 STANDSTILL_S = 8_000.0
 """No limit, delay or reservation is longer: when nothing happened to any job for so long, nothing will."""
+CALM_AFTER_S = 60.0
 OPERATORS_LOOK_S = 400.0
 TURNS_AT_ONCE = 500
 """A loop that needs more turns in one moment never comes to rest."""
@@ -112,6 +114,8 @@ class Player:
         self._random = random.Random(f"player {story.seed}")
         self._outages: Counter[str] = Counter()
         self._turns_now = 0
+        self._touched: dict[int, float] = {}
+        """When something last happened to each job."""
         self._moved_at = BEGIN
         """When something last happened to a job."""
 
@@ -298,6 +302,7 @@ class Player:
         self.ledger.follow(state, events)
         if any(hasattr(recorded.event, "job_id") for recorded in events):
             self._moved_at = self.clock.now()
+        self._touched.update({getattr(each.event, "job_id", 0): self.clock.now() for each in events})
         for recorded in events:
             event = recorded.event
             if isinstance(event, e.JobStarted) and state.jobs[event.job_id].spec.kind is JobKind.INTERACTIVE:
@@ -342,13 +347,14 @@ class Player:
         if self.daemon is not None:
             self.daemon.death = None
             self.daemon.store.failing = 0
-        self._operators_look()
+        self._later(CALM_AFTER_S, self._operators_look)
 
     def _operators_look(self) -> None:
         """They let go of what is held, and come back: a job may be held again by its next failure."""
         self._later(OPERATORS_LOOK_S, self._operators_look)
         if self.daemon is None:
             return
+        self._check_agreement(self.daemon.state)
         if self.config != self.story.config:
             self._configure(self.story.config)
         for node in self.fleet.agents:
@@ -356,6 +362,23 @@ class Player:
         self.people.set_limits({account: {"grp_jobs": None} for account in self.story.limits})
         if self.daemon is not None:  # it may have died of the new configuration
             self._let_go(self.daemon.state)
+
+    def _check_agreement(self, state: State) -> None:
+        """Long after the last fault: what the state says of a job that nothing happened to is what its nodes do."""
+        for job in state.holding.values():
+            if self.clock.now() - self._touched.get(job.id, 0.0) < CALM_AFTER_S or isinstance(job.phase, Ending):
+                continue
+            assert job.allocation is not None
+            for node in job.allocation.node_names:
+                run = self.fleet.agents[node].runs.get(job.id)
+                if run is None or run.key != (job.id, job.generation):
+                    raise Violation(f"job {job.label} is {type(job.phase).__name__}, and is not on {node}")
+                if run.stopped != isinstance(job.phase, Suspended):
+                    raise Violation(f"job {job.label} is {type(job.phase).__name__}, on {node} stopped: {run.stopped}")
+                living = {step for step, _ in run.living()}
+                for step in job.steps.values():
+                    if step.outcome and step.state is not StepState.ENDED and step.id in living:
+                        raise Violation(f"step {job.label}.{step.id} was to be ended, and still runs on {node}")
 
     def _let_go(self, state: State) -> None:
         root = caller_named("root")
