@@ -39,7 +39,7 @@ FAILURES = (BadTraceError, BadGeneratorError, BadClusterError, UnknownPolicyErro
 ABOUT = """\
 A workload is a file (an SWF log, a `sacct -P` dump, a Philly, ITP or openb table; plain or .gz), `history` (what the
 running cluster has done), or a generator: "generate:jobs=2000 seed=7 arrival=weekly sizes=1:70,8:30 hours=2 users=20".
-A cluster is a slurm.conf, an openb node list, one line ("128x8:h100 leaf=16"), or `fit load=0.85` for one that is as
+A cluster is a slurm.conf, an openb node list, one line ("128x8:h100 leaf=16"), or `fit enough=0.9` for one that is as
 large as the workload needs. A policy is one of: {policies}; or a file with lines of slurm.conf.
 """
 

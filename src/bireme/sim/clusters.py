@@ -3,7 +3,7 @@
     128x8:h100 leaf=16          128 nodes with 8 H100 each, 16 under each leaf switch
     4x8:h100+16x4:a100 mem=1T   two kinds of nodes
     240x1                       without a GPU type: nodes and CPUs
-    fit load=0.85               as large as the workload needs for this load; nodes of its own for every partition
+    fit enough=0.9              as large as the workload needs nine tenths of the time; each partition has its own nodes
 
 All become what slurm.conf becomes: keys are read by `slurm/conf`, so that a policy can change them.
 """
@@ -14,8 +14,11 @@ import csv
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
 from bireme.core.model.resources import Device, GresPool
@@ -31,7 +34,7 @@ _GROUP = re.compile(r"(?P<nodes>[1-9][0-9]*)x(?P<each>[1-9][0-9]*)(?::(?P<type>[
 _OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 CPUS_PER_GPU = 16
 PARTITION = "main"
-FIT_LOAD = 0.85
+FIT_ENOUGH = 0.9
 FIT_GPUS = 8
 PARTS_OF_GPU = 1000
 """openb's pods ask for thousandths of a GPU: shards."""
@@ -56,7 +59,7 @@ def read_cluster(text: str, jobs: Sequence[TraceJob] = ()) -> ClusterConfig:
             return openb_cluster(text)
         return unlimited(load_configuration(text, _read).cluster)
     if text == "fit" or text.startswith("fit "):
-        return fitted_cluster(jobs, _words(text.split()[1:], ("load", "gpus")))
+        return fitted_cluster(jobs, _words(text.split()[1:], ("enough", "gpus")))
     if "/" in text or text.endswith(".conf"):
         raise BadClusterError(f"there is no file {text}")
     return spec_cluster(text)
@@ -175,46 +178,51 @@ def openb_cluster(path: str) -> ClusterConfig:
 # -- made to fit -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Need:
-    gpu_s: float = 0.0
-    largest: int = 0
-
-
 def fitted_cluster(jobs: Sequence[TraceJob], words: Mapping[str, str]) -> ClusterConfig:
-    """Every partition of the workload gets nodes for its mean need at this load, and at least for its largest job."""
+    """Every partition of the workload gets nodes of its own: enough for that part of the time, if every job ran as soon
+    as it came, and at least enough for its largest job."""
     if not jobs:
         raise BadClusterError("a cluster can only be made to fit a workload that is known")
-    load = _share(words.get("load", str(FIT_LOAD)))
-    each = _whole(words, "gpus", FIT_GPUS)
+    enough, each = _part(words.get("enough", str(FIT_ENOUGH))), _whole(words, "gpus", FIT_GPUS)
     on_gpus = any(job.gpus for job in jobs)
-    needs: dict[str, _Need] = {}
+    members: dict[str, list[TraceJob]] = {}
     for job in jobs:
-        need = needs.setdefault(job.partition or PARTITION, _Need())
-        size = job.gpus if on_gpus else job.cpus or 1
-        need.gpu_s += size * job.run_s
-        need.largest = max(need.largest, size)
-    span = max(jobs[-1].submit - jobs[0].submit, 3600.0)
+        members.setdefault(job.partition or PARTITION, []).append(job)
     nodes: list[NodeConfig] = []
     partitions: list[PartitionConfig] = []
-    for name, need in needs.items():
-        count = max(ceil(need.gpu_s / span / load / each), ceil(need.largest / each))
+    for name, own in members.items():
+        sizes = np.array([job.gpus if on_gpus else job.cpus or 1 for job in own], dtype=np.float64)
+        wanted = _wanted(own, sizes, enough, until=jobs[-1].submit)
+        count = max(1, ceil(wanted / each), ceil(float(sizes.max()) / each))
         spec = f"{count}x{each}" + (":gpu" if on_gpus else "")
-        own = spec_nodes(spec, {}, prefix=f"{name}-" if len(needs) > 1 else "n")
-        nodes.extend(own)
-        members = tuple(node.name for node in own)
-        partitions.append(PartitionConfig(name=name, nodes=members, default=not partitions))
+        added = spec_nodes(spec, {}, prefix=f"{name}-" if len(members) > 1 else "n")
+        nodes.extend(added)
+        partitions.append(PartitionConfig(name=name, nodes=tuple(node.name for node in added), default=not partitions))
     return with_keys(ClusterConfig(name="fitted", nodes=tuple(nodes), partitions=tuple(partitions)), BASE_KEYS)
 
 
-def _share(text: str) -> float:
+def _wanted(jobs: Sequence[TraceJob], sizes: NDArray[np.float64], enough: float, until: float) -> float:
+    """What is enough for this part of the time between the first of these jobs and the end of the workload."""
+    begins = np.array([job.submit for job in jobs])
+    ends = begins + np.array([job.run_s for job in jobs])
+    at = np.concatenate((begins, ends))
+    order = np.argsort(at, kind="stable")
+    levels = np.cumsum(np.concatenate((sizes, -sizes))[order])
+    at = np.minimum(at[order], max(until, float(begins[-1]) + 1.0))
+    lasting = np.diff(at)
+    ranked = np.argsort(levels[:-1], kind="stable")
+    passed = np.cumsum(lasting[ranked]) / lasting.sum()
+    return float(levels[:-1][ranked][np.searchsorted(passed, enough)])
+
+
+def _part(text: str) -> float:
     try:
-        load = float(text)
+        part = float(text)
     except ValueError:
-        load = 0.0
-    if not 0.0 < load <= 5.0:
-        raise BadClusterError(f"load={text}: a number above 0, like 0.85")
-    return load
+        part = 0.0
+    if not 0.0 < part < 1.0:
+        raise BadClusterError(f"enough={text}: the part of the time for which it is enough, like 0.9")
+    return part
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """The kernel on a virtual clock: what `runtime/service.py` is for the daemon, without a thread or a second of waiting.
 
-Time jumps from one thing that happens to the next: a submission, an observation, a limit, the next weighing of the
-priorities. Every jump is a turn of the real kernel, committed to the real store, and its commands go to the simulated
-engine. Used by `bireme sim`, `bireme whatif` and the fault worlds.
+Time jumps from one thing that happens to the next: a submission, an observation, a limit. Priorities are weighed again
+at the first of them after PriorityCalcPeriod: without anything that happens, another order starts nobody. Every jump
+is a turn of the real kernel, committed to the real store, and its commands go to the simulated engine. Used by
+`bireme sim`, `bireme whatif` and the fault worlds.
 
 Invariant: between two turns the state in memory is the fold of the journal, and nothing that is due is left undone.
 """
@@ -87,15 +88,8 @@ class World:
         now = max(self.now, self._not_before)
         if self.kernel.has_input or self.kernel.replan:
             return now
-        times = [self._look_at if self._look_at > now else inf, self.clock.next_at or inf]
-        if self.state.pending and not self._nothing_moves():
-            times.append(self.kernel.rank_at)
-        at = min(times)
+        at = min(self._look_at if self._look_at > now else inf, self.clock.next_at or inf)
         return None if at == inf else max(at, now)
-
-    def _nothing_moves(self) -> bool:
-        """Jobs wait, but nothing runs, nothing comes and no time is set: new priorities would start none of them."""
-        return not self.state.holding and self.clock.next_at is None and self._look_at == inf
 
     # -- a turn ------------------------------------------------------------------------------------------------------
 

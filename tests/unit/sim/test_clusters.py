@@ -44,11 +44,16 @@ def test_what_is_no_cluster(text: str, said: str) -> None:
 
 
 def test_a_cluster_made_to_fit() -> None:
-    busy = TraceJob(submit=0.0, run_s=8 * 36_000.0, gpus=20, partition="a")
-    small = TraceJob(submit=36_000.0, run_s=1.0, gpus=9, partition="b")
-    cluster = read_cluster("fit load=0.8", [busy, small])
-    sizes = {partition.name: len(partition.nodes) for partition in cluster.partitions}
-    assert sizes == {"a": 25, "b": 2}, "160 GPUs in the mean at a load of 0.8; the largest job of b"
+    """Partition a wants 8 GPUs for 90 of 100 hours and 48 for the rest; b has one job of nine."""
+    steady = TraceJob(submit=0.0, run_s=100 * 3600.0, gpus=8, partition="a")
+    burst = TraceJob(submit=90 * 3600.0, run_s=10 * 3600.0, gpus=40, partition="a")
+    last = TraceJob(submit=100 * 3600.0, run_s=1.0, gpus=9, partition="b")
+    for enough, nodes in (("0.8", 5), ("0.95", 6)):
+        cluster = read_cluster(f"fit enough={enough}", [steady, burst, last])
+        sizes = {partition.name: len(partition.nodes) for partition in cluster.partitions}
+        assert sizes == {"a": nodes, "b": 2}, "at least the largest job"
+    with pytest.raises(BadClusterError, match="enough=2"):
+        read_cluster("fit enough=2", [steady])
 
 
 def test_slurm_conf(tmp_path: Path) -> None:
