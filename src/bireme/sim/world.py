@@ -44,6 +44,8 @@ class World:
         self.turns = 0
         self._look_at = -inf
         """When time-driven work is next to be looked at."""
+        self._forget_at = -inf
+        """When jobs that ended long ago are next forgotten; nothing waits for that, so it wakes nobody."""
         self._not_before = -inf
         """The journal could not be written: no turn until then."""
 
@@ -97,16 +99,16 @@ class World:
         self.turns += 1
         group = self.decide()
         self.finish(group)
-        at = next_due(self.state, self.now)
+        at = next_due(self.state, self.now, forgetting=False)
         self._look_at = inf if at is None else at
 
     def decide(self) -> Group:
+        """Time-driven work is done when it is due, and whenever some job waits for another: this may be what for."""
         now = self.now
-        return self.kernel.turn(now, time_passed=now >= self._look_at or self._unsettled())
-
-    def _unsettled(self) -> bool:
-        """Some job waits for another: what happens now may be what it waits for."""
-        return any(job.spec.dependencies.items for job in self.state.pending.values())
+        time_passed = now >= min(self._look_at, self._forget_at) or bool(self.state.timetable.dependent)
+        if time_passed:
+            self._forget_at = now + self.state.config.settings.min_job_age_s
+        return self.kernel.turn(now, time_passed=time_passed)
 
     def finish(self, group: Group) -> None:
         """Stores what was decided, then answers and commands; if it cannot be stored, none of it happened."""

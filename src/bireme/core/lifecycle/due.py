@@ -279,13 +279,16 @@ def _depended_on(state: State) -> set[int]:
     return {item.job_id for item in items if item.kind is not DependencyKind.SINGLETON}
 
 
-def next_due(state: State, now: float) -> float | None:
+def next_due(state: State, now: float, *, forgetting: bool = True) -> float | None:
     """The earliest time at which `due` may have something new to say; None if only an event can change that.
 
-    For when `due` has just been asked: what is already over is not named again.
+    For when `due` has just been asked: what is already over is not named again. `forgetting` False: nobody need be
+    woken to forget a job that ended; it can be done whenever `due` is next asked.
     """
     _look_up(state, now)
-    times: list[float | None] = [_limits_ease(state, now), _next_forgotten(state, now), _usage_reset_at(state)]
+    times: list[float | None] = [_limits_ease(state, now), _usage_reset_at(state)]
+    if forgetting:
+        times.append(_next_forgotten(state, now))
     times.extend((*_node_times(state), *reservation_times(state), state.timetable.next_at()))
     if spends(state.ledger.rules):
         times.extend(_budget_times(state))
