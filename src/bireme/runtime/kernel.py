@@ -183,7 +183,8 @@ class Kernel:
         policy = self.state.config.settings.policy
         passed = self._pass(policy, now)
         pending = self.state.pending
-        own = {job_id: said for job_id, said in passed.verdicts.items() if not pending[job_id].mirrored}
+        judged = passed.verdicts.items()  # of a heterogeneous job also members that are over
+        own = {job_id: said for job_id, said in judged if job_id in pending and not pending[job_id].mirrored}
         self.state.verdicts.update(own)
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
