@@ -39,7 +39,8 @@ def due(state: State, now: float) -> list[e.Event]:
     events.extend(reservations_due(state, now, ending))
     events = with_companions(state, events)
     events.extend(_reunions(state, {event.job_id for event in events if isinstance(event, e.JobCancelled)}))
-    events.extend(_forgotten(state, now))
+    back = {event.job_id for event in events if isinstance(event, e.JobRequeued)}
+    events.extend(forgotten for forgotten in _forgotten(state, now) if forgotten.job_id not in back)
     leaving = {event.job_id for event in events if isinstance(event, e.JobCancelled)}
     events.extend(change for change in accruals(state) if change.job_id not in leaving)
     reset = _usage_reset_at(state)
@@ -258,7 +259,7 @@ def _kill_invalid(state: State, job: Job) -> bool:
     return "kill_invalid_depend" in state.config.raw.get("DependencyParameters", "")
 
 
-def _forgotten(state: State, now: float) -> Iterator[e.Event]:
+def _forgotten(state: State, now: float) -> Iterator[e.JobForgotten]:
     age = state.config.settings.min_job_age_s
     if not age:
         return
