@@ -121,6 +121,9 @@ class ForeignQueue(Protocol):
     def takes(self, specs: Sequence[JobSpec]) -> bool:
         """Whether a job with these components is this queue's to decide about; (): whether everything is."""
 
+    def takes_nodes(self, names: Sequence[str]) -> bool:
+        """Whether all of these nodes are looked after by this queue's scheduler."""
+
     async def submit(self, specs: Sequence[JobSpec], key: str) -> int:
         """Submits with the owner's identity; the id it got. A key that was seen before: the id of then.
 

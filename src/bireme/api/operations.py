@@ -175,7 +175,7 @@ async def update_nodes(api: Context, request: Request) -> Response:
         features = tuple(str(feature) for feature in features)
     state_word, note, weight = body.get("state"), body.get("reason"), body.get("weight")
     queue = foreign_queue(api.cluster.engine)
-    if queue is not None and queue.takes(()):
+    if queue is not None and queue.takes_nodes(names):
         changes = {"state": state_word, "reason": note, "weight": weight, "features": features}
         await queue.obey(caller, Order(verb="update_nodes", target=compress(names), changes=changes))
         await api.cluster.settled()

@@ -83,7 +83,7 @@ class Daemon:
             engine.admit = self._adopter(server)
         if isinstance(engine, TakesGuests):
             engine.queue = PodQueue(runtime)
-        await runtime.start(loaded.cluster)
+        await runtime.start(None if self._settings.has_guest else loaded.cluster)
         self._watch_signals(runtime)
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
         pruning = asyncio.create_task(self._prune(store))
@@ -173,7 +173,10 @@ class Daemon:
         loaded = await asyncio.to_thread(load_cluster, self._settings)
         for warning in loaded.warnings:
             log.warning("%s", warning)
-        await runtime.reconfigure(loaded.cluster)
+        if self._settings.has_guest and loaded.cluster is not None:
+            runtime.engine.reconfigure(loaded.cluster)  # it tells of both clusters as one
+        else:
+            await runtime.reconfigure(loaded.cluster)
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
     async def _prune(self, store: SqliteStore) -> None:

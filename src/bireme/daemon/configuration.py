@@ -33,10 +33,10 @@ class Loaded:
 
 def load_cluster(settings: Settings) -> Loaded:
     """Raises ConfigurationError with every mistake of the files."""
-    if settings.engine == "kubernetes" and settings.conf:
+    if settings.host_engine == "kubernetes" and settings.conf:
         read = load_configuration(settings.conf, _read)
         return Loaded(None, {}, tuple(map(str, read.warnings)), read.cluster)
-    if settings.engine != "embedded":
+    if settings.host_engine != "embedded":
         return Loaded(None, {}, rules=ClusterConfig(name=settings.cluster_name))
     wanted = settings.cgroups == "auto"
     if not settings.conf:

@@ -30,11 +30,12 @@ class Fitting:
 
 def build_engine(fitting: Fitting) -> Engine:
     """Raises SettingsError when the engine cannot be had here. Connects to nothing: that is `Engine.start`."""
-    kind = fitting.settings.engine
+    kind = fitting.settings.host_engine
     if kind not in _KINDS:
         raise SettingsError(f"this version of Bireme has no {kind} engine; it has: {', '.join(_KINDS)}")
     try:
-        return _KINDS[kind](fitting)
+        host = _KINDS[kind](fitting)
+        return _with_guest(host, fitting) if fitting.settings.has_guest else host
     except ModuleNotFoundError as error:
         missing = error.name
         raise SettingsError(
@@ -57,7 +58,8 @@ def _slurm(fitting: Fitting) -> Engine:
     from bireme.engines.slurm.rest import RestSource
 
     settings = fitting.settings
-    commands = SlurmCommands(settings.conf, settings.slurm_commands, hidden=str(fitting.home / "bin"))
+    conf = settings.slurm_conf if settings.has_guest else settings.slurm_conf or settings.conf
+    commands = SlurmCommands(conf, settings.slurm_commands, hidden=str(fitting.home / "bin"))
     pace = Pace(jobs_s=float(settings.slurm_poll_s), history_days=float(settings.slurm_history_days))
     source = RestSource(commands, settings.slurm_rest, settings.slurm_token_file) if settings.slurm_rest else None
     return SlurmEngine(commands, fitting.blobs, source=source, pace=pace)
@@ -70,6 +72,12 @@ def _kubernetes(fitting: Fitting) -> Engine:
     rules = fitting.loaded.rules
     settings = engine_settings(fitting.settings)
     return KubernetesEngine(fitting.home, rules, fitting.blobs, settings, pod_rules(fitting.settings, rules))
+
+
+def _with_guest(host: Engine, fitting: Fitting) -> Engine:
+    from bireme.engines.routing import RoutingEngine  # late, as every engine: see above
+
+    return RoutingEngine(host, fitting.loaded.cluster, _slurm(fitting))
 
 
 _KINDS: dict[str, Callable[[Fitting], Engine]] = {"embedded": _embedded, "slurm": _slurm, "kubernetes": _kubernetes}

@@ -46,14 +46,21 @@ class Settings:
         "cluster.engine",
         "What runs the jobs: `embedded` is this machine; `slurm` a Slurm cluster that exists already; `kubernetes` a "
         "Kubernetes cluster. `bireme up --engine` wins over this; when nothing says it, that of the latest start "
-        "counts again.",
-        ("embedded", "slurm", "kubernetes"),
+        "counts again. `embedded+slurm` and `kubernetes+slurm` are two in one: partitions of the Slurm cluster are "
+        "Slurm's, the others are planned here.",
+        ("embedded", "slurm", "kubernetes", "embedded+slurm", "kubernetes+slurm"),
     )
     slurm_commands: str = setting(
         "",
         "slurm.commands",
         "With the slurm engine: the folder of Slurm's own commands. Empty: they are looked for on PATH. Which cluster "
-        "they reach is said by `cluster.conf`.",
+        "they reach is said by `cluster.conf`, or by `slurm.conf`.",
+    )
+    slurm_conf: str = setting(
+        "",
+        "slurm.conf",
+        "With a slurm engine beside another: the slurm.conf of the Slurm cluster, since `cluster.conf` describes the "
+        "other. Empty: Slurm's own default.",
     )
     slurm_rest: str = setting(
         "",
@@ -171,6 +178,16 @@ class Settings:
         10 * 1024 * 1024, "log.max_bytes", "log/daemon.log is rotated when it reaches this size, in bytes."
     )
     log_keep: int = setting(3, "log.keep", "How many rotated log files are kept.")
+
+    @property
+    def host_engine(self) -> str:
+        """The engine that Bireme places for, or the only one."""
+        return self.engine.partition("+")[0]
+
+    @property
+    def has_guest(self) -> bool:
+        """A Slurm cluster stands beside the host."""
+        return "+" in self.engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,9 @@ class SlurmEngine:
     def takes(self, specs: Sequence[JobSpec]) -> bool:
         return True
 
+    def takes_nodes(self, names: Sequence[str]) -> bool:
+        return True
+
     async def submit(self, specs: Sequence[JobSpec], key: str) -> int:
         check_identity(specs[0].owner)
         if specs[0].kind is not JobKind.BATCH:

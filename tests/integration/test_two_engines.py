@@ -1,0 +1,76 @@
+"""This machine and a real Slurm in one daemon: the partition says which of them runs a job."""
+
+from __future__ import annotations
+
+import pytest
+from tests.slurm_cluster import Layout, SlurmCluster, running
+from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.slurm_attached import skip_without_slurm
+
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
+from bireme.engines.routing import together
+
+OWN = virtual_nodes(2, 2, cpus=8).replace("NodeName=n[1-2]", "NodeName=v[1-2]")
+
+
+def states(cluster: Cluster, *jobs: str) -> list[str]:
+    said = cluster.run("sacct", "-nXP", "-j", ",".join(jobs), "-o", "JobID,State,ExitCode,NodeList").stdout
+    return sorted(said.split())
+
+
+def test_a_partition_chooses_the_engine() -> None:
+    skip_without_slurm()
+    with running(Layout()) as slurm:
+        both = Cluster(OWN)
+        both.home.mkdir()
+        settings = f'[cluster]\nengine = "embedded+slurm"\n[slurm]\nconf = "{slurm.folder}/slurm.conf"\npoll_s = 1\n'
+        (both.home / "bireme.toml").write_text(settings)
+        try:
+            both.up()
+            _check(both, slurm)
+        finally:
+            left = both.stop()
+    assert not left
+
+
+def _check(both: Cluster, slurm: SlurmCluster) -> None:
+    nodes = both.run("sinfo", "-h", "-o", "%P %N").stdout.split("\n")
+    assert "main* v[1-2]" in nodes
+    assert "cpu c[1-2]" in nodes
+    ours = both.sbatch("--wrap", "exit 3")
+    theirs = both.sbatch("-p", "cpu", "--wrap", "exit 4")
+    assert int(ours) >= 60_000_000 > int(theirs)
+    slurm.until(lambda: len([line for line in states(both, ours, theirs) if "FAILED" in line]) == 2, "both end")
+    assert [line.split("|")[2] for line in states(both, ours, theirs)] == ["4:0", "3:0"]
+    assert slurm.call("squeue", "-h", "-t", "all", "-j", theirs, "-o", "%T") == "FAILED"
+
+    held = [both.sbatch("-H", "--wrap", "true"), both.sbatch("-H", "-p", "cpu", "--wrap", "true")]
+    both.kill_daemon()
+    both.up_again()
+    assert both.run("squeue", "-h", "-o", "%r").stdout.split() == ["JobHeldUser", "JobHeldUser"]
+    for job in held:
+        both.run("scontrol", "release", job)
+    slurm.until(lambda: len([line for line in states(both, *held) if "COMPLETED" in line]) == 2, "both run")
+
+    mixed = both.run("sbatch", "-p", "main,cpu", "--wrap", "true", check=False)
+    assert "Invalid partition name specified" in mixed.stderr
+    both.run("scontrol", "update", "NodeName=c1", "State=DRAIN", "Reason=x")
+    assert slurm.call("sinfo", "-h", "-n", "c1", "-o", "%t") == "drain"
+    both.run("scontrol", "update", "NodeName=v1", "State=DRAIN", "Reason=y")
+    assert {"c1 drain", "v1 drain"} <= set(both.run("sinfo", "-h", "-N", "-o", "%N %t").stdout.split("\n"))
+
+
+@pytest.mark.parametrize("clash", ["node", "partition"])
+def test_names_of_both_are_told(clash: str) -> None:
+    host = ClusterConfig(nodes=(NodeConfig(name="a", cpus=1),), partitions=(PartitionConfig(name="p", nodes=("a",)),))
+    node, partition = ("a", "q") if clash == "node" else ("b", "p")
+    guest = ClusterConfig(
+        name="theirs",
+        nodes=(NodeConfig(name=node, cpus=9),),
+        partitions=(PartitionConfig(name=partition, nodes=(node,), default=True),),
+    )
+    merged, hidden = together(host, guest)
+    assert merged.nodes[0].cpus == 1
+    assert merged.partitions[0].nodes == ("a",)
+    assert not any(each.default for each in merged.partitions)
+    assert "those of theirs are not shown" in hidden
