@@ -11,6 +11,7 @@ from bireme.core.model import observations as o
 from bireme.core.model.cluster import PartitionState, Settings
 from bireme.core.model.events import ClusterConfigured
 from bireme.core.model.jobs import JobKind
+from bireme.core.model.resources import GresShare, NodeShare
 from bireme.testing.scenario import Scenario
 
 FLAT = {"memory_is_consumable": False}
@@ -227,3 +228,35 @@ def test_what_is_left_is_ended_again_after_a_restart() -> None:
     world.engine.obeys = False
     world.report(o.NodeAnswered("n1", "agent", ((99, 3),), world.now))
     assert outstanding(world.replayed()) == [c.TerminateJob(99, 3, ("n1",), 0)]
+
+
+def others(world: Scenario, node: str, cpus: int = 0, gpus: int = 0, memory_mib: int = 0) -> None:
+    gres = (GresShare("gpu", "h100", gpus),) if gpus else ()
+    world.outbox.append(o.OthersSeen(NodeShare(node, cpus, memory_mib, gres=gres, tasks=0), world.now))
+    world.deliver()
+
+
+def test_what_others_run_on_a_node_is_used_until_they_leave() -> None:
+    world = Scenario("1x8:h100")
+    others(world, "n1", cpus=2, gpus=6)
+    assert node_state(world, "n1") == "MIXED"
+    world.submit("small", gpus=2)
+    world.submit("large", gpus=8)
+    world.expect(small="runs n1", large="waits Resources")
+    assert world.job("small").allocation.shares[0].gres_indices("gpu") == (6, 7)
+    world.finish("small")
+    world.expect(small="COMPLETED")
+    others(world, "n1")
+    world.expect(large="runs n1")
+
+
+def test_others_may_take_more_than_there_is_and_jobs_that_run_stay() -> None:
+    world = Scenario("1x8:h100")
+    world.submit("job", cpus=6, gpus=6)
+    world.expect(job="runs n1")
+    others(world, "n1", cpus=6, gpus=6, memory_mib=10**9)
+    world.submit("next", cpus=1)
+    world.expect(next="waits Resources")
+    world.record([ClusterConfigured(replace(world.state.config, name="renamed"))])
+    world.finish("job")
+    world.expect(job="COMPLETED", next="runs n1")

@@ -132,6 +132,13 @@ def _leftover_cleared(state: State, event: e.LeftoverCleared, at: float) -> Sequ
     return NOTHING
 
 
+def _others_counted(state: State, event: e.OthersCounted, at: float) -> Sequence[c.Command]:
+    node = state.nodes.get(event.node)
+    if node is not None:
+        state.take_others(node, event.share)
+    return NOTHING
+
+
 def _node_updated(state: State, event: e.NodeUpdated, at: float) -> Sequence[c.Command]:
     node = _node(state, event.node, event)
     if node is None:
@@ -548,6 +555,7 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.NodeLost: _node_lost,
     e.LeftoverFound: _leftover_found,
     e.LeftoverCleared: _leftover_cleared,
+    e.OthersCounted: _others_counted,
     e.NodeUpdated: _node_updated,
     e.PartitionUpdated: _partition_updated,
     e.JobSubmitted: _job_submitted,

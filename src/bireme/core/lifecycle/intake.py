@@ -14,7 +14,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import Ending, Job, JobKind, Outcome, Running, Starting, Suspended
 from bireme.core.model.reasons import Reason, ReasonKind, reason
-from bireme.core.model.resources import ExitStatus
+from bireme.core.model.resources import ExitStatus, NodeShare
 from bireme.core.model.steps import StepState
 
 LAUNCH_BACKOFF_S = 5.0
@@ -45,6 +45,8 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
             return [] if known is None or known.health != "UP" else [e.NodeLost(seen.node, seen.reason)]
         case o.NodeClosed():
             return _node_closed(state, seen)
+        case o.OthersSeen():
+            return _others_seen(state, seen)
     cleared = _cleared_leftovers(state, seen)
     if cleared:
         return cleared
@@ -73,7 +75,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     """(job, generation) pairs that the engine speaks of and that the state does not hold and has not to clear."""
-    about_no_run = o.ClusterSeen | o.JobSeen | o.QueueSeen | o.NodeSeen | o.NodeSilent | o.NodeClosed
+    about_no_run = o.ClusterSeen | o.JobSeen | o.QueueSeen | o.NodeSeen | o.NodeSilent | o.NodeClosed | o.OthersSeen
     if isinstance(seen, about_no_run):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
@@ -119,6 +121,20 @@ def _node_closed(state: State, seen: o.NodeClosed) -> list[e.Event]:
         return [] if node.drained else [e.NodeUpdated(seen.node, by_uid=0, drained=True, note=seen.why)]
     ours = node.drained and node.note is not None and node.note.text == seen.before
     return [e.NodeUpdated(seen.node, by_uid=0, drained=False)] if ours else []
+
+
+def _others_seen(state: State, seen: o.OthersSeen) -> list[e.Event]:
+    node = state.nodes.get(seen.share.node)
+    if node is None or _sizes(node.others) == _sizes(seen.share):
+        return []
+    return [e.OthersCounted(node.name, seen.share)]
+
+
+def _sizes(share: NodeShare | None) -> tuple[object, ...]:
+    """How much is held; no matter which CPUs and devices were chosen to stand for it."""
+    if share is None:
+        return (0, 0, {})
+    return (share.cpus, share.memory_mib, {(each.name, each.type): each.count for each in share.gres})
 
 
 def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:

@@ -18,8 +18,9 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayTask, ArrayWaiting, Ending, Finished, Job, JobSpec, Pending, Phase, Suspended
 from bireme.core.model.nodes import Health, Node
-from bireme.core.model.resources import Allocation, GresShare, NodeShare
+from bireme.core.model.resources import Allocation
 from bireme.core.model.sightings import UNSEEN_FIELDS, NodeCondition, Sighting, Standing
+from bireme.core.placement.fitting import fitted_share
 from bireme.core.placement.occupancy import NodeRoom
 
 
@@ -178,7 +179,9 @@ def _fitted(state: State, known: Job | None, seen: Sighting) -> Sighting:
         allocation = before
     elif not isinstance(phase, Finished):
         free = _free_without(state, known if known is not None and known.id in state.holding else None)
-        allocation = replace(allocation, shares=tuple(_fitted_share(share, free) for share in allocation.shares))
+        allocation = replace(
+            allocation, shares=tuple(fitted_share(share, free(share.node)) for share in allocation.shares)
+        )
     return replace(seen, phase=replace(phase, allocation=allocation))
 
 
@@ -210,28 +213,3 @@ def _free_without(state: State, job: Job | None) -> Rooms:
         occupancy = occupancy.draft()
         occupancy.release(job.held)
     return lambda node: occupancy.room(node) if node in occupancy.index else None
-
-
-def _fitted_share(share: NodeShare, rooms: Rooms) -> NodeShare:
-    room = rooms(share.node)
-    if room is None:
-        return share
-    cpu_ids = _chosen(share.cpu_ids, room.cpus, share.cpus)
-    return replace(share, cpu_ids=cpu_ids, gres=tuple(_fitted_gres(each, room) for each in share.gres))
-
-
-def _fitted_gres(share: GresShare, room: NodeRoom) -> GresShare:
-    """Named as the node's configuration names it: a queue may leave the type out."""
-    kinds = [key for key in (*room.devices, *room.counts) if key[0] == share.name]
-    key = next((key for key in kinds if key[1] == share.type), kinds[0] if kinds else (share.name, share.type))
-    free = room.devices.get(key, set())
-    indices = _chosen(share.indices, free, share.count)
-    # Fewer free devices than it holds: two schedulers' views differ for a moment. It is then counted, not numbered.
-    return GresShare(share.name, key[1], share.count, indices if len(indices) == share.count else ())
-
-
-def _chosen(wanted: Sequence[int], free: set[int], count: int) -> tuple[int, ...]:
-    """`count` of what is free, those that are wanted first; fewer where there are not so many."""
-    good = [number for number in wanted if number in free]
-    others = sorted(free.difference(good))
-    return tuple(sorted((good + others)[:count]))

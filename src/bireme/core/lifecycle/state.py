@@ -21,7 +21,8 @@ from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import NodeShare
 from bireme.core.placement.fabric import Fabric, build_fabric
-from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.fitting import fitted_share
+from bireme.core.placement.occupancy import Occupancy, outside
 from bireme.core.placement.table import BoolArray
 from bireme.core.priority.multifactor import Basis
 
@@ -113,9 +114,22 @@ class State:
             else:
                 self.holding[job.id] = job
                 self.occupancy.hold(job.held)
+        for node in self.nodes.values():
+            if node.others is not None:
+                self._fit_in(node, node.others)
         self.ledger = make_ledger(self)
         self.timetable = Timetable()
         self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
+
+    def take_others(self, node: Node, share: NodeShare) -> None:
+        """What others hold on the node is this, and no longer what it was."""
+        if node.others is not None:
+            self.occupancy.release(outside(node.others))
+        self._fit_in(node, share)
+
+    def _fit_in(self, node: Node, share: NodeShare) -> None:
+        node.others = fitted_share(share, self.occupancy.room(node.name))
+        self.occupancy.hold(outside(node.others))
 
     def index_members(self, job: Job) -> None:
         array_id = job.array_job_id
@@ -157,6 +171,9 @@ class State:
         fresh = Occupancy([node.config for node in self.nodes.values()])
         for job in self.holding.values():
             fresh.hold(job.held)
+        for node in self.nodes.values():
+            if node.others is not None:
+                fresh.hold(outside(node.others))
         assert tallies_agree(self.ledger, make_ledger(self)), "the ledger"
         for mine, theirs in zip(self.occupancy.rooms, fresh.rooms):
             assert mine.cpus == theirs.cpus, "CPUs free"

@@ -14,7 +14,7 @@ from bireme.core.model.cluster import ClusterConfig, PartitionConfig
 from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
-from bireme.core.model.resources import Allocation, ExitStatus, Usage
+from bireme.core.model.resources import Allocation, ExitStatus, NodeShare, Usage
 from bireme.core.model.sightings import Sighting
 from bireme.core.model.steps import StepNode, StepSpec
 
@@ -285,6 +285,14 @@ class LeftoverCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class OthersCounted:
+    """What others than this daemon's jobs hold on a node, from now on. Counts only: which CPUs is nobody's business."""
+
+    node: str
+    share: NodeShare
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUpdated:
     """An operator changed a node: None leaves a thing as it is."""
 
@@ -369,6 +377,7 @@ Event = (
     | NodeLost
     | LeftoverFound
     | LeftoverCleared
+    | OthersCounted
     | NodeUpdated
     | PartitionUpdated
     | AccountsChanged

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bireme.core.model.cluster import NodeConfig
+from bireme.core.model.resources import NodeShare
 
 
 class Health(StrEnum):
@@ -40,6 +41,8 @@ class Node:
     """Version of the agent that answered."""
     leftovers: frozenset[tuple[int, int]] = frozenset()
     """(job, generation) of starts that are over and of which something is still there: nobody gets the node before."""
+    others: NodeShare | None = None
+    """What runs there that is no job of this daemon's: another scheduler put it on the node, and may take it away."""
 
     @property
     def name(self) -> str:

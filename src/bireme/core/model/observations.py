@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+from bireme.core.model.resources import NO_USAGE, ExitStatus, NodeShare, Usage
 from bireme.core.model.sightings import NodeCondition, Sighting, Standing
 
 
@@ -73,6 +73,14 @@ class NodeClosed:
     node: str
     why: str
     before: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class OthersSeen:
+    """What runs on a node beside this daemon's jobs: all of it together, as counts (zeros: nothing any more)."""
+
+    share: NodeShare
     at: float
 
 
@@ -160,6 +168,7 @@ Observation = (
     | NodeAnswered
     | NodeSilent
     | NodeClosed
+    | OthersSeen
     | JobLaunched
     | JobRefused
     | BatchFinished

@@ -120,6 +120,15 @@ def free_cores(node: NodeConfig, room: NodeRoom) -> list[int]:
     ]
 
 
+NOBODYS_JOB = 0
+"""Stands for whatever runs on a node and is no job: among a room's `jobs` it keeps the node from being given whole."""
+
+
+def outside(share: NodeShare) -> Allocation:
+    """What others hold on a node, as something to hold."""
+    return Allocation(NOBODYS_JOB, 0, "", (share,))
+
+
 class Occupancy:
     """See the module. Node order is the configuration's order and never changes."""
 

@@ -39,6 +39,7 @@ from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.guest_neighbours import World
 from bireme.engines.kubernetes.guests import Guests
 from bireme.engines.kubernetes.mirror import Mirror, key_of
+from bireme.engines.kubernetes.others import Others
 from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
@@ -95,6 +96,9 @@ class KubernetesEngine(CrewEngine):
         self.queue: JobQueue | None = None
         """Where others' pods wait their turn; the daemon sets it before `start`."""
         self._guests: Guests | None = None
+        self._others = Others()
+        self._crowded: set[str] = set()
+        """Nodes where what pods of others hold may have changed since it was told."""
         self._label_keys: set[str] = set()
         """Labels that guests' rules ask about."""
 
@@ -439,6 +443,7 @@ class KubernetesEngine(CrewEngine):
         if berth is None or labels.get(pods.CLUSTER_LABEL) != self._rules.cluster:
             if self._guests is not None:
                 self._guests.pod_changed(kind, pod)
+            self._other_changed(kind, pod)
             return
         if kind == "DELETED":
             self._pod_of.pop(berth, None)
@@ -454,6 +459,31 @@ class KubernetesEngine(CrewEngine):
                 self._could_not_start(key, why, berth.node)
         elif ended and key not in self._done:
             self._lost(berth, pod, kind)
+
+    def _other_changed(self, kind: str, pod: Object) -> None:
+        held = self._guests is not None and self._guests.holds(pod)
+        changed = self._others.pod_changed(kind, pod, counts=not held)
+        if changed is None:
+            return
+        if not self._crowded:
+            self.later(_SETTLE_S, self._tell_others)
+        self._crowded.add(changed.node)
+        if changed.comes_with_node:
+            self._node_changed(kind, pod)
+
+    def _tell_others(self) -> None:
+        """How much pods of others hold, of the nodes where that may have changed."""
+        assert self._nodes is not None
+        if not self._nodes.complete.is_set():  # `_tell_nodes` follows, and then this
+            return
+        crowded, self._crowded = self._crowded, set()
+        there = [self._nodes.objects[name] for name in sorted(crowded) if name in self._nodes.objects]
+        seen = [
+            o.OthersSeen(self._others.share(node["metadata"]["name"], node["metadata"].get("labels") or {}), self.now())
+            for node in there
+        ]
+        if seen:
+            self._report(seen)
 
     def _pod_gone(self, berth: Berth) -> None:
         if berth not in self._leaving:
@@ -488,6 +518,7 @@ class KubernetesEngine(CrewEngine):
         seen: list[o.Observation] = []
         if config != self._config:
             seen.append(o.ClusterSeen(config, self.now()))
+            self._crowded |= {node.name for node in config.nodes} - {node.name for node in self._config.nodes}
             self._config = config
             self._payloads.reconfigure(config, None)
             self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
@@ -498,6 +529,7 @@ class KubernetesEngine(CrewEngine):
             self._report(seen)
             if self._guests is not None:
                 self._guests.nodes_changed()
+        self._tell_others()
 
     def _readiness(self, node: Object, now: nodes.Readiness) -> list[o.Observation]:
         name = node["metadata"]["name"]
@@ -527,7 +559,12 @@ class KubernetesEngine(CrewEngine):
         return tuple(sorted({*ours, *theirs}))
 
     def _cluster_of(self, found: list[Object]) -> ClusterConfig:
-        made = tuple(nodes.node_config(node, label_keys=self._label_keys) for node in found)
+        made = tuple(
+            nodes.node_config(
+                node, label_keys=self._label_keys, reserved=self._others.reserved(node["metadata"]["name"])
+            )
+            for node in found
+        )
         return replace(
             self._base,
             nodes=made,

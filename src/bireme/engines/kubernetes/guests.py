@@ -187,6 +187,10 @@ class Guests:
             self._job_of.pop(f"{placed.namespace}/{name}", None)
         return True
 
+    def holds(self, pod: Object) -> bool:
+        """Whether some job of guests holds the place of this pod."""
+        return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" in self._job_of
+
     def held_on(self, node: str) -> list[Key]:
         return [key for key, placed in self._placed.items() if node in placed.nodes.values()]
 

@@ -82,6 +82,9 @@ class Amounts:
     """(resource name, how many)."""
 
 
+NO_AMOUNTS = Amounts()
+
+
 def amounts(resources: Mapping[str, Any], *, round_up: bool) -> Amounts:
     """What a mapping of resource names says. What is asked for is rounded up, what is offered is rounded down."""
     cpus = quantity(resources.get("cpu", 0)) * 1000
@@ -101,15 +104,19 @@ def is_gpu(resource: str) -> bool:
     return resource in GPU_RESOURCES or resource.startswith(MIG_PREFIX)
 
 
-def node_config(node: Object, weight: int = 1, label_keys: Set[str] = frozenset()) -> NodeConfig:
+def node_config(
+    node: Object, weight: int = 1, label_keys: Set[str] = frozenset(), reserved: Amounts = NO_AMOUNTS
+) -> NodeConfig:
     """A node's resources as `allocatable` has them: what the kubelet keeps for itself is not Bireme's to give.
+
+    `reserved`: what pods take that come with the node.
 
     `label_keys`: the labels that some pod's rules ask about; the others would only be carried along.
     """
     metadata, status = node["metadata"], node.get("status", {})
     labels = metadata.get("labels") or {}
     offered = amounts(status.get("allocatable") or {}, round_up=False)
-    cpus = max(offered.milli_cpus // 1000, 1)
+    cpus = max((offered.milli_cpus - reserved.milli_cpus) // 1000, 1)
     return NodeConfig(
         name=metadata["name"],
         hostname=labels.get("kubernetes.io/hostname", metadata["name"]),
@@ -117,7 +124,7 @@ def node_config(node: Object, weight: int = 1, label_keys: Set[str] = frozenset(
         cpus=cpus,
         sockets=1,
         cores_per_socket=cpus,
-        memory_mib=max(offered.memory_mib, 1),
+        memory_mib=max(offered.memory_mib - reserved.memory_mib, 1),
         weight=weight,
         features=_features(labels),
         gres=_pools(offered.gpus, labels),

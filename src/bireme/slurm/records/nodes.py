@@ -14,7 +14,7 @@ from bireme.core.lifecycle.states import node_base_state, node_flags
 from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.nodes import Node
 from bireme.core.model.resources import GresPool, add_gres_tres
-from bireme.core.placement.occupancy import NodeRoom
+from bireme.core.placement.occupancy import NOBODYS_JOB, NodeRoom
 from bireme.slurm.arrays import format_task_ids
 from bireme.slurm.records.values import with_billing
 
@@ -61,7 +61,7 @@ def node_record(
         "os": None,
         "tres": node_tres(config),
         "tres_allocated": _tres_allocated(config, room),
-        "jobs": sorted(room.jobs),
+        "jobs": sorted(room.jobs - {NOBODYS_JOB}),
         "agent": node.agent,
     }
 

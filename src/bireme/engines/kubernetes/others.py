@@ -1,0 +1,86 @@
+"""What runs on nodes beside Bireme's jobs: pods that other schedulers placed, counted per node.
+
+Pods that come with every node (of DaemonSets, and static ones) are taken off what the node offers: they are there as
+long as it is. All others are counted as used, and told to the core when the count changes. The engine feeds it with
+every pod that is not of a job of its own. Invariant: a pod counts from when it has a node until it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from bireme.core.model.resources import GresShare, NodeShare
+from bireme.engines.kubernetes.guest_pods import requests_of
+from bireme.engines.kubernetes.nodes import Amounts, amounts, gres_type
+
+Object = Mapping[str, Any]
+
+_ENDED = ("Succeeded", "Failed")
+_STATIC = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    node: str
+    asks: Amounts
+    comes_with_node: bool
+
+
+class Others:
+    def __init__(self) -> None:
+        self._pods: dict[str, _Pod] = {}
+        """By uid: those that have a node and have not ended."""
+        self._on: dict[str, set[str]] = {}
+        """Node -> uids."""
+
+    def pod_changed(self, kind: str, pod: Object, counts: bool) -> _Pod | None:
+        """What it held before or holds now, if that is another thing. `counts` is false for pods of Bireme's jobs."""
+        uid = pod["metadata"]["uid"]
+        before = self._pods.get(uid)
+        node = pod["spec"].get("nodeName")
+        over = kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED
+        if not counts or over or not node:
+            if before is not None:
+                del self._pods[uid]
+                self._on[before.node].discard(uid)
+            return before
+        asks = amounts(requests_of(pod["spec"]), round_up=True)
+        now = _Pod(node, asks, _comes_with_node(pod))
+        if now == before:
+            return None
+        self._pods[uid] = now
+        self._on.setdefault(node, set()).add(uid)
+        return now
+
+    def reserved(self, node: str) -> Amounts:
+        """CPUs and memory of what comes with the node."""
+        return _sum(pod.asks for pod in self._there(node) if pod.comes_with_node)
+
+    def share(self, node: str, labels: Mapping[str, str]) -> NodeShare:
+        """All that the others hold. A GPU is never the node's own, whoever's pod has it."""
+        there = self._there(node)
+        held = _sum(pod.asks for pod in there if not pod.comes_with_node)
+        gres: dict[str | None, int] = {}
+        for name, count in (gpu for pod in there for gpu in pod.asks.gpus):
+            type_ = gres_type(name, labels)
+            gres[type_] = gres.get(type_, 0) + count
+        shares = tuple(GresShare("gpu", type_, count) for type_, count in sorted(gres.items(), key=str))
+        return NodeShare(node, ceil(held.milli_cpus / 1000), held.memory_mib, gres=shares, tasks=0)
+
+    def _there(self, node: str) -> list[_Pod]:
+        return [self._pods[uid] for uid in self._on.get(node, ())]
+
+
+def _sum(asked: Any) -> Amounts:
+    pods = list(asked)
+    return Amounts(sum(one.milli_cpus for one in pods), sum(one.memory_mib for one in pods))
+
+
+def _comes_with_node(pod: Object) -> bool:
+    metadata = pod["metadata"]
+    if _STATIC in (metadata.get("annotations") or {}):
+        return True
+    return any(owner.get("kind") == "DaemonSet" for owner in metadata.get("ownerReferences") or ())
