@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.kubernetes_cluster.cluster import missing, running
+from tests.kubernetes_cluster.images import BUSYBOX
 from tests.support.kubernetes import KubernetesCluster, load_bireme
 
 pytestmark = pytest.mark.skipif(bool(missing(nodes=True)), reason=missing(nodes=True) or "-")
@@ -119,3 +120,29 @@ def test_a_cordoned_node_takes_no_new_jobs(cluster: KubernetesCluster) -> None:
     assert "cordoned" in cluster.run("sinfo", "-h", "-R").stdout
     cluster.kubernetes.kubectl("uncordon", "node2")
     cluster.until(lambda: cluster.run("sinfo", "-h", "-n", "node2", "-o", "%T").stdout.strip() == "idle", 30)
+
+
+def test_gpus_that_pods_of_others_hold_are_used_until_they_leave(cluster: KubernetesCluster) -> None:
+    limits = {"nvidia.com/gpu": "6", "cpu": "1"}
+    container = {"name": "main", "image": BUSYBOX, "imagePullPolicy": "Never", "resources": {"limits": limits}}
+    spec = {
+        "nodeName": "node1",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{**container, "command": ["sleep", "infinity"]}],
+    }
+    theirs = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "theirs"}, "spec": spec}
+    cluster.kubernetes.api.create("/api/v1/namespaces/default/pods", theirs)
+
+    def used() -> str:
+        return cluster.run("sinfo", "-h", "-n", "node1", "-O", "GresUsed:40").stdout
+
+    cluster.until(lambda: ":6(IDX:0-5)" in used(), 30)
+    large = cluster.sbatch("-w", "node1", "--gpus=8", "--wrap", "true")
+    small = cluster.sbatch("-w", "node1", "--gpus=2", "--wrap", "true")
+    cluster.kill_daemon()
+    cluster.up_again()
+    assert cluster.wait(small)["state"] == "COMPLETED", cluster.log_tail()
+    assert cluster.run("squeue", "-h", "-j", large, "-o", "%T %r").stdout == "PENDING Resources\n"
+    cluster.kubernetes.kubectl("delete", "pod", "theirs", "--grace-period=0", "--force")
+    assert cluster.wait(large)["state"] == "COMPLETED", cluster.log_tail()
+    cluster.until(lambda: not cluster.pods())

@@ -9,8 +9,8 @@ from typing import Any
 
 from bireme.core.model.cluster import ClusterConfig
 from bireme.daemon.settings import Settings, SettingsError
-from bireme.engines.kubernetes.engine import KubernetesSettings
 from bireme.engines.kubernetes.pods import Mount, PodRules
+from bireme.engines.kubernetes.settings import KubernetesSettings
 
 
 def engine_settings(settings: Settings) -> KubernetesSettings:

@@ -17,8 +17,8 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Coroutine, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,41 +26,26 @@ from urllib.parse import urlsplit
 from bireme.agent.protocol import Message
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
-from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
+from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Owner
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
-from bireme.engines.kubernetes import nodes, pods
+from bireme.engines.kubernetes import pods
 from bireme.engines.kubernetes.api import OLDEST, ApiProblem, KubernetesApi, Object, read_kubeconfig
 from bireme.engines.kubernetes.certificate import ensure_certificate
 from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.guest_neighbours import World
 from bireme.engines.kubernetes.guests import Guests
-from bireme.engines.kubernetes.mirror import Mirror, key_of
-from bireme.engines.kubernetes.others import Others
+from bireme.engines.kubernetes.landscape import Landscape, Surroundings
+from bireme.engines.kubernetes.mirror import Mirror
+from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
-_SETTLE_S = 0.2
-"""Changes of nodes are gathered for so long: a cluster that comes up says many things at once."""
 _FIRST_LIST_S = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesSettings:
-    kubeconfig: str = ""
-    context: str = ""
-    gateway_host: str = ""
-    """What pods call; the gateway listens on all addresses."""
-    gateway_port: int = 0
-    start_timeout_s: float = 300.0
-    """How long pods may take from their creation until their agents call: images are pulled meanwhile."""
-    topology_keys: tuple[str, ...] = ()
-    partition_selectors: Mapping[str, Mapping[str, str]] | None = None
-    """Partition -> labels its nodes have. None: one partition with all nodes."""
 
 
 class KubernetesEngine(CrewEngine):
@@ -85,22 +70,15 @@ class KubernetesEngine(CrewEngine):
         """Serves the API to commands inside pods; the daemon sets it before `start`."""
         self._links: dict[Berth, AgentLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._nodes: Mirror | None = None
         self._pods: Mirror | None = None
         self._pod_of: dict[Berth, Object] = {}
         """The newest word on each pod of ours."""
         self._leaving: set[Berth] = set()
         """Pods that are being ended on purpose: their end is no news but the answer."""
-        self._told: dict[str, nodes.Readiness] = {}
-        self._settling = False
         self.queue: JobQueue | None = None
         """Where others' pods wait their turn; the daemon sets it before `start`."""
         self._guests: Guests | None = None
-        self._others = Others()
-        self._crowded: set[str] = set()
-        """Nodes where what pods of others hold may have changed since it was told."""
-        self._label_keys: set[str] = set()
-        """Labels that guests' rules ask about."""
+        self._landscape: Landscape | None = None
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -112,21 +90,37 @@ class KubernetesEngine(CrewEngine):
         except ApiProblem as problem:
             raise EngineUnavailable(str(problem)) from problem
         await self._open_gateway()
-        self._nodes = Mirror(self._api, "/api/v1/nodes", self._node_changed)
+        self._landscape = self._survey(self._api)
         self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
-        self._welcome_guests(self._api)
-        for mirror in (self._nodes, self._pods):
+        self._welcome_guests(self._api, self._landscape)
+        for mirror in (self._landscape.mirror, self._pods):
             self._work(mirror.run())
-        await self._first_lists(self._nodes, self._pods)
+        await self._first_lists(self._landscape.mirror, self._pods)
         for berth, pod in self._pod_of.items():
             if not _over(pod):  # of an earlier daemon: its agent calls again, and says what nobody acknowledged
                 self._touch((berth.job_id, berth.generation), (berth.node,))
                 self.link(berth.node, (berth.job_id, berth.generation))
-        self._tell_nodes()
+        self._landscape.open()
         if self._guests is not None:
             self._guests.check()
 
-    def _welcome_guests(self, api: KubernetesApi) -> None:
+    def _survey(self, api: KubernetesApi) -> Landscape:
+        return Landscape(
+            api,
+            self._base,
+            Surroundings(self._seen, self._take_config, self._held_on, self.now, self.later),
+            tolerated=frozenset(str(each["key"]) for each in self._rules.tolerations if "key" in each),
+            topology_keys=self._settings.topology_keys,
+            partition_selectors=self._settings.partition_selectors,
+        )
+
+    def _seen(self, seen: Sequence[o.Observation]) -> None:
+        """What has changed about the nodes: what could not run before may now."""
+        self._report(seen)
+        if self._guests is not None:
+            self._guests.nodes_changed()
+
+    def _welcome_guests(self, api: KubernetesApi, landscape: Landscape) -> None:
         if self.queue is None:
             return
         accounts = {namespace: account for account, namespace in self._rules.account_namespaces.items()}
@@ -137,23 +131,18 @@ class KubernetesEngine(CrewEngine):
             self.now,
             self._work,
             accounts,
-            self._learn_labels,
+            landscape.learn_labels,
             self._world,
         )
         self._guests.resume()
 
     def _world(self) -> World:
-        assert self._nodes is not None
+        assert self._landscape is not None
         assert self._pods is not None
         placed = (pod for pod in self._pods.objects.values() if pod["spec"].get("nodeName"))
         alive = tuple(pod for pod in placed if not _over(pod))
-        return World(alive, {name: node["metadata"].get("labels") or {} for name, node in self._nodes.objects.items()})
-
-    def _learn_labels(self, keys: Set[str]) -> None:
-        """The nodes are described anew before a pod is submitted whose rules ask about more of their labels."""
-        if not keys <= self._label_keys:
-            self._label_keys |= keys
-            self._tell_nodes()
+        known = self._landscape.mirror.objects.items()
+        return World(alive, {name: node["metadata"].get("labels") or {} for name, node in known})
 
     async def _first_lists(self, *mirrors: Mirror) -> None:
         try:
@@ -228,9 +217,12 @@ class KubernetesEngine(CrewEngine):
 
     def reconfigure(self, config: ClusterConfig) -> None:
         if config.nodes and config.source == self._base.source:
-            self._config = config
-            self._payloads.reconfigure(config, None)
-            self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
+            self._take_config(config)
+
+    def _take_config(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._payloads.reconfigure(config, None)
+        self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
 
     def _work(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -440,10 +432,12 @@ class KubernetesEngine(CrewEngine):
     def _pod_changed(self, kind: str, pod: Object) -> None:
         berth = pods.berth_of(pod)
         labels = pod["metadata"].get("labels") or {}
+        assert self._landscape is not None
         if berth is None or labels.get(pods.CLUSTER_LABEL) != self._rules.cluster:
             if self._guests is not None:
                 self._guests.pod_changed(kind, pod)
-            self._other_changed(kind, pod)
+            held = self._guests is not None and self._guests.holds(pod)
+            self._landscape.other_pod_changed(kind, pod, held=held)
             return
         if kind == "DELETED":
             self._pod_of.pop(berth, None)
@@ -459,31 +453,6 @@ class KubernetesEngine(CrewEngine):
                 self._could_not_start(key, why, berth.node)
         elif ended and key not in self._done:
             self._lost(berth, pod, kind)
-
-    def _other_changed(self, kind: str, pod: Object) -> None:
-        held = self._guests is not None and self._guests.holds(pod)
-        changed = self._others.pod_changed(kind, pod, counts=not held)
-        if changed is None:
-            return
-        if not self._crowded:
-            self.later(_SETTLE_S, self._tell_others)
-        self._crowded.add(changed.node)
-        if changed.comes_with_node:
-            self._node_changed(kind, pod)
-
-    def _tell_others(self) -> None:
-        """How much pods of others hold, of the nodes where that may have changed."""
-        assert self._nodes is not None
-        if not self._nodes.complete.is_set():  # `_tell_nodes` follows, and then this
-            return
-        crowded, self._crowded = self._crowded, set()
-        there = [self._nodes.objects[name] for name in sorted(crowded) if name in self._nodes.objects]
-        seen = [
-            o.OthersSeen(self._others.share(node["metadata"]["name"], node["metadata"].get("labels") or {}), self.now())
-            for node in there
-        ]
-        if seen:
-            self._report(seen)
 
     def _pod_gone(self, berth: Berth) -> None:
         if berth not in self._leaving:
@@ -504,50 +473,6 @@ class KubernetesEngine(CrewEngine):
 
     # --- what the cluster says of nodes --------------------------------------------------------------------
 
-    def _node_changed(self, _kind: str, _node: Object) -> None:
-        if self._nodes is not None and self._nodes.complete.is_set() and not self._settling:
-            self._settling = True
-            self.later(_SETTLE_S, self._tell_nodes)
-
-    def _tell_nodes(self) -> None:
-        """The cluster, if it is another than before; then every node whose readiness changed."""
-        assert self._nodes is not None
-        self._settling = False
-        found = sorted(self._nodes.objects.values(), key=key_of)
-        config = self._cluster_of(found)
-        seen: list[o.Observation] = []
-        if config != self._config:
-            seen.append(o.ClusterSeen(config, self.now()))
-            self._crowded |= {node.name for node in config.nodes} - {node.name for node in self._config.nodes}
-            self._config = config
-            self._payloads.reconfigure(config, None)
-            self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
-        tolerated = {str(each["key"]) for each in self._rules.tolerations if "key" in each}
-        for node in found:
-            seen.extend(self._readiness(node, nodes.readiness(node, tolerated)))
-        if seen:
-            self._report(seen)
-            if self._guests is not None:
-                self._guests.nodes_changed()
-        self._tell_others()
-
-    def _readiness(self, node: Object, now: nodes.Readiness) -> list[o.Observation]:
-        name = node["metadata"]["name"]
-        before = self._told.get(name)
-        if now == before:
-            return []
-        self._told[name] = now
-        if not now.up:
-            return [o.NodeSilent(name, now.why_down, self.now())]
-        version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
-        said: list[o.Observation] = []
-        if before is None or not before.up:
-            said.append(o.NodeAnswered(name, version, self._held_on(name), self.now()))
-        was_closed = before.closed if before else ""
-        if now.closed != was_closed:
-            said.append(o.NodeClosed(name, now.closed, was_closed, self.now()))
-        return said
-
     def _held_on(self, node: str) -> tuple[Key, ...]:
         """Starts whose pod on this node has not ended: also those that no job of ours wants any more."""
         ours = [
@@ -557,50 +482,6 @@ class KubernetesEngine(CrewEngine):
         ]
         theirs = self._guests.held_on(node) if self._guests is not None else []
         return tuple(sorted({*ours, *theirs}))
-
-    def _cluster_of(self, found: list[Object]) -> ClusterConfig:
-        made = tuple(
-            nodes.node_config(
-                node, label_keys=self._label_keys, reserved=self._others.reserved(node["metadata"]["name"])
-            )
-            for node in found
-        )
-        return replace(
-            self._base,
-            nodes=made,
-            settings=self._base.settings if self._base.source else _usual_settings(made),
-            partitions=self._partitions(found),
-            topology=nodes.topology(found, self._settings.topology_keys),
-        )
-
-    def _partitions(self, found: list[Object]) -> tuple[PartitionConfig, ...]:
-        """Those of slurm.conf with the nodes that exist, else one per selector, else one with everything."""
-        names = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in found}
-        if self._base.partitions:
-            return tuple(
-                replace(partition, nodes=tuple(name for name in partition.nodes if name in names))
-                for partition in self._base.partitions
-            )
-        selectors = self._settings.partition_selectors or {"main": {}}
-        return tuple(
-            PartitionConfig(
-                name=partition,
-                default=position == 0,
-                nodes=tuple(name for name, labels in names.items() if wanted.items() <= labels.items()),
-            )
-            for position, (partition, wanted) in enumerate(selectors.items())
-        )
-
-
-def _usual_settings(made: tuple[NodeConfig, ...]) -> Settings:
-    """Without a slurm.conf: single CPUs are given out, and who asks for no memory gets as much as CPUs are worth.
-
-    Slurm's own default is all memory of the node, which would make every job the only one on its node.
-    """
-    share_mib = min((node.memory_mib // node.cpus for node in made), default=1)
-    return Settings(
-        gres_types=("gpu",), select_by_core=False, default_memory_per_cpu_mib=max(share_mib, 1), return_to_service=2
-    )
 
 
 async def _all(works: Any) -> list[Any]:

@@ -1,0 +1,179 @@
+"""What the cluster looks like, told as observations: its nodes, whether jobs may go there, and what others run on them.
+
+The engine owns it and feeds it with every change of a node and of a pod that is not of its own jobs. Changes are
+gathered for a moment and told together. What the words of nodes mean is in `nodes`, what pods hold in `others`.
+Invariant: a node that left and came back is told as new, with everything that is known of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from bireme.core.model import observations as o
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
+from bireme.engines.kubernetes import nodes
+from bireme.engines.kubernetes.api import KubernetesApi, Object
+from bireme.engines.kubernetes.mirror import Mirror, key_of
+from bireme.engines.kubernetes.others import Others
+
+_SETTLE_S = 0.2
+"""Changes are gathered for so long: a cluster that comes up says many things at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the landscape asks of the engine."""
+
+    report: Callable[[Sequence[o.Observation]], object]
+    configured: Callable[[ClusterConfig], None]
+    """Told of a cluster that is another than before, before it is reported."""
+    held_on: Callable[[str], tuple[tuple[int, int], ...]]
+    """Starts of which something is on this node."""
+    now: Callable[[], float]
+    later: Callable[[float, Callable[[], object]], object]
+
+
+class Landscape:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        base: ClusterConfig,
+        around: Surroundings,
+        *,
+        tolerated: Set[str] = frozenset(),
+        topology_keys: tuple[str, ...] = (),
+        partition_selectors: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`base`: settings and partitions of slurm.conf, if there is one."""
+        self.mirror = Mirror(api, "/api/v1/nodes", self._node_changed)
+        """Of the nodes; the engine runs it."""
+        self._base, self._around = base, around
+        self._tolerated, self._topology_keys = tolerated, topology_keys
+        self._selectors = partition_selectors or {"main": {}}
+        self._config: ClusterConfig | None = None
+        self._others = Others()
+        self._told: dict[str, nodes.Readiness] = {}
+        self._crowded: set[str] = set()
+        """Nodes where what pods of others hold may have changed since it was told."""
+        self._label_keys: set[str] = set()
+        self._settling = False
+        self._open = False
+
+    def open(self) -> None:
+        """All nodes and pods are known: from now on changes are told."""
+        self._open = True
+        self._tell()
+
+    def _node_changed(self, _kind: str, _node: Object) -> None:
+        self._settle()
+
+    def other_pod_changed(self, kind: str, pod: Object, *, held: bool) -> None:
+        """A pod that is not of the engine's jobs. `held`: what it takes is held by a job of guests."""
+        changed = self._others.pod_changed(kind, pod, counts=not held)
+        if changed is not None:
+            self._crowded.add(changed.node)
+            self._settle()
+
+    def learn_labels(self, keys: Set[str]) -> None:
+        """The nodes are described anew before a pod is submitted whose rules ask about more of their labels."""
+        if not keys <= self._label_keys:
+            self._label_keys |= keys
+            self._tell()
+
+    def _settle(self) -> None:
+        if self._open and not self._settling:
+            self._settling = True
+            self._around.later(_SETTLE_S, self._tell)
+
+    def _tell(self) -> None:
+        """The cluster, if it is another than before; then every node whose readiness or use by others changed."""
+        self._settling = False
+        found = sorted(self.mirror.objects.values(), key=key_of)
+        seen = self._cluster_seen(found)
+        for node in found:
+            seen.extend(self._readiness(node, nodes.readiness(node, self._tolerated)))
+        seen.extend(self._others_seen())
+        if seen:
+            self._around.report(seen)
+
+    def _cluster_seen(self, found: list[Object]) -> list[o.Observation]:
+        config = self._cluster_of(found)
+        if config == self._config:
+            return []
+        before = {node.name for node in self._config.nodes} if self._config is not None else set()
+        now = {node.name for node in config.nodes}
+        self._crowded |= now - before
+        for gone in before - now:
+            self._told.pop(gone, None)
+        self._config = config
+        self._around.configured(config)
+        return [o.ClusterSeen(config, self._around.now())]
+
+    def _others_seen(self) -> list[o.Observation]:
+        crowded, self._crowded = sorted(self._crowded), set()
+        there = [self.mirror.objects[name] for name in crowded if name in self.mirror.objects]
+        shares = [self._others.share(each["metadata"]["name"], each["metadata"].get("labels") or {}) for each in there]
+        return [o.OthersSeen(share, self._around.now()) for share in shares]
+
+    def _readiness(self, node: Object, now: nodes.Readiness) -> list[o.Observation]:
+        name = node["metadata"]["name"]
+        before = self._told.get(name)
+        if now == before:
+            return []
+        self._told[name] = now
+        at = self._around.now()
+        if not now.up:
+            return [o.NodeSilent(name, now.why_down, at)]
+        version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
+        said: list[o.Observation] = []
+        if before is None or not before.up:
+            said.append(o.NodeAnswered(name, version, self._around.held_on(name), at))
+        was_closed = before.closed if before else ""
+        if now.closed != was_closed:
+            said.append(o.NodeClosed(name, now.closed, was_closed, at))
+        return said
+
+    # --- the cluster as a configuration --------------------------------------------------------------------
+
+    def _cluster_of(self, found: list[Object]) -> ClusterConfig:
+        made = tuple(self._node_config(node) for node in found)
+        return replace(
+            self._base,
+            nodes=made,
+            settings=self._base.settings if self._base.source else _usual_settings(made),
+            partitions=self._partitions(found),
+            topology=nodes.topology(found, self._topology_keys),
+        )
+
+    def _node_config(self, node: Object) -> NodeConfig:
+        reserved = self._others.reserved(node["metadata"]["name"])
+        return nodes.node_config(node, label_keys=self._label_keys, reserved=reserved)
+
+    def _partitions(self, found: list[Object]) -> tuple[PartitionConfig, ...]:
+        """Those of slurm.conf with the nodes that exist, else one per selector, else one with everything."""
+        names = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in found}
+        if self._base.partitions:
+            return tuple(
+                replace(partition, nodes=tuple(name for name in partition.nodes if name in names))
+                for partition in self._base.partitions
+            )
+        return tuple(
+            PartitionConfig(
+                name=partition,
+                default=position == 0,
+                nodes=tuple(name for name, labels in names.items() if wanted.items() <= labels.items()),
+            )
+            for position, (partition, wanted) in enumerate(self._selectors.items())
+        )
+
+
+def _usual_settings(made: tuple[NodeConfig, ...]) -> Settings:
+    """Without a slurm.conf: single CPUs are given out, and who asks for no memory gets as much as CPUs are worth.
+
+    Slurm's own default is all memory of the node, which would make every job the only one on its node.
+    """
+    share_mib = min((node.memory_mib // node.cpus for node in made), default=1)
+    return Settings(
+        gres_types=("gpu",), select_by_core=False, default_memory_per_cpu_mib=max(share_mib, 1), return_to_service=2
+    )
