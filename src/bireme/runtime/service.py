@@ -249,7 +249,7 @@ class Runtime:
         if may_plan:
             commanded = len(group.commands)
             until = turned + PASS_S
-            self.kernel.enough = lambda: self.clock.now() >= until
+            self.kernel.enough = lambda: time.monotonic() >= until
             self.kernel.plan(group, now)
             planned = time.monotonic()
             # A pass that starts jobs is worth its time: the more it started, the sooner comes the next.
