@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import bireme_cluster, launch, machine, placement, planner, queue, restart, submit
+from bench import bireme_cluster, launch, machine, placement, planner, queue, restart, simulator, submit
 from bench.folders import new_folder
 from bench.results import Report, Row
 from bench.sizes import FULL, QUICK, Sizes
 
-SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart")
+SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart", "sim")
 
 
 def main() -> int:
@@ -34,7 +34,14 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         return _machine()
     if section == "launch":
         return launch.measure(sizes, facts, with_slurm)
-    modules = {"planner": planner, "placement": placement, "submit": submit, "squeue": queue, "restart": restart}
+    modules = {
+        "planner": planner,
+        "placement": placement,
+        "submit": submit,
+        "squeue": queue,
+        "restart": restart,
+        "sim": simulator,
+    }
     return modules[section].measure(sizes)
 
 

@@ -22,6 +22,7 @@ class Sizes:
     plan_jobs: int = 100_000
     study_nodes: int = 1_213
     study_pods: int = 8_152
+    sim_jobs: int = 82_247
 
 
 FULL = Sizes()
@@ -40,4 +41,5 @@ QUICK = Sizes(
     plan_jobs=400,
     study_nodes=40,
     study_pods=200,
+    sim_jobs=200,
 )
