@@ -4,6 +4,9 @@ from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.plan.planner import plan
+from bireme.core.why.answers import Certainty
+from bireme.core.why.sooner import find_sooner
+from bireme.core.why.waiting import explain_waiting
 from bireme.testing.scenario import Scenario, caller_named
 
 
@@ -106,3 +109,53 @@ def test_a_gang_that_does_not_fit_leaves_no_trace_for_others_of_its_shape():
     world.submit("other", cpus=4)
     decided = plan(world.state, world.state.config.settings.policy, world.now)
     assert [start.job_id for start in decided.starts] == [world.id_of("other")]
+
+
+def test_the_components_get_slots_that_begin_together() -> None:
+    world = Scenario("1x8+1x8:h100")
+    world.submit("short", on="n1", cpus=8, time_s=600)
+    world.submit("long", on="n2", cpus=8, time_s=3600)
+    world.submit_het("het", {"cpus": 4, "time_s": 600}, {"gpus": 8, "time_s": 600})
+    world.submit("fills", cpus=8, on="n1", time_s=2400)
+    world.submit("delays", cpus=8, on="n1", time_s=7200)
+    world.settle()
+    slots = {label: world.state.verdicts[world.job(label).id].expected_start for label in ("het", "het+1")}
+    assert slots == {"het": world.now + 3600, "het+1": world.now + 3600}
+    fills, delays = (world.state.verdicts[world.job(label).id].expected_start for label in ("fills", "delays"))
+    assert fills == world.now + 600, "it is gone before the components need the node"
+    assert delays == world.now + 4200, "it would still be there"
+
+
+def test_a_component_whose_node_is_free_does_not_start_before_the_others() -> None:
+    world = Scenario("2x8", partitions={"main": {}, "side": {"nodes": "n1"}})
+    world.submit("block", on="n2", cpus=8, time_s=600)
+    world.submit_het("het", {"cpus": 8, "time_s": 600}, {"cpus": 8, "time_s": 600})
+    world.submit("brief", cpus=8, partition="side", time_s=600)
+    world.submit("lasting", cpus=8, partition="side", time_s=7200)
+    world.expect(
+        {
+            "block": "runs n2",
+            "het": "waits Resources",
+            "het+1": "waits Resources",
+            "brief": "runs n1",
+            "lasting": "waits Resources",
+        }
+    )
+    world.finish("block")
+    world.finish("brief")
+    world.expect({"block": "COMPLETED", "brief": "COMPLETED", "het": "runs n1", "het+1": "runs n2"})
+
+
+def test_a_heterogeneous_job_is_told_what_would_start_it_sooner() -> None:
+    world = Scenario("2x8")
+    world.submit("block", on="n1", cpus=8, time_s=1800)
+    world.submit("next", nodes=2, tasks=16, time_s=3600)
+    world.submit_het("het", {"cpus": 4, "time_s": 1200}, {"cpus": 8, "time_s": 1200})
+    world.settle()
+    job = world.job("het+1")
+    answer, trial = explain_waiting(world.state, job, world.now)
+    assert (answer.expected.start, answer.expected.certainty) == (world.now + 5400, Certainty.SLOT)
+    found = [each for each in find_sooner(world.state, job, caller_named("alice"), trial, world.now) if each]
+    fewer = [each for each in found if "4 CPUs" in each.what]
+    assert fewer, f"with 4 CPUs both components fit on n2: {found}"
+    assert fewer[0].starts_now

@@ -211,11 +211,12 @@ def _consider_array(work: Pass, job: Job, entry: Entry) -> None:
 
 
 def _consider_het(work: Pass, leader: Job) -> None:
-    """All components in a draft of their own, or none."""
+    """All components start, in a draft of their own, or none does; then they get slots that begin together."""
     members = [work.state.jobs[member] for member in work.state.het_members[leader.id]]
     if any(member.id not in work.state.pending for member in members):
         return
     gates = dict.fromkeys(gate for member in members for gate in closed_gates(work.state, member, work.now))
+    own = {member.id: work.outlook.forget(member.id) for member in members}
     if gates:
         work.verdicts.update({member.id: Verdict(tuple(gates)) for member in members})
         return
@@ -225,11 +226,29 @@ def _consider_het(work: Pass, leader: Job) -> None:
         partition, fit, reasons = _find_anywhere(work, member)
         if partition is None or fit is None:
             work.take_back(*before)
-            work.verdicts.update({other.id: Verdict(reasons) for other in members})
+            _wait_together(work, members, reasons, own)
             return
         work.hold(member, partition, fit)
         found.append((member, partition, fit))
     work.starts.append(StartGang(tuple(work.started(member, partition, fit) for member, partition, fit in found)))
+    work.outlook.again.discard(leader.id)
+
+
+def _wait_together(
+    work: Pass, members: Sequence[Job], reasons: tuple[Reason, ...], own: Mapping[int, Sequence[Booking]]
+) -> None:
+    waits = _waits_for_room(reasons) and work.policy.backfill
+    if waits and all(own.values()):
+        for member in members:
+            work.outlook.restore(member.id, own[member.id])
+    elif waits and all(work.may_reserve(member) for member in members):
+        lines = [(member, name) for member in members for name in member.spec.partitions]
+        if all(work.may_book(member, name) for member, name in lines):
+            work.book_together(members)
+        else:
+            work.blocked.update(work.line(member, name) for member, name in lines)
+    for member in members:
+        work.judge(member, reasons)
 
 
 def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = None, *, judge: bool = True) -> bool:

@@ -48,6 +48,8 @@ ENTRIES_PER_JOB, ENTRIES_LEAST = 8, 1_000
 """A calendar that has noted more releases than that is mostly made of what was taken back: it is made anew."""
 ANSWERS_MOST = 2_000
 """Shapes of requests that are remembered from one full pass to the next."""
+TRIES_TOGETHER = 32
+"""Moments at which the components of a heterogeneous job are tried."""
 MINUTE_S = 60
 """Time limits are whole minutes."""
 SWITCHES_WAIT_S = 300
@@ -364,35 +366,70 @@ class Pass:
 
     def book(self, job: Job, partition: PartitionConfig, earlier_than: Booking | None = None) -> bool:
         """Books the earliest slot in this partition, instead of one that begins later; False: there is none."""
-        door = self.reserved.door(job)
-        horizon = min(self.now + self.policy.window_s, self.reserved.until(door))
-        if earlier_than is not None:
-            horizon = min(horizon, earlier_than.begin)
-        duration = self.duration_s(job)
-        key = (self.asked(job), partition.name, (door, ()))
-        after = self._not_before.get((key, duration), self.now)
-        if after >= horizon:
-            return False
-        free = self.draft.free
-        if partition.max_cpus_per_node is not None:
-            free = self._within_cap(partition, free)
-        search, closures = self._search(key, job, partition), self.reserved.closures(door)
-        plain = partition.max_cpus_per_node is None and not self.standby.kept
-        found = self.calendar.earliest(search, free, duration, after, horizon, closures, by_columns=not plain)
-        if found is None:
+        key = (self.asked(job), partition.name, (self.reserved.door(job), ()))
+        kind = (key, self.duration_s(job))
+        after = self._not_before.get(kind, self.now)
+        booking = self._slot(job, partition, after, inf if earlier_than is None else earlier_than.begin)
+        if booking is None:
             if earlier_than is None:  # and none for the next job of the kind
-                self._not_before[key, duration] = horizon
+                self._not_before[kind] = inf
             return False
-        whole = self.demand(job, partition).whole_nodes
-        owner = (job.id, job.spec.owner.uid, partition.name)
-        booking = Booking(found[0], gone_by(self.state, job, found[0]), found[1], whole, *owner)
-        booking = self._kept_promise(job, partition, found[0]) or booking
+        booking = self._kept_promise(job, partition, booking.begin) or booking
         if earlier_than is not None:
             self.outlook.forget(job.id)
         self.outlook.restore(job.id, (*self.outlook.forget(job.id), booking))
-        self._not_before[key, duration] = booking.begin
+        self._not_before[kind] = booking.begin
         self._misfits.clear()  # answers for other durations may have changed
         return True
+
+    def book_together(self, jobs: Sequence[Job]) -> bool:
+        """Slots that begin at one moment, for all of them or for none. The latest of them says when to try again."""
+        after = self.now
+        for _ in range(TRIES_TOGETHER):
+            begins: list[float] = []
+            for job in jobs:
+                known = (self.state.partitions.get(name) for name in job.spec.partitions)
+                slots = [self._slot(job, partition, after, inf) for partition in known if partition is not None]
+                best = min((slot for slot in slots if slot is not None), key=lambda slot: slot.begin, default=None)
+                if best is None or (begins and best.begin > begins[0]):
+                    break
+                self.outlook.restore(job.id, (best,))
+                begins.append(best.begin)
+                after = best.begin
+            else:
+                self._misfits.clear()
+                return True
+            for job in jobs:
+                self.outlook.forget(job.id)
+            if best is None:
+                return False
+            after = best.begin
+        return False
+
+    def _slot(self, job: Job, partition: PartitionConfig, after: float, before: float) -> Booking | None:
+        """The earliest in this partition that begins in [after, before)."""
+        door = self.reserved.door(job)
+        horizon = min(self.now + self.policy.window_s, self.reserved.until(door), before)
+        if after >= horizon:
+            return None
+        free = self.draft.free
+        if partition.max_cpus_per_node is not None:
+            free = self._within_cap(partition, free)
+        search = self._search((self.asked(job), partition.name, (door, ())), job, partition)
+        found = self.calendar.earliest(
+            search,
+            free,
+            self.duration_s(job),
+            after,
+            horizon,
+            self.reserved.closures(door),
+            by_columns=partition.max_cpus_per_node is not None or bool(self.standby.kept),
+        )
+        if found is None:
+            return None
+        whole = self.demand(job, partition).whole_nodes
+        owner = (job.id, job.spec.owner.uid, partition.name)
+        return Booking(found[0], gone_by(self.state, job, found[0]), found[1], whole, *owner)
 
     def _kept_promise(self, job: Job, partition: PartitionConfig, not_after: float) -> Booking | None:
         """The slot an earlier pass gave it, if it still holds and there is no earlier one.

@@ -32,8 +32,6 @@ class Certainty(StrEnum):
     """Jobs without a time limit hold what it needs, or go before it."""
     BEYOND_WINDOW = "beyond_window"
     """Nothing is free for it within bf_window."""
-    ALL_AT_ONCE = "all_at_once"
-    """A heterogeneous job starts when all of its components fit at once, and books no slot."""
 
 
 @dataclass(frozen=True, slots=True)

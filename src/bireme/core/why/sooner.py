@@ -54,7 +54,7 @@ Family = Sequence[Candidate]
 
 def find_sooner(state: State, job: Job, caller: Caller, base: Trial, now: float) -> Iterator[Suggestion | None]:
     """One yield for each trial: the suggestion it led to, or None. `caller`: whose rights count; the owner's."""
-    if job.het_job_id is not None or base.starts_now:
+    if base.starts_now:
         return
     for family in _families(state, job, base, now):
         best = base.start
@@ -79,7 +79,9 @@ def _planned(state: State, candidate: Candidate, caller: Caller, now: float) -> 
         spec = admitted(state, caller, candidate.job.spec)
     except Refusal:
         return None
-    return try_jobs(state, [replace(candidate.job, spec=spec)], now)
+    changed = replace(candidate.job, spec=spec)
+    members = state.het_members.get(changed.het_job_id or 0, [changed.id])  # the others stay as they are
+    return try_jobs(state, [changed if member == changed.id else state.jobs[member] for member in members], now)
 
 
 def _clearly_sooner(start: float, than: float | None, now: float) -> bool:

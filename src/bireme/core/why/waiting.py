@@ -268,8 +268,6 @@ def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], 
         return Certainty.BLOCKED if lasting else Certainty.LIMITED
     if not state.config.settings.policy.backfill:
         return Certainty.STRICT_ORDER
-    if job.het_job_id is not None:
-        return Certainty.ALL_AT_ONCE
     if any(line.partition("/")[0] in job.spec.partitions for line in trial.plan.outlook.blocked):
         return Certainty.NOT_TESTED
     return Certainty.NO_TIME_LIMIT if endless else Certainty.BEYOND_WINDOW
