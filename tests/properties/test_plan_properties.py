@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import product
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import combinations_with_replacement, product
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
+from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import NodeConfig, Settings
-from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest, Suspended
+from bireme.core.model.events import ClusterConfigured, NodeRegistered, Recorded
+from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, ResourceRequest, Suspended
 from bireme.core.model.policy import Policy, Preemption
 from bireme.core.model.resources import Allocation, Device, GresPool, GresRequest, GresShare, NodeShare
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.fabric import build_fabric
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Search
+from bireme.core.plan.decisions import Preempt, Start
 from bireme.core.plan.planner import plan, plan_again
 from bireme.core.plan.seniority import tier
 from bireme.core.plan.standby import before_it
@@ -283,24 +290,132 @@ def test_a_small_pass_overlooks_nobody(queue: list[dict[str, int]], steps: list[
         world.settle()
 
 
+# -- victims ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 4)), min_size=1, max_size=8), requests)
+def test_with_any_victim_left_out_the_job_would_not_fit(low: list[tuple[int, int]], high: dict[str, int]) -> None:
+    rules = Policy(resolution_s=0.0, preemption=Preemption("partition", "CANCEL"))
+    world = Scenario("3x4:h100", settings=Settings(memory_is_consumable=False, policy=rules), partitions=TIERS)
+    for number, (nodes, gpus) in enumerate(low):
+        world.submit(f"low{number}", nodes=nodes, gpus_per_node=gpus, time_s=700)
+    world.settle()
+    world.submit("high", **high, partition="high")
+    decided = plan(world.state, rules, world.now)
+    victims = {victim.job_id for each in decided.starts if isinstance(each, Preempt) for victim in each.victims}
+    if victims:
+        assert fits_without(world, victims, high)
+        for spared in victims:
+            assert not fits_without(world, victims - {spared}, high), f"{spared} is ended for nothing"
+    elif not any(isinstance(each, Start) for each in decided.starts):
+        everybody = set(world.state.holding)
+        assert not everybody or not fits_without(world, everybody, high), "somebody could have made way"
+
+
+def fits_without(world: Scenario, gone: set[int], high: dict[str, int]) -> bool:
+    left = {f"n{number}": 4 for number in (1, 2, 3)}
+    for job in world.state.holding.values():
+        if job.id not in gone:
+            for share in job.held.shares:
+                left[share.node] -= share.gres_count("gpu")
+    return sum(free >= high["gpus_per_node"] for free in left.values()) >= high["nodes"]
+
+
+# -- the order of nodes ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([2, 4, 8]), min_size=2, max_size=5),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 8)), min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_nodes_changes_nothing_but_ties(
+    sizes: list[int], queue: list[tuple[int, int]], shuffled: Random
+) -> None:
+    """The same nodes in another order: the same jobs start, on as large parts of as many nodes."""
+    other = sizes.copy()
+    shuffled.shuffle(other)
+    decided = [started_on(nodes, queue) for nodes in (sizes, other)]
+    assert decided[0] == decided[1]
+
+
+def started_on(sizes: Sequence[int], queue: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+    """job -> what its nodes have left after it, in order of size."""
+    state = world_of(sizes)
+    left = {f"n{number}": size for number, size in enumerate(sizes, start=1)}
+    found: dict[int, list[int]] = {}
+    for decision in plan(with_jobs(state, queue), SETTINGS.policy, 0.0).starts:
+        assert isinstance(decision, Start)
+        for share in decision.shares:
+            left[share.node] -= share.gres_count("gpu")
+        found[decision.job_id] = sorted(left[share.node] for share in decision.shares)
+    return found
+
+
 # -- small worlds, all of them ---------------------------------------------------------------------------------------
 
 
-def test_all_queues_of_three_jobs_on_small_clusters() -> None:
-    """Clusters up to 3 nodes x 4 GPUs, every mix of three jobs: who starts is exactly who fits in order."""
-    shapes = [(1, 1), (1, 4), (2, 2), (3, 4)]
-    for node_count, chosen in product((1, 2, 3), product(shapes, repeat=3)):
-        fitting = [shape for shape in chosen if shape[0] <= node_count]
-        world = Scenario(f"{node_count}x4:h100", settings=SETTINGS)
-        for number, (nodes, gpus) in enumerate(fitting):
-            world.submit(f"job{number}", nodes=nodes, gpus_per_node=gpus, time_s=100)
-        world.settle()
-        used = sum(
-            share.gres_count("gpu")
-            for number in range(len(fitting))
-            if (allocation := world.job(f"job{number}").allocation) is not None
-            for share in allocation.shares
-        )
-        assert used <= node_count * 4
-        if fitting:
-            assert world.job("job0").allocation is not None, f"the first of {fitting} waits on an empty cluster"
+@cache
+def spec_of(nodes: int, gpus: int) -> JobSpec:
+    asked = ResourceRequest(
+        nodes_min=nodes, nodes_max=nodes, nodes_given=True, gres_per_node=(GresRequest("gpu", None, gpus),)
+    )
+    owner = Owner(uid=1, gid=1, user="u")
+    return JobSpec(owner=owner, resources=asked, partitions=("main",), time_limit_s=100, time_limit_given=True)
+
+
+def world_of(sizes: Sequence[int]) -> State:
+    """Nodes with so many GPUs each, and nothing on them."""
+    state = State()
+    config = replace(build_cluster("+".join(f"1x{size}:h100" for size in sizes)), settings=SETTINGS)
+    apply(state, Recorded(1, 0.0, "test", ClusterConfigured(config)))
+    for number in range(1, len(sizes) + 1):
+        apply(state, Recorded(number + 1, 0.0, "test", NodeRegistered(f"n{number}", 0.0)))
+    return state
+
+
+def with_jobs(state: State, queue: Sequence[tuple[int, int]]) -> State:
+    """Of (nodes, GPUs on each), in the order of the queue."""
+    jobs = {
+        number: Job(number, spec_of(*shape), 0.0, Pending(since=0.0, eligible_at=0.0), priority=100 - number)
+        for number, shape in enumerate(queue, start=1)
+    }
+    return replace(state, jobs=jobs, pending=jobs)
+
+
+def test_all_queues_of_three_jobs_on_all_small_clusters() -> None:
+    """Up to 3 nodes with up to 4 GPUs each, every queue of three jobs that could run there, nodes in one order.
+
+    Time limits are equal, so that nobody who starts now delays a slot: a job starts exactly if it fits beside those
+    before it. The first that does not fit gets the slot at which these have ended.
+    """
+    cases = 0
+    for count in (1, 2, 3):
+        for sizes in combinations_with_replacement((1, 2, 3, 4), count):
+            state = world_of(sizes)
+            able = {nodes: sorted(sizes, reverse=True)[nodes - 1] for nodes in range(1, count + 1)}
+            shapes = [(nodes, gpus) for nodes, most in able.items() for gpus in range(1, most + 1)]
+            for queue in product(shapes, repeat=3):
+                assert_who_starts_is_who_fits(state, sizes, queue)
+                cases += 1
+    assert cases == 12_600
+
+
+def assert_who_starts_is_who_fits(state: State, sizes: Sequence[int], queue: Sequence[tuple[int, int]]) -> None:
+    decided = plan(with_jobs(state, queue), SETTINGS.policy, 0.0)
+    starts = {decision.job_id: decision.shares for decision in decided.starts if isinstance(decision, Start)}
+    left = {f"n{number}": size for number, size in enumerate(sizes, start=1)}
+    waited = False
+    for number, (nodes, gpus) in enumerate(queue, start=1):
+        fits = sum(free >= gpus for free in left.values()) >= nodes
+        assert fits == (number in starts), f"{queue} on {sizes}: job {number}"
+        for share in starts.get(number, ()):
+            left[share.node] -= share.gres_count("gpu")
+            assert left[share.node] >= 0
+        if number in starts:
+            assert len({share.node for share in starts[number]}) == nodes
+        elif not waited:
+            waited = True
+            assert decided.verdicts[number].expected_start == 100.0, f"{queue} on {sizes}: job {number}"
