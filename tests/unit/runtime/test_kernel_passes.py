@@ -67,8 +67,18 @@ def end(kernel: Kernel, job_id: int, now: float) -> None:
 
 
 def three_looks() -> Any:
+    """Asked before every look but the first."""
     looks = iter(range(1_000))
-    return lambda: next(looks) >= 3
+    return lambda: next(looks) >= 2
+
+
+def test_no_pass_is_so_short_that_it_looks_at_nobody(store: SqliteStore) -> None:
+    kernel = kernel_with(store, "1x8")
+    queue(kernel, *[{"cpus": 1}] * 2)
+    kernel.enough = lambda: True
+    for left in ([2], []):
+        turn(kernel, NOW)
+        assert waiting(kernel) == left
 
 
 def test_a_pass_that_is_ended_early_goes_on_where_it_was(store: SqliteStore) -> None:

@@ -126,10 +126,11 @@ def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
             continue  # gone, started in another of its partitions, or considered with its leader
         if _only_waits_for_others(work, job, entry):
             _pass_over(work, job, entry)
-        elif len(work.starts) >= work.policy.starts_max or (work.enough is not None and work.enough()):
+        elif len(work.starts) >= work.policy.starts_max or work.is_over():
             work.outlook.left += entries[position:]
             return False
         elif work.may_hope(job.id):
+            work.looked = True
             _consider(work, job, entry)
     return True
 

@@ -90,6 +90,8 @@ class Pass:
     """Slots of the pass before, by job."""
     enough: Callable[[], bool] | None = None
     """Whether the pass is to end now."""
+    looked: bool = False
+    """It has looked at a job: no pass is so short that it looks at none."""
     begun: set[int] = field(default_factory=set)
     """Jobs that this pass starts."""
     known: set[int] = field(default_factory=set)
@@ -150,6 +152,9 @@ class Pass:
         door = self.reserved.door(job)
         closures = self.reserved.closures(door)
         return door, closures.during(self.now, self.now + self.duration_s(job)) if closures.entries else ()
+
+    def is_over(self) -> bool:
+        return self.looked and self.enough is not None and self.enough()
 
     def may_hope(self, job_id: int) -> bool:
         """Whether it is worth a look: in a small pass others may have taken what it hoped for."""
