@@ -122,7 +122,28 @@ def test_a_native_pod_group_is_a_gang(bireme: Bireme) -> None:
     bireme.create("n0", 8, schedulingGroup={"podGroupName": "native"})
     bireme.create("n1", 4, schedulingGroup={"podGroupName": "native"})
     assert bireme.node_of("n0") != bireme.node_of("n1")
+
+    def scheduled() -> bool:
+        conditions = bireme.kubernetes.api.get(f"{path}/native")["status"].get("conditions") or ()
+        return ("PodGroupScheduled", "True", "Scheduled") in [
+            (one["type"], one["status"], one["reason"]) for one in conditions
+        ]
+
+    wait_for(scheduled, "the group's condition")
     bireme.kubernetes.api.delete(f"{path}/native")
+
+
+def test_why_answers_for_a_pod_as_for_its_job_and_the_condition_says_the_same(bireme: Bireme) -> None:
+    gang = {"labels": {"bireme.dev/gang": "wide"}, "annotations": {"bireme.dev/gang-size": str(NODES)}}
+    bireme.create("first", 8)
+    bireme.node_of("first")
+    for number in range(NODES):
+        bireme.create(f"wide{number}", 8, **gang)
+    said = bireme.message("wide0")
+    told = bireme.run("why", "pod/wide0")
+    assert '"wide" of default: PENDING' in told
+    assert said == f"It needs {NODES} node(s) of partition main; {NODES - 1} are free for it now."
+    assert "RUNNING" in bireme.run("why", "pod/default/first")
 
 
 def test_an_indexed_job_is_a_gang_and_a_deployment_is_not(bireme: Bireme) -> None:

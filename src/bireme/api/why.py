@@ -56,12 +56,27 @@ async def explain_job(api: Context, request: Request) -> Response:
         found = [job for job in requests.find(api.cluster.state, target) if sees(job)]
     except Refusal:
         return answer(await _from_history(api, target, lambda uid: api.sees(caller, uid)))
+    return answer(await _told(api, found, sees, suggest=request.query_params.get("suggestions") != "0"))
+
+
+@routes.get("/v1/pods/{namespace}/{pod}/why")
+async def explain_pod(api: Context, request: Request) -> Response:
+    """The same for a pod that Bireme schedules: of the job that it is, alone or with its gang."""
+    caller, path = api.caller(request), request.path_params
+
+    def sees(job: Job) -> bool:
+        return api.sees(caller, job.spec.owner.uid)
+
+    found = [job for job in requests.with_pod(api.cluster.state, path["namespace"], path["pod"]) if sees(job)]
+    return answer(await _told(api, found[-1:], sees, suggest=False))  # what one may suggest is about scripts
+
+
+async def _told(api: Context, found: list[Job], sees: Callable[[Job], bool], *, suggest: bool) -> dict[str, Any]:
     if not found:
         raise Refusal(Why.INVALID_JOB_ID)
     found.sort(key=lambda job: (isinstance(job.phase, Finished), not isinstance(job.phase, Pending), job.id))
-    suggest = request.query_params.get("suggestions") != "0"
     told = [await _explained(api, job, sees, suggest) for job in found[:MOST_RECORDS]]
-    return answer({"jobs": told, "left_out": len(found) - len(told), "now": api.now()})
+    return {"jobs": told, "left_out": len(found) - len(told), "now": api.now()}
 
 
 async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], suggest: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from bireme.slurm.times import format_elapsed
 
 WIDTH = 80
 LABEL = 16
+_POD = "pod/"
 _NAMED = 4
 """So many other jobs are named before it says how many more there are."""
 
@@ -35,15 +36,19 @@ def _main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="bireme why", description="Why a job waits and when it starts, why it runs where it does, how it ended."
     )
-    parser.add_argument("job", help="job id: 42, an array 42 or a task 42_3")
+    parser.add_argument("job", help="job id: 42, an array 42 or a task 42_3; or pod/NAME, pod/NAMESPACE/NAME")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument("--quick", action="store_true", help="leave out what would start it sooner")
     given = parser.parse_args(argv)
     with make_transport() as transport:
         try:
-            told = transport.get(f"/v1/jobs/{given.job}/why", {"suggestions": 0} if given.quick else None)
+            told = transport.get(_path(given.job), {"suggestions": 0} if given.quick else None)
         except ApiError as error:
             if error.code == "ESLURM_INVALID_JOB_ID":
+                if given.job.startswith(_POD):
+                    raise CommandFailure(
+                        f"{given.job} is not in the queue; see `kubectl describe {given.job}`"
+                    ) from error
                 raise CommandFailure(f"there is no job {given.job}; `sacct` lists those that were") from error
             raise refused_by_daemon("", error) from error
     if given.json:
@@ -51,6 +56,14 @@ def _main(argv: list[str]) -> int:
     else:
         print("\n".join(text_of(told, make_stamp("", told["now"]))))
     return 0
+
+
+def _path(job: str) -> str:
+    """Of a job, or of a pod as kubectl names it; without a namespace it is in `default`."""
+    if not job.startswith(_POD):
+        return f"/v1/jobs/{job}/why"
+    namespace, _, name = job.removeprefix(_POD).rpartition("/")
+    return f"/v1/pods/{namespace or 'default'}/{name}/why"
 
 
 def text_of(told: Record, stamp: Callable[[float], str]) -> Iterator[str]:

@@ -77,6 +77,15 @@ def find(state: State, target: Target) -> list[Job]:
     return [job]
 
 
+def with_pod(state: State, namespace: str, pod: str) -> list[Job]:
+    """Every job that this pod is, or was, a part of; the latest last."""
+    return [
+        job
+        for job in state.jobs.values()
+        if (made := job.spec.workload) is not None and made.namespace == namespace and pod in made.pods
+    ]
+
+
 def _mine(state: State, caller: Caller, target: Target) -> list[Job]:
     jobs = find(state, target)
     for job in jobs:

@@ -133,6 +133,7 @@ class KubernetesEngine(CrewEngine):
             accounts,
             landscape.learn_labels,
             self._world,
+            lambda: max((node.gres_count("gpu") for node in self._config.nodes), default=0),
         )
         self._guests.resume()
 

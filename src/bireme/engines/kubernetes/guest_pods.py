@@ -42,9 +42,12 @@ class Needs:
     spread: bool = False
     exclude: tuple[str, ...] = ()
 
-    def request(self, count: int) -> ResourceRequest:
-        """For so many of these pods, as tasks."""
+    def request(self, count: int, gpus_a_node: int = 0) -> ResourceRequest:
+        """For so many of these pods, as tasks. `gpus_a_node`: the most that a node has, for how many nodes it takes."""
+        asked = sum(many for _, many in self.gpus)
+        on_a_node = max(1, gpus_a_node // asked) if asked and gpus_a_node else count
         return ResourceRequest(
+            nodes_min=ceil(count / on_a_node),
             ntasks=count,
             ntasks_per_node=1 if self.alone and count > 1 else None,
             cpus_per_task=self.cpus,

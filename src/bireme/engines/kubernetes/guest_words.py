@@ -37,6 +37,18 @@ def unschedulable(why: str, now: float) -> dict[str, Any]:
     return {"status": {"conditions": [condition]}}
 
 
+def group_condition(why: str, now: float) -> dict[str, Any]:
+    """A PodGroup's status as kube-scheduler leaves it. `why` empty: its pods have their nodes."""
+    condition = {
+        "type": "PodGroupScheduled",
+        "status": "False" if why else "True",
+        "reason": "Unschedulable" if why else "Scheduled",
+        "message": why[:_MESSAGE_MOST],
+        "lastTransitionTime": _seconds(now),
+    }
+    return {"status": {"conditions": [condition]}}
+
+
 def eviction(namespace: str, name: str) -> dict[str, Any]:
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": namespace, "name": name}}
 

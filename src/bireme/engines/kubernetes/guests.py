@@ -102,14 +102,16 @@ class Guests:
         accounts: Mapping[str, str],
         learn_labels: Callable[[Set[str]], None],
         world: Callable[[], World],
+        gpus_a_node: Callable[[], int],
     ) -> None:
         """`accounts`: namespace -> account; a namespace that is not named there is its own account.
 
         `work` runs something in the background until the engine stops. `learn_labels` is told which labels of nodes
-        rules ask about, before the queue hears of them. `world` is asked for pods that care about their neighbours.
+        rules ask about, before the queue hears of them. `world` is asked for pods that care about their neighbours,
+        `gpus_a_node` for the most GPUs that a node has.
         """
         self._learn_labels = learn_labels
-        self._world = world
+        self._world, self._gpus_a_node = world, gpus_a_node
         self._keep_apart: dict[str, Object] = {}
         """Everybody's pods, by uid, that have a node and keep others away from it."""
         self._particular: dict[str, list[Object]] = {}
@@ -436,7 +438,7 @@ class Guests:
             account=self._accounts.get(namespace, namespace),
             qos=self._queue.qos_named(first["spec"].get("priorityClassName", "")),
             partitions=(partition,) if partition else (),
-            resources=needs.request(len(members)),
+            resources=needs.request(len(members), self._gpus_a_node()),
             time_limit_s=int(limit) if limit else None,
             time_limit_given=True,
             het_component=offset,
@@ -478,6 +480,7 @@ class Guests:
             self._report([o.JobRefused(*key, failed[0], self._now())])
             return
         self._report([o.JobLaunched(*key, self._now())])
+        await self._tell_group(command.job.spec)
         if not placed.left:
             self._all_over(placed)
 
@@ -579,7 +582,18 @@ class Guests:
             if gates_of(pod):
                 continue
             await self._tell(guest_words.not_scheduled(pod, why, self._now()))
-            await self._patch_status(pod, guest_words.unschedulable(why, self._now()))
+            await self._patch_status(_path_of(pod), guest_words.unschedulable(why, self._now()))
+
+        if gang.group is not None and gang.group.kind == "PodGroup":
+            await self._patch_status(gang.group.path, guest_words.group_condition(why, self._now()))
+
+    async def _tell_group(self, spec: JobSpec) -> None:
+        """A native group is told when its gang has its nodes; a gang of several kinds of pods, by the first."""
+        made = spec.workload
+        assert made is not None
+        if made.kind == "PodGroup" and not spec.het_component:
+            path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{made.namespace}/podgroups/{spec.name}"
+            await self._patch_status(path, guest_words.group_condition("", self._now()))
 
     async def _tell(self, event: Object) -> None:
         try:
@@ -587,14 +601,16 @@ class Guests:
         except ApiProblem as problem:
             log.warning("an event could not be written: %s", problem)
 
-    async def _patch_status(self, pod: Object, body: dict[str, Any]) -> None:
-        metadata = pod["metadata"]
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
+    async def _patch_status(self, path: str, body: dict[str, Any]) -> None:
         try:
-            await self._api.ask("PATCH", path, body, media="application/strategic-merge-patch+json")
+            await self._api.ask("PATCH", f"{path}/status", body, media="application/strategic-merge-patch+json")
         except ApiProblem as problem:
             if problem.status != 404:
-                log.warning("a pod's condition could not be written: %s", problem)
+                log.warning("a condition could not be written: %s", problem)
+
+
+def _path_of(pod: Object) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
 def _asked_labels(spec: JobSpec) -> Set[str]:
