@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,32 @@ def test_every_association_has_a_standing(method: Any) -> None:
     rows: dict[str, tuple[str, int | None]] = {"a": ("root", None), "b": ("a", None), "c": ("b", 3), "b/x": ("b", None)}
     book, raw = a_book(rows | {"c/y": ("c", 1)}, {"c/y": 5.0})
     assert method(book, raw).keys() == book.associations.keys()
+
+
+def test_depth_oblivious_draws_a_child_towards_its_ancestors_only_when_it_is_better_than_they() -> None:
+    """Slurm's example: the account has used twice its half, one child two thirds of its part, the other three times."""
+    rows: dict[str, tuple[str, int | None]] = {
+        "a": ("root", 50),
+        "b": ("root", 50),
+        "a/frugal": ("a", 3),
+        "a/greedy": ("a", 4),
+        "b/other": ("b", 1),
+    }
+    whole = 1400.0  # a has used all of it: R = 1 / 0.5 = 2
+    used = {"a/frugal": whole / 7, "a/greedy": whole * 6 / 7}
+    book, raw = a_book(rows, used)
+    found = by_name(book, classic(book, raw, depth_oblivious=True))
+    assert found["a"].factor == pytest.approx(2**-2)
+    k = 1 / (1 + (5 * log(2)) ** 2)
+    assert found["a/frugal"].factor == pytest.approx(2 ** -(2 * (1 / 3) ** k))
+    assert found["a/greedy"].factor == pytest.approx(2**-3), "off balance as its ancestors, and more: its own ratio"
+    assert found["b/other"].factor == 1.0
+
+
+def test_depth_oblivious_and_classic_agree_on_the_first_level() -> None:
+    rows: dict[str, tuple[str, int | None]] = {"a": ("root", 1), "b": ("root", 3), "a/u": ("a", 1), "b/v": ("b", 1)}
+    book, raw = a_book(rows, {"a/u": 3.0, "b/v": 1.0})
+    plain, oblivious = by_name(book, classic(book, raw)), by_name(book, classic(book, raw, depth_oblivious=True))
+    for name in ("root", "a", "b"):
+        assert plain[name] == oblivious[name]
+    assert oblivious["a/u"].factor == pytest.approx(oblivious["a"].factor), "an only child is what its account is"

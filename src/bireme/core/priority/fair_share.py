@@ -22,7 +22,8 @@ def standings(book: AccountBook, usage: Usages, now: float, settings: Settings) 
     used = {number: usage.raw(number, now) for number in book.associations}
     if uses_fair_tree(settings):
         return fair_tree(book, used)
-    return classic(book, used, settings.fair_share_dampening_factor)
+    oblivious = "DEPTH_OBLIVIOUS" in settings.priority_flags
+    return classic(book, used, settings.fair_share_dampening_factor, depth_oblivious=oblivious)
 
 
 def fair_share(book: AccountBook, usage: Usages, now: float, settings: Settings) -> dict[int, float]:
