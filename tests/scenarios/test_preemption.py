@@ -327,3 +327,16 @@ def test_a_job_for_which_others_are_leaving_has_its_limit_kept() -> None:
     world.submit("two", gpus=1, partition="high")
     world.settle()
     assert world.described()["two"] == "waits AssocGrpGRES"
+
+
+def test_who_may_preempt_stands_before_whom_it_may_preempt() -> None:
+    rules = Settings(policy=Policy(preemption=Preemption("qos", "REQUEUE", exempt_s=3600)), memory_is_consumable=False)
+    world = Scenario("1x8:h100", settings=rules)
+    world.record([book_change(world.state.accounts, qos={"urgent": {"preempt": ("normal",)}, "normal": {}})])
+    world.submit("first", gpus=8, qos="normal", time_s=600)
+    world.expect(first="runs n1")
+    world.submit("early", gpus=8, qos="normal")
+    world.submit("urgent", gpus=8, qos="urgent", nice=1000)
+    world.expect(early="waits Priority", urgent="waits Resources")
+    world.finish("first")
+    world.expect(first="COMPLETED", urgent="runs n1", early="waits Resources")

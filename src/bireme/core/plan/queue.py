@@ -1,6 +1,7 @@
 """Who stands where: the queue in Slurm's order, in which a job stands once for each partition that it may use.
 
-Jobs in reservations first, then by the partition's tier, the job's priority in that partition, submit time and id.
+Who may preempt stands before whom it may preempt; then jobs in reservations, then by the partition's tier, the job's
+priority in that partition, submit time and id.
 Called by the planner for all waiting jobs, or for those it looks at again; by `trial` and `why` for a job's place.
 Invariant: an order that depends on nothing but the entries themselves.
 """
@@ -17,6 +18,8 @@ from bireme.core.model.jobs import Job
 class Entry(NamedTuple):
     """A job in one of its partitions. Entries compare by their place in the queue; no two are equal."""
 
+    rank: int
+    """Negative: how many others, one below the other, its QOS may preempt."""
     outside: bool
     tier: int
     priority: int
@@ -31,23 +34,44 @@ class Entry(NamedTuple):
 def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
     """In order. The components of a heterogeneous job are considered with their leader, which stands there once."""
     tiers = {partition.name: -partition.priority_tier for partition in state.partitions.values()}
+    by_tier, ranks = state.config.settings.policy.preemption.by == "partition", _ranks(state)
     by_partition = state.partition_priorities
     found: list[Entry] = []
     for job in jobs:
         spec = job.spec
-        names, outside = spec.partitions, not spec.reservation
+        names, outside, rank = spec.partitions, not spec.reservation, ranks.get(spec.qos, 0)
         if len(names) == 1:
             tier = tiers.get(names[0], 0)
-            found.append(Entry(outside, tier, -job.priority, job.submitted_at, job.id, 0, names[0]))
+            place = (tier if by_tier else rank, outside, tier, -job.priority)
+            found.append(Entry(*place, job.submitted_at, job.id, 0, names[0]))
             continue
         own = by_partition.get(job.id, {})
-        several = [
-            Entry(outside, tiers.get(name, 0), -own.get(name, job.priority), job.submitted_at, job.id, number, name)
-            for number, name in enumerate(names)
-        ]
+        several = []
+        for number, name in enumerate(names):
+            tier = tiers.get(name, 0)
+            place = (tier if by_tier else rank, outside, tier, -own.get(name, job.priority))
+            several.append(Entry(*place, job.submitted_at, job.id, number, name))
         found.extend(several if job.het_job_id is None else [min(several)])
     found.sort()
     return found
+
+
+def _ranks(state: State) -> dict[str, int]:
+    """QOS -> its rank among preemptors. A QOS that nobody may preempt for has none; lists have no loops."""
+    if state.config.settings.policy.preemption.by != "qos":
+        return {}
+    known = state.accounts.qos
+    ranks: dict[str, int] = {}
+
+    def rank(name: str) -> int:
+        if name not in ranks:
+            below = known[name].preempt if name in known else ()
+            ranks[name] = min((rank(other) - 1 for other in below), default=0)
+        return ranks[name]
+
+    for name in known:
+        rank(name)
+    return ranks
 
 
 def in_order(state: State, jobs: Iterable[Job]) -> list[Job]:
