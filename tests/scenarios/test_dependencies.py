@@ -3,6 +3,8 @@
 import pytest
 
 from bireme.core.lifecycle.refusals import Why
+from bireme.core.model.cluster import Settings
+from bireme.core.model.policy import Policy, Preemption
 from bireme.slurm.dependencies import parse_dependencies
 from bireme.testing.scenario import Scenario
 
@@ -191,3 +193,16 @@ def test_a_dependency_on_a_job_that_never_was_is_refused(text: str) -> None:
     world = Scenario("1x8")
     with world.refused(Why.DEPENDENCY):
         world.submit("job", after=text)
+
+
+def test_a_dependency_that_was_met_stays_met_when_the_other_is_requeued() -> None:
+    """Found by a fault world: the first starts, the second may start and preempts it, the first waits, and so on."""
+    rules = Settings(policy=Policy(preemption=Preemption("partition", "REQUEUE")), memory_is_consumable=False)
+    tiers = {"low": {"priority_tier": 1}, "high": {"priority_tier": 10}}
+    world = Scenario("1x8", partitions=tiers, settings=rules)
+    world.submit("first", exclusive=True)
+    world.submit("second", exclusive=True, partition="high", after="after:first")
+    world.settle()
+    world.expect(first="waits Resources", second="runs n1")
+    world.finish("second")
+    world.expect(second="COMPLETED", first="runs n1")

@@ -3,6 +3,10 @@
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.requests import Target
+from bireme.core.model import events as e
+from bireme.core.model.cluster import Settings
+from bireme.core.model.jobs import Outcome
+from bireme.core.model.policy import Policy
 from bireme.core.plan.planner import plan
 from bireme.core.why.answers import Certainty
 from bireme.core.why.sooner import find_sooner
@@ -159,3 +163,19 @@ def test_a_heterogeneous_job_is_told_what_would_start_it_sooner() -> None:
     fewer = [each for each in found if "4 CPUs" in each.what]
     assert fewer, f"with 4 CPUs both components fit on n2: {found}"
     assert fewer[0].starts_now
+
+
+def test_nothing_is_said_of_a_component_that_is_over_while_the_others_wait() -> None:
+    """Found by a fault world: the daemon stopped on a verdict about a job that did not wait."""
+    rules = Settings(policy=Policy(bookings_max=0), memory_is_consumable=False)
+    world = Scenario("1x8", settings=rules)
+    world.submit("busy", cpus=1)
+    world.submit_het("pair", {"cpus": 1}, {"cpus": 1})
+    world.settle()
+    world.finish("pair+1")
+    world.submit("wide", cpus=8, partition="main", priority=4_294_967_000, user="root")
+    leader = world.job("pair")
+    world.record([e.JobEnding(leader.id, leader.generation, Outcome("PREEMPTED"), requeue=True)])
+    assert world.described()["pair+1"] == "COMPLETED"
+    decided = plan(world.state, rules.policy, world.now)
+    assert decided.verdicts.keys() <= world.state.pending.keys()

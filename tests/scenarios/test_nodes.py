@@ -260,3 +260,15 @@ def test_others_may_take_more_than_there_is_and_jobs_that_run_stay() -> None:
     world.record([ClusterConfigured(replace(world.state.config, name="renamed"))])
     world.finish("job")
     world.expect(job="COMPLETED", next="runs n1")
+
+
+def test_a_start_whose_script_may_run_where_nobody_answers_is_not_started_again_before_that_is_over() -> None:
+    world = Scenario("3x8")
+    world.engine.obeys = False
+    world.submit("gang", nodes=2, exclusive=True)
+    world.expect(gang="starts n[1-2]")
+    world.report(o.JobRefused(1, 1, "no answer from n1", world.now, uncleared_on=("n1",)))
+    world.expect(gang="ends REQUEUED")
+    assert world.engine.commands[-1] == c.TerminateJob(1, 1, ("n1", "n2"), 0, "JOB REQUEUE")
+    world.report(o.JobCleared(1, 1, world.now))
+    world.expect(gang="starts n[1-2]")

@@ -107,6 +107,10 @@ class Met(Enum):
     NEVER = "never"
 
 
+MET_FOR_GOOD = frozenset(DependencyKind) - {DependencyKind.SINGLETON, DependencyKind.AFTER_CORR}
+"""The others are asked anew: singleton as long as jobs of its name come, aftercorr for every task."""
+
+
 def dependency_met(state: State, job: Job, now: float) -> Met:
     """All of a job's dependencies together (or any one of them, with `?`)."""
     wanted = job.spec.dependencies
@@ -123,6 +127,11 @@ def dependency_met(state: State, job: Job, now: float) -> Met:
 
 
 def _dependency(state: State, job: Job, now: float) -> Reason | None:
+    """Once met they stay met, as in Slurm: a job that others wait for may be requeued. Only singleton looks again."""
+    phase = job.phase
+    was_met = isinstance(phase, Pending) and phase.eligible_at is not None
+    if was_met and all(item.kind in MET_FOR_GOOD for item in job.spec.dependencies.items):
+        return None
     met = dependency_met(state, job, now)
     if met is Met.YES:
         return None

@@ -140,18 +140,27 @@ def _sizes(share: NodeShare | None) -> tuple[object, ...]:
 def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:
     drained = _drained(state, seen.prolog_failed_on, "Prolog error")
     if isinstance(job.phase, Ending):
-        return [*_ended(state, job, seen.at), *drained, *_left(state, seen)]
+        return drained if seen.uncleared_on else [*_ended(state, job, seen.at), *drained]
     if not isinstance(job.phase, Starting):
         return drained
     tries = job.launch_failures + 1
     hold = seen.permanent or tries > state.config.settings.max_batch_requeue or _held_by_prolog(state, seen)
     why = reason(ReasonKind.LAUNCH_FAILED, why=seen.reason, tries=tries)
+    if job.phase.allocation.first_node in seen.uncleared_on:
+        return [_maybe_begun(job, why), *drained]
     if job.spec.kind is JobKind.INTERACTIVE:
         outcome = Outcome("FAILED", ExitStatus(code=1), why)
         ended = [e.JobEnding(job.id, job.generation, outcome), *_ended(state, job, seen.at)]
         return [*ended, *drained, *_left(state, seen)]
     again_at = now + LAUNCH_BACKOFF_S * 2 ** (tries - 1)
     return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained, *_left(state, seen)]
+
+
+def _maybe_begun(job: Job, why: Reason) -> e.JobEnding:
+    """Its script may run where nobody answers: before that is known to be over it must not be started again."""
+    batch = job.spec.kind is JobKind.BATCH
+    outcome = Outcome("REQUEUED", reason=why) if batch else Outcome("FAILED", ExitStatus(code=1), why)
+    return e.JobEnding(job.id, job.generation, outcome, requeue=batch, kill_now=True)
 
 
 def _left(state: State, seen: o.JobRefused) -> list[e.Event]:

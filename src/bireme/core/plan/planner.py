@@ -151,7 +151,8 @@ def _pass_over(work: Pass, job: Job, entry: Entry) -> None:
         work.outlook.passed_over.add((job.id, entry.partition))
         work.judge(job, (reason(ReasonKind.PRIORITY, partition=entry.partition),))
     else:
-        work.verdicts.update(dict.fromkeys(work.state.het_members.get(job.id, (job.id,)), BEHIND))
+        waiting = (each for each in work.state.het_members.get(job.id, (job.id,)) if each in work.state.pending)
+        work.verdicts.update(dict.fromkeys(waiting, BEHIND))
 
 
 def _consider(work: Pass, job: Job, entry: Entry) -> None:

@@ -99,7 +99,8 @@ def _cluster(source: random.Random) -> ClusterConfig:
 
 
 def _settings(source: random.Random, options: dict[str, Any]) -> Settings:
-    preemption = source.choice((Preemption(), Preemption("partition", "REQUEUE"), Preemption("partition", "CANCEL")))
+    mode = source.choice(("OFF", "REQUEUE", "CANCEL", "SUSPEND"))
+    preemption = Preemption() if mode == "OFF" else Preemption("partition", mode)
     priority = PrioritySettings()
     if source.random() < 0.5:
         priority = PrioritySettings(

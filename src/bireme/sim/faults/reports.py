@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from bireme.core.model.observations import NodeAnswered, Observation
+from bireme.core.model.observations import NodeAnswered, NodeSilent, Observation
 from bireme.engines.simulated.clock import VirtualClock
 
 DELAYS_S = (0.1, 3.0, 60.0)
@@ -36,9 +36,11 @@ class Garbler:
         if self.old and self._said:
             self.old -= 1
             arrive(self._random.choice(self._said))
-        if not isinstance(seen, NodeAnswered):  # what a node holds now is no news of yesterday
-            self._said.append(seen)
-            del self._said[:-REMEMBERED]
+        if isinstance(seen, NodeAnswered | NodeSilent):  # of this, engines speak in order
+            arrive(seen)
+            return
+        self._said.append(seen)
+        del self._said[:-REMEMBERED]
         if self.delayed:
             self.delayed -= 1
             self._after(self._random.choice(DELAYS_S), seen, arrive)

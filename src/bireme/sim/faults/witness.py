@@ -18,6 +18,9 @@ from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.engines.simulated.agents import Key, Run, SimulatedAgent
 
+STARTS_AT_MOST = 40
+"""No world has so many faults: a job that is started more often is sent round in circles."""
+
 
 class Violation(AssertionError):  # noqa: N818  (named for what happened)
     """A rule of safety or liveness is broken."""
@@ -127,6 +130,8 @@ class GroundTruth:
         before = self.starts.get((event.job_id, event.allocation.generation - 1))
         if before is not None and not before.over:
             raise Violation(f"{_name(key)} was allocated before its last start was over")
+        if key[1] > STARTS_AT_MOST:
+            raise Violation(f"{_name(key)}: it is started again and again, and never gets to its end")
         self.starts[key] = Truth(event.allocation)
 
     def _exited(self, event: e.BatchExited) -> None:
