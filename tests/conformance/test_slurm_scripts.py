@@ -23,8 +23,8 @@ PartitionName=main Nodes=n[1-3] Default=YES MaxTime=1-00:00:00 DefaultTime=00:10
 
 class SlurmDeployment(Deployment):
     places_by_itself = True
-    patience_s = 200.0
-    """Slurm lets a requeued job wait for two minutes."""
+    patience_s = 300.0
+    """Slurm lets a requeued job wait for two minutes, and looks again only now and then."""
 
     def __init__(self, bireme: Attached) -> None:
         self.bireme = bireme

@@ -25,6 +25,7 @@ from bireme.core.model.jobs import Owner
 log = logging.getLogger("bireme.engines.slurm")
 
 TIMEOUT_S = 60.0
+WHAT_TO_CHECK = "is it running, and is this the right slurm.conf?"
 _SILENT = re.compile(
     r"Unable to contact slurm controller|Unable to connect|Connection (?:refused|reset|timed out)|timed out"
     r"|Communication (?:connection|failure|error)|Zero Bytes were transmitted|primary slurm controller"
@@ -180,7 +181,7 @@ def why_silent(command: str, said: str) -> str:
     """One message that says what to check."""
     line = last_line(said) or "no output"
     if _SILENT.search(said):
-        return f"slurmctld does not answer ({line}): is it running, and is this the right slurm.conf?"
+        return f"slurmctld does not answer ({line}): {WHAT_TO_CHECK}"
     if _CREDENTIALS.search(said):
         return f"Slurm does not accept who we are ({line}): check munge, or the token"
     return f"{command}: {line}"

@@ -23,7 +23,16 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.model import commands as c
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobKind, JobSpec, Owner
-from bireme.engines.slurm.commands import Done, Silent, SlurmCommands, check_identity, is_silence, refusal, why_silent
+from bireme.engines.slurm.commands import (
+    WHAT_TO_CHECK,
+    Done,
+    Silent,
+    SlurmCommands,
+    check_identity,
+    is_silence,
+    refusal,
+    why_silent,
+)
 from bireme.engines.slurm.mirror import Mirror, Pace
 from bireme.engines.slurm.queries import CommandSource, Source
 from bireme.engines.slurm.submission import batch_words, order_words
@@ -66,8 +75,10 @@ class SlurmEngine:
         """Returns when the queue was seen once, or after some seconds without: it goes on trying."""
         self.mirror.report = report
         self._following = asyncio.create_task(self.mirror.follow(), name="slurm mirror")
-        with suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self.mirror.looked.wait(), _START_PATIENCE_S)
+        except TimeoutError:
+            self.mirror.problem = self.mirror.problem or f"slurmctld does not answer yet: {WHAT_TO_CHECK}"
 
     async def stop(self) -> None:
         if self._following is not None:

@@ -265,7 +265,8 @@ class Mirror:
             return
         now = self._now()
         waiting = spec.array.task_ids if spec.array else ()
-        phase = Pending(now, held_by="user" if spec.hold else None)
+        held = (reason(ReasonKind.JOB_HELD_USER),) if spec.hold else ()
+        phase = Pending(now, held_by="user" if spec.hold else None, reasons=held)
         seen = Sighting(job_id=job_id, spec=spec, submitted_at=now, phase=phase, waiting=waiting, key=tag)
         self._jobs[job_id] = _Memory({}, seen, time.monotonic())
         self._tags[tag] = job_id

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from bireme.engines.slurm.cluster import Described
-from bireme.engines.slurm.commands import Silent, SlurmCommands, is_silence, why_silent
+from bireme.engines.slurm.commands import WHAT_TO_CHECK, Silent, SlurmCommands, is_silence, why_silent
 from bireme.engines.slurm.values import Json, look, number, text
 
 OLDEST, NEWEST = (22, 5), (26, 5)
@@ -160,4 +160,4 @@ def _told(command: str, problems: Sequence[Json], err: str) -> str:
     first = problems[0]
     said = text(first.get("error")) or text(first.get("description")) or str(number(first.get("error_number")))
     about = text(first.get("description"))
-    return f"slurmctld does not answer ({command}: {about or said}): is it running, and is this the right slurm.conf?"
+    return f"slurmctld does not answer ({command}: {about or said}): {WHAT_TO_CHECK}"
