@@ -37,6 +37,7 @@ from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import Enough, plan, plan_again
 from bireme.core.priority.order import reprioritise
 from bireme.ports import HistoryRow, Journal, JournalError
+from bireme.runtime.collector import without_collecting
 from bireme.slurm.records.steps import history_rows, step_row
 
 Decide = Callable[[State, float], list[e.Event]]
@@ -181,7 +182,8 @@ class Kernel:
             self.state.verdicts = self._mirrored_verdicts()
             return
         policy = self.state.config.settings.policy
-        passed = self._pass(policy, now)
+        with without_collecting():
+            passed = self._pass(policy, now)
         pending = self.state.pending
         judged = passed.verdicts.items()  # of a heterogeneous job also members that are over
         own = {job_id: said for job_id, said in judged if job_id in pending and not pending[job_id].mirrored}
