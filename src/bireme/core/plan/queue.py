@@ -50,8 +50,8 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
         several = []
         for number, name in enumerate(names):
             tier = tiers.get(name, 0)
-            place = (tier if by_tier else rank, outside, tier, -own.get(name, job.priority))
-            several.append(Entry(*place, job.submitted_at, job.id, number, name))
+            ahead = (tier if by_tier else rank, outside, tier, -own.get(name, job.priority))
+            several.append(Entry(*ahead, job.submitted_at, job.id, number, name))
         found.extend(several if job.het_job_id is None else [min(several)])
     found.sort()
     return found
