@@ -7,6 +7,7 @@ import numpy as np
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.placement.demand import Demand
+from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
 from bireme.core.placement.table import BoolArray
 
@@ -27,7 +28,12 @@ def schedulable_nodes(state: State, partition: PartitionConfig) -> BoolArray:
 
 
 def search_for(
-    state: State, demand: Demand, partition: PartitionConfig, allowed: BoolArray, leaves_max: int | None = None
+    state: State,
+    demand: Demand,
+    partition: PartitionConfig,
+    allowed: BoolArray,
+    leaves_max: int | None = None,
+    ranking: Ranking | None = None,
 ) -> Search:
     return Search(
         demand,
@@ -37,4 +43,5 @@ def search_for(
         state.config.settings,
         least_loaded=partition.lln,
         leaves_max=leaves_max,
+        ranking=ranking,
     )

@@ -82,6 +82,10 @@ class Fractions:
             return [(WHOLE, gpu, 1) for gpu in gres.indices if gpu < self.shape[1]]
         return [(gres.name, gpu, count) for gpu, count in gres.parts if gpu < self.shape[1] and gres.name in self.kinds]
 
+    def parts(self, key: GresKey) -> IntArray:
+        """Nodes x GPUs: how many parts each has."""
+        return self._parts[key]
+
     def largest_parts(self, key: GresKey) -> IntArray:
         """Of each node: the most parts that one of its GPUs has."""
         largest: IntArray = self._parts[key].max(axis=1, initial=0)

@@ -132,12 +132,14 @@ def outside(share: NodeShare) -> Allocation:
 class Occupancy:
     """See the module. Node order is the configuration's order and never changes."""
 
-    __slots__ = ("_borrowed", "free", "rooms", "table")
+    __slots__ = ("_borrowed", "changes", "free", "rooms", "table")
 
     def __init__(self, nodes: Sequence[NodeConfig]) -> None:
         self.table = NodeTable(nodes)
         self.free = Free.of(self.table)
         self.rooms: list[NodeRoom] = [empty_room(node) for node in self.table.nodes]
+        self.changes = 0
+        """How often something was taken or given back: whoever ranked nodes can tell that they changed."""
         self._borrowed: set[int] = set()
         """Positions whose room still belongs to the Occupancy this draft was taken from."""
 
@@ -155,6 +157,7 @@ class Occupancy:
         copy.table = self.table
         copy.free = self.free.copy()
         copy.rooms = list(self.rooms)
+        copy.changes = self.changes
         copy._borrowed = set(range(len(self.rooms)))
         return copy
 
@@ -264,6 +267,7 @@ class Occupancy:
 
     def _account(self, position: int, room: NodeRoom, share: NodeShare, whole: bool, sign: int) -> None:
         """Keeps the columns in step with the sets; cores are counted anew, since a job may hold parts of some."""
+        self.changes += 1
         node = self.table.nodes[position]
         self.free.add(position, share, node.threads_per_core, sign, whole)
         if node.threads_per_core > 1:

@@ -24,11 +24,14 @@ from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint
 from bireme.core.placement.needs import WHOLE, Amount, Need, column_of, part_of, wanted_on
 from bireme.core.placement.occupancy import NodeRoom, Occupancy, room_of_gpus
+from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
 _AT_A_TIME = 64
+_RANKED_ANEW = 512
+"""Nodes: more are ranked once for each draft, since ranking them for every job would cost more than placing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,14 @@ class Search:
         *,
         least_loaded: bool = False,
         leaves_max: int | None = None,
+        ranking: Ranking | None = None,
     ) -> None:
         self.demand = demand
         self.settings = settings
         self._table = table
         self._fabric = fabric
         self._least_loaded = least_loaded or demand.spread
+        self._ranking = None if self._least_loaded else ranking
         self._segment = demand.segment if fabric.segment_max else None
         self._leaves_max = leaves_max
         self._required = table.mask(demand.nodelist)
@@ -77,6 +82,7 @@ class Search:
         self._walk: IntArray | None = None
         self._walks_in: Occupancy | None = None
         self._at = 0
+        self._ranked_at = 0
 
     def find(self, occupancy: Occupancy, free: Free | None = None) -> Fit:
         """`free` may say less than the occupancy has: what the calendar leaves to a job that starts now."""
@@ -113,7 +119,7 @@ class Search:
         """As `find`, for an exact `need` that is known to fit on these nodes, and on no others."""
         able = 0
         for mask in self._masks:
-            positions = self._able(occupancy.free, mask & within)
+            positions = self._able(occupancy.free, mask & within, ranked=self._single)
             able = max(able, len(positions))
             if self._single:
                 for position in positions.tolist():
@@ -163,12 +169,16 @@ class Search:
     # -- one node ----------------------------------------------------------------------------------------------------
 
     def _next_single(self, occupancy: Occupancy) -> Fit | None:
-        """The next node that holds the whole demand, in the order made at the first call."""
+        """The next node that holds the whole demand, in the order made at the first call.
+
+        Where few nodes are ranked, they are ranked anew when something was placed on any of them.
+        """
         demand = self.demand
-        if self._walk is None or self._walks_in is not occupancy:
-            self._walks_in, self._at = occupancy, 0
+        stale = self._ranking is not None and self._ranked_at != occupancy.changes
+        if self._walk is None or self._walks_in is not occupancy or (stale and len(self._walk) <= _RANKED_ANEW):
+            self._walks_in, self._at, self._ranked_at = occupancy, 0, occupancy.changes
             tasks = capacity(demand, self._table, occupancy.free, self.settings)
-            self._walk = self._able(occupancy.free, self._masks[0] & (tasks >= demand.ntasks))
+            self._walk = self._able(occupancy.free, self._masks[0] & (tasks >= demand.ntasks), ranked=True)
         while self._at < len(self._walk):
             position = int(self._walk[self._at])
             node, room = self._table.nodes[position], occupancy.rooms[position]
@@ -290,14 +300,17 @@ class Search:
             return False
         return all(len(free) == len(devices.get(key, ())) for key, free in room.devices.items())
 
-    def _able(self, free: Free, mask: BoolArray) -> IntArray:
-        """Positions in order of preference: required, by weight, then those with the least left over."""
+    def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
+        """Positions in order of preference: required, by weight, by the score, then those with the least left over."""
         able = np.flatnonzero(mask)
+        points = np.zeros(len(able))
+        if ranked and self._ranking is not None and len(able) > 1:
+            points = self._ranking.points(self.need, free, able)
         gpus = free.gres_of("gpu", None)[able]
         cpus = free.cpus[able]
         if self._least_loaded:
             gpus, cpus = -gpus, -cpus
-        order = np.lexsort((able, cpus, gpus, self._table.weight[able], ~self._required[able]))
+        order = np.lexsort((able, cpus, gpus, -points, self._table.weight[able], ~self._required[able]))
         return able[order]
 
 

@@ -22,6 +22,7 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.demand import Demand
+from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
 from bireme.core.plan.hope import Waiting
 from bireme.core.plan.queue import Entry
@@ -49,6 +50,8 @@ class Answers:
     demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
     searches: dict[tuple[object, ...], Search] = field(default_factory=dict)
     fit_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
+    ranking: Ranking | None = None
+    """Which of several places is the better one."""
 
 
 @dataclass(slots=True)

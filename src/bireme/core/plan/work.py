@@ -34,6 +34,7 @@ from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit, Search
 from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.plan.decisions import Decision, Start
+from bireme.core.plan.expected import ranking_of
 from bireme.core.plan.hope import Hope
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import PUBLIC, Door, Reserved
@@ -261,7 +262,14 @@ class Pass:
             allowed = allowed & inside
         if closed:
             allowed = allowed & ~self.reserved.closures(door).mask(closed)
-        return search_for(self.state, self.demand(job, partition), partition, allowed, self.asked(job).switches)
+        return search_for(
+            self.state,
+            self.demand(job, partition),
+            partition,
+            allowed,
+            self.asked(job).switches,
+            self.outlook.answers.ranking,
+        )
 
     def shorter(self, job: Job) -> list[Job]:
         """The job with limits --time-min lets it have, each up to the begin of a slot or reservation; least first."""
@@ -510,6 +518,7 @@ def begin_pass(
     else:
         ends = {job.id: (_ends_at(state, job, now), job.held) for job in state.holding.values()}
         outlook = Outlook(now, Calendar(draft.table, now, ends.values(), policy.resolution_s), ends)
+    outlook.answers.ranking = ranking_of(state, policy, outlook.answers.ranking)
     outlook.suspended = waiting
     work = Pass(state, policy, now, draft, state.ledger.draft(), outlook, promises=promises or {})
     _expect_resumptions(work)

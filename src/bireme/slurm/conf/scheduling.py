@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bireme.core.model.policy import Policy, Preemption
+from bireme.core.placement.scores import POLICIES
 from bireme.slurm.conf.values import whole
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.times import Infinite, parse_time_limit
@@ -19,6 +20,13 @@ def _limit(text: str) -> int | None:
     return whole(text) or None
 
 
+def _placement(text: str) -> str:
+    name = text.strip().lower()
+    if name not in POLICIES:
+        raise SlurmSyntaxError(f"there are {', '.join(POLICIES)}")
+    return name
+
+
 _PARAMETERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bf_max_job_test": ("bookings_max", whole),
     "bf_max_job_array_resv": ("bookings_per_array", whole),
@@ -27,6 +35,7 @@ _PARAMETERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bf_interval": ("interval_s", lambda text: float(whole(text))),
     "bf_resolution": ("resolution_s", lambda text: float(whole(text))),
     "bf_window": ("window_s", lambda text: whole(text) * _MINUTE_S),
+    "placement": ("placement", _placement),
     "sched_max_job_start": ("starts_max", lambda text: whole(text) or Policy().starts_max),
 }
 

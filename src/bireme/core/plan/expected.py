@@ -1,0 +1,49 @@
+"""What work to expect on a live cluster, for the placement score: shapes of the latest jobs that the state knows.
+
+Waiting, running and just ended jobs, the newest first; an array counts once for each of its tasks. Called at the begin
+of a full pass; small passes keep its answer. Invariant: a function of the state alone.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import Job
+from bireme.core.model.policy import Policy
+from bireme.core.placement.demand import resolve
+from bireme.core.placement.needs import part_of
+from bireme.core.placement.ranking import Ranking
+from bireme.core.placement.target import Ask
+
+LATEST = 1_000
+"""So many jobs say what to expect."""
+
+
+def ranking_of(state: State, policy: Policy, before: Ranking | None) -> Ranking | None:
+    """The configured placement with the target of now; None where no node has a GPU."""
+    ranking = before or Ranking(policy.placement, state.occupancy.table, {})
+    if ranking.idle:
+        return None
+    ranking.expect(_counts(state, ranking))
+    return ranking
+
+
+def _counts(state: State, ranking: Ranking) -> dict[Ask, float]:
+    counts: dict[Ask, float] = {}
+    asks: dict[object, Ask | None] = {}
+    for job in islice(reversed(state.jobs.values()), LATEST):
+        shape = (job.spec.resources, job.spec.partitions[:1])
+        if shape not in asks:
+            asks[shape] = _ask(state, ranking, job)
+        ask = asks[shape]
+        if ask is not None:
+            counts[ask] = counts.get(ask, 0.0) + (len(job.spec.array.task_ids) if job.spec.array else 1)
+    return counts
+
+
+def _ask(state: State, ranking: Ranking, job: Job) -> Ask | None:
+    partition = state.partitions.get(job.spec.partitions[0]) if job.spec.partitions else None
+    if partition is None:
+        return None
+    return ranking.ask(part_of(resolve(job.spec, partition, state.config.settings)))
