@@ -22,7 +22,7 @@ SCALE = 100
 STEP_MILLI = 10.0
 """Foresight: differences in usefulness that are smaller do not decide."""
 REMAINDER, SHORTAGE, SCARCITY = 0.5, 0.1, 0.3
-"""Foresight's view of the future; docs/placement.md says how they were found and how little they matter."""
+"""Foresight's view of the future; docs/placement.md says how they were chosen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
