@@ -88,6 +88,14 @@ def test_srun_and_salloc_are_slurms_own(both: Attached) -> None:
     assert inside == [_srun(both), "within"]
 
 
+def test_running_steps_are_shown(both: Attached) -> None:
+    job = both.sbatch("-n2", "-o", "/dev/null", "--wrap", "srun -J inner sleep 300")
+    how = ("squeue", "-h", "-s", "-j", job, "-o", "%i %j")
+    both.slurm.until(lambda: f"{job}.0 inner" in both.run(*how).stdout, "its step is shown")
+    both.run("scancel", job)
+    both.slurm.until(lambda: squeue(both, job) == "", "its end")
+
+
 def test_nobody_orders_anothers_jobs(both: Attached) -> None:
     skip_in_chroot("only root can enter it")
     job = both.sbatch("--hold", "--wrap", "true")

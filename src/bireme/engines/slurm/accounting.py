@@ -24,7 +24,7 @@ from bireme.core.model.resources import (
 from bireme.core.model.sightings import Sighting
 from bireme.core.model.steps import BATCH_STEP, EXTERN_STEP, INTERACTIVE_STEP, Step, StepNode, StepSpec, StepState
 from bireme.engines.slurm.jobs import FINAL
-from bireme.engines.slurm.values import Json, count, exit_status, look, moment, number, text, words
+from bireme.engines.slurm.values import Json, count, exit_status, look, moment, number, part, text, words
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.hostlist import expand
 
@@ -129,18 +129,15 @@ def _allocation(job: Json, job_id: int, generation: int, partition: str, nodes: 
     totals = _tres(_inside(job, "tres").get("allocated"))
     gres = [(name.partition("/")[2], many) for name, many in totals.items() if name.startswith("gres/")]
 
-    def part(total: int, place: int) -> int:
-        return total // len(nodes) + (place < total % len(nodes))
-
     shares = tuple(
         NodeShare(
             node,
-            part(totals.get("cpu", 0), place),
-            part(totals.get("mem", 0), place),
+            part(totals.get("cpu", 0), len(nodes), place),
+            part(totals.get("mem", 0), len(nodes), place),
             gres=tuple(
-                GresShare(name.partition(":")[0], name.partition(":")[2] or None, part(many, place))
+                GresShare(name.partition(":")[0], name.partition(":")[2] or None, part(many, len(nodes), place))
                 for name, many in gres
-                if part(many, place)
+                if part(many, len(nodes), place)
             ),
         )
         for place, node in enumerate(nodes)
@@ -159,8 +156,7 @@ def _step(job_id: int, step: Json) -> tuple[int, Step]:
     started, ended = moment(times.get("start")), moment(times.get("end"))
     places, first = [], 0
     for place, node in enumerate(nodes):
-        mine = tasks // len(nodes) + (place < tasks % len(nodes))
-        share = cpus // len(nodes) + (place < cpus % len(nodes))
+        mine, share = part(tasks, len(nodes), place), part(cpus, len(nodes), place)
         places.append(StepNode(node, tuple(range(first, first + mine)), share))
         first += mine
     return step_id, Step(

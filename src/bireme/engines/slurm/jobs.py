@@ -32,7 +32,7 @@ from bireme.core.model.jobs import (
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation, ExitStatus, GresRequest, GresShare, NodeShare
 from bireme.core.model.sightings import Sighting, Standing
-from bireme.engines.slurm.values import Json, count, exit_status, look, moment, number, text, words
+from bireme.engines.slurm.values import Json, count, exit_status, look, moment, number, part, text, words
 from bireme.slurm.arrays import parse_array
 from bireme.slurm.dependencies import parse_dependencies
 from bireme.slurm.errors import SlurmSyntaxError
@@ -200,17 +200,14 @@ class _Evenly:
     def __init__(self, cpus: int, memory_mib: int, tasks: int, names: list[str]) -> None:
         self._sums, self._nodes = (cpus, memory_mib, tasks), len(names)
 
-    def _part(self, total: int, place: int) -> int:
-        return total // self._nodes + (place < total % self._nodes)
-
     def cpus(self, place: int) -> int:
-        return self._part(self._sums[0], place)
+        return part(self._sums[0], self._nodes, place)
 
     def memory(self, place: int) -> int:
-        return self._part(self._sums[1], place)
+        return part(self._sums[1], self._nodes, place)
 
     def tasks(self, place: int) -> int:
-        return self._part(self._sums[2], place)
+        return part(self._sums[2], self._nodes, place)
 
 
 def standing(job: Json, seen: Sighting) -> Standing | None:

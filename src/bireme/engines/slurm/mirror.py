@@ -19,7 +19,7 @@ from functools import cache
 
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.jobs import ArrayTask, Finished, Job, JobSpec, Outcome, Pending
+from bireme.core.model.jobs import ArrayTask, Finished, Job, JobSpec, Outcome, Pending, Running
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.sightings import UNSEEN_FIELDS, NodeCondition, Sighting, Standing
 from bireme.engines.slurm.accounting import ended_job, told
@@ -27,6 +27,7 @@ from bireme.engines.slurm.cluster import condition, read_cluster
 from bireme.engines.slurm.commands import Silent
 from bireme.engines.slurm.jobs import JobReader, standing
 from bireme.engines.slurm.queries import Source, version_warning
+from bireme.engines.slurm.steps import running_steps
 from bireme.engines.slurm.values import Json, number, words
 from bireme.ports import Report
 from bireme.slurm.conf.diagnostics import ConfigurationError
@@ -55,6 +56,7 @@ class Pace:
     nodes_s: float = 30.0
     description_s: float = 300.0
     accounting_s: float = 60.0
+    steps_s: float = 15.0
     hurried_s: float = 1.0
     """After somebody submitted or ordered something, for `hurry_for_s`."""
     hurry_for_s: float = 10.0
@@ -84,6 +86,7 @@ class _Plan:
     nodes: float = 0.0
     description: float = 0.0
     accounting: float = 0.0
+    steps: float = 0.0
     hurry_until: float = 0.0
     failures: int = 0
 
@@ -177,6 +180,8 @@ class Mirror:
         if began >= self._plan.nodes or began >= self._plan.description:
             await self.look_at_nodes(describe=began >= self._plan.description)
         await self._look_at_jobs()
+        if began >= self._plan.steps and any(isinstance(each.seen.phase, Running) for each in self._jobs.values()):
+            await self._look_at_steps()
         if began >= self._plan.accounting or self._lost:
             await self._look_at_accounting()
         took = time.monotonic() - began
@@ -216,6 +221,19 @@ class Mirror:
         self.report([o.QueueSeen(frozenset(self._jobs), tuple(standings), self._now())])
         self.looked.set()
 
+    async def _look_at_steps(self) -> None:
+        self._plan.steps = time.monotonic() + self.pace.steps_s
+        labels = {_label(each.seen): job_id for job_id, each in self._jobs.items()}
+        found = running_steps(await self.source.steps(), labels)
+        seen: list[o.Observation] = []
+        for job_id, memory in self._jobs.items():
+            steps = found.get(job_id, ())
+            if isinstance(memory.seen.phase, Running) and memory.seen.steps != steps:
+                memory.seen = replace(memory.seen, steps=steps)
+                seen.append(o.JobSeen(memory.seen, self._now()))
+        if seen:
+            self.report(seen)
+
     def _take_jobs(self, listed: Iterable[Json], specs: Mapping[int, JobSpec]) -> list[Standing]:
         """Reports what changed, ended jobs first: what they held, the others may hold by now."""
         changed: list[Sighting] = []
@@ -228,6 +246,8 @@ class Mirror:
                 seen = self._sighting(job, specs.get(job_id) or self._mine.pop(job_id, None))
                 if seen is None:
                     continue
+                if memory is not None and isinstance(seen.phase, Running) and memory.seen.restarts == seen.restarts:
+                    seen = replace(seen, steps=memory.seen.steps)
                 memory = self._jobs[job_id] = _Memory(stable, seen, time.monotonic())
                 changed.append(seen)
                 if seen.key:
@@ -371,6 +391,13 @@ def _stable(job: Json) -> Json:
     waits = "PENDING" in words(job.get("job_state"))
     left_out = (*_CHANGES_BY_ITSELF, *(_OF_A_FORECAST if waits else ()))
     return {name: value for name, value in job.items() if name not in left_out}
+
+
+def _label(seen: Sighting) -> str:
+    """As scontrol writes the job before the number of a step."""
+    if seen.task is not None:
+        return f"{seen.task.array_job_id}_{seen.task.task_id}"
+    return str(seen.job_id) if seen.het_job_id is None else f"{seen.het_job_id}+{seen.spec.het_component or 0}"
 
 
 def _array_id(seen: Sighting) -> int | None:

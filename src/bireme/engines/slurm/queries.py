@@ -36,6 +36,9 @@ class Source(Protocol):
 
     async def nodes(self) -> list[Json]: ...
 
+    async def steps(self) -> str:
+        """The steps that run, as scontrol tells them."""
+
     async def described(self, nodes: Sequence[Json]) -> Described:
         """Configuration, partitions and topology (three calls)."""
 
@@ -63,6 +66,9 @@ class CommandSource:
         if self._version >= _NODES_BY_SCONTROL:
             return await self._listed("nodes", "scontrol", "--json", "show", "nodes")
         return await self._listed("nodes", "sinfo", "--json", "--all")
+
+    async def steps(self) -> str:
+        return _text((await self._commands.read("scontrol", "--oneliner", "show", "step")).out)
 
     async def described(self, nodes: Sequence[Json]) -> Described:
         config = await self._commands.read("scontrol", "show", "config")

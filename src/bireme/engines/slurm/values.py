@@ -87,6 +87,11 @@ def words(value: Any) -> list[str]:
     return [str(each).strip().upper() for each in value if str(each).strip()]
 
 
+def part(total: int, parts: int, place: int) -> int:
+    """What one of several nodes has where only the sum is told: even parts, the first ones get what is left over."""
+    return total // parts + (place < total % parts)
+
+
 def exit_status(value: Any) -> ExitStatus:
     """768 (as wait(2) has it), or {"return_code": 3, "signal": {...}} with either kind of numbers."""
     if isinstance(value, Mapping):

@@ -17,6 +17,7 @@ from bireme.core.model.resources import GresRequest
 from bireme.engines.slurm.commands import Done, Silent, refusal, why_silent
 from bireme.engines.slurm.queries import parsed, version_of, version_warning
 from bireme.engines.slurm.rest import token_problem
+from bireme.engines.slurm.steps import running_steps
 from bireme.engines.slurm.submission import UPDATES, batch_words, order_words
 from bireme.engines.slurm.usage import read_usage
 from bireme.ports import Order
@@ -169,6 +170,20 @@ def test_tokens() -> None:
     assert token_problem(token(200), 100.0) == ""
     assert "it expired at" in token_problem(token(50), 100.0)
     assert token_problem("rubbish", 100.0) == "it is none"
+
+
+def test_running_steps() -> None:
+    written = (
+        "StepId=7.batch StartTime=2026-11-15T08:41:33 State=RUNNING NodeList=n1 Nodes=1 CPUs=0 Tasks=1 Name=batch\n"
+        "StepId=7.0 StartTime=2026-11-15T08:41:33 State=RUNNING NodeList=n[1-2] Nodes=2 CPUs=6 Tasks=3 Name=sleep\n"
+        "StepId=5_2.1 StartTime=Unknown State=RUNNING NodeList=n3 Nodes=1 CPUs=1 Tasks=1 Name=x\n"
+        "StepId=99.0 State=RUNNING NodeList=n1\nNo job steps in the system\n"
+    )
+    found = running_steps(written, {"7": 7, "5_2": 9})
+    assert {job: [step.id for step in steps] for job, steps in found.items()} == {7: [0], 9: [1]}
+    (step,) = found[7]
+    assert [(node.node, node.task_ids, node.cpus) for node in step.nodes] == [("n1", (0, 1), 3), ("n2", (2,), 3)]
+    assert (step.spec.name, step.ntasks, step.started_at is not None) == ("sleep", 3, True)
 
 
 def test_live_usage() -> None:
