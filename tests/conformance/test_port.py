@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.embedded import EmbeddedBench
-from tests.conformance.simulated import CrewBench
+from tests.conformance.simulated import CrewBench, ReplayBench
 
 from bireme.testing.conformance.checks import Check, NotApplicable
 from bireme.testing.conformance.port import PORT_CHECKS, Bench, PortBody, run_port_check
 
-BENCHES = {"embedded": EmbeddedBench, "simulated crew": CrewBench}
+BENCHES = {"embedded": EmbeddedBench, "simulated crew": CrewBench, "simulated": ReplayBench}
 
 
 @pytest.mark.parametrize("check", list(PORT_CHECKS), ids=str)

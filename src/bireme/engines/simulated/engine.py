@@ -118,6 +118,11 @@ class SimulatedEngine:
     async def stop(self) -> None:
         self._report = lambda seen: None
 
+    async def end_jobs(self, grace_s: float) -> None:
+        for held in self.holds.values():
+            held.alarms += 1
+        self.holds.clear()
+
     def reconfigure(self, config: ClusterConfig) -> None:
         known = self.nodes
         self.nodes = {node.name: known.get(node.name, True) for node in config.nodes}
@@ -200,6 +205,7 @@ class SimulatedEngine:
         held.terminating = True
         if held.gone:
             self._say_again(held)
+            self.post(o.JobCleared(job_id, generation, self.clock.now()))
             return
         killed = held.script.term_s >= grace_s
         status = ExitStatus(signal=KILL if killed else TERM)
