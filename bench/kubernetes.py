@@ -115,17 +115,23 @@ class Bound:
             self._stopped = True
 
     def _watch(self) -> None:
-        """Pods appear in a watch for those with a node at the moment they get one."""
+        """Pods appear in a watch for those with a node at the moment they get one.
+
+        The API server ends a watch that does not keep up; the next begins with all that have a node by then.
+        """
         path = f"{PODS}?watch=1&fieldSelector=spec.nodeName%21%3D"
-        with self.kubernetes.api.stream(path) as lines:
-            for line in lines:
-                if self._stopped:
-                    return
-                event = json.loads(line)
-                name = event["object"]["metadata"]["name"]
-                if name not in self.at:
-                    self.at[name] = time.monotonic()
-                    self.nodes[name] = event["object"]["spec"]["nodeName"]
+        while not self._stopped:
+            with self.kubernetes.api.stream(path) as lines:
+                for line in lines:
+                    if self._stopped:
+                        return
+                    self._heard(json.loads(line))
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        name = event["object"].get("metadata", {}).get("name")
+        if event["type"] in ("ADDED", "MODIFIED") and name not in self.at:
+            self.at[name] = time.monotonic()
+            self.nodes[name] = event["object"]["spec"]["nodeName"]
 
     def wait(self, count: int, within_s: float) -> bool:
         try:

@@ -113,7 +113,8 @@ def test_a_level_that_some_nodes_lack_is_left_out() -> None:
 
 def test_leaves_of_one_name_under_two_spines_are_two_leaves() -> None:
     tree = topology([wired("a", leaf="1", spine="s1"), wired("b", leaf="1", spine="s2")])
-    assert [switch.name for switch in tree.switches] == ["s1", "s1.1", "s2", "s2.1"]
+    assert [switch.name for switch in tree.switches] == ["cluster-network", "s1", "s1.1", "s2", "s2.1"]
+    assert tree.switches[0].switches == ("s1", "s2"), "a gang may be larger than what one spine holds"
 
 
 def test_own_keys_win_and_no_labels_mean_no_topology() -> None:

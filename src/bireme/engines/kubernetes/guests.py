@@ -48,6 +48,7 @@ _GATHER_S = 0.02
 _TELL_EVERY_S = 5.0
 _RETRY_S = 2.0
 _TRIES = 5
+_NAMED_MOST = 8
 _NOBODY = 65534
 _ENDED = ("Succeeded", "Failed")
 
@@ -475,6 +476,8 @@ class Guests:
         problems = await asyncio.gather(*(self._bind(placed, name, node) for name, node in placed.nodes.items()))
         placed.binding = False
         failed = [problem for problem in problems if problem]
+        for problem in failed[:_NAMED_MOST]:
+            log.warning("job %d: %s", command.job.id, problem)
         if len(failed) == len(problems):
             self.acknowledge(*key)
             self._report([o.JobRefused(*key, failed[0], self._now())])

@@ -215,11 +215,15 @@ def readiness(node: Object, tolerated: Iterable[str] = ()) -> Readiness:
 # --- topology -----------------------------------------------------------------------------------------------
 
 
+_TOP = "cluster-network"
+
+
 def topology(nodes: Iterable[Object], keys: Sequence[str] = ()) -> Topology:
     """A tree of switches from labels: `keys` from the leaf upwards, else the first family that any node carries.
 
     A level that some of the labelled nodes lack is left out; nodes without any of the labels are on no switch, as nodes
-    that topology.conf does not name.
+    that topology.conf does not name. Labels that name no common top do not say that there is none: one is added, else
+    no gang could be larger than what hangs under one of the highest switches.
     """
     labelled = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
     families = (tuple(keys),) if keys else TOPOLOGY_LABELS
@@ -240,6 +244,9 @@ def topology(nodes: Iterable[Object], keys: Sequence[str] = ()) -> Topology:
     switches += [
         Switch(names[upper], switches=tuple(names[each] for each in sorted(lower))) for upper, lower in above.items()
     ]
+    tops = sorted(names[path] for path in names if len(path) == 1)
+    if len(tops) > 1:
+        switches.append(Switch(_TOP, switches=tuple(tops)))
     return Topology("topology/tree", tuple(sorted(switches, key=lambda switch: switch.name)))
 
 
