@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import bireme_cluster, launch, machine, placement, planner, queue, restart, simulator, submit
+from bench import beside_slurm, bireme_cluster, launch, machine, placement, planner, queue, restart, simulator, submit
 from bench.folders import new_folder
 from bench.results import Report, Row
 from bench.sizes import FULL, QUICK, Sizes
 
-SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart", "sim")
+SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart", "sim", "slurm")
 
 
 def main() -> int:
@@ -25,6 +25,9 @@ def main() -> int:
         print(f"measuring {section} ...", file=sys.stderr, flush=True)
         report.rows.extend(_measure(section, sizes, report.facts, given.slurm))
     report.show()
+    for name in ("bireme_conf", "slurm_conf"):
+        if name in report.facts and "slurm" in given.only:
+            print(f"\n# {name}\n{report.facts[name]}")
     print(f"\nwritten to {report.write(Path(given.out))}")
     return 0
 
@@ -32,11 +35,12 @@ def main() -> int:
 def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool) -> Iterator[Row]:
     if section == "machine":
         return _machine()
-    if section == "launch":
-        return launch.measure(sizes, facts, with_slurm)
+    if section == "slurm":
+        return beside_slurm.measure(sizes, facts) if with_slurm else iter(())
     modules = {
         "planner": planner,
         "placement": placement,
+        "launch": launch,
         "submit": submit,
         "squeue": queue,
         "restart": restart,

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import bireme
-from bench import bireme_cluster, machine, slurm_cluster
+from bench import bireme_cluster, machine
 from bench.array import array_options
 from bench.bireme_cluster import BiremeCluster
 from bench.results import Row, Target
 from bench.sizes import Sizes
 
 
-def measure(sizes: Sizes, facts: dict[str, object], with_slurm: bool) -> Iterator[Row]:
+def measure(sizes: Sizes) -> Iterator[Row]:
     one_node = _rounds(bireme_cluster.this_host(sizes.cpus), sizes)
     virtual = _rounds(bireme_cluster.virtual_nodes(sizes.virtual_nodes, sizes.cpus), sizes)
     details = {"rounds": [asdict(one) for one in one_node], "tasks": sizes.launch_tasks}
@@ -29,13 +29,6 @@ def measure(sizes: Sizes, facts: dict[str, object], with_slurm: bool) -> Iterato
     name = f"array, {sizes.virtual_nodes} virtual nodes"
     details = {"rounds": [asdict(one) for one in virtual]}
     yield Row("launch", name, _typical(virtual).rate, "/s", _typical(virtual).floor, details=details)
-    reason = slurm_cluster.missing() if with_slurm else "not asked for"
-    if reason:
-        facts["slurm"] = reason
-        return
-    slurm = _slurm_rate(sizes, facts)
-    yield Row("launch", "Slurm: the same array, 1 node", slurm, "/s", typical.floor)
-    yield Row("launch", "array, 1 node, next to Slurm", typical.rate, "/s", slurm, Target(">=", 3, of_ratio=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +76,3 @@ def _run_array(cluster: BiremeCluster, count: int, name: str) -> float:
     if (good, written) != (count, count):
         raise RuntimeError(f"of {count} tasks {good} completed and {written} wrote their output")
     return spent
-
-
-def _slurm_rate(sizes: Sizes, facts: dict[str, object]) -> float:
-    with slurm_cluster.running(sizes.cpus) as cluster:
-        facts["slurm"], facts["slurm_conf"] = slurm_cluster.version(), cluster.conf
-        return sizes.launch_tasks / slurm_cluster.run_array(cluster, sizes.launch_tasks)

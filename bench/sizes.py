@@ -12,6 +12,10 @@ class Sizes:
     cpus: int = 64
     """CPUs of the node (ours and Slurm's), or of all virtual nodes together: how many tasks run at a time."""
     virtual_nodes: int = 8
+    side_tasks: int = 1_000
+    side_jobs: int = 200
+    side_calls: int = 100
+    """Of the rows that stand beside Slurm's."""
     sbatch_calls: int = 1_000
     sdk_single: int = 1_000
     sdk_many: int = 10_000
@@ -31,6 +35,9 @@ QUICK = Sizes(
     launch_rounds=1,
     cpus=8,
     virtual_nodes=2,
+    side_tasks=20,
+    side_jobs=8,
+    side_calls=3,
     sbatch_calls=5,
     sdk_single=20,
     sdk_many=100,

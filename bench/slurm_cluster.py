@@ -5,7 +5,6 @@ Not a Slurm to compare behaviour with: accounting, logging and confinement are o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,10 +12,7 @@ from tests.slurm_cluster import Layout, SlurmCluster, installed
 from tests.slurm_cluster import running as started
 from tests.slurm_cluster.layout import host_name
 
-from bench.array import array_options
 from bench.folders import new_folder
-
-_LOOK_AGAIN_S = 0.25
 
 # Slurm's High Throughput Computing guide: few and cheap scheduling passes, short memory of ended jobs, no plugin that
 # does work per job, logs off. `sched_min_interval=0` was tried too and is slower here: every end would start a pass.
@@ -52,10 +48,6 @@ def missing() -> str:
     return installed().missing(accounting=False)
 
 
-def version() -> str:
-    return installed().version_text
-
-
 @contextmanager
 def running(cpus: int) -> Iterator[SlurmCluster]:
     """One node of `cpus` CPUs: this host."""
@@ -65,18 +57,3 @@ def running(cpus: int) -> Iterator[SlurmCluster]:
     )
     with started(Layout(nodes=nodes, settings=SETTINGS, accounting=False), folder=new_folder("slurm")) as cluster:
         yield cluster
-
-
-def run_array(cluster: SlurmCluster, tasks: int) -> float:
-    """Seconds of one array, from before sbatch until no task of it is left in the queue."""
-    output = cluster.folder / "out"
-    output.mkdir()
-    begun = time.perf_counter()
-    job = cluster.call("sbatch", *array_options(tasks, output))
-    while cluster.call("squeue", "-h", "-t", "PD,CF,R,CG", "-o", "%i", "-j", job):
-        time.sleep(_LOOK_AGAIN_S)
-    spent = time.perf_counter() - begun
-    written = sum(1 for _ in output.iterdir())
-    if written != tasks:
-        raise RuntimeError(f"Slurm wrote {written} outputs of {tasks} tasks")
-    return spent

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from tests.slurm_cluster import missing
+
 ROOT = Path(__file__).parents[2]
 
 ROWS = {
@@ -15,6 +18,23 @@ ROWS = {
     "squeue": ("pending jobs", "--version"),
     "restart": ("first ping", "memory"),
 }
+
+
+BESIDE_SLURM = ("array of", "queue of", "sbatch, median")
+
+
+@pytest.mark.skipif(bool(missing()), reason=f"no Slurm to measure beside: {missing()}")
+def test_the_rows_beside_slurm_are_ratios_and_name_both_configurations(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--quick", "--only", "slurm", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "bench.json").read_text())
+    rows = {row["name"]: row for row in document["rows"]}
+    for name in BESIDE_SLURM:
+        assert any(name in known and row["ratio"] > 0 for known, row in rows.items()), f"no row for {name!r}"
+    assert "SchedulerParameters=defer" in done.stdout
+    assert "NodeName=" in document["facts"]["bireme_conf"]
+    assert "SchedulerType=" in document["facts"]["slurm_conf"]
 
 
 def test_every_row_is_produced(tmp_path: Path) -> None:

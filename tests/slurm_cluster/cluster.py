@@ -233,15 +233,20 @@ def _start(cluster: SlurmCluster) -> None:
 
 
 def _start_database(cluster: SlurmCluster) -> None:
-    """No TCP port, no grant tables (the folder is root's alone), and nothing flushed: it lives as long as the test."""
+    """No TCP port, no grant tables (the folder is root's alone), and nothing flushed: it lives as long as the test.
+
+    MariaDB's own tables are made all the same: Slurm keeps procedures in them.
+    """
     folder = cluster.folder / "database"
-    cluster.start_daemon(
-        "mariadbd",
-        *("mariadbd", "--no-defaults", "--user=root", f"--datadir={folder}", f"--socket={_database_socket(cluster)}"),
-        *("--skip-networking", "--skip-grant-tables", f"--pid-file={folder}/pid", "--innodb-flush-log-at-trx-commit=0"),
+    words = (
+        *("mariadbd", "--no-defaults", "--user=root", f"--datadir={folder}", "--innodb-flush-log-at-trx-commit=0"),
         *("--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-doublewrite=0"),
-        "--loose-innodb-snapshot-isolation=OFF",
+        *(f"--tmpdir={folder}", "--loose-innodb-snapshot-isolation=OFF"),
     )
+    tables = f"create database mysql;\nuse mysql;\n{cluster.slurm.system_tables()}"
+    cluster.run(*words, "--bootstrap", input=tables, cwd=folder)
+    alone = (f"--socket={_database_socket(cluster)}", f"--pid-file={folder}/pid", "--skip-networking")
+    cluster.start_daemon("mariadbd", *words, *alone, "--skip-grant-tables")
 
 
 def _start_slurmdbd(cluster: SlurmCluster) -> None:

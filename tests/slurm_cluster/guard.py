@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 20.0
+BURY_EVERY_S = 2.0
 MOUNTED_IN_A_CHROOT = ("/proc", "/sys", "/dev", "/dev/shm")
 
 
@@ -33,6 +35,7 @@ def main() -> int:
         bind_into(root, folder)
     children: dict[int, subprocess.Popen[bytes]] = {}
     try:
+        threading.Thread(target=bury_orphans, args=(children,), daemon=True).start()
         for line in sys.stdin:
             print(json.dumps(obey(json.loads(line), children)), flush=True)
     finally:
@@ -66,6 +69,16 @@ def obey(order: dict[str, Any], children: dict[int, subprocess.Popen[bytes]]) ->
         return {"code": None}
 
 
+def bury_orphans(children: dict[int, subprocess.Popen[bytes]]) -> None:
+    """Now and then waits for the dead whose parents are gone: they are ours, and nobody else will."""
+    while True:
+        time.sleep(BURY_EVERY_S)
+        for pid in descendants(os.getpid(), deep=False):
+            if pid not in children:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+
 def bind_into(root: str, folder: str) -> None:
     """Makes the folder and the kernel's file systems visible in a chroot: in this process's own mount namespace."""
     for path in (*MOUNTED_IN_A_CHROOT, folder):
@@ -87,12 +100,14 @@ def end_descendants() -> None:
         time.sleep(0.01)
 
 
-def descendants(ancestor: int) -> list[int]:
-    """Process ids of all that stem from `ancestor`, as of now."""
+def descendants(ancestor: int, *, deep: bool = True) -> list[int]:
+    """Process ids of all that stem from `ancestor`, as of now; not `deep`: of its own children."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (parent := parent_of(int(name))) is not None:
             children.setdefault(parent, []).append(int(name))
+    if not deep:
+        return children.get(ancestor, [])
     found: list[int] = []
     waiting = [ancestor]
     while waiting:

@@ -71,6 +71,11 @@ class Installation:
         assert found, f"no version in {self.version_text!r}"
         return int(found[1]), int(found[2])
 
+    def system_tables(self) -> str:
+        """The script that makes MariaDB's own tables; its name depends on the version."""
+        found = Path(self.chroot or "/", "usr/share").glob("m*/*_system_tables.sql")
+        return next(found).read_text()
+
     def missing(self, *, accounting: bool = True) -> str:
         """Why it cannot be started here, in one line; empty when it can."""
         if os.geteuid() != 0:

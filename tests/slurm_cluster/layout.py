@@ -27,6 +27,7 @@ KillWait=2
 MinJobAge=3600
 MaxArraySize=10001
 ReturnToService=2
+AccountingStorageTRES=gres/gpu,gres/gpu:a100
 """
 
 EIGHT_NODES = """\
@@ -64,7 +65,6 @@ _OF_ACCOUNTING = {
     "AccountingStorageHost": "127.0.0.1",
     "AccountingStoragePort": "{port_of_slurmdbd}",
     "AccountingStoragePass": "{folder}/munge.socket",
-    "AccountingStorageTRES": "gres/gpu",
 }
 _OF_TOKENS = {"AuthAltTypes": "auth/jwt", "AuthAltParameters": "jwt_key={folder}/jwt.key"}
 
@@ -131,7 +131,7 @@ class Layout:
 
     def portable_conf(self, folder: Path, host: str = "localhost") -> str:
         """slurm.conf as Bireme reads it: every node is a virtual node of this machine."""
-        nodes = _NODES.sub(rf"NodeName=\1 NodeHostname={host}\2", self.nodes)
+        nodes = _NODES.sub(rf"NodeName=\1 NodeHostname={host} NodeAddr=127.0.0.1\2", self.nodes)
         return f"SlurmctldHost={host}\n{self.settings}{nodes}".replace("{folder}", str(folder))
 
     def slurm_conf(self, folder: Path, ports: Ports, *, tokens: bool) -> str:

@@ -174,7 +174,7 @@ def _spawn_fast(launch: _Launch) -> int:
         try:
             return _posix_spawn(program, launch.argv, launch)
         except OSError as error:
-            raise _exec_failure(launch.argv[0], program, error.errno or 0) from error
+            raise _exec_failure(launch, program, error.errno or 0) from error
         except ValueError as error:  # a NUL byte in an argument or variable
             raise SpawnError("execve", errno.EINVAL, f"execve(): {launch.argv[0]!r}: {error}") from error
 
@@ -264,7 +264,7 @@ def _spawn_exactly(launch: _Launch) -> int:
     os.waitpid(pid, 0)
     number, stage = _FAILURE.unpack(report)
     if _STAGES[stage] == "execve":
-        raise _exec_failure(launch.argv[0], launch.argv[0], number)
+        raise _exec_failure(launch, launch.argv[0], number)
     what = f"could not {_STAGES[stage]} for {launch.argv[0]}: {os.strerror(number)}"
     raise SpawnError(_STAGES[stage], number, what)
 
@@ -398,12 +398,13 @@ def _find_program(name: str, env: Mapping[str, str]) -> str:
     raise SpawnError("execve", refused, f"execve(): {name}: {os.strerror(refused)}")
 
 
-def _exec_failure(name: str, program: str, number: int) -> SpawnError:
+def _exec_failure(launch: _Launch, program: str, number: int) -> SpawnError:
     """Slurm's wording; a script whose interpreter is missing must not read as if the script were."""
     if number == errno.ENOENT and (interpreter := _interpreter_of(program)):
         name_shown = f"bad interpreter({interpreter})"
     else:
-        name_shown = name
+        name = launch.argv[0]
+        name_shown = os.path.join(launch.cwd, name) if "/" in name else name
     return SpawnError("execve", number, f"execve(): {name_shown}: {os.strerror(number)}")
 
 

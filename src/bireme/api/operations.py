@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from bireme.api.live import event_content
+from bireme.api.machine import machine_facts
 from bireme.api.peers import user_name
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, words
@@ -56,7 +57,9 @@ async def list_nodes(api: Context, request: Request) -> Response:
         raise Refusal(Why.INVALID_NODE_NAME, f"no node {unknown[0]!r} here")
     chosen, fields = set(names), words(request, "fields")
     records = [record for record in node_records(state, api.now()) if not chosen or record["name"] in chosen]
+    facts = machine_facts() if api.cluster.engine.name == "embedded" else {}
     for record in records:
+        record.update(facts)
         record["reason_user"] = user_name(record["reason_uid"]) if record["reason_uid"] is not None else ""
     if fields:
         records = [{name: record[name] for name in fields if name in record} for record in records]

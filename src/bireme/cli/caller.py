@@ -72,11 +72,13 @@ def local_utc_offset(at: float) -> float:
 
 
 def _node_file(written: Mapping[str, str | None]) -> str:
-    """What --nodefile holds, or a --nodelist that is a path (it has a slash in it)."""
+    """What --nodefile holds, or a --nodelist that is a path (it has a slash in it), or an arbitrary step's hosts."""
     named = written.get("nodefile")
     nodelist = written.get("nodelist")
     if not named and nodelist and "/" in nodelist:
         named = nodelist
+    if not named and not nodelist and (written.get("distribution") or "").lower().startswith("arbitrary"):
+        named = os.environ.get("SLURM_HOSTFILE")
     if not named:
         return ""
     try:

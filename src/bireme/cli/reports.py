@@ -33,6 +33,10 @@ class CommandError(Exception):
         self.code = code
 
 
+class SilentError(Exception):
+    """It failed, and all there is to say was said."""
+
+
 class AnsweredError(Exception):
     """--version, --help or --usage was asked and printed: the command is done."""
 
@@ -93,6 +97,8 @@ def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
     except SlurmSyntaxError as error:
         for line in str(error).splitlines():
             tell(f"{name}: error: {line}")
+        return 1
+    except SilentError:
         return 1
     except CommandError as error:
         tell(str(error))

@@ -216,8 +216,9 @@ def create_step(
 
 def _step_refused(job: str, error: ApiError) -> CommandFailure:
     if error.code in _NO_SUCH_ALLOCATION:
+        over = error.code == "ESLURM_ALREADY_DONE"
         return CommandFailure(
-            f"Unable to confirm allocation for job {job}: {error.message}",
+            f"Slurm job {job} has expired" if over else f"Unable to confirm allocation for job {job}: {error.message}",
             hint=f"Check SLURM_JOB_ID environment variable. Expired or invalid job {job}",
         )
     return refused_by_daemon(f"Unable to create step for job {job}", error)

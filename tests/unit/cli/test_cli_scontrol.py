@@ -147,7 +147,10 @@ def test_verbs_go_to_every_job_and_tell_each_refusal(api: FakeApi, capsys: pytes
     assert [path for path, _ in api.posted] == [
         "/v1/jobs/31/release", "/v1/jobs/9/release", "/v1/jobs/32_[1-2]/release",
     ]  # fmt: skip
-    assert capsys.readouterr().err == "Invalid job id specified for job 9\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "Invalid job id specified for job 9",
+        "slurm_suspend error: Invalid job id specified",
+    ]
 
 
 def test_jobs_by_name(api: FakeApi) -> None:

@@ -79,6 +79,18 @@ def test_generic_resources_of_a_step() -> None:
     assert step("--gres=none", "x", environment=inherited).gres_per_task == ()
 
 
+def test_an_arbitrary_step_has_a_task_for_each_host_of_its_list() -> None:
+    spec = step("-m", "arbitrary", "-w", "n3,n1,n1", "true", environment=JOB)
+    assert (spec.ntasks, spec.nodes_min, spec.nodes_max) == (3, 2, 2)
+    assert spec.arbitrary_hosts == ("n3", "n1", "n1")
+    assert step("-m", "arbitrary", "-n2", "-w", "n3,n1,n1", "true", environment=JOB).arbitrary_hosts == ("n3", "n1")
+
+
+def test_packed_tasks_take_no_more_nodes_than_they_need() -> None:
+    assert step("-m", "block,pack", "-n2", "true", environment=JOB).nodes_min is None
+    assert step("-m", "block,pack", "-N2", "-n2", "true", environment=JOB).nodes_min == 2
+
+
 def test_streams_and_launch() -> None:
     spec = step("-l", "-oout-%t.log", "-inone", "-K", "-W30", "--mpi=pmi2", "--cpu-bind=cores", "-D", "sub", "x")
     assert (spec.label, spec.std_out, spec.std_in) == (True, "out-%t.log", "none")

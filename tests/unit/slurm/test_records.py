@@ -269,6 +269,16 @@ def test_nodes() -> None:
     assert busy["tres_allocated"] == {"cpu": 3, "mem": 100, "gres/gpu": 3, "gres/gpu:h100": 3}
 
 
+def test_an_idle_node_that_is_booked_for_a_waiting_job_is_planned() -> None:
+    world = Scenario("2x8")
+    world.submit("running", cpus=8, nodes=1, time_s=600)
+    world.settle()
+    world.submit("gang", cpus=8, nodes=2, time_s=600)
+    world.settle()
+    flags = {name: node_record(world.state, node, world.now)["flags"] for name, node in world.state.nodes.items()}
+    assert sorted(flags.values()) == [[], ["PLANNED"]]
+
+
 def test_sockets_are_told_where_every_device_has_cores() -> None:
     node = NodeConfig(name="n", cpus=8, sockets=2, cores_per_socket=4)
     near = GresPool("gpu", "h100", 2, (Device(0, cores=(0, 1)), Device(1, cores=(4,))))

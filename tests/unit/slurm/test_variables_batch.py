@@ -256,6 +256,7 @@ def test_a_heterogeneous_job_tells_of_each_component() -> None:
     assert found["SLURM_HET_SIZE"] == "2"
     assert (found["SLURM_JOB_ID_HET_GROUP_0"], found["SLURM_JOB_ID_HET_GROUP_1"]) == ("27", "28")
     assert found["SLURM_JOB_NODELIST_HET_GROUP_1"] == "n[3-4]"
+    assert (found["SLURM_PACK_SIZE"], found["SLURM_JOB_NODELIST_PACK_GROUP_1"]) == ("2", "n[3-4]")
     assert (found["SLURM_NTASKS_HET_GROUP_0"], "SLURM_NTASKS_HET_GROUP_1" in found) == ("2", False)
 
 

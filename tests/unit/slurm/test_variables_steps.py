@@ -33,6 +33,7 @@ TWO_NODES = step(StepNode("n1", (0, 1), 2), StepNode("n2", (2,), 2))
 def test_what_all_tasks_share() -> None:
     assert step_variables(JOB, ALLOCATION, TWO_NODES, FACTS, LAUNCH) == {
         "SLURM_CLUSTER_NAME": "c",
+        "SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0": "2(x2)",
         "SLURM_DISTRIBUTION": "block",
         "SLURM_JOBID": "19",
         "SLURM_JOB_GID": "2",

@@ -71,6 +71,8 @@ def _converse(session: Session) -> int:
         if words:
             try:
                 code = _run(session, words)
+            except reports.SilentError:
+                code = 1
             except reports.CommandError as error:
                 reports.tell(str(error))
                 code = error.code

@@ -46,6 +46,7 @@ class Session:
     def change(self, orders: list[Any], *, dry_run: bool = False) -> dict[str, Any]:
         """Sends the orders; a refusal is told in the book's own words."""
         from bireme.client.transport import ApiError, BiremeUnavailable  # late: only changes need these
+        from bireme.core.accounting.changes import NOTHING_DELETED, NOTHING_MODIFIED
         from bireme.core.accounting.orders import Orders
         from bireme.store.plain import to_plain
 
@@ -59,6 +60,9 @@ class Session:
         except ApiError as error:
             if error.code == NO_PRIVILEGE:
                 raise reports.CommandError(f" {error.hint or error.message}") from None
+            if error.hint in (NOTHING_MODIFIED, NOTHING_DELETED):  # an answer, not a complaint
+                print(error.hint)
+                raise reports.SilentError from None
             raise reports.CommandError(error.hint or f" Error with request: {error.message}") from None
         return answer
 

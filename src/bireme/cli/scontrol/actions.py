@@ -20,15 +20,15 @@ Verb = Callable[[Session, list[str]], int]
 
 
 def hold(session: Session, words: list[str]) -> int:
-    return _each(session, "hold", words, "hold", {})
+    return _each(session, "hold", words, "hold", {}, _OF_HOLDS)
 
 
 def uhold(session: Session, words: list[str]) -> int:
-    return _each(session, "uhold", words, "hold", {"by": "user"})
+    return _each(session, "uhold", words, "hold", {"by": "user"}, _OF_HOLDS)
 
 
 def release(session: Session, words: list[str]) -> int:
-    return _each(session, "release", words, "release", {})
+    return _each(session, "release", words, "release", {}, _OF_HOLDS)
 
 
 def requeue(session: Session, words: list[str]) -> int:
@@ -100,18 +100,24 @@ def job_ids(session: Session, words: list[str]) -> list[str]:
     return ids
 
 
-def _each(session: Session, verb: str, words: list[str], route: str, body: dict[str, Any]) -> int:
-    """Posts to every job; goes on after a refusal."""
+_OF_HOLDS = "slurm_suspend error"
+"""What Slurm says once more after the jobs that it could not hold or release."""
+
+
+def _each(session: Session, verb: str, words: list[str], route: str, body: dict[str, Any], closing: str = "") -> int:
+    """Posts to every job; goes on after a refusal. `closing`: repeats the last refusal in these words."""
     from bireme.client.transport import ApiError
 
     _needed(verb, words)
-    code = 0
+    code, last = 0, ""
     for job in job_ids(session, words):
         try:
             session.post(f"/v1/jobs/{job}/{route}", body)
         except ApiError as error:
             reports.tell(f"{error.message} for job {job}")
-            code = 1
+            code, last = 1, error.message
+    if code and closing:
+        reports.tell(f"{closing}: {last}")
     return code
 
 

@@ -371,7 +371,9 @@ def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
 
 def _state(value: str) -> Changes:
     if value.upper() not in ("UP", "DOWN", "DRAIN", "INACTIVE"):
-        raise ValueError(f"State={value}: use UP, DOWN, DRAIN or INACTIVE")
+        lines = (f"Invalid input: State={value}", "Acceptable State values are UP, DOWN, DRAIN and INACTIVE")
+        told = "\n".join(f"scontrol: error: {line}" for line in lines)
+        raise reports.CommandError(f"{told}\nslurm_update error: No error")
     return {"state": value.upper()}
 
 

@@ -91,6 +91,7 @@ class Session:
     _last_interrupt: float | None = None
     _terminated: bool = False
     _told_abort: bool = False
+    _said_abort: bool = False
     _lost: list[str] = field(default_factory=list)
 
     def run(self) -> int:
@@ -106,6 +107,7 @@ class Session:
                     self._serve(leg)
                 self._timers()
             self._tell_ends()
+            self._tell_killed()
         finally:
             self.stdout.finish_all()
             self.stderr.finish_all()
@@ -219,9 +221,15 @@ class Session:
 
     def _tell_abort(self) -> None:
         if not self._told_abort:
-            self._told_abort = True
+            self._told_abort = self._said_abort = True
             seconds = int(self.legs[0].control.settings().get("kill_wait_s", 30)) + 2
             self.voice.say(f"Job step aborted: Waiting up to {seconds} seconds for job step to finish.")
+
+    def _tell_killed(self) -> None:
+        """Slurm's closing words on a step whose tasks somebody ended without asking srun."""
+        if self.manners.tell_ends and not self._said_abort and self.tally.any_killed:
+            for leg in self.legs:
+                self.voice.say(f"Force Terminated StepId={leg.control.name}")
 
     # --- signals -------------------------------------------------------------------------------------------
 

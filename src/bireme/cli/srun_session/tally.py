@@ -54,6 +54,11 @@ class Tally:
         return bool(self.ends)
 
     @property
+    def any_killed(self) -> bool:
+        """Whether a task was ended by SIGKILL or SIGTERM: the two with which people end tasks."""
+        return any(end.signal in (signal.SIGKILL, signal.SIGTERM) for end in self.ends.values())
+
+    @property
     def all_ended(self) -> bool:
         return len(self.ends) == len(self.node_of)
 

@@ -152,7 +152,7 @@ def _state(row: Row, _: Context) -> str:
     # The accounting learns the outcome when the job ends, before its nodes are cleared.
     state = base_state(row.job) if row.step is None else str(row.step.get("state") or "")
     by = row.subject.get("cancelled_by")
-    return f"{state} by {by}" if state == "CANCELLED" and by is not None and row.step is None else state
+    return f"{state} by {by}" if state == "CANCELLED" and by is not None else state
 
 
 def _job_id(row: Row, context: Context) -> str:

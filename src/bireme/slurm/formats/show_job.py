@@ -91,7 +91,8 @@ def _times(job: Record, context: Context) -> list[str]:
     return [
         f"RunTime={long_duration(facts.elapsed(job))} TimeLimit={long_duration(job.get('time_limit_s'))} "
         f"TimeMin={'N/A' if least is None else long_duration(least)}",
-        f"SubmitTime={_time(job.get('submit_time'), context)} EligibleTime={_time(job.get('eligible_time'), context)}",
+        f"SubmitTime={_time(job.get('submit_time'), context)} "
+        f"EligibleTime={_time(job.get('eligible_time') or job.get('begin_time'), context)}",
         f"AccrueTime={_time(job.get('accrue_time'), context)}",
         f"StartTime={_time(facts.start_time(job), context)} EndTime={_time(facts.end_time(job), context)} "
         f"Deadline={_time(job.get('deadline'), context, 'N/A')}",

@@ -112,10 +112,10 @@ def node_counts(nodes: Iterable[Record]) -> tuple[int, int, int, int]:
     """Allocated, idle, other, total."""
     allocated = idle = other = 0
     for node in nodes:
-        if "DRAIN" in node_states.flags_of(node):
-            other += 1
-        elif node_states.is_busy(node):
+        if node_states.is_busy(node):  # one that drains too: its jobs run on
             allocated += 1
+        elif "DRAIN" in node_states.flags_of(node):
+            other += 1
         elif node.get("state") == "IDLE":
             idle += 1
         else:

@@ -60,9 +60,9 @@ def distribution_text(options: Options) -> str:
 
 
 def hosts_of(options: Options, node_file: str) -> tuple[str, ...]:
-    """--nodelist, or the nodes of --nodefile; a nodelist with a `/` is the name of such a file."""
+    """--nodelist, or the nodes of the file that the caller read: --nodefile's, or a nodelist's with a `/` in it."""
     listed = options.typed("nodelist", tuple) or ()
-    if "nodefile" in options or any("/" in host for host in listed):
+    if node_file and (not listed or any("/" in host for host in listed)):
         try:
             return tuple(expand(",".join(node_file.split())))
         except SlurmSyntaxError as error:

@@ -50,6 +50,9 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
     if "relative" in options and job_id is None:
         raise fatal("--relative option invalid for job allocation request")
     size, warnings = _size(options)
+    hosts = hosts_of(options, context.node_file)
+    if _is_arbitrary(options) and hosts:
+        hosts = _one_host_per_task(options, size, hosts)
     text = options.text("export") if "export" in options else None
     spec = StepSpec(
         name=_name(options),
@@ -68,11 +71,11 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         gres_per_socket=gres_of(options, "gpus-per-socket") if options.asked("gpus-per-socket") else (),
         ntasks_per_gpu=options.number("ntasks-per-gpu"),
         cpus_per_gpu=_by_hand(options, "cpus-per-gpu"),
-        nodelist=hosts_of(options, context.node_file),
+        nodelist=hosts,
         exclude=tuple(options.typed("exclude", tuple) or ()),
         relative=options.number("relative"),
         distribution=options.typed("distribution", Distribution) or DEFAULT_DISTRIBUTION,
-        arbitrary_hosts=hosts_of(options, context.node_file) if _is_arbitrary(options) else (),
+        arbitrary_hosts=hosts if _is_arbitrary(options) else (),
         exact=_is_exact(options),
         exclusive="exclusive" in options,
         overlap="overlap" in options,
@@ -111,6 +114,8 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
 def _size(options: Options) -> tuple[_Size, tuple[str, ...]]:
     """Nodes and tasks, where what the user wrote wins over what the job's variables say."""
     nodes = options.typed("nodes", NodeCount)
+    if _is_packed(options) and options.from_environment("nodes"):
+        nodes = None  # packed tasks take no more of the job's nodes than they need
     size = _Size(
         nodes.minimum if nodes else None,
         nodes.maximum if nodes else None,
@@ -132,6 +137,15 @@ def _size(options: Options) -> tuple[_Size, tuple[str, ...]]:
     elif size.ntasks_per_node and size.ntasks_per_node != -(-size.ntasks // size.nodes_min):
         size.ntasks_per_node = None  # it cannot be honoured, and Slurm's srun says nothing of that inside a job
     return size, tuple(warnings)
+
+
+def _one_host_per_task(options: Options, size: _Size, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """An arbitrary step has one task for each host of its list (the first --ntasks of them), and no other node."""
+    if options.asked("ntasks") and size.ntasks is not None:
+        hosts = hosts[: size.ntasks]
+    size.ntasks, size.ntasks_per_node = len(hosts), None
+    size.nodes_min = size.nodes_max = len(set(hosts))
+    return hosts
 
 
 def _by_hand(options: Options, name: str) -> int | None:
@@ -162,6 +176,11 @@ def _gres_per_task(options: Options) -> tuple[GresRequest, ...]:
 def _is_arbitrary(options: Options) -> bool:
     distribution = options.typed("distribution", Distribution)
     return distribution is not None and distribution.nodes is NodeMethod.ARBITRARY
+
+
+def _is_packed(options: Options) -> bool:
+    distribution = options.typed("distribution", Distribution)
+    return distribution is not None and bool(distribution.pack)
 
 
 def _is_exact(options: Options) -> bool:

@@ -25,8 +25,9 @@ def node_record(
     now: float,
     partitions: Sequence[str] | None = None,
     reserved: Sequence[str] | None = None,
+    planned: frozenset[str] | None = None,
 ) -> dict[str, Any]:
-    """`partitions` it is in and flags by reservations, when the caller already knows (see `node_records`)."""
+    """`partitions` it is in, flags by reservations, nodes `planned` for waiting jobs: where the caller knows them."""
     config = node.config
     room = state.occupancy.room(node.name)
     note = node.note
@@ -34,13 +35,15 @@ def node_record(
         partitions = partitions_by_node(state).get(node.name, ())
     if reserved is None:
         reserved = reserved_nodes(state, now).get(node.name, ())
+    if planned is None:
+        planned = planned_nodes(state)
     return {
         "name": node.name,
         "hostname": config.hostname or node.name,
         "address": config.address or config.hostname or node.name,
         "port": config.port,
         "state": node_base_state(state, node),
-        "flags": node_flags(state, node, reserved),
+        "flags": [*node_flags(state, node, reserved), *(["PLANNED"] if node.name in planned else [])],
         **_hardware(config),
         "cpus_allocated": config.cpus - len(room.cpus),
         "memory_allocated_mib": config.memory_mib - room.memory_mib,
@@ -70,10 +73,17 @@ def node_records(state: State, now: float) -> list[dict[str, Any]]:
     """All nodes, in the order of the configuration."""
     members = partitions_by_node(state)
     reserved = reserved_nodes(state, now)
+    planned = planned_nodes(state)
     return [
-        node_record(state, node, now, members.get(node.name, ()), reserved.get(node.name, ()))
+        node_record(state, node, now, members.get(node.name, ()), reserved.get(node.name, ()), planned)
         for node in state.nodes.values()
     ]
+
+
+def planned_nodes(state: State) -> frozenset[str]:
+    """Idle nodes on which the latest plan has booked a later start of a waiting job."""
+    booked = {share.node for verdict in state.verdicts.values() for share in verdict.slot}
+    return frozenset(name for name in booked if not state.occupancy.room(name).jobs)
 
 
 def partitions_by_node(state: State) -> Mapping[str, list[str]]:

@@ -160,7 +160,7 @@ def _batch_state(view: JobView) -> str:
     phase, status = view.phase, view.job.batch_status
     if isinstance(phase, Ending | Finished):
         word = phase.outcome.state
-        if word in ENDED_BY_FORCE and not (word == "REQUEUED" and status is not None and status.code):
+        if word in ENDED_BY_FORCE and not (status is not None and status.code):
             return "CANCELLED"
         return _batch_word(status) if status is not None else word
     if status is not None:

@@ -101,6 +101,11 @@ def allocation_variables(job: Job, allocation: Allocation, facts: ClusterFacts) 
     return variables
 
 
+def cpus_per_node(job: Job, allocation: Allocation, facts: ClusterFacts) -> str:
+    """The job's CPUs on each node: `4(x2),2`."""
+    return compress_counts([usable_cpus(job.spec.resources, share, facts) for share in allocation.shares])
+
+
 def usable_cpus(request: ResourceRequest, share: NodeShare, facts: ClusterFacts) -> int:
     """The job's CPUs on a node, without the threads that `--threads-per-core` leaves idle."""
     threads = facts.threads.get(share.node, 1)
@@ -270,15 +275,17 @@ HET_VARIABLES = (
     "SLURM_TASKS_PER_NODE",
     "SLURM_THREADS_PER_CORE",
 )
-"""The variables that a heterogeneous job has once for each component."""
+"""The variables that a heterogeneous job has once for each component, under Slurm's name for one and its older one."""
+_GROUP_NAMES = ("HET_GROUP", "PACK_GROUP")
 
 
 def het_variables(components: Sequence[Component], facts: ClusterFacts) -> Variables:
-    variables = {"SLURM_HET_SIZE": str(len(components))}
+    variables = {"SLURM_HET_SIZE": str(len(components)), "SLURM_PACK_SIZE": str(len(components))}
     for group, (job, allocation) in enumerate(components):
         own = allocation_variables(job, allocation, facts)
         own.update(memory_variables(job.spec.resources, facts.default_memory.get(allocation.partition)))
-        variables.update({f"{name}_HET_GROUP_{group}": own[name] for name in HET_VARIABLES if name in own})
+        for word in _GROUP_NAMES:
+            variables.update({f"{name}_{word}_{group}": own[name] for name in HET_VARIABLES if name in own})
     return variables
 
 
@@ -376,6 +383,7 @@ _OF_A_JOB = frozenset(HET_VARIABLES) | {
     "SLURM_NODEID",
     "SLURM_NODELIST",
     "SLURM_OVERCOMMIT",
+    "SLURM_PACK_SIZE",
     "SLURM_PROCID",
     "SLURM_RESTART_COUNT",
     "SLURM_SHARDS_ON_NODE",
@@ -386,4 +394,5 @@ _PREFIXES_OF_A_JOB = ("SLURM_ARRAY_", "SLURM_STEP", "SLURM_JOB_", "SLURM_SRUN_CO
 
 
 def _belongs_to_a_job(name: str) -> bool:
-    return name in _OF_A_JOB or name.startswith(_PREFIXES_OF_A_JOB) or "_HET_GROUP_" in name
+    in_a_group = any(f"_{word}_" in name for word in _GROUP_NAMES)
+    return name in _OF_A_JOB or name.startswith(_PREFIXES_OF_A_JOB) or in_a_group

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution, NodeMethod
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, gpus_seen
-from bireme.core.model.steps import Step, StepNode
+from bireme.core.model.steps import Step, StepNode, StepSpec
 from bireme.slurm.counts import compress_counts
 from bireme.slurm.distribution import format_distribution
 from bireme.slurm.hostlist import compress
@@ -21,6 +21,7 @@ from bireme.slurm.variables.allocation import (
     Variables,
     allocation_variables,
     cpu_bind_variables,
+    cpus_per_node,
     device_variables,
     memory_bind_variables,
     node_variables,
@@ -52,6 +53,7 @@ def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterF
         variables = _identity(job, allocation, step, facts)
     variables.update(owner_variables(job.spec))
     variables.update(
+        SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0=cpus_per_node(job, allocation, facts),
         SLURM_LAUNCH_NODE_IPADDR=launch.host,
         SLURM_NNODES=str(len(step.nodes)),
         SLURM_NPROCS=str(step.ntasks),
@@ -154,7 +156,7 @@ def _distribution(step: Step, launch: Launch) -> Variables:
     if asked.nodes is NodeMethod.PLANE:
         return {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": str(asked.plane_size)}
     if asked != DEFAULT_DISTRIBUTION:
-        return {"SLURM_DISTRIBUTION": format_distribution(asked)}
+        return {"SLURM_DISTRIBUTION": format_distribution(asked).lower()}
     spec = step.spec
     if launch.own_allocation and spec.memory_per_node_mib is None and spec.memory_per_cpu_mib is None:
         return {}
@@ -171,6 +173,10 @@ def _asked(step: Step) -> Variables:
         variables["SLURM_LABELIO"] = "1"
     if spec.overcommit:
         variables["SLURM_OVERCOMMIT"] = "1"
+    if spec.ntasks_per_gpu:
+        variables["SLURM_NTASKS_PER_TRES"] = str(spec.ntasks_per_gpu)
+    if binding := _tres_bind(spec):
+        variables["SLURMD_TRES_BIND"] = f"gpu:{binding}"
     if spec.cpu_bind:
         variables.update(cpu_bind_variables(spec.cpu_bind))
     if spec.mem_bind:
@@ -180,6 +186,16 @@ def _asked(step: Step) -> Variables:
     if spec.container_image:
         variables["SLURM_CONTAINER"] = spec.container_image
     return variables
+
+
+def _tres_bind(spec: StepSpec) -> str:
+    """How GPUs are tied to tasks: as asked, else as follows from the GPUs for each task or the tasks for each GPU."""
+    if spec.gpu_bind:
+        return spec.gpu_bind
+    per_task = sum(request.count for request in spec.gres_per_task if request.name == "gpu")
+    if per_task:
+        return f"per_task:{per_task}"
+    return f"single:{spec.ntasks_per_gpu}" if spec.ntasks_per_gpu else ""
 
 
 def _memory_bind(value: str) -> Variables:
