@@ -10,6 +10,7 @@ import itertools
 import sys
 import time
 
+from bireme.cli.voice import CommandFailure
 from bireme.sim.faults.draw import Story, draw
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import Tally, play, shrink, soak
@@ -48,8 +49,10 @@ def _world(given: argparse.Namespace) -> int:
             _show_story(story)
         _show_failure(failure, given.without if not given.shrink else _left_out(given.seed, story))
         return 1
-    print(f"world {given.seed}: safe, and everything ended: {outcome.steps} turns, {outcome.events} events,")
-    print(f"{outcome.jobs} jobs, {outcome.deaths} deaths of the daemon")
+    cut_short = given.until is not None and outcome.steps >= given.until
+    verdict = "safe so far" if cut_short else "safe, and everything ended"
+    print(f"world {given.seed}: {verdict}: {outcome.steps} turns, {outcome.events} events, {outcome.jobs} jobs,")
+    print(f"{outcome.deaths} deaths of the daemon")
     return 0
 
 
@@ -57,6 +60,8 @@ def _numbers(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit():
+            raise CommandFailure(f"--without {text}: name acts by their numbers, like 3,7-9 (--story shows them)")
         found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)
 
