@@ -361,6 +361,8 @@ def a_node_that_restarted_ends_its_jobs_or_brings_them_back(session: Session) ->
     once = session.submit(Program(waits_for="gate"), "--no-requeue")
     again = session.submit(Program(waits_for="gate", exits=2), "--requeue")
     session.until(lambda: session.runs(once) and session.runs(again), "their starts")
+    for job in (once, again):
+        session.until_state(job, "RUNNING")  # the engine may hear of it a little later than we see its file
     where = {row[0] for job in (once, again) for row in session.sacct(job, "NodeList", "-X")}
     for node in where:
         session.cluster.restart_node(node)
