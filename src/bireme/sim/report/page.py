@@ -41,6 +41,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 thead th { color: var(--faint); font-weight: 550; font-size: 13px; border-bottom: 1px solid var(--line); }
+thead th { white-space: normal; vertical-align: bottom; line-height: 1.3; }
 tbody tr + tr td { border-top: 1px solid var(--line); }
 tbody tr:hover td { background: var(--ground); }
 td small { color: var(--faint); } .good { color: var(--good); } .bad { color: var(--bad); }
@@ -71,7 +72,7 @@ def compare_page(compared: Sequence[Compared], plots: Sequence[tuple[str, str, b
     seeds = len(compared[0].reports)
     names = ", ".join(each.case.name for each in compared)
     body = [
-        _header(f"{names} compared", first, seeds=seeds),
+        _header(f"{names} compared", first, seeds, one=False),
         comparison_table(compared),
         _figures(plots),
         *(f"<h2>{escape(each.case.name)}</h2><p class=faint>{escape(each.case.policy.about)}</p>"
@@ -94,13 +95,14 @@ def _cluster(numbers: Numbers) -> str:
     return f"{number(cluster['nodes'])} nodes, {number(cluster['units'])} {cluster['unit']}s"
 
 
-def _header(title: str, numbers: Numbers, seeds: int = 1) -> str:
+def _header(title: str, numbers: Numbers, seeds: int = 1, *, one: bool = True) -> str:
     begin = datetime.fromtimestamp(numbers["first_submit"], UTC)
     jobs, workload = numbers["jobs"], numbers["workload"]
+    about_policy = f" Policy: {escape(numbers['policy_about'])}." if one else ""
     over = f", over {seeds} seeds" if seeds > 1 else ""
     about = (
         f"{number(jobs['submitted'])} jobs of {escape(str(workload['source']))}, from {begin:%-d %B %Y} on for "
-        f"{duration(numbers['makespan_s'])}; {_cluster(numbers)}{over}. {escape(numbers['policy_about'])}."
+        f"{duration(numbers['makespan_s'])}; {_cluster(numbers)}{over}.{about_policy}"
     )
     return f"<header><h1>{escape(title)}</h1><p class=faint>{about}</p></header>"
 
