@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format bench bench-kubernetes placement-study soak gpu-test clients clean
+.PHONY: help install demo test test-fast check format compatibility bench bench-kubernetes placement-study soak gpu-test clients clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,11 @@ check: $(VENV)/.dev ## ruff, mypy, import contracts, tidy tests
 format: $(VENV)/.dev ## format the code
 	@$(BIN)/ruff check --fix-only --quiet src tests examples bench
 	@$(BIN)/ruff format src tests examples bench
+
+compatibility: $(VENV)/.dev ## compare with a real Slurm (root on Debian), write COMPATIBILITY.md
+	@$(BIN)/python -m tests.prepare
+	@$(BIN)/python -m tests.oracle --out tests/oracle/measured.json
+	@$(BIN)/python -m tests.oracle.compatibility > COMPATIBILITY.md
 
 bench: $(VENV)/.dev ## measure; prints a table, writes bench-results/
 	@$(BIN)/python -m bench

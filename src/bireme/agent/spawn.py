@@ -404,7 +404,8 @@ def _exec_failure(launch: _Launch, program: str, number: int) -> SpawnError:
         name_shown = f"bad interpreter({interpreter})"
     else:
         name = launch.argv[0]
-        name_shown = os.path.join(launch.cwd, name) if "/" in name else name
+        entered = not os.path.isabs(launch.cwd)  # the directory was entered before, under a name we no longer have
+        name_shown = name if entered or "/" not in name else os.path.join(launch.cwd, name)
     return SpawnError("execve", number, f"execve(): {name_shown}: {os.strerror(number)}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import takewhile
 from typing import Any
 
 from bireme.core.lifecycle import charging, mirroring, reserving, suspending
@@ -233,14 +233,15 @@ def _array_task(event: e.ArrayTaskSplit, array: ArraySpec) -> ArrayTask:
         task_count=len(ids),
         task_min=ids[0],
         task_max=ids[-1],
-        task_step=_step_of(ids),
+        task_step=_step_of(array.text),
     )
 
 
-def _step_of(ids: Sequence[int]) -> int:
-    """The distance between the task ids where it is the same all along, as in 0-30:2; two ids alone are a list."""
-    distances = {later - earlier for earlier, later in pairwise(ids)}
-    return distances.pop() if len(ids) > 2 and len(distances) == 1 else 1
+def _step_of(text: str) -> int:
+    """The step as it was written, 2 in 0-30:2; a list of ids has none, however even."""
+    written = text.partition(":")[2]
+    digits = "".join(takewhile(str.isdigit, written))
+    return int(digits) if digits else 1
 
 
 def _remove_waiting(waiting: deque[int], task_id: int) -> None:
