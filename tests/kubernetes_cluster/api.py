@@ -89,7 +89,7 @@ class Api:
         """Over this thread's connection, or a new one where the server has closed it meanwhile."""
         try:
             return self._answer(method, path, data, headers)
-        except (http.client.HTTPException, ConnectionError):
+        except (http.client.HTTPException, ConnectionError, ssl.SSLEOFError):
             self._own.connection = None
             return self._answer(method, path, data, headers)
 

@@ -27,8 +27,10 @@ def load_bireme(kubernetes: Kubernetes) -> None:
 class KubernetesCluster(Cluster):
     """`bireme up --engine kubernetes`. Its working folder is a volume that all pods see under the same path."""
 
-    def __init__(self, kubernetes: Kubernetes, **settings: str | int | list[str]) -> None:
-        super().__init__()
+    def __init__(self, kubernetes: Kubernetes, slurm_conf: str = "", **settings: str | int | list[str]) -> None:
+        """`slurm_conf`: without nodes, which are the cluster's own; none: no configuration file at all."""
+        super().__init__(slurm_conf)
+        self._has_conf = bool(slurm_conf)
         self.kubernetes = kubernetes
         self.work.chmod(0o777)
         self._settings = {
@@ -45,7 +47,9 @@ class KubernetesCluster(Cluster):
         self.home.mkdir(mode=0o700, exist_ok=True)
         lines = [f"{key} = {json.dumps(value)}" for key, value in self._settings.items()]
         (self.home / "bireme.toml").write_text("[kubernetes]\n" + "\n".join(lines) + "\n")
-        self.bireme("up", "--quiet", "--engine", "kubernetes", "--conf", "none")
+        self.bireme(
+            "up", "--quiet", "--engine", "kubernetes", "--conf", str(self.conf_file) if self._has_conf else "none"
+        )
         return self
 
     def script(self, body: str, name: str = "job.sh") -> Path:
@@ -55,3 +59,8 @@ class KubernetesCluster(Cluster):
     def pods(self) -> list[str]:
         """Names of all pods that the API server knows."""
         return [pod["metadata"]["name"] for pod in self.kubernetes.api.get("/api/v1/pods")["items"]]
+
+    def secrets(self) -> list[str]:
+        """Names of all Secrets of starts."""
+        found = self.kubernetes.api.get("/api/v1/secrets?labelSelector=bireme.dev/job")["items"]
+        return [secret["metadata"]["name"] for secret in found]

@@ -133,8 +133,8 @@ class Group:
             return 0
         top = self.paths["memory"]
         if self.hierarchies["memory"].version == 2:
-            return _read_counter(top / "memory.events", "oom_kill")  # counts the groups below as well
-        return sum(_read_counter(folder / "memory.oom_control", "oom_kill") for folder in _with_children(top))
+            return read_counter(top / "memory.events", "oom_kill")  # counts the groups below as well
+        return sum(read_counter(folder / "memory.oom_control", "oom_kill") for folder in _with_children(top))
 
     def memory_peak_bytes(self) -> int | None:
         """The most memory ever held at once, page cache included; None when the kernel does not tell."""
@@ -316,7 +316,7 @@ def _with_children(top: Path) -> list[Path]:
     return [Path(folder) for folder, _, _ in os.walk(top)]
 
 
-def _read_counter(file: Path, name: str) -> int:
+def read_counter(file: Path, name: str) -> int:
     try:
         rows = (line.split() for line in file.read_text().splitlines())
         return next((int(row[1]) for row in rows if row[0] == name), 0)

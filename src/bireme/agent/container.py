@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bireme.agent.confinement import read_counter
 from bireme.agent.protocol import Message
 
 MARK = "BIREME_CONTAINER"
 """Set in environments that have seen a container: they are not brought from outside."""
 _NOT_THE_IMAGES = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "_")
+_OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""Of cgroup v2 and v1, as a container sees its own group."""
 _PER_CONTAINER = ("NVIDIA_", "AMD_", "ZE_")
 
 
@@ -50,6 +53,10 @@ class Container:
         merged = {**env, **self.variables, MARK: "1"}
         merged["PATH"] = f"{own_bin}:{self.variables.get('PATH', os.defpath)}"
         return merged
+
+    def oom_kills(self) -> int:
+        """How often the kernel has killed here for memory: the limits of a container are the kubelet's."""
+        return max(read_counter(Path(file), "oom_kill") for file in _OOM_FILES) if self.variables else 0
 
     def learn_hosts(self, message: Message) -> None:
         """The nodes of the job resolve from here on: {"hosts": {name: address}} in an order."""

@@ -70,6 +70,7 @@ class JobRun:
         self.phase = Phase.PREPARING
         self.steps: dict[int, StepRun] = {}
         self._group: JobGroup | None = None
+        self._oom_seen = self.node.settings.container.oom_kills()
         self._message = message
         self._on_cleared = on_cleared
         self._batch: Task | None = None
@@ -226,7 +227,11 @@ class JobRun:
         return task is None or not self.node.left_orphans(self.key, task.pid)
 
     def _ran_out_of_memory(self) -> bool:
-        return self._group is not None and self._group.ran_out_of_memory()
+        if self._group is not None:
+            return self._group.ran_out_of_memory()
+        kills = self.node.settings.container.oom_kills()
+        grew, self._oom_seen = kills > self._oom_seen, kills
+        return grew
 
     # --- steps ---------------------------------------------------------------------------------------------
 

@@ -145,6 +145,8 @@ def _ended(record: dict[str, Any]) -> dict[str, Any]:
         record.get("cancelled_by"),
         ever_ran=record.get("start_time") is not None,
     )
+    more = next((each["text"] for each in record.get("reasons") or () if each["facts"].get("why")), "")
+    text = f"{text} {more}".rstrip()
     return {"text": text, **{name: record.get(name) for name in _ENDED_FIELDS.split(",")}}
 
 

@@ -50,11 +50,19 @@ def _up(argv: list[str]) -> int:
         help="what runs the jobs: embedded (this machine), slurm or kubernetes (default: that of the latest start, "
         "else embedded)",
     )
+    parser.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="of the kubernetes engine: the context of the kubeconfig, for this start (default: kubernetes.context)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
     given = parser.parse_args(argv)
     if given.conf not in ("", NO_CONF) and not os.path.isfile(given.conf):
         raise CommandFailure(f"there is no configuration file {given.conf}")
+    if given.context:
+        os.environ["BIREME_KUBERNETES_CONTEXT"] = given.context  # the daemon reads its settings from there
     paths = Paths(given.home)
     running = process.running_pid(paths.home)
     if running:

@@ -63,6 +63,8 @@ RESERVED = "Nodes it needs are reserved for others while it would run."
 
 
 def sentence(reason: Reason) -> str:
+    if reason.kind is ReasonKind.NODE_DOWN and reason.fact("why"):
+        return f"Node {reason.fact('node')} lost it: {reason.fact('why')}."
     teller = reason.fact("told_by")
     if teller is not None:
         word, more = reason.fact("word") or reason.kind.value, reason.fact("said")

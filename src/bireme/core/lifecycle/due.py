@@ -212,12 +212,14 @@ def departures(state: State) -> list[e.Event]:
     return events
 
 
-def node_failure(job: Job, node: str, requeue_by_default: bool) -> e.JobEnding:
+def node_failure(job: Job, node: str, requeue_by_default: bool, why: str = "") -> e.JobEnding:
+    """`why`: what the engine says of it, when it knows more than that the node has not the job any more."""
+    lost = reason(ReasonKind.NODE_DOWN, node=node, why=why) if why else reason(ReasonKind.NODE_DOWN, node=node)
     wants = requeue_by_default if job.spec.requeue is None else job.spec.requeue
     return e.JobEnding(
         job.id,
         job.generation,
-        Outcome("NODE_FAIL", reason=reason(ReasonKind.NODE_DOWN, node=node)),
+        Outcome("NODE_FAIL", reason=lost),
         requeue=wants and job.spec.kind == "batch",
         kill_now=True,
     )

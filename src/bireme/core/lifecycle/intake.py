@@ -19,6 +19,7 @@ from bireme.core.model.steps import StepState
 
 LAUNCH_BACKOFF_S = 5.0
 """Wait after a refused launch, doubled each time."""
+LAUNCH_BACKOFF_MOST_S = 300.0
 REQUEUE_DELAY_MOST_S = 120.0
 """Longest wait of a job that RequeueExit brings back: none at first, then 1 s, 3 s, 7 s ... Slurm always waits that."""
 SPECIAL_EXIT_HELD = "SPECIAL_EXIT"
@@ -144,7 +145,8 @@ def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.E
     if not isinstance(job.phase, Starting):
         return drained
     tries = job.launch_failures + 1
-    hold = seen.permanent or tries > state.config.settings.max_batch_requeue or _held_by_prolog(state, seen)
+    given_up = tries > state.config.settings.max_batch_requeue and not seen.passing
+    hold = seen.permanent or given_up or _held_by_prolog(state, seen)
     why = reason(ReasonKind.LAUNCH_FAILED, why=seen.reason, tries=tries)
     if job.phase.allocation.first_node in seen.uncleared_on:
         return [_maybe_begun(job, why), *drained]
@@ -152,7 +154,7 @@ def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.E
         outcome = Outcome("FAILED", ExitStatus(code=1), why)
         ended = [e.JobEnding(job.id, job.generation, outcome), *_ended(state, job, seen.at)]
         return [*ended, *drained, *_left(state, seen)]
-    again_at = now + LAUNCH_BACKOFF_S * 2 ** (tries - 1)
+    again_at = now + min(LAUNCH_BACKOFF_MOST_S, LAUNCH_BACKOFF_S * 2 ** min(tries - 1, 10))
     return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained, *_left(state, seen)]
 
 
@@ -227,7 +229,7 @@ def _why(status: ExitStatus) -> Reason | None:
 def _vanished(state: State, job: Job, seen: o.JobVanished) -> list[e.Event]:
     if isinstance(job.phase, Ending):
         return []  # its TerminateJob is answered by the new agent
-    return [node_failure(job, seen.node, state.config.settings.job_requeue)]
+    return [node_failure(job, seen.node, state.config.settings.job_requeue, seen.reason)]
 
 
 def _step_node_finished(job: Job, seen: o.StepNodeFinished) -> list[e.Event]:

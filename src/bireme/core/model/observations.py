@@ -108,6 +108,8 @@ class JobRefused:
     """Nodes whose prolog failed: they are drained."""
     uncleared_on: tuple[str, ...] = ()
     """Nodes that did not answer: something may be left there until JobCleared follows."""
+    passing: bool = False
+    """Somebody else's rule stands in the way (a quota): it is tried again, later each time, and never held."""
 
 
 @dataclass(frozen=True, slots=True)

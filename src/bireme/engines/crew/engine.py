@@ -333,7 +333,7 @@ class CrewEngine(ABC):
                 seen.append(o.JobLaunched(*key, at))
             else:
                 left = tuple(sorted(gang.given_up))
-                refused = o.JobRefused(*key, gang.problem, at, False, gang.prolog_failed_on, left)
+                refused = o.JobRefused(*key, gang.problem, at, False, gang.prolog_failed_on, left, gang.passing)
                 seen.append(refused)
 
     def _launch_patience_s(self) -> float:

@@ -30,6 +30,8 @@ class Gang:
     unprepared: set[str] = field(init=False)
     batch_ordered: bool = False
     problem: str = ""
+    passing: bool = False
+    """The problem is nothing of the job's or the nodes': it may be gone at the next try."""
     prolog_failed_on: tuple[str, ...] = ()
     to_clear: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)

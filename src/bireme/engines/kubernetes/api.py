@@ -46,6 +46,10 @@ class ApiProblem(Exception):  # noqa: N818  (caught as what it is: a problem wit
         return self.status == 410
 
     @property
+    def over_quota(self) -> bool:
+        return self.status == 403 and "exceeded quota" in str(self)
+
+    @property
     def passing(self) -> bool:
         """Trying again may help."""
         return self.status in (0, 408, 429) or self.status >= 500

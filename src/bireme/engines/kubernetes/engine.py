@@ -17,7 +17,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.guest_neighbours import World
 from bireme.engines.kubernetes.guests import Guests
 from bireme.engines.kubernetes.landscape import Landscape, Surroundings
+from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.mirror import Mirror
 from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
@@ -46,6 +47,10 @@ from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
 log = logging.getLogger("bireme.engines.kubernetes")
 
 _FIRST_LIST_S = 60.0
+_RETRY_S = 0.5
+_MAX_RETRY_S = 10.0
+_SWEEP_AFTER_S = 5.0
+"""The runtime says first what it still wants; what is then nobody's is removed."""
 
 
 class KubernetesEngine(CrewEngine):
@@ -70,11 +75,14 @@ class KubernetesEngine(CrewEngine):
         """Serves the API to commands inside pods; the daemon sets it before `start`."""
         self._links: dict[Berth, AgentLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lease: Lease | None = None
         self._pods: Mirror | None = None
         self._pod_of: dict[Berth, Object] = {}
         """The newest word on each pod of ours."""
         self._leaving: set[Berth] = set()
         """Pods that are being ended on purpose: their end is no news but the answer."""
+        self._sent_away: dict[Key, str] = {}
+        """Starts of which somebody else ends a pod, with its grace: what their scripts then do is not their own end."""
         self.queue: JobQueue | None = None
         """Where others' pods wait their turn; the daemon sets it before `start`."""
         self._guests: Guests | None = None
@@ -87,8 +95,13 @@ class KubernetesEngine(CrewEngine):
         try:
             self._api = KubernetesApi(read_kubeconfig(self._settings.kubeconfig, self._settings.context))
             await self._check_version()
+            self._lease = Lease(self._api, self._rules.namespace, self._rules.cluster, self._identity())
+            await self._lease.take()
         except ApiProblem as problem:
+            if self._api is not None:
+                await self._api.close()
             raise EngineUnavailable(str(problem)) from problem
+        self._work(self._lease.keep())
         await self._open_gateway()
         self._landscape = self._survey(self._api)
         self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
@@ -103,6 +116,7 @@ class KubernetesEngine(CrewEngine):
         self._landscape.open()
         if self._guests is not None:
             self._guests.check()
+        self._work(self._sweep())
 
     def _survey(self, api: KubernetesApi) -> Landscape:
         return Landscape(
@@ -115,10 +129,16 @@ class KubernetesEngine(CrewEngine):
         )
 
     def _seen(self, seen: Sequence[o.Observation]) -> None:
-        """What has changed about the nodes: what could not run before may now."""
+        """What has changed about the nodes: what could not run before may now, and what was to end may never do so."""
         self._report(seen)
+        for berth in [berth for berth in self._leaving if self._is_lost(berth.node)]:
+            self._delete_pod(berth)
         if self._guests is not None:
             self._guests.nodes_changed()
+
+    def _is_lost(self, node: str) -> bool:
+        assert self._landscape is not None
+        return self._landscape.is_lost(node)
 
     def _welcome_guests(self, api: KubernetesApi, landscape: Landscape) -> None:
         if self.queue is None:
@@ -152,6 +172,9 @@ class KubernetesEngine(CrewEngine):
         except TimeoutError:
             problem = next((mirror.problem for mirror in mirrors if mirror.problem), "no answer in time")
             raise EngineUnavailable(f"the nodes and pods of the cluster cannot be listed: {problem}") from None
+
+    def _identity(self) -> str:
+        return f"{socket.gethostname()}:{self._home}"
 
     async def _check_version(self) -> None:
         assert self._api is not None
@@ -206,6 +229,8 @@ class KubernetesEngine(CrewEngine):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in self._links.values()))
+        if self._lease is not None:
+            await self._lease.release()
         if self._gateway is not None:
             await self._gateway.stop()
         if self._api is not None:
@@ -275,6 +300,7 @@ class KubernetesEngine(CrewEngine):
             return
         known = self._nodes_of.get(key, set()) | {b.node for b in self._links if (b.job_id, b.generation) == key}
         super().acknowledge(job_id, generation)
+        self._sent_away.pop(key, None)
         for node in known:
             self._let_go(Berth(*key, node))
         self._work(self._delete_start(key))
@@ -316,20 +342,29 @@ class KubernetesEngine(CrewEngine):
         job, allocation = command.job, command.allocation
         key = (job.id, allocation.generation)
         try:
-            owner_uid = await self._make_secret(command)
+            owner_uid = await self._make_secret(key, command)
             made = await _all(
                 self._make_pod(
-                    pods.pod(self._rules, job, allocation, rank, owner_uid, self._config.settings.kill_wait_s)
+                    key, pods.pod(self._rules, job, allocation, rank, owner_uid, self._config.settings.kill_wait_s)
                 )
                 for rank in range(len(allocation.shares))
             )
             if key not in self._gangs:  # it was ended meanwhile
                 return
-            await _all(self._bind(pod, share.node) for pod, share in zip(made, allocation.shares, strict=True))
+            self._check_lease()
+            await _all(self._bind(key, pod, share.node) for pod, share in zip(made, allocation.shares, strict=True))
         except ApiProblem as problem:
+            gang = self._gangs.get(key)
+            if gang is not None:
+                gang.passing = problem.over_quota or problem.passing
             self._could_not_start(key, str(problem))
 
-    async def _make_secret(self, command: c.LaunchJob) -> str:
+    def _check_lease(self) -> None:
+        assert self._lease is not None
+        if self._lease.lost_to:
+            raise ApiProblem(f"{self._lease.lost_to} schedules this cluster now: this daemon starts nothing any more")
+
+    async def _make_secret(self, key: Key, command: c.LaunchJob) -> str:
         assert self._gateway is not None
         job, allocation = command.job, command.allocation
         tokens = {
@@ -338,28 +373,52 @@ class KubernetesEngine(CrewEngine):
         body = pods.secret(
             self._rules, job, allocation, tokens, float(self._config.settings.account_gather_frequency_s)
         )
-        made = await self._make(f"/api/v1/namespaces/{body['metadata']['namespace']}/secrets", body)
+        made = await self._make(key, f"/api/v1/namespaces/{body['metadata']['namespace']}/secrets", body)
         return str(made["metadata"]["uid"])
 
-    async def _make_pod(self, body: Object) -> Object:
-        return await self._make(f"/api/v1/namespaces/{body['metadata']['namespace']}/pods", body)
+    async def _make_pod(self, key: Key, body: Object) -> Object:
+        made = await self._make(key, f"/api/v1/namespaces/{body['metadata']['namespace']}/pods", body)
+        berth = pods.berth_of(made)
+        assert berth is not None, "it was made with a berth"
+        self._pod_of.setdefault(berth, made)
+        return made
 
-    async def _make(self, path: str, body: Object) -> Object:
+    async def _make(self, key: Key, path: str, body: Object) -> Object:
         """Creates; what already has this name was made by an earlier try of the same start."""
-        assert self._api is not None
         try:
-            return await self._api.ask("POST", path, body)
+            return await self._insist(key, "POST", path, body)
         except ApiProblem as problem:
             if problem.status != 409 or problem.reason != "AlreadyExists":
                 raise
-            return await self._api.ask("GET", f"{path}/{body['metadata']['name']}")
+            return await self._insist(key, "GET", f"{path}/{body['metadata']['name']}")
 
-    async def _bind(self, pod: Object, node: str) -> None:
-        assert self._api is not None
+    async def _bind(self, key: Key, pod: Object, node: str) -> None:
+        """To the node; a binding whose answer was lost is found made at the next try."""
         if pod["spec"].get("nodeName") == node:
             return
-        path = f"{_path_of(pod)}/binding"
-        await self._api.ask("POST", path, pods.binding(pod, node))
+        path = _path_of(pod)
+        try:
+            await self._insist(key, "POST", f"{path}/binding", pods.binding(pod, node))
+        except ApiProblem as problem:
+            if problem.status != 409:
+                raise
+            there = await self._insist(key, "GET", path)
+            if there["spec"].get("nodeName") != node:
+                raise
+
+    async def _insist(self, key: Key, method: str, path: str, body: Object | None = None) -> Object:
+        """Asks until the API server answers, for as long as the start is wanted. Raises ApiProblem."""
+        assert self._api is not None
+        retry_s = _RETRY_S
+        while True:
+            try:
+                return await self._api.ask(method, path, body)
+            except ApiProblem as problem:
+                if not problem.passing or key not in self._gangs:
+                    raise
+                log.warning("job %d: %s", key[0], problem)
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, _MAX_RETRY_S)
 
     def _could_not_start(self, key: Key, why: str, node: str = "") -> None:
         """As if an agent had refused: the gang is taken back, and the job told why."""
@@ -386,6 +445,10 @@ class KubernetesEngine(CrewEngine):
 
     def _on_batch_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         """The pod is still there: the node is clear only when it is not."""
+        if key in self._sent_away:
+            self.link(node, key).confirm(("start", key))
+            seen.append(o.JobVanished(*key, node, self._sent_away[key], event["at"]))
+            return
         super()._on_batch_ended(node, key, {**event, "cleared": False}, seen)
 
     def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
@@ -401,31 +464,58 @@ class KubernetesEngine(CrewEngine):
         if pod is None or _over(pod):
             self.later(0.0, lambda: self._pod_gone(berth))
         if pod is not None:
-            self._work(self._delete(_path_of(pod)))
+            self._work(self._delete_now(berth, _path_of(pod)))
 
-    async def _delete(self, path: str) -> None:
+    async def _delete_now(self, berth: Berth, path: str) -> None:
+        """From a node that nobody answers for at once: the core has waited for it as long as SlurmdTimeout says."""
+        params = {"gracePeriodSeconds": "0"} if self._is_lost(berth.node) else None
+        if not await self._delete(path, params):
+            self._pod_of.pop(berth, None)
+            self._pod_gone(berth)
+
+    async def _delete(self, path: str, params: Mapping[str, str] | None = None) -> bool:
+        """Whether there was something to delete. Tries until it knows."""
         assert self._api is not None
+        retry_s = _RETRY_S
         while True:
             try:
-                await self._api.ask("DELETE", path)
-                return
+                await self._api.ask("DELETE", path, params=params)
+                return True
             except ApiProblem as problem:
-                if problem.status == 404:
-                    return
                 if not problem.passing:
-                    log.error("cannot delete %s: %s", path, problem)
-                    return
-                await asyncio.sleep(1.0)
+                    if problem.status != 404:
+                        log.error("cannot delete %s: %s", path, problem)
+                    return problem.status != 404
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, _MAX_RETRY_S)
+
+    async def _sweep(self) -> None:
+        """Starts that a daemon which died had begun or not quite ended: Secrets without a pod that nobody wants."""
+        await asyncio.sleep(_SWEEP_AFTER_S)
+        assert self._api is not None
+        selector = {"labelSelector": f"{pods.CLUSTER_LABEL}={self._rules.cluster}"}
+        for namespace in sorted(self._rules.namespaces):
+            path = f"/api/v1/namespaces/{namespace}/secrets"
+            try:
+                found, _ = await self._api.list(path, selector)
+            except ApiProblem as problem:
+                log.warning("what earlier starts left in namespace %s is not known: %s", namespace, problem)
+                continue
+            alive = {(berth.job_id, berth.generation) for berth in self._pod_of} | self._gangs.keys()
+            for secret in found:
+                key = pods.start_of(secret)
+                if key is not None and key not in alive:
+                    log.info("removing what is left of job %d", key[0])
+                    await self._delete(f"{path}/{secret['metadata']['name']}")
 
     async def _delete_start(self, key: Key) -> None:
         """The Secret and, by ownership, whatever pods are left."""
-        namespaces = {self._rules.namespace, *self._rules.account_namespaces.values()}
         known = {
             pod["metadata"]["namespace"]
             for berth, pod in self._pod_of.items()
             if (berth.job_id, berth.generation) == key
         }
-        for namespace in known or namespaces:
+        for namespace in known or self._rules.namespaces:
             await self._delete(f"/api/v1/namespaces/{namespace}/secrets/{pods.start_name(*key)}")
 
     # --- what the cluster says of pods ---------------------------------------------------------------------
@@ -446,6 +536,8 @@ class KubernetesEngine(CrewEngine):
             self._pod_of[berth] = pod
         ended = kind == "DELETED" or _over(pod)
         key = (berth.job_id, berth.generation)
+        if pod["metadata"].get("deletionTimestamp") and berth not in self._leaving and key not in self._done:
+            self._sent_away.setdefault(key, pods.sent_away(pod))
         if ended and berth in self._leaving:
             self._pod_gone(berth)
         elif key in self._gangs:
@@ -469,7 +561,8 @@ class KubernetesEngine(CrewEngine):
             status = ExitStatus(signal=9, out_of_memory=True)
             self._report([o.BatchFinished(*key, status, self.now())])
             return
-        why = "the pod was deleted" if kind == "DELETED" else pods.ending(pod)
+        why = self._sent_away.get(key) or ("the pod was deleted" if kind == "DELETED" else pods.ending(pod))
+        log.warning("job %d on node %s: %s", berth.job_id, berth.node, why)
         self._report([o.JobVanished(*key, berth.node, why, self.now())])
 
     # --- what the cluster says of nodes --------------------------------------------------------------------

@@ -75,6 +75,11 @@ class Landscape:
             self._crowded.add(changed.node)
             self._settle()
 
+    def is_lost(self, node: str) -> bool:
+        """Its kubelet does not answer, or there is no such node: nobody there would end a pod."""
+        told = self._told.get(node)
+        return told is None or not told.up
+
     def learn_labels(self, keys: Set[str]) -> None:
         """The nodes are described anew before a pod is submitted whose rules ask about more of their labels."""
         if not keys <= self._label_keys:

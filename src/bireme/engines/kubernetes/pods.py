@@ -74,6 +74,11 @@ class PodRules:
     authority: str = ""
     """The gateway's certificate, as PEM."""
 
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Wherever jobs may be."""
+        return frozenset((self.namespace, *self.account_namespaces.values()))
+
     def namespace_of(self, spec: JobSpec) -> str:
         return self.account_namespaces.get(spec.account, self.namespace)
 
@@ -94,15 +99,20 @@ def labels(rules: PodRules, job_id: int, generation: int) -> dict[str, str]:
     return {CLUSTER_LABEL: rules.cluster, JOB_LABEL: str(job_id), GENERATION_LABEL: str(generation)}
 
 
-def berth_of(pod: Mapping[str, Any]) -> Berth | None:
-    """Which start of which job a pod of Bireme's belongs to; None if it is not one."""
-    metadata = pod["metadata"]
-    found = metadata.get("labels") or {}
-    node = (metadata.get("annotations") or {}).get(NODE_ANNOTATION)
+def start_of(made: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(job, generation) of an object that was made for a start; None if it was not."""
+    found = made["metadata"].get("labels") or {}
     try:
-        return Berth(int(found[JOB_LABEL]), int(found[GENERATION_LABEL]), node) if node else None
+        return int(found[JOB_LABEL]), int(found[GENERATION_LABEL])
     except (KeyError, ValueError):
         return None
+
+
+def berth_of(pod: Mapping[str, Any]) -> Berth | None:
+    """Which start of which job a pod of Bireme's belongs to; None if it is not one."""
+    start = start_of(pod)
+    node = (pod["metadata"].get("annotations") or {}).get(NODE_ANNOTATION)
+    return Berth(*start, node) if start is not None and node else None
 
 
 def owner_of(pod: Mapping[str, Any]) -> Owner:
@@ -339,6 +349,17 @@ def ending(pod_object: Mapping[str, Any]) -> str:
                 ": "
             )
     return "the pod ended"
+
+
+def sent_away(pod_object: Mapping[str, Any]) -> str:
+    """Why somebody else ends a pod that runs: who evicts says so in a condition."""
+    conditions = (pod_object.get("status") or {}).get("conditions") or ()
+    target = next(
+        (each for each in conditions if each["type"] == "DisruptionTarget" and each["status"] == "True"), None
+    )
+    if target is None:
+        return "the pod was deleted"
+    return f"the pod was evicted ({target.get('reason', '')}): {target.get('message', '')}".rstrip(": ")
 
 
 def out_of_memory(pod_object: Mapping[str, Any]) -> bool:

@@ -1,0 +1,107 @@
+"""One daemon schedules a cluster: a Lease says which. Two that are started by mistake never both bind pods.
+
+The engine takes it before anything else and keeps renewing it. A daemon that comes back (same home, so the same
+identity) takes its own Lease again at once; another one waits until it has run out, and says whom it waits for.
+Invariant: while `held` is true nobody else could have taken the Lease, as far as this machine's clock can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+
+from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object
+
+log = logging.getLogger("bireme.engines.kubernetes")
+
+DURATION_S = 30
+_RENEW_S = 8.0
+
+
+class Lease:
+    def __init__(self, api: KubernetesApi, namespace: str, cluster: str, identity: str) -> None:
+        """`identity`: of this daemon, the same after a restart; a person should recognise it."""
+        self._api = api
+        self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = f"bireme-{cluster}"
+        self._namespace = namespace
+        self._identity = identity
+        self._until = 0.0
+        self.lost_to = ""
+        """Who has it instead; empty while nobody has taken it."""
+
+    @property
+    def held(self) -> bool:
+        return not self.lost_to and time.monotonic() < self._until
+
+    async def take(self) -> None:
+        """Raises ApiProblem: somebody else has it, or it may not be written."""
+        asked = time.monotonic()
+        found = await self._find()
+        if found is None:
+            await self._api.ask("POST", self._folder, self._body(None))
+        else:
+            holder = found["spec"].get("holderIdentity") or ""
+            if holder not in ("", self._identity) and not _has_run_out(found):
+                raise ApiProblem(
+                    f"another daemon schedules this cluster: {holder} holds the Lease {self._namespace}/{self._name}; "
+                    "end that one (bireme down), or give this one another ClusterName",
+                    status=409,
+                )
+            await self._api.ask("PUT", f"{self._folder}/{self._name}", self._body(found))
+        self._until = asked + DURATION_S
+
+    async def keep(self) -> None:
+        """Renews until cancelled, or until somebody else has it."""
+        while True:
+            await asyncio.sleep(_RENEW_S)
+            try:
+                await self.take()
+            except ApiProblem as problem:
+                if problem.status == 409 and (holder := await self._other_holder()):
+                    self.lost_to = holder
+                    log.error("%s has taken the Lease of this cluster: no more jobs are started here", holder)
+                    return
+                log.warning("the Lease of this cluster could not be renewed: %s", problem)
+
+    async def release(self) -> None:
+        """Whoever comes next need not wait."""
+        try:
+            found = await self._find()
+            if found is not None and found["spec"].get("holderIdentity") == self._identity:
+                spec = {**found["spec"], "holderIdentity": ""}
+                await self._api.ask("PUT", f"{self._folder}/{self._name}", {**found, "spec": spec})
+        except ApiProblem as problem:
+            log.warning("the Lease of this cluster could not be given back: %s", problem)
+
+    async def _other_holder(self) -> str:
+        try:
+            found = await self._find()
+        except ApiProblem:
+            return ""
+        holder = str(found["spec"].get("holderIdentity") or "") if found is not None else ""
+        return "" if holder == self._identity else holder
+
+    async def _find(self) -> Object | None:
+        try:
+            return await self._api.ask("GET", f"{self._folder}/{self._name}")
+        except ApiProblem as problem:
+            if problem.status == 404:
+                return None
+            raise
+
+    def _body(self, before: Object | None) -> Object:
+        metadata: Object = {"name": self._name, "namespace": self._namespace}
+        if before is not None:  # refused if somebody was quicker
+            metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": self._identity, "leaseDurationSeconds": DURATION_S, "renewTime": now}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+def _has_run_out(lease: Object) -> bool:
+    renewed = datetime.datetime.fromisoformat(lease["spec"].get("renewTime") or "1970-01-01T00:00:00+00:00")
+    lasts_s = lease["spec"].get("leaseDurationSeconds") or DURATION_S
+    return datetime.datetime.now(datetime.UTC) - renewed > datetime.timedelta(seconds=lasts_s)
