@@ -536,8 +536,8 @@ class KubernetesEngine(CrewEngine):
             self._pod_of[berth] = pod
         ended = kind == "DELETED" or _over(pod)
         key = (berth.job_id, berth.generation)
-        if pod["metadata"].get("deletionTimestamp") and berth not in self._leaving and key not in self._done:
-            self._sent_away.setdefault(key, pods.sent_away(pod))
+        if pod["metadata"].get("deletionTimestamp") and not ended:
+            self._note_sent_away(berth, pod)
         if ended and berth in self._leaving:
             self._pod_gone(berth)
         elif key in self._gangs:
@@ -546,6 +546,12 @@ class KubernetesEngine(CrewEngine):
                 self._could_not_start(key, why, berth.node)
         elif ended and key not in self._done:
             self._lost(berth, pod, kind)
+
+    def _note_sent_away(self, berth: Berth, pod: Object) -> None:
+        key = (berth.job_id, berth.generation)
+        if berth not in self._leaving and key not in self._done and key not in self._sent_away:
+            self._sent_away[key] = pods.sent_away(pod)
+            log.warning("job %d on node %s: %s", berth.job_id, berth.node, self._sent_away[key])
 
     def _pod_gone(self, berth: Berth) -> None:
         if berth not in self._leaving:
