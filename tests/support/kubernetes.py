@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from tests.kubernetes_cluster.cluster import Kubernetes
 from tests.support.cluster import Cluster
 
 IMAGE = "bireme.test/bireme:1"
+BASH = "bireme.test/bash:1"
 
 
 def load_bireme(kubernetes: Kubernetes) -> None:
@@ -64,3 +67,23 @@ class KubernetesCluster(Cluster):
         """Names of all Secrets of starts."""
         found = self.kubernetes.api.get("/api/v1/secrets?labelSelector=bireme.dev/job")["items"]
         return [secret["metadata"]["name"] for secret in found]
+
+
+def load_bash(kubernetes: Kubernetes) -> None:
+    """An image with this machine's bash and the programs of busybox, for scripts that begin with #!/bin/bash."""
+    root = kubernetes.slot.folder / "bash"
+    (root / "bin").mkdir(parents=True)
+    busybox = shutil.which("busybox")
+    assert busybox is not None
+    shutil.copy(busybox, root / "bin" / "busybox")
+    for applet in subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split():
+        if applet not in ("busybox", "bash"):
+            (root / "bin" / applet).symlink_to("busybox")
+    shutil.copy("/bin/bash", root / "bin" / "bash")
+    linked = subprocess.run(["ldd", "/bin/bash"], check=True, capture_output=True, text=True).stdout
+    for library in re.findall(r"(/\S+) \(0x", linked):
+        (root / library.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, root / library.lstrip("/"))
+    archive = images.from_files(kubernetes.slot.folder / "bash.tar", BASH, [(root, "/")], ["/bin/bash"])
+    for node in kubernetes.nodes:
+        node.load(archive)
