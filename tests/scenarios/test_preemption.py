@@ -340,3 +340,18 @@ def test_who_may_preempt_stands_before_whom_it_may_preempt() -> None:
     world.expect(early="waits Priority", urgent="waits Resources")
     world.finish("first")
     world.expect(first="COMPLETED", urgent="runs n1", early="waits Resources")
+
+
+def test_tasks_suspended_on_the_same_cpus_go_on_one_after_the_other() -> None:
+    """Found by a fault world: one request resumed both, on CPUs that only one can have."""
+    world = Scenario("1x8:h100", settings=Settings(memory_is_consumable=False))
+    world.submit("tasks", array="0-1", exclusive=True)
+    world.expect({"tasks_0": "runs n1", "tasks_[1]": "waits Resources"})
+    world.suspend("tasks_0")
+    world.expect({"tasks_0": "suspended n1", "tasks_1": "runs n1"})
+    world.suspend("tasks_1")
+    world.expect({"tasks_1": "suspended n1"})
+    world.resume("tasks")
+    world.expect({"tasks_1": "runs n1"})
+    world.finish("tasks_1")
+    world.expect({"tasks_1": "COMPLETED", "tasks_0": "runs n1"})

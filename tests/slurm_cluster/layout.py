@@ -44,7 +44,7 @@ _OF_THE_DAEMONS = {
     "SlurmUser": "root",
     "SlurmdUser": "root",
     "AuthType": "auth/munge",
-    "AuthInfo": "socket={folder}/munge.socket",
+    "AuthInfo": "socket={folder}/munge.socket,cred_expire=15",  # how long a requeued job waits, too
     "CredType": "cred/munge",
     "SlurmctldPort": "{port}",
     "SlurmdPort": "{port_of_nodes}",

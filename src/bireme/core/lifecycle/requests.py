@@ -267,10 +267,17 @@ def resume(state: State, caller: Caller, target: Target) -> list[e.Event]:
     stopped = [job for job in find(state, target) if isinstance(job.phase, Suspended)]
     if not stopped:
         raise Refusal(_why_not_running(state, target, Why.JOB_NOT_SUSPENDED))
-    return [
-        (e.JobResumed if cpus_are_free(state.occupancy, job) else e.JobToBeResumed)(job.id, job.generation)
-        for job in stopped
-    ]
+    events: list[e.Event] = []
+    draft = state.occupancy.draft()
+    for job in stopped:  # tasks of an array may have been suspended on the same CPUs, one after the other
+        if cpus_are_free(draft, job):
+            assert job.allocation is not None
+            draft.release(job.held)
+            draft.hold(job.allocation)
+            events.append(e.JobResumed(job.id, job.generation))
+        else:
+            events.append(e.JobToBeResumed(job.id, job.generation))
+    return events
 
 
 def _why_not_running(state: State, target: Target, otherwise: Why) -> Why:

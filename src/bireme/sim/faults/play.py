@@ -305,9 +305,10 @@ class Player:
         self._touched.update({getattr(each.event, "job_id", 0): self.clock.now() for each in events})
         for recorded in events:
             event = recorded.event
-            if isinstance(event, e.JobStarted) and state.jobs[event.job_id].spec.kind is JobKind.INTERACTIVE:
-                run_s = read_behaviour(state.jobs[event.job_id].spec.comment).run
-                self._later(run_s, partial(self.people.complete, event.job_id))
+            job = state.jobs.get(event.job_id) if isinstance(event, e.JobStarted) else None
+            if job is not None and job.spec.kind is JobKind.INTERACTIVE:
+                run_s = read_behaviour(job.spec.comment).run
+                self._later(run_s, partial(self.people.complete, job.id))
 
     def _check_state(self, daemon: Daemon) -> None:
         daemon.state.validate()
