@@ -355,3 +355,12 @@ def test_tasks_suspended_on_the_same_cpus_go_on_one_after_the_other() -> None:
     world.expect({"tasks_1": "runs n1"})
     world.finish("tasks_1")
     world.expect({"tasks_1": "COMPLETED", "tasks_0": "runs n1"})
+
+
+def test_a_heterogeneous_job_makes_way_as_a_whole() -> None:
+    """Found by a fault world: its leader went back to the queue, and the other component ran on alone."""
+    world = world_with("CANCEL")
+    world.submit_het("het", {"gpus": 8}, {"gpus": 1})
+    world.expect({"het": "runs n1", "het+1": "runs n2"})
+    world.submit("urgent", gpus=8, partition="high")
+    world.expect({"urgent": "runs n1", "het": "PREEMPTED", "het+1": "PREEMPTED"})

@@ -1,7 +1,7 @@
 """Heterogeneous jobs: several jobs, one life. They start together, are requeued together, and end with their leader.
 
-Called wherever events are made that end one component (`due`, `intake`, `requests`, `operators`). Invariant: no
-component waits for one that is over.
+Called wherever events are made that end one component (`due`, `intake`, `requests`, `operators`, preemption).
+Invariant: no component waits for one that is over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _consequences(state: State, event: e.Event) -> Iterator[e.JobEnding | e.JobC
 def _ends_all(job: Job, ending: e.JobEnding) -> bool:
     """One that ends by itself leaves the others alone; the leader's end, a loss, a requeue, a failed start do not."""
     leads = job.het_job_id == job.id
-    return leads or ending.requeue or ending.outcome.state == "NODE_FAIL" or isinstance(job.phase, Starting)
+    by_force = ending.outcome.state in ("NODE_FAIL", "PREEMPTED")
+    return leads or ending.requeue or by_force or isinstance(job.phase, Starting)
 
 
 def _end(jobs: Sequence[Job], outcome: Outcome, requeue: bool, hold: bool, kill_now: bool) -> Iterator[e.JobEnding]:

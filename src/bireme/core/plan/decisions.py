@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.requests import split_events
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.lifecycle.suspending import cpus_are_free
@@ -106,7 +107,7 @@ def _preempt_events(state: State, decision: Preempt) -> list[e.Event]:
             outcome = Outcome("PREEMPTED", reason=why)
             grace_s = victim.grace_s + state.config.settings.kill_wait_s
             events.append(e.JobEnding(job.id, job.generation, outcome, victim.requeue, grace_s=grace_s))
-    return events
+    return with_companions(state, events)
 
 
 def _start_events(state: State, job: Job, start: Start) -> list[e.Event]:
