@@ -25,7 +25,7 @@ from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Plan, Start, StartGang
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.preempt import victims_for
-from bireme.core.plan.queue import Entry, entries_of
+from bireme.core.plan.queue import Entry, best_first, entries_of
 from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
@@ -323,9 +323,9 @@ def _for_room(why: Reason) -> bool:
 
 
 def _find_anywhere(work: Pass, job: Job) -> tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]:
-    """The first of the job's partitions that holds it now, or what blocks it in each."""
+    """The best of the job's partitions that holds it now, or what blocks it in each."""
     blocked: list[Reason] = []
-    for name in job.spec.partitions:
+    for name in best_first(work.state, job):
         partition, fit, reasons = _find_now(work, job, name)
         if fit is not None:
             return partition, fit, ()

@@ -50,7 +50,8 @@ PATIENCE_S = 100_000.0
 """Time after the last fault within which everything must end: many times the longest limit."""
 STANDSTILL_S = 8_000.0
 """No limit, delay or reservation is longer: when nothing happened to any job for so long, nothing will."""
-CALM_AFTER_S = 60.0
+CALM_AFTER_S = 180.0
+"""Longer than the slowest report is on its way: the longest delay, on the slowest network."""
 OPERATORS_LOOK_S = 400.0
 TURNS_AT_ONCE = 500
 """A loop that needs more turns in one moment never comes to rest."""
