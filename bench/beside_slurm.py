@@ -77,7 +77,7 @@ def _rows(ours: Figures, theirs: Figures, sizes: Sizes) -> Iterator[Row]:
 def _figures(side: Side, sizes: Sizes) -> Figures:
     _array(side, 1, "warm")  # the first job pays for what is loaded late
     array_s = _array(side, sizes.side_tasks, "array")
-    queue_s = _queue(side, sizes.side_jobs)
+    queue_s = _queue(side, sizes.side_jobs, sizes.cpus)
     return Figures(array_s, _sbatch(side, sizes.side_calls), queue_s)
 
 
@@ -90,13 +90,13 @@ def _array(side: Side, tasks: int, name: str) -> float:
     return _counted(time.perf_counter() - begun, output, tasks)
 
 
-def _queue(side: Side, jobs: int) -> float:
+def _queue(side: Side, jobs: int, cpus: int) -> float:
     """Submitted while the partition is closed; what is timed is planning and running them."""
     output = side.folder / "side-queue"
     output.mkdir()
     side.call("scontrol", "update", "PartitionName=main", "State=DOWN")
     for number in range(jobs):
-        tasks = _TASKS_OF_JOBS[number % len(_TASKS_OF_JOBS)]
+        tasks = min(_TASKS_OF_JOBS[number % len(_TASKS_OF_JOBS)], cpus)
         side.call("sbatch", f"-n{tasks}", "--time=1", f"--output={output}/%j.out", "--wrap=bash -c true")
     begun = time.perf_counter()
     side.call("scontrol", "update", "PartitionName=main", "State=UP")
