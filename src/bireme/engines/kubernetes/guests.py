@@ -478,10 +478,12 @@ class Guests:
         failed = [problem for problem in problems if problem]
         for problem in failed[:_NAMED_MOST]:
             log.warning("job %d: %s", command.job.id, problem)
-        if len(failed) == len(problems):
+        exist = any(f"{placed.namespace}/{name}" in self._pods for name in placed.nodes)
+        if len(failed) == len(problems) and exist:
             self.acknowledge(*key)
             self._report([o.JobRefused(*key, failed[0], self._now())])
             return
+        # Pods that were all deleted before they had a place end their job: there is nothing to try again with.
         self._report([o.JobLaunched(*key, self._now())])
         await self._tell_group(command.job.spec)
         if not placed.left:
