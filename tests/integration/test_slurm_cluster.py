@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 from tests.slurm_cluster import Layout, missing, running
 from tests.slurm_cluster.guard import descendants
-from tests.slurm_cluster.layout import SETTINGS, Ports
+from tests.slurm_cluster.layout import Ports
 from tests.slurm_cluster.processes import free_ports
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = "NodeName=n1 CPUs=4 RealMemory=1000 Gres=gpu:2\nPartitionName=main Nodes=n1 Default=YES\n"
-SMALL = Layout(nodes=ONE_NODE, accounting=False)
+WITHOUT_GPUS = "".join(
+    line for line in Layout().settings.splitlines(True) if not line.startswith("AccountingStorageTRES")
+)
+SMALL = Layout(nodes=ONE_NODE, settings=WITHOUT_GPUS, accounting=False)
 needs_slurm = pytest.mark.skipif(bool(missing()), reason=missing() or "it is here")
 
 A_RUN_THAT_DIES = """\
@@ -98,7 +101,7 @@ def test_a_setting_replaces_the_one_of_that_name() -> None:
     changed = SMALL.having(KillWait=9, PreemptType="preempt/qos").settings
     assert changed.count("KillWait=") == 1
     assert "KillWait=9\nPreemptType=preempt/qos\n" in changed
-    assert SMALL.settings == SETTINGS
+    assert SMALL.settings == WITHOUT_GPUS
 
 
 def test_the_layouts_word_wins_over_the_daemons_default(tmp_path: Path) -> None:
