@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from bireme.core.calendar.booking import Booking
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running
+from bireme.core.model.nodes import Health
 from bireme.core.model.policy import Preemption
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import Allocation
@@ -98,9 +99,17 @@ def _stage(work: Pass) -> tuple[Occupancy, Standby]:
         return stage.draft(), standby.copy()
     stage = work.draft.draft()
     for job in work.state.holding.values():
-        if isinstance(job.phase, Ending):
+        if _is_going(work, job):
             stage.release(job.held)
     return stage, work.standby.copy()
+
+
+def _is_going(work: Pass, job: Job) -> bool:
+    """It is ending, and will be gone: a node that does not answer keeps all of a job until it is back."""
+    if not isinstance(job.phase, Ending):
+        return False
+    nodes = (work.state.nodes.get(name) for name in job.held.node_names)
+    return all(node is None or node.health is Health.UP for node in nodes)
 
 
 def _fits(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, victims: Sequence[Job]) -> Fit | None:
@@ -110,7 +119,7 @@ def _fits(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, vi
         freed.release(_freed(work, victim))
     free = None
     if work.calendar.has_bookings:
-        ending = [other.id for other in work.state.holding.values() if isinstance(other.phase, Ending)]
+        ending = [other.id for other in work.state.holding.values() if _is_going(work, other)]
         ends = [work.outlook.ends[gone] for gone in (*ending, *(v.id for v in victims)) if gone in work.outlook.ends]
         for end, allocation in ends:
             work.calendar.withdraw(end, allocation)
