@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
@@ -24,7 +25,7 @@ from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Plan, Start, StartGang
 from bireme.core.plan.outlook import Outlook
-from bireme.core.plan.preempt import victims_for
+from bireme.core.plan.preempt import awaits_victims, victims_for
 from bireme.core.plan.queue import Entry, best_first, entries_of
 from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Pass, begin_pass, resume_pass
@@ -282,6 +283,11 @@ def _keep_or_book(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...
         _book(work, job, entry, reasons, earlier_than=own[0])
     elif work.policy.backfill:
         _book(work, job, entry, reasons)
+    elif waits and job.id in work.promises and awaits_victims(work, job):
+        # Some of its victims take longer to go than others: what these left stays promised, also without backfill.
+        begin = work.calendar.rounded(work.now + 1.0)
+        kept = [replace(slot, begin=max(slot.begin, begin)) for slot in work.promises[job.id]]
+        work.outlook.restore(job.id, [slot for slot in kept if slot.begin < slot.end])
 
 
 def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> bool:

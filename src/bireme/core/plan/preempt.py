@@ -47,7 +47,7 @@ def _victims(
     rules = work.policy.preemption
     enough = _fits(work, job, partition, stage, ())
     if enough is not None:  # those that are ending already leave enough
-        if _awaits_victims(work, job):
+        if awaits_victims(work, job):
             work.count_as_held(job, partition, enough)
         return None
     candidates = [running for running in _candidates(work, job, partition, rules) if running.id not in work.doomed]
@@ -72,7 +72,7 @@ def _victims(
     return decision
 
 
-def _awaits_victims(work: Pass, job: Job) -> bool:
+def awaits_victims(work: Pass, job: Job) -> bool:
     """Whether others are being ended for this very job."""
     outcomes = (other.phase.outcome for other in work.state.holding.values() if isinstance(other.phase, Ending))
     reasons = (outcome.reason for outcome in outcomes if outcome.reason is not None)
