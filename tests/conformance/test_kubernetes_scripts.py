@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.conformance.deployed import ClusterDeployment
 from tests.kubernetes_cluster.cluster import missing, running
 from tests.support.kubernetes import BASH, KubernetesCluster, load_bash, load_bireme
 
-from bireme.client.sdk import Client
 from bireme.testing.conformance.checks import Check, NotApplicable
-from bireme.testing.conformance.programs import Program
-from bireme.testing.conformance.scripts import SCRIPT_CHECKS, Deployment, ScriptBody, Session, run_script_check
+from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody, run_script_check
 
 pytestmark = pytest.mark.skipif(bool(missing(nodes=True)), reason=missing(nodes=True) or "-")
 
 
-class KubernetesDeployment(Deployment):
+class KubernetesDeployment(ClusterDeployment):
     nodes = ("node1", "node2")
 
     def __init__(self, cluster: KubernetesCluster) -> None:
         self.cluster = cluster
-
-    @property
-    def folder(self) -> Path:
-        return self.cluster.work
-
-    def run(self, *argv: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self.cluster.run(*argv, cwd=cwd, check=check)
-
-    def kill_daemon(self) -> None:
-        self.cluster.kill_daemon()
-
-    def stop_daemon(self) -> None:
-        self.cluster.down()
-
-    def start_daemon(self) -> None:
-        self.cluster.up_again()
 
     def restart_node(self, node: str) -> None:
         """Its pods are gone at once, and nobody says how they ended."""
@@ -47,13 +28,6 @@ class KubernetesDeployment(Deployment):
 
     def is_clear(self, job: str) -> bool:
         return not any(name.startswith(f"bireme-{job}-") for name in self.cluster.pods())
-
-    def limited(self, session: Session, program: Program) -> str:
-        job = session.submit(program, "--hold")
-        with Client(str(self.cluster.home)) as client:
-            client.update(job, time_limit_s=1)
-            client.release(job)
-        return job
 
 
 @pytest.fixture(scope="module")

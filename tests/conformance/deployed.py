@@ -1,0 +1,42 @@
+"""What every deployment of the script half shares whose daemon runs on this machine: the cluster of `tests/support`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.support.cluster import Cluster
+
+from bireme.client.sdk import Client
+from bireme.testing.conformance.programs import Program
+from bireme.testing.conformance.scripts import Deployment, Session
+
+
+class ClusterDeployment(Deployment):
+    """Left to each: how a node is restarted, and when nothing of a job is left."""
+
+    cluster: Cluster
+
+    @property
+    def folder(self) -> Path:
+        return self.cluster.work
+
+    def run(self, *argv: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.cluster.run(*argv, cwd=cwd, check=check)
+
+    def kill_daemon(self) -> None:
+        self.cluster.kill_daemon()
+
+    def stop_daemon(self) -> None:
+        self.cluster.down()
+
+    def start_daemon(self) -> None:
+        self.cluster.up_again()
+
+    def limited(self, session: Session, program: Program) -> str:
+        """Held, given a limit in seconds through the API (sbatch counts in minutes), and released."""
+        job = session.submit(program, "--hold")
+        with Client(str(self.cluster.home)) as client:
+            client.update(job, time_limit_s=1)
+            client.release(job)
+        return job
