@@ -162,6 +162,48 @@ def test_a_limit_is_named_with_its_numbers() -> None:
     ]
 
 
+def test_a_limit_is_lifted_when_enough_of_what_counts_has_ended() -> None:
+    settings = Settings(accounting_enforce=("associations", "limits"), memory_is_consumable=False)
+    world = Scenario("4x8", settings=settings)
+    world.record([book_change(world.state.accounts, {"lab": {"grp_tres": (("cpu", 16),)}}, {"alice": {}})])
+    world.submit("short", cpus=4, time_s=HOUR)
+    world.submit("long", cpus=4, time_s=3 * HOUR)
+    world.submit("middle", cpus=8, time_s=2 * HOUR)
+    began = world.now
+    world.submit("waits", cpus=8, time_s=HOUR)
+    expected = why(world, "waits").expected
+    assert expected.certainty is Certainty.LIMITED
+    assert expected.limit_lifts_at == began + 2 * HOUR
+    assert expected.lifted_by == ("1", "3")
+
+
+def test_a_limit_that_endless_jobs_use_up_is_not_foretold() -> None:
+    settings = Settings(licenses="solver:1", memory_is_consumable=False)
+    world = Scenario("2x8", settings=settings)
+    world.submit("holds", licenses="solver", time_s=None)
+    world.submit("waits", licenses="solver", time_s=HOUR)
+    expected = why(world, "waits").expected
+    assert (expected.certainty, expected.limit_lifts_at) == (Certainty.LIMITED, None)
+
+
+def test_a_time_limit_beyond_the_partitions_is_cut_to_what_it_allows() -> None:
+    world = Scenario("2x8", partitions={"debug": {"nodes": "n[1-2]", "max_time_s": HOUR}})
+    world.submit("long", partitions=("debug",), time_s=5 * HOUR)
+    assert why(world, "long").blocks[0].text == "Partition debug allows at most 01:00:00."
+    assert sooner(world, "long")["with a time limit of 01:00:00"].starts_now
+
+
+def test_who_names_no_memory_is_told_that_it_asks_for_all_of_it() -> None:
+    world = Scenario("1x8", memory_mib=4096)
+    world.submit("half", cpus=4, memory_per_node_mib=1024, time_s=HOUR)
+    world.submit("whole", cpus=2, time_s=HOUR)
+    [room] = why(world, "whole").rooms
+    assert room.needs == "1 node, 2 CPUs, all memory of a node (no --mem)"
+    [(what, suggestion)] = [each for each in sooner(world, "whole").items() if "MiB" in each[0]]
+    assert suggestion.starts_now, what
+    assert suggestion.command.startswith("scontrol update JobId=2 MinMemoryNode=")
+
+
 def test_nodes_that_are_down_free_nothing() -> None:
     world = Scenario("2x8")
     world.node("n2", "DRAIN")

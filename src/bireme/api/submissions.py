@@ -20,6 +20,7 @@ from fastapi import Request, Response
 from bireme.api.peers import group_name
 from bireme.api.problems import ProblemError, answer, read_body, refusal_content, script_too_large
 from bireme.api.routing import Context, Routes, flag
+from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model.events import JobSubmitted, Recorded
@@ -204,6 +205,7 @@ def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[s
         "partition": trial.partition,
         "nodes": list(trial.nodes),
         "cpus": sum(share.cpus for share in trial.shares),
+        "reasons": [sentence(why) for why in trial.verdict.reasons] if trial.start is None and trial.verdict else [],
     }
 
 

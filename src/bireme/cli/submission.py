@@ -81,6 +81,8 @@ def test_only(transport: Transport, body: dict[str, Any], voice: Voice) -> int:
         f"{voice.command}: Job {answer.get('job_id', '?')} to start at {when} using {answer.get('cpus', 0)} processors"
         f" on nodes {nodes} in partition {answer.get('partition', '')}"
     )
+    for why in answer.get("reasons") or ():  # Slurm looks at resources alone, and names a time that limits forbid
+        voice.raw(f"{voice.command}: {why}")
     return 0
 
 

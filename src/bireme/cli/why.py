@@ -121,8 +121,15 @@ class _Page:
                 )
             case "preempts":
                 return f"It takes the place of {_jobs(expected['preempts'])}, and starts when they are gone."
+            case "gated" if [block["reason"] for block in told["blocks"]] == ["BeginTime"]:
+                return "It stands in line from its begin time on."
             case "gated":
                 return "Nobody can tell before what blocks it has happened."
+            case "limited" if expected["limit_lifts_at"] is not None:
+                return (
+                    f"The limit lets it go {self._when(expected['limit_lifts_at'])} at the latest, with the end of "
+                    f"{_jobs(expected['lifted_by'])}, unless others start under it before."
+                )
             case "limited":
                 return "It starts when enough of what counts against that limit has ended."
             case "blocked":
@@ -145,6 +152,8 @@ class _Page:
             room = rooms.get(dict(block["facts"]).get("partition"))
             if block["reason"] in ("Resources", "Priority") and room is not None:
                 yield f"{block['reason']}: {self._room(room)}"
+            elif block["reason"] == "BeginTime" and (begin := dict(block["facts"]).get("at")):
+                yield f"BeginTime: not before {self._when(begin)}"
             else:
                 yield f"{block['reason']}: {block['text']}"
         for room in told["rooms"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from bireme.core.model.reasons import Reason, ReasonKind
 
 TEMPLATES: dict[ReasonKind, str] = {
@@ -19,7 +21,7 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.PARTITION_NODE_LIMIT: "Partition {partition} is for jobs of {bound} {limit} nodes.",
     ReasonKind.QOS_USAGE_THRESHOLD: "Its QOS asks for a fair share of {limit}, and its user's is {share}.",
     ReasonKind.MAX_MEM_PER_LIMIT: "Partition {partition} allows a job {limit} MiB on a node, and it asks for {asked}.",
-    ReasonKind.PARTITION_TIME_LIMIT: "Partition {partition} allows at most {limit_s} seconds.",
+    ReasonKind.PARTITION_TIME_LIMIT: "Partition {partition} allows at most {limit_s_clock}.",
     ReasonKind.REQUIRED_NODE_NOT_AVAILABLE: "Nodes it needs are down or drained: {unavailable}.",
     ReasonKind.LAUNCH_FAILED: "It could not be started ({tries} tries): {why}",
     ReasonKind.LAUNCH_FAILED_HELD: "It could not be started and is held after {tries} tries: {why}",
@@ -44,19 +46,33 @@ _OVER = {
     "tres": "{where} allows {limit} {tres} at once; {used} are held, and it needs {asked}.",
     "run_minutes": "{where} allows {limit} minutes of {tres} to come; running jobs may use {used}, and it {asked}.",
     "minutes": "{where} has a budget of {limit} {tres} minutes; {used} are used or promised, and it may use {asked}.",
-    "wall": "{where} has {limit} seconds of jobs, and {used} are used.",
+    "wall": "{where} has {limit_clock} of jobs, and {used_clock} are used.",
     "job_tres": "{where} allows a job {limit} {tres}, and it asks for {asked}.",
     "job_node_tres": "{where} allows a job {limit} {tres} on a node, and it needs {asked}.",
     "job_minutes": "{where} allows a job {limit} minutes of {tres}, and it may use {asked}.",
-    "job_wall": "{where} allows a job {limit} seconds, and its time limit is {asked}.",
+    "job_wall": "{where} allows a job {limit_clock}, and its time limit is {asked_clock}.",
     "job_min_tres": "{where} wants at least {limit} {tres} of a job, and it asks for {asked}.",
 }
 """Of limits, whose kinds are many and whose facts are alike: by their fact `measure`."""
 
 
+CLOCK = "_clock"
+"""Behind the name of a fact in a template: the seconds as a time."""
+
+
 class _Facts(dict[str, str | int | float]):
     def __missing__(self, key: str) -> str:
-        return "?"
+        seconds = self.get(key.removesuffix(CLOCK))
+        return clock(seconds) if key.endswith(CLOCK) and isinstance(seconds, int | float) else "?"
+
+
+def clock(seconds: float) -> str:
+    """As `--time` takes it: 1-06:30:00."""
+    if seconds == inf:
+        return "UNLIMITED"
+    days, rest = divmod(int(seconds), 86_400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
 
 
 RESERVED = "Nodes it needs are reserved for others while it would run."

@@ -103,6 +103,10 @@ class Ledger:
         """In a draft: a job starts."""
         self._add(holding, 1)
 
+    def release(self, holding: Holding) -> None:
+        """In a draft: a job that runs below ends."""
+        self._add(holding, -1)
+
     def queue(self, place: Place) -> None:
         """In a draft: a job comes in."""
         self._count(place, 1)

@@ -43,7 +43,7 @@ def _memory(demand: Demand) -> list[str]:
     ):
         if amount:
             return [f"{_size(amount)} per {unit}"]
-    return []
+    return ["all memory of a node (no --mem)"] if demand.whole_memory and not demand.whole_nodes else []
 
 
 def _size(mib: int) -> str:

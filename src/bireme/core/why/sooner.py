@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from bireme.core.explain.wording import clock
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import closed_gates
 from bireme.core.lifecycle.refusals import Caller, Refusal
@@ -101,7 +102,7 @@ def _families(state: State, job: Job, base: Trial, now: float) -> list[Family]:
         *_fewer_gpus(state, job),
         *([candidate] for candidate in _any_gpu_type(job)),
         _fewer_cpus(job),
-        *_less_memory(job),
+        *_less_memory(state, job),
         *([candidate] for candidate in _without(job)),
     ]
 
@@ -136,7 +137,9 @@ def _unthrottled(job: Job, kinds: set[ReasonKind]) -> list[Family]:
 
 
 def _shorter(state: State, job: Job, base: Trial, now: float) -> Family:
-    """Limits that end before a slot or reservation of somebody else begins, the longest first; and halves."""
+    """Limits that end before a slot or reservation of somebody else begins, the longest first; what its partitions
+    allow; and halves.
+    """
     limit = time_limit_s(state, job)
     longest = inf if limit is None else float(limit)
     bookings = base.plan.outlook.bookings
@@ -144,12 +147,15 @@ def _shorter(state: State, job: Job, base: Trial, now: float) -> Family:
     closing += [reservation.begin for reservation in state.reservations.values()]
     gaps = [begin - now - MINUTE_S for begin in closing]
     halves = [limit / 2, limit / 4, limit / 8] if limit is not None else [86_400.0, 3_600.0]
-    lengths = {int(length // MINUTE_S) * MINUTE_S for length in (*gaps, *halves)}
+    allowed = [state.partitions[name].max_time_s or inf for name in job.spec.partitions if name in state.partitions]
+    lengths = {int(length // MINUTE_S) * MINUTE_S for length in (*gaps, *halves, *allowed) if length < inf}
+    most = max(allowed, default=inf)
     candidates = []
     for length_s in _thinned(sorted((each for each in lengths if MINUTE_S <= each < longest), reverse=True)):
         # Planned with a minute to spare: people need time to type.
-        spec = replace(job.spec, time_limit_s=length_s + MINUTE_S, time_limit_given=True, time_min_s=None)
-        text = _clock(length_s)
+        planned_s = int(min(length_s + MINUTE_S, max(most, length_s)))
+        spec = replace(job.spec, time_limit_s=planned_s, time_limit_given=True, time_min_s=None)
+        text = clock(length_s)
         command = f"scontrol update JobId={job.id} TimeLimit={text}"
         candidates.append(Candidate(f"with a time limit of {text}", command, replace(job, spec=spec)))
     return candidates
@@ -163,12 +169,6 @@ def _thinned(values: list[int]) -> list[int]:
     return [values[round(step * number)] for number in range(TRIES_PER_FAMILY)]
 
 
-def _clock(seconds: int) -> str:
-    days, rest = divmod(seconds, 86_400)
-    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
-    return f"{days}-{text}" if days else text
-
-
 def _elsewhere(state: State, job: Job) -> Iterator[Candidate]:
     for partition in state.partitions.values():
         if partition.name in job.spec.partitions or partition.state is not PartitionState.UP or partition.hidden:
@@ -177,7 +177,7 @@ def _elsewhere(state: State, job: Job) -> Iterator[Candidate]:
         spec = replace(job.spec, partitions=(partition.name,))
         longest = partition.max_time_s
         if longest is not None and spec.time_limit_given and (spec.time_limit_s or inf) > longest:
-            text = _clock(longest)
+            text = clock(longest)
             spec = replace(spec, time_limit_s=longest, time_min_s=None)
             what, command = f"{what} with a time limit of {text}", f"{command} TimeLimit={text}"
         yield Candidate(what, command, replace(job, spec=spec))
@@ -266,22 +266,36 @@ def _fewer_cpus(job: Job) -> Family:
     ]
 
 
-def _less_memory(job: Job) -> Iterator[Family]:
+def _less_memory(state: State, job: Job) -> Iterator[Family]:
     asked: ResourceRequest = job.spec.resources
+    if whole := _whole_memory(state, job):
+        amounts = (whole, *_falling(whole)[:-1])
+        yield [_with_memory(job, "memory_per_node_mib", "MinMemoryNode", "node", mib) for mib in amounts]
     for field, key, unit in (
         ("memory_per_node_mib", "MinMemoryNode", "node"),
         ("memory_per_cpu_mib", "MinMemoryCPU", "CPU"),
     ):
         amount: int | None = getattr(asked, field)
         if amount:
-            yield [
-                Candidate(
-                    f"with {less} MiB for each {unit}",
-                    f"scontrol update JobId={job.id} {key}={less}",
-                    _asking(job, **{field: less}),
-                )
-                for less in _falling(amount)[:-1]
-            ]
+            yield [_with_memory(job, field, key, unit, less) for less in _falling(amount)[:-1]]
+
+
+def _whole_memory(state: State, job: Job) -> int:
+    """Of a job that takes all memory of its nodes because it names no amount: the most that a node has free now."""
+    settings, known = state.config.settings, (state.partitions.get(name) for name in job.spec.partitions)
+    partition = next((each for each in known if each is not None), None)
+    if partition is None or not settings.memory_is_consumable:
+        return 0
+    demand = resolve(job.spec, partition, settings)
+    if not demand.whole_memory or demand.whole_nodes:
+        return 0
+    free, index = state.occupancy.free.memory, state.occupancy.table.index
+    return max((int(free[index[node]]) for node in partition.nodes), default=0)
+
+
+def _with_memory(job: Job, field: str, key: str, unit: str, mib: int) -> Candidate:
+    command = f"scontrol update JobId={job.id} {key}={mib}"
+    return Candidate(f"with {mib} MiB for each {unit}", command, _asking(job, **{field: mib}))
 
 
 def _without(job: Job) -> Iterator[Candidate]:

@@ -15,7 +15,9 @@ from bireme.core.lifecycle.gates import Met, closed_gates, condition_met
 from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import job_state
+from bireme.core.limits.asks import ask_of
 from bireme.core.limits.checks import about_the_job_alone
+from bireme.core.limits.relief import Relief, relief
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import DependencyKind, Job, Pending
 from bireme.core.model.reasons import Reason, ReasonKind
@@ -67,7 +69,7 @@ def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: T
     reasons = _with_their_own(state, job, gates or (trial.verdict.reasons if trial.verdict else ()))
     rooms = tuple(_rooms(state, job, reasons, now))
     answer = Waiting(
-        _expected(state, job, trial, gates, sees),
+        _expected(state, job, trial, gates, now, sees),
         tuple(_place(state, job, name, sees) for name in job.spec.partitions),
         tuple(_priorities(state, job, now)),
         tuple(_block(state, job, reason, now, sees) for reason in reasons),
@@ -214,12 +216,14 @@ def _closed(state: State, job: Job, partition: PartitionConfig, doors: Reserved,
 # -- when ------------------------------------------------------------------------------------------------------------
 
 
-def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], sees: Sees) -> Expected:
+def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], now: float, sees: Sees) -> Expected:
     endless = _endless(state, job, trial)
     bookings = trial.plan.outlook.bookings
+    certainty = _certainty(state, job, trial, gates, endless)
+    lifted = _relief(state, job, now) if certainty is Certainty.LIMITED else None
     return Expected(
         _promised(state, job, trial),
-        _certainty(state, job, trial, gates, endless),
+        certainty,
         trial.partition if trial.shares else "",
         trial.nodes,
         sum(1 for other in bookings if other != job.id),
@@ -227,7 +231,20 @@ def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], s
         tuple(label_of(state, victim, sees) for victim in trial.victims(job.id)),
         tuple(label_of(state, other, sees) for other in endless),
         state.config.settings.policy.window_s,
+        lifted.at if lifted else None,
+        tuple(label_of(state, other, sees) for other in lifted.by) if lifted else (),
     )
+
+
+def _relief(state: State, job: Job, now: float) -> Relief | None:
+    """When its limits let it go, in the first of its partitions that does."""
+    found = []
+    for partition in (state.partitions[name] for name in job.spec.partitions if name in state.partitions):
+        settings, rules = state.config.settings, state.ledger.rules.for_job(job.spec, partition.name)
+        ask = ask_of(job.spec, partition, resolve(job.spec, partition, settings), settings)
+        if (lifted := relief(rules, ask, state.ledger, state.usage, now)) is not None:
+            found.append(lifted)
+    return min(found, key=lambda each: each.at, default=None)
 
 
 def _endless(state: State, job: Job, trial: Trial) -> list[int]:
