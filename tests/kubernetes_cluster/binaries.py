@@ -1,4 +1,4 @@
-"""Kubernetes, etcd, KWOK and the test kit's device plugin, built once from Go modules into the user's cache folder.
+"""Kubernetes, etcd, KWOK, Kubeflow's operator and the kit's own programs, built once from Go modules into the cache.
 
 `build` makes what is missing (`tests/prepare.py` calls it, for `make test`); tests only look
 (`missing`, `program`), because a cold build takes many minutes. A program lies in a folder named after its version,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -31,6 +32,8 @@ class Module:
     requires: str
     programs: dict[str, str]
     """Name -> Go package; one that starts with a dot is a folder of our own in the module."""
+    manifests: str = ""
+    """A folder of the required module that is kept beside its programs: definitions that the API server must know."""
 
     @property
     def version(self) -> str:
@@ -47,6 +50,10 @@ class Module:
             version += "-" + _digest(MODULES / self.folder / package)
         return _cache() / f"{self.folder}-{version}" / program
 
+    @property
+    def kept_manifests(self) -> Path:
+        return _cache() / f"{self.folder}-{self.version}" / "manifests"
+
 
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
 BUILT = (
@@ -57,6 +64,12 @@ BUILT = (
         {name: f"k8s.io/kubernetes/cmd/{name}" for name in _KUBERNETES} | {"device-plugin": "./device_plugin"},
     ),
     Module("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module(
+        "training-operator",
+        "github.com/kubeflow/training-operator",
+        {"training-operator": "./operator"},
+        manifests="manifests/base/crds",
+    ),
 )
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 
@@ -64,6 +77,11 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 def program(name: str) -> str:
     """Where it lies; `missing` says whether it does."""
     return str(_module_of(name).target(name))
+
+
+def manifests(name: str) -> Path:
+    """The folder of definitions that this program needs in the API server."""
+    return _module_of(name).kept_manifests
 
 
 def kubernetes_version() -> str:
@@ -91,9 +109,23 @@ def build() -> str:
     with _only_one_builder():
         for module in BUILT:
             for name in module.programs:
-                if missing(name):
+                if missing(name) and _manifests_are_kept(module):
                     _build_one(module, name)
     return missing(*names)
+
+
+def _manifests_are_kept(module: Module) -> bool:
+    """Before its program is built, so that whoever has the program has them too."""
+    if not module.manifests or module.kept_manifests.exists():
+        return True
+    command = ["go", "mod", "download", "-json", f"{module.requires}@{module.version}"]
+    asked = subprocess.run(command, cwd=MODULES / module.folder, stdout=subprocess.PIPE, check=False)
+    if asked.returncode != 0:
+        return False
+    module.kept_manifests.mkdir(parents=True)
+    for one in (Path(json.loads(asked.stdout)["Dir"]) / module.manifests).glob("*.yaml"):
+        shutil.copyfile(one, module.kept_manifests / one.name)
+    return True
 
 
 def _build_one(module: Module, name: str) -> None:

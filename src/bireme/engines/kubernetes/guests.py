@@ -250,6 +250,8 @@ class Guests:
         if gang.job_ids and not any(other in gang.waiting for other in gang.submitted):
             gang.job_ids, gang.submitted = (), ()
             self._make_way(gang.key)
+            if gang.waiting:
+                self._look_at(gang)
         if gang.group is None:
             self._forget(gang)
 
@@ -313,6 +315,11 @@ class Guests:
             gang.submitted = tuple(gang.waiting)
         if gang.submitted or gang.refused or not ready or len(ready) + len(gang.placed) < gang.size:
             return
+        lacking = gang.size - len(gang.placed)
+        if lacking <= 0 and gang.group is not None:
+            self._split(gang, ready)  # it has what it needs: each further pod is welcome as soon as it fits
+            return
+        ready = sorted(ready, key=rank_of)[:lacking]
         why = sorted({word for pod in ready for word in (*unsupported(pod), *cannot_be_kept(pod))})
         if why:
             gang.refused = f"Bireme cannot schedule this: {', '.join(why)}"
@@ -320,7 +327,7 @@ class Guests:
         if not self._may_wait(gang, ready):
             return
         gang.busy = True
-        self._work(self._submit(gang, sorted(ready, key=rank_of)))
+        self._work(self._submit(gang, ready))
 
     # --- neighbours ----------------------------------------------------------------------------------------
 
