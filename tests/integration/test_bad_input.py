@@ -104,10 +104,22 @@ def test_a_ten_megabyte_script(cluster: Cluster) -> None:
 
 
 def test_an_output_that_cannot_be_written(cluster: Cluster) -> None:
-    """As with Slurm the job is accepted, starts, and fails at once as 0:53."""
-    job = cluster.sbatch("-o", "/nonexistent/folder/out", "fine.sh")
+    """As with Slurm the job is accepted, starts, and fails at once as 0:53; and it is told why."""
+    job = cluster.sbatch("-o", "/dev/null/folder/out", "fine.sh")
     record = cluster.wait(job, 30)
     assert (record["state"], record["exit_code"], record["exit_signal"]) == ("FAILED", 0, 53)
+    told = " ".join(cluster.run("bireme", "why", job).stdout.split())
+    assert "Could not open stdout file /dev/null/folder/out: Not a directory." in told
+
+
+def test_an_output_in_a_folder_that_is_not_there(cluster: Cluster) -> None:
+    """Slurm fails the job; here the folder is made, by the job's user."""
+    job = cluster.sbatch("-o", "logs/%j/train.out", "-e", "logs/%j/train.err", "--wrap", "echo out; echo err >&2")
+    assert cluster.wait(job, 30)["state"] == "COMPLETED"
+    assert (cluster.work / "logs" / job / "train.out").read_text() == "out\n"
+    assert (cluster.work / "logs" / job / "train.err").read_text() == "err\n"
+    cluster.run("srun", "-o", "steps/one/%t.out", "hostname")
+    assert (cluster.work / "steps" / "one" / "0.out").exists()
 
 
 def test_a_working_folder_that_is_gone(cluster: Cluster) -> None:

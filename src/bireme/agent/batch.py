@@ -30,7 +30,7 @@ class BatchFiles:
         return self.stderr_fd
 
 
-def open_files(batch: Message, identity: Identity | None) -> BatchFiles:
+def open_files(batch: Message, identity: Identity | None, *, make_folders: bool) -> BatchFiles:
     """Raises OpenFileError, with nothing left open."""
     opened: list[int] = []
     mode: OpenMode = "append" if batch.get("append") else "truncate"
@@ -38,10 +38,10 @@ def open_files(batch: Message, identity: Identity | None) -> BatchFiles:
     stdout, stderr = batch["stdout"], batch.get("stderr") or batch["stdout"]
     try:
         opened.append(open_input(batch.get("stdin") or os.devnull, identity))
-        opened.append(open_output(stdout, mode, identity, stream="stdout", umask=umask))
+        opened.append(open_output(stdout, mode, identity, stream="stdout", umask=umask, make_folders=make_folders))
         if stderr == stdout:
             return BatchFiles(opened[0], opened[1], opened[1])
-        opened.append(open_output(stderr, mode, identity, stream="stderr", umask=umask))
+        opened.append(open_output(stderr, mode, identity, stream="stderr", umask=umask, make_folders=make_folders))
     except BaseException:
         for fd in opened:
             os.close(fd)

@@ -45,9 +45,10 @@ log = logging.getLogger("bireme.agent")
 IO_FAILURE_SIGNAL = 53
 """Slurm shows a job whose files could not be opened as ended by "signal" 53: `0:53`."""
 _KILL_AGAIN_S = 0.5
-_FOLDER_PATIENCE_S = 3.0
+_FOLDER_PATIENCE_S = 1.0
 """Clients (submitit) name the output folder after the job id, and make it when sbatch has told them the id: a job that
-starts within milliseconds is there before its folder. Slurm's own start is slow enough for them."""
+starts within milliseconds is there before its folder, and leaves it to them for a moment. Other folders are made at
+once."""
 _LOOK_AGAIN_S = 0.02
 
 
@@ -137,15 +138,17 @@ class JobRun:
     def _start_batch(self, batch: Message) -> None:
         self._batch_launched = True
         self._message.pop("batch", None)  # script and environment: not needed again, and large
-        self._open_and_run(batch, time.monotonic() + _FOLDER_PATIENCE_S)
+        named_after_job = any(str(self.key[0]) in (batch.get(stream) or "") for stream in ("stdout", "stderr"))
+        self._open_and_run(batch, time.monotonic() + _FOLDER_PATIENCE_S * named_after_job)
 
     def _open_and_run(self, batch: Message, patient_until: float) -> None:
         if self.phase is not Phase.READY:  # terminated while it waited for its folder
             return
+        patient = time.monotonic() < patient_until
         try:
-            files = open_files(batch, self.identity)
+            files = open_files(batch, self.identity, make_folders=not patient)
         except OpenFileError as error:
-            if error.errno == errno.ENOENT and time.monotonic() < patient_until:
+            if error.errno == errno.ENOENT and patient:
                 self.node.loop.call_later(_LOOK_AGAIN_S, lambda: self._open_and_run(batch, patient_until))
             else:
                 self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))

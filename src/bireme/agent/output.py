@@ -2,8 +2,9 @@
 
 Called by the agent before a task starts. Not for the agent's own files.
 
-Two things are Slurm's way: missing parent directories are not created, and the job's umask decides the
-mode of a new file. One is ours: a FIFO nobody reads is an error at once instead of an agent that hangs.
+One thing is Slurm's way: the job's umask decides the mode of a new file. Two are ours: missing folders of an output
+are made, where Slurm fails the job without a word (`--output=logs/%j/train.out` is what people write), and a FIFO
+nobody reads is an error at once instead of an agent that hangs.
 
 Invariant: what is opened here could have been opened by the user; a root agent never lends its rights.
 """
@@ -36,10 +37,13 @@ def open_output(
     *,
     stream: str = "stdout",
     umask: int | None = None,
+    make_folders: bool = True,
 ) -> int:
-    """The file open for writing (not inheritable). `stream` only words the error."""
+    """The file open for writing (not inheritable), in a folder that is made when missing. `stream` only words the
+    error.
+    """
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if mode == "append" else os.O_TRUNC)
-    return _open_as(path, flags, identity, stream, umask)
+    return _open_as(path, flags, identity, stream, umask, make_folders=make_folders)
 
 
 def open_input(path: str, identity: Identity | None = None) -> int:
@@ -47,12 +51,13 @@ def open_input(path: str, identity: Identity | None = None) -> int:
     return _open_as(path, os.O_RDONLY, identity, "stdin", None)
 
 
-def _open_as(path: str, flags: int, identity: Identity | None, stream: str, umask: int | None) -> int:
+def _open_as(
+    path: str, flags: int, identity: Identity | None, stream: str, umask: int | None, *, make_folders: bool = False
+) -> int:
     previous_umask = os.umask(umask) if umask is not None else None
     try:
         with acting_as(identity):
-            # O_NONBLOCK keeps a FIFO from blocking the open; it is taken off again for the task's sake.
-            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK, 0o666)
+            fd = _open(path, flags, make_folders)
     except OSError as error:
         raise OpenFileError(stream, path, error.errno or 0) from error
     except ValueError as error:  # a NUL byte in the name
@@ -62,3 +67,15 @@ def _open_as(path: str, flags: int, identity: Identity | None, stream: str, umas
             os.umask(previous_umask)
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
     return fd
+
+
+def _open(path: str, flags: int, make_folders: bool) -> int:
+    # O_NONBLOCK keeps a FIFO from blocking the open; it is taken off again for the task's sake.
+    flags |= os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        if not make_folders:
+            raise
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    return os.open(path, flags, 0o666)

@@ -145,12 +145,20 @@ def test_a_missing_interpreter_is_the_jobs_failure(daemon: DaemonEnd, tmp_path: 
     assert "bad interpreter(/no/such/shell)" in (tmp_path / "out").read_text()
 
 
-def test_an_output_folder_that_is_not_there_fails_the_job_as_slurm_does(daemon: DaemonEnd, tmp_path: Path) -> None:
-    daemon.start_job(1, "#!/bin/bash\ntouch ran\n", tmp_path / "out", batch={"stdout": "/no/folder/out"})
+def test_an_output_folder_named_after_the_job_is_made(daemon: DaemonEnd, tmp_path: Path) -> None:
+    told = tmp_path / "logs" / "1" / "out"
+    daemon.start_job(1, "#!/bin/bash\necho here\n", tmp_path / "out", batch={"stdout": str(told)})
+    daemon.expect("launched")
+    assert daemon.expect("batch_ended")["status"]["code"] == 0
+    assert told.read_text() == "here\n"
+
+
+def test_an_output_that_cannot_be_opened_fails_the_job_as_slurm_does(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.start_job(1, "#!/bin/bash\ntouch ran\n", tmp_path / "out", batch={"stdout": "/dev/null/out"})
     daemon.expect("launched")
     ended = daemon.expect("batch_ended")
     assert ended["status"] == {"code": 0, "signal": 53, "out_of_memory": False}
-    assert "Could not open stdout file /no/folder/out" in ended["note"]
+    assert "Could not open stdout file /dev/null/out: Not a directory" in ended["note"]
     assert not (tmp_path / "ran").exists()
 
 

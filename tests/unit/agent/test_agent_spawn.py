@@ -9,6 +9,7 @@ import os
 import pty
 import resource
 import signal
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -264,9 +265,14 @@ def test_output_truncates_or_appends(tmp_path):
         assert path.read_bytes() == (before + text if mode == "append" else text)
 
 
-def test_output_makes_no_parents_and_says_which_file(tmp_path):
+def test_output_makes_its_folder(tmp_path):
+    os.close(open_output(str(tmp_path / "logs" / "1" / "out"), "truncate", umask=0o027))
+    assert stat.S_IMODE((tmp_path / "logs" / "1").stat().st_mode) == 0o750
+
+
+def test_output_in_a_folder_that_is_left_to_others_says_which_file(tmp_path):
     with pytest.raises(OpenFileError) as caught:
-        open_output(str(tmp_path / "missing" / "out"), "truncate")
+        open_output(str(tmp_path / "missing" / "out"), "truncate", make_folders=False)
     assert str(caught.value) == f"Could not open stdout file {tmp_path}/missing/out: No such file or directory"
     assert caught.value.errno == errno.ENOENT
     assert not (tmp_path / "missing").exists()

@@ -108,6 +108,7 @@ def _expanded(pattern: str, spec: StepSpec, job_id: int, step_id: int) -> str:
 def _open(path: str, spec: StepSpec) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if spec.open_append else os.O_TRUNC)
     try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # as for batch jobs: see `agent.output`
         return os.open(path, flags, 0o666)
     except OSError as error:
         raise CommandFailure(f"Could not open stdout file {path}: {error.strerror}") from error

@@ -75,12 +75,15 @@ def clock(seconds: float) -> str:
     return f"{days}-{text}" if days else text
 
 
+_NEVER_BEGAN = (ReasonKind.NON_ZERO_EXIT, ReasonKind.RAISED_SIGNAL)
 RESERVED = "Nodes it needs are reserved for others while it would run."
 
 
 def sentence(reason: Reason) -> str:
     if reason.kind is ReasonKind.NODE_DOWN and reason.fact("why"):
         return f"Node {reason.fact('node')} lost it: {reason.fact('why')}."
+    if reason.kind in _NEVER_BEGAN and reason.fact("why"):
+        return f"Its script never ran. {reason.fact('why')}."
     teller = reason.fact("told_by")
     if teller is not None:
         word, more = reason.fact("word") or reason.kind.value, reason.fact("said")

@@ -198,32 +198,33 @@ def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Eve
     if job.batch_status is None:
         events.append(e.BatchExited(job.id, job.generation, seen.status, seen.usage, seen.at))
     if not isinstance(job.phase, Ending):
-        outcome, requeue, hold = _verdict_on(state, job, seen.status)
+        outcome, requeue, hold = _verdict_on(state, seen.status, seen.note)
         events.append(e.JobEnding(job.id, job.generation, outcome, requeue, hold))
     if seen.cleared:
         events.extend(_ended(state, job, seen.at, seen.status))
     return events
 
 
-def _verdict_on(state: State, job: Job, status: ExitStatus) -> tuple[Outcome, bool, bool]:
+def _verdict_on(state: State, status: ExitStatus, note: str) -> tuple[Outcome, bool, bool]:
     """(outcome, requeue, hold) of a job whose script ended by itself."""
     settings = state.config.settings
     if status.code and status.code in settings.requeue_exit_hold:
-        return Outcome(SPECIAL_EXIT_HELD, status, _why(status)), True, True
+        return Outcome(SPECIAL_EXIT_HELD, status, _why(status, note)), True, True
     if status.code and status.code in settings.requeue_exit:
-        return Outcome("REQUEUED", status, _why(status)), True, False
+        return Outcome("REQUEUED", status, _why(status, note)), True, False
     word = "COMPLETED" if status.ok else "OUT_OF_MEMORY" if status.out_of_memory else "FAILED"
-    return Outcome(word, status, _why(status)), False, False
+    return Outcome(word, status, _why(status, note)), False, False
 
 
-def _why(status: ExitStatus) -> Reason | None:
+def _why(status: ExitStatus, note: str) -> Reason | None:
     if status.ok:
         return None
+    facts = {"why": note} if note else {}
     if status.out_of_memory:
         return reason(ReasonKind.OUT_OF_MEMORY)
     if status.signal:
-        return reason(ReasonKind.RAISED_SIGNAL, signal=status.signal)
-    return reason(ReasonKind.NON_ZERO_EXIT, code=status.code)
+        return reason(ReasonKind.RAISED_SIGNAL, signal=status.signal, **facts)
+    return reason(ReasonKind.NON_ZERO_EXIT, code=status.code, **facts)
 
 
 def _vanished(state: State, job: Job, seen: o.JobVanished) -> list[e.Event]:

@@ -122,6 +122,8 @@ class BatchFinished:
     at: float
     usage: Usage = NO_USAGE
     cleared: bool = False
+    note: str = ""
+    """Why the script could not even begin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ _CODES = {
     127: "The shell did not find a command (127): a module not loaded, or a typing mistake?",
 }
 _BY_SIGNAL = 128
+_FILES_NOT_OPENED = 53
+"""What Slurm shows of a job whose files could not be opened."""
 
 
 def ended_text(state: str, code: int, signal: int, cancelled_by: int | None = None, ever_ran: bool = True) -> str:
@@ -30,6 +32,8 @@ def ended_text(state: str, code: int, signal: int, cancelled_by: int | None = No
         return f"It was cancelled{who}" + ("." if ever_ran else " before it ran.")
     if state in _STATES:
         return " ".join(filter(None, (_STATES[state], _ADVICE.get(state, ""))))
+    if signal == _FILES_NOT_OPENED:
+        return "A file that it reads or writes could not be opened (0:53)."
     if signal:
         return f"Signal {_signal(signal)} ended it."
     if code in _CODES:

@@ -284,7 +284,7 @@ class CrewEngine(ABC):
         if event.get("note"):
             log.warning("job %d on node %s: %s", key[0], node, event["note"])
         status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])
-        seen.append(o.BatchFinished(*key, status, event["at"], usage, event["cleared"]))
+        seen.append(o.BatchFinished(*key, status, event["at"], usage, event["cleared"], event.get("note", "")))
 
     def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("end", key))
