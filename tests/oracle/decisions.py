@@ -18,9 +18,11 @@ from tests.slurm_cluster import Layout
 
 from bireme.slurm.hostlist import expand
 
-CALM_S = 4.0
-"""How long nothing must change: two passes of Slurm's schedulers."""
-PATIENCE_S = 40.0
+CALM_S = 1.0
+"""How long nothing must change, however quickly the scheduler has looked at all of it (`settled` of prelude.sh)."""
+PATIENCE_S = 90.0
+_QUEUE = "squeue -h -o '%j|%T|%N|%r'"
+_ON_THE_WAY = ("CONFIGURING", "COMPLETING")
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ def decide(system: System, case: Case) -> Decided:
     ]
     done = system.run("\n".join(setup), f"decision-{abs(hash(case.name)) % 10**6}")
     queue = _at_rest(system)
-    system.run(_CLEAN + str(wanted.get("after", "")), "clean")
+    _clean(system, str(wanted.get("after", "")))
     items = {"exit code": str(done.code)}
     items |= {f"err {place}": re.sub(r"\b\d+\b", "#", line) for place, line in enumerate(done.err.splitlines(), 1)}
     nodes = {}
@@ -74,9 +76,17 @@ def decide(system: System, case: Case) -> Decided:
     return Decided(items, nodes)
 
 
+def _clean(system: System, after: str) -> None:
+    """Takes away what the case left: the next one has the whole cluster."""
+    done = system.run(f"{_CLEAN}{after}", "clean")
+    if done.code:
+        raise RuntimeError(f"{system.name} could not be cleaned after a case: {done.out}{done.err}")
+
+
 _CLEAN = """\
-scancel --quiet -u root 2>/dev/null; scancel -u root
-while [ -n "$(squeue -h)" ]; do sleep 0.2; done
+scancel --quiet -u root 2>/dev/null
+scancel -u root
+while [ -n "$(squeue -h)" ]; do again 0.2; done
 """
 
 
@@ -87,18 +97,26 @@ def _partitions(state: str) -> str:
 
 
 def _at_rest(system: System) -> set[str]:
+    """The queue when nothing is on its way and another look of the scheduler at all of it changed nothing."""
     queue, since = _queue(system), time.monotonic()
     deadline = since + PATIENCE_S
-    while time.monotonic() < deadline and time.monotonic() - since < CALM_S:
-        time.sleep(0.5)
-        now = _queue(system)
-        if now != queue:
+    while time.monotonic() < deadline:
+        done = system.run(f"settled\n{_QUEUE}", "queue")
+        now = _jobs(done.out)
+        if now != queue or any(f"|{state}|" in job for job in now for state in _ON_THE_WAY):
             queue, since = now, time.monotonic()
-    return queue
+        elif time.monotonic() - since >= CALM_S:
+            return queue
+        else:
+            time.sleep(0.2)
+    raise RuntimeError(f"{system.name} did not come to rest within {PATIENCE_S:g} s: {sorted(queue)}")
 
 
 def _queue(system: System) -> set[str]:
-    said = system.run("squeue -h -o '%j|%T|%N|%r'", "queue").out
+    return _jobs(system.run(_QUEUE, "queue").out)
+
+
+def _jobs(said: str) -> set[str]:
     return set(said.split("\n")) - {""}
 
 

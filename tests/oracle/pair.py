@@ -71,7 +71,7 @@ def started(layout: Layout) -> Iterator[Pair]:
         theirs = stack.enter_context(running(layout))
         pair = Pair(System("slurm", theirs), System("bireme", ours.result()))
         for system in pair.systems:
-            (system.cluster.work / "prelude.sh").write_text(PRELUDE.read_text())
+            (system.cluster.work / "prelude.sh").write_text(f"SYSTEM={system.name}\n{PRELUDE.read_text()}")
         yield pair
 
 
