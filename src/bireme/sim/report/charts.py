@@ -190,7 +190,7 @@ def _shares(axes: Axes, cases: Sequence[Case]) -> None:
     axes.set_yticks(range(len(rows)), [row["account"] for row in rows])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
     axes.grid(visible=False, axis="y")
-    axes.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.1), ncols=2)
 
 
 class Plot:

@@ -64,7 +64,8 @@ def parse(text: str) -> Mix:
         try:
             given[name] = _sizes(value) if name == "sizes" else known[name](value)
         except ValueError:
-            raise BadGeneratorError(f"{word!r}: {value!r} is not {_expected(name)}") from None
+            hint = "; put a space between two settings" if "=" in value else ""
+            raise BadGeneratorError(f"{word!r}: {value!r} is not {_expected(name)}{hint}") from None
     mix = Mix(**given)
     if mix.arrival not in ARRIVALS:
         raise BadGeneratorError(f"arrival={mix.arrival}: there are {', '.join(ARRIVALS)}")
