@@ -56,6 +56,27 @@ def test_a_node_set_down_ends_its_jobs_and_they_run_elsewhere() -> None:
     assert node_state(world, "n1") == "DOWN"
 
 
+EXPEDITED = {"SlurmctldParameters": "enable_expedited_requeue"}
+
+
+def test_an_expedited_requeue_stands_before_all_others() -> None:
+    world = Scenario("2x8", raw=EXPEDITED)
+    world.submit("job", cpus=8, expedite_requeue=True, time_s=3600)
+    world.submit("other", cpus=8, time_s=600)
+    world.submit("earlier", cpus=8, time_s=600)
+    world.expect(job="runs n1", other="runs n2", earlier="waits Resources")
+    world.node("n1", "DOWN")
+    world.expect(job="waits Resources", earlier="waits Priority")
+    world.finish("other")
+    world.expect(other="COMPLETED", job="runs n2", earlier="waits Resources")
+
+
+def test_without_the_clusters_leave_no_requeue_is_expedited() -> None:
+    world = Scenario("2x8")
+    with world.refused(Why.NOT_SUPPORTED):
+        world.submit("job", expedite_requeue=True)
+
+
 def test_a_job_that_may_not_be_requeued_fails_with_its_node() -> None:
     world = Scenario("2x8")
     world.submit("job", requeue=False)

@@ -15,6 +15,16 @@ def world_with(mode: str = "REQUEUE", exempt_s: int = 0, cluster: str = "2x8:h10
     return Scenario(cluster, partitions={"low": {**TIERS["low"], **low}, "high": TIERS["high"]}, settings=settings)
 
 
+def test_whoever_gave_way_is_not_expedited() -> None:
+    rules = Settings(policy=Policy(preemption=Preemption("partition", "REQUEUE")), memory_is_consumable=False)
+    raw = {"SlurmctldParameters": "enable_expedited_requeue"}
+    world = Scenario("1x8:h100", partitions=TIERS, settings=rules, raw=raw)
+    world.submit("victim", gpus=8, expedite_requeue=True)
+    world.expect(victim="runs n1")
+    world.submit("urgent", gpus=8, partition="high")
+    world.expect(urgent="runs n1", victim="waits Resources")
+
+
 def test_a_higher_tier_sends_lower_jobs_back_to_the_queue() -> None:
     world = world_with()
     world.submit("first", gpus=8)

@@ -41,6 +41,7 @@ def test_the_last_of_a_layer_wins() -> None:
     assert one(["-N2", "-N3"]).typed("nodes", NodeCount) == NodeCount(3, 3)
     assert one(script=["--requeue", "--no-requeue"]).typed("requeue", bool) is False
     assert one(["--requeue"], script=["--no-requeue"]).typed("requeue", bool) is True
+    assert one(["--requeue=expedite", "--no-requeue"]).written("requeue") is None
 
 
 def test_a_question_is_answered_before_later_mistakes() -> None:

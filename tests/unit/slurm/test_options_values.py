@@ -72,6 +72,7 @@ def test_meaning(word: str, expected: object) -> None:
     ("word", "code", "text"),
     [
         ("--mem=abc", 255, "error: Invalid --mem specification"),
+        ("--requeue=soon", 255, "error: Invalid --requeue specification"),
         ("--mem=1.5G", 255, "error: Invalid --mem specification"),
         ("-tabc", 255, "error: Invalid --time specification"),
         ("-na", 1, 'error: Invalid numeric value "a" for --ntasks.'),

@@ -21,7 +21,7 @@ HOUR = 3600
 PLANNED_WITH = {
     "kind", "name", "owner", "account", "qos", "partitions", "resources", "time_limit_s", "time_limit_given",
     "time_min_s", "begin_at", "deadline_at", "dependencies", "kill_on_invalid_dependency", "array", "het_component",
-    "hold", "nice", "priority", "site_factor", "reservation", "requeue", "kill_on_node_fail",
+    "hold", "nice", "priority", "site_factor", "reservation", "requeue", "expedite_requeue", "kill_on_node_fail",
 }  # fmt: skip
 
 

@@ -43,6 +43,8 @@ KEPT_ENDED_STEPS = 64
 """Ended steps kept in memory per job; all of them are in the history."""
 
 KILL = 9
+GAVE_WAY = "PREEMPTED"
+"""Whoever was requeued so stands where it stood, or it would at once evict its evictor."""
 CAUSES = {
     "TIMEOUT": "TIME LIMIT",
     "REQUEUED": "JOB REQUEUE",
@@ -379,7 +381,8 @@ def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command
     _release(state, job)
     if phase.requeue:
         reasons = event.reasons or (_why_held(phase.outcome),) if phase.hold else event.reasons
-        _back_to_queue(state, job, event.at, phase.hold, event.not_before, reasons)
+        expedited = job.spec.expedite_requeue and phase.outcome.state != GAVE_WAY
+        _back_to_queue(state, job, event.at, phase.hold, event.not_before, reasons, expedited=expedited)
         return NOTHING
     job.phase = finished_phase(phase, event)
     _finish(state, job)
@@ -416,12 +419,19 @@ def _job_requeued(state: State, event: e.JobRequeued, at: float) -> Sequence[c.C
         tally.succeeded.discard(job.task_id)
         tally.failed.discard(job.task_id)
     reasons = (reason(ReasonKind.REQUEUED_HELD),) if event.hold else ()
-    _back_to_queue(state, job, at, event.hold, None, reasons)
+    _back_to_queue(state, job, at, event.hold, None, reasons, expedited=job.spec.expedite_requeue)
     return NOTHING
 
 
 def _back_to_queue(
-    state: State, job: Job, at: float, hold: bool, not_before: float | None, reasons: tuple[Reason, ...]
+    state: State,
+    job: Job,
+    at: float,
+    hold: bool,
+    not_before: float | None,
+    reasons: tuple[Reason, ...],
+    *,
+    expedited: bool,
 ) -> None:
     job.restarts += 1
     job.last_restart_at = at
@@ -434,6 +444,7 @@ def _back_to_queue(
         held_by="user" if hold else None,
         reasons=reasons,
         not_before=not_before,
+        expedited=expedited,
     )
     state.pending[job.id] = job
 

@@ -26,6 +26,7 @@ from bireme.core.placement.caps import cpus_held, within_cap
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.features import parse_constraint
 
+EXPEDITED = "enable_expedited_requeue"
 LARGEST_TASK_ID = 4_000_000
 
 
@@ -72,6 +73,8 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
         partitions=tuple(partition.name for partition in partitions),
         requeue=state.config.settings.job_requeue if asked.requeue is None else asked.requeue,
     )
+    if spec.expedite_requeue and EXPEDITED not in state.config.raw.get("SlurmctldParameters", "").lower().split(","):
+        raise Refusal(Why.NOT_SUPPORTED, f"--requeue=expedite needs SlurmctldParameters={EXPEDITED} in slurm.conf")
     spec = settled(state, spec)
     _check_array(state, spec.array)
     _check_dependencies(state, spec)

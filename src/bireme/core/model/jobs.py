@@ -196,6 +196,8 @@ class JobSpec:
     reservation: str = ""
     requeue: bool | None = None
     """None: the cluster's JobRequeue."""
+    expedite_requeue: bool = False
+    """--requeue=expedite: requeued, it stands before all others."""
     kill_on_node_fail: bool = True
     warning: WarningSignal | None = None
     work_dir: str = "/"
@@ -261,6 +263,8 @@ class Pending:
     """From when on; None: from eligible_at."""
     not_before: float | None = None
     """Back-off after a refused launch, or the end of a requeue's cleaning."""
+    expedited: bool = False
+    """It was requeued, and stands before all others (--requeue=expedite)."""
 
 
 @dataclass(frozen=True, slots=True)

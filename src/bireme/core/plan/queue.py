@@ -1,7 +1,7 @@
 """Who stands where: the queue in Slurm's order, in which a job stands once for each partition that it may use.
 
-Who may preempt stands before whom it may preempt; then jobs in reservations, then by the partition's tier, the job's
-priority in that partition, submit time and id.
+Jobs with an expedited requeue stand first. Who may preempt stands before whom it may preempt; then jobs in
+reservations, then by the partition's tier, the job's priority in that partition, submit time and id.
 Called by the planner for all waiting jobs, or for those it looks at again; by `trial` and `why` for a job's place.
 Invariant: an order that depends on nothing but the entries themselves.
 """
@@ -12,7 +12,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bireme.core.lifecycle.state import State
-from bireme.core.model.jobs import Job
+from bireme.core.model.jobs import Job, Pending
+
+FIRST = -(1 << 30)
+"""The rank of a job with an expedited requeue."""
 
 
 class Entry(NamedTuple):
@@ -45,7 +48,7 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
         several = []
         for number, name in enumerate(spec.partitions):
             tier = tiers.get(name, 0)
-            rank = tier if by_tier else ranks.get(spec.qos, 0)
+            rank = FIRST if _is_expedited(job) else tier if by_tier else ranks.get(spec.qos, 0)
             ahead = (rank, not spec.reservation, tier, -own.get(name, job.priority))
             several.append(Entry(*ahead, job.submitted_at, job.id, number, name))
         return several
@@ -59,13 +62,17 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
             found.append(last._replace(job_id=job.id))
         elif len(names) == 1:
             tier = tiers.get(names[0], 0)
-            rank = tier if by_tier else ranks.get(spec.qos, 0)
+            rank = FIRST if _is_expedited(job) else tier if by_tier else ranks.get(spec.qos, 0)
             place = (rank, not spec.reservation, tier, -job.priority, job.submitted_at, job.id, 0, names[0])
             found.append(make(Entry, place))
         else:
             found.extend(entries(job))
     found.sort()
     return found
+
+
+def _is_expedited(job: Job) -> bool:
+    return job.restarts > 0 and isinstance(job.phase, Pending) and job.phase.expedited
 
 
 def best_first(state: State, job: Job) -> list[str]:

@@ -85,7 +85,7 @@ OPTIONS: tuple[tuple[str, Get], ...] = (
     ("nice", lambda spec: str(spec.nice) if spec.nice else ""),
     ("priority", lambda spec: str(spec.priority) if spec.priority is not None else ""),
     ("reservation", lambda spec: spec.reservation),
-    ("requeue", lambda spec: spec.requeue is True),
+    ("requeue", lambda spec: "expedite" if spec.expedite_requeue else spec.requeue is True),
     ("no-requeue", lambda spec: spec.requeue is False),
     ("no-kill", lambda spec: not spec.kill_on_node_fail),
     ("signal", lambda spec: format_warning_signal(spec.warning) if spec.warning else ""),

@@ -191,7 +191,10 @@ def _files(job: Record) -> list[str]:
         ]
     if job.get("switches"):
         lines.append(f"Switches={job['switches']}@{long_duration(job.get('switches_wait_s') or 0)}")
-    return [*lines, "Power="]
+    lines.append("Power=")
+    if job.get("expedite_requeue"):
+        lines.append("ExpeditedRequeue=Yes")
+    return lines
 
 
 def _per_tres(job: Record) -> list[str]:

@@ -16,7 +16,7 @@ from bireme.slurm.options.errors import refused
 from bireme.slurm.options.export import Exported, exported, parse_export_file
 from bireme.slurm.options.layers import Options
 from bireme.slurm.options.resources import resources_of
-from bireme.slurm.options.table import Command
+from bireme.slurm.options.table import EXPEDITE, Command
 from bireme.slurm.script import WRAPPER_NAME
 
 _STEP_DEFAULTS = {
@@ -83,6 +83,7 @@ def build_job_spec(options: Options, context: SubmitContext, *, het_component: i
         priority=options.number("priority") or None,
         reservation=options.text("reservation"),
         requeue=options.typed("requeue", bool),
+        expedite_requeue=options.written("requeue") == EXPEDITE,
         kill_on_node_fail=not options.flag("no-kill"),
         warning=options.typed("signal", WarningSignal),
         work_dir=work_dir,

@@ -181,11 +181,9 @@ _FILE_ROWS = (
 )
 
 _END_ROWS = (
-    option("", "requeue", SBATCH, Kind.FLAG, END, "may be started again after a lost node or a preemption",
-           env="REQUEUE"),
+    option("", "requeue[=expedite]", SBATCH, Kind.REQUEUE, END,
+           "may be started again after a lost node or a preemption; expedite: before all others", env="REQUEUE"),
     option("", "no-requeue", SBATCH, Kind.FLAG, END, "never started again", env="NO_REQUEUE", alias_of="requeue"),
-    option("", "expedited-requeue", SBATCH, Kind.FLAG, END, "go to the front of the queue when requeued",
-           ignored="a requeued job keeps its place"),
     option("k", "no-kill[=off]", ALL, Kind.NO_KILL, END, "go on when a node is lost", env="NO_KILL",
            ignored="recorded; a job ends with any of its nodes"),
     option("", "signal=[R][B:]SIGNAL[@SECONDS]", ALL, Kind.SIGNAL, END, "a signal before the time limit",

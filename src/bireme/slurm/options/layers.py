@@ -15,7 +15,7 @@ from typing import TypeVar
 from bireme.slurm.options.catalogue import TABLES
 from bireme.slurm.options.errors import OptionError, fatal
 from bireme.slurm.options.getopt import Given, read_command_line, read_options, walk
-from bireme.slurm.options.table import Arity, Command, Kind, OptionTable
+from bireme.slurm.options.table import EXPEDITE, Arity, Command, Kind, OptionTable
 from bireme.slurm.options.values import Moment, parse_value
 from bireme.slurm.script import Directive, Directives
 
@@ -166,7 +166,7 @@ def _from_environment(table: OptionTable, environment: Mapping[str, str], inside
             if variable not in environment or variable in skipped:
                 continue
             value = environment[variable]
-            if option.kind is Kind.FLAG:
+            if option.kind is Kind.FLAG or (option.kind is Kind.REQUEUE and value != EXPEDITE):
                 if means_yes(value):
                     yield Given(option)
             else:

@@ -26,6 +26,10 @@ class Arity(StrEnum):
     REQUIRED = "required"
 
 
+EXPEDITE = "expedite"
+"""The word of `--requeue`."""
+
+
 class Kind(StrEnum):
     """What a value means: `values.PARSERS` has one parser for each."""
 
@@ -64,6 +68,7 @@ class Kind(StrEnum):
     PRIORITY = "priority"
     PROFILE = "profile"
     PROPAGATE = "propagate"
+    REQUEUE = "requeue"
     SIGNAL = "signal"
     SIZE = "size"
     SWITCHES = "switches"

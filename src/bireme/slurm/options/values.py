@@ -21,7 +21,7 @@ from bireme.slurm.hostlist import expand
 from bireme.slurm.options import words
 from bireme.slurm.options.errors import OptionError, Severity, invalid, invalid_number, refused
 from bireme.slurm.options.getopt import Given
-from bireme.slurm.options.table import Command, Kind
+from bireme.slurm.options.table import EXPEDITE, Command, Kind
 from bireme.slurm.signals import parse_signal, parse_warning_signal
 from bireme.slurm.sizes import parse_memory
 from bireme.slurm.times import Infinite, UtcOffset, parse_job_time_limit, parse_time_limit, parse_timestamp
@@ -320,6 +320,10 @@ def _no_kill(name: str, text: str | None, moment: Moment) -> bool:
     return _one_of(name, (text or "set").lower(), ("set", "off", "no")) == "set"
 
 
+def _requeue(name: str, text: str | None, moment: Moment) -> bool:
+    return _one_of(name, text or EXPEDITE, (EXPEDITE,)) == EXPEDITE
+
+
 def _open_mode(name: str, text: str | None, moment: Moment) -> bool:
     """True for append."""
     if text not in ("a", "t", "append", "truncate"):
@@ -423,6 +427,7 @@ PARSERS: dict[Kind, Parser] = {
     Kind.NODES: _nodes,
     Kind.NODE_SHAPE: _node_shape,
     Kind.NO_KILL: _no_kill,
+    Kind.REQUEUE: _requeue,
     Kind.OPEN_MODE: _open_mode,
     Kind.PRIORITY: _priority,
     Kind.PROFILE: _profile,

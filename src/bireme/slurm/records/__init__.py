@@ -86,6 +86,7 @@ JOB_FIELDS: dict[str, str] = {
     "derived_exit_signal": "signal with it",
     "restarts": "how often it was queued again",
     "requeue": "whether it may be queued again",
+    "expedite_requeue": "whether it then stands before all others",
     "work_dir": "working directory",
     "std_in": "file of standard input, expanded",
     "std_out": "file of standard output, expanded",

@@ -406,6 +406,7 @@ FIELDS: dict[str, Getter] = {
     "derived_exit_signal": lambda view: values.shown_status(view.job.worst_step_status)[1],
     "restarts": lambda view: view.job.restarts,
     "requeue": lambda view: view.spec.requeue,
+    "expedite_requeue": lambda view: view.spec.expedite_requeue,
     "work_dir": lambda view: view.spec.work_dir,
     "std_in": lambda view: view.paths[0],
     "std_out": lambda view: view.paths[1],
