@@ -1,8 +1,11 @@
 """Backfill: jobs fill gaps, and delay nobody before them."""
 
+from typing import Any
+
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy
+from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
 
 HOUR = 3600
@@ -131,3 +134,95 @@ def test_a_job_insists_on_few_switches_for_a_while() -> None:
     world.expect(here="runs n1", there="runs n3", close="waits Resources")
     world.wait(601)
     world.expect(close="runs n[2,4]")
+
+
+def backfilling(cluster: str = "2x8", **policy: Any) -> Scenario:
+    partitions = {"main": {"nodes": "n[1-2]"}, "side": {"nodes": "n[1-2]"}}
+    settings = Settings(policy=Policy(**policy), memory_is_consumable=False)
+    return Scenario(cluster, partitions=partitions, settings=settings)
+
+
+def test_who_has_not_waited_long_enough_holds_nothing_back() -> None:
+    """bf_min_age_reserve."""
+    world = backfilling(reserves_after_s=600.0)
+    world.submit("long", cpus=8, time_s=2 * HOUR)
+    world.submit("large", nodes=2, cpus=8, time_s=HOUR)
+    world.submit("longer", cpus=8, time_s=3 * HOUR)
+    world.expect({"long": "runs n1", "large": "waits Resources", "longer": "runs n2"})
+    world.wait(601)
+    world.finish("longer")
+    world.submit("next", cpus=8, time_s=3 * HOUR)
+    world.settle()
+    assert world.described()["next"] == "waits Priority"
+
+
+def test_who_has_too_little_priority_holds_nothing_back() -> None:
+    """bf_min_prio_reserve."""
+    world = backfilling(reserves_from_priority=2**40)
+    world.submit("long", cpus=8, time_s=2 * HOUR)
+    world.submit("large", nodes=2, cpus=8, time_s=HOUR)
+    world.submit("longer", cpus=8, time_s=3 * HOUR)
+    world.expect({"long": "runs n1", "large": "waits Resources", "longer": "runs n2"})
+
+
+def test_only_the_first_of_a_partition_hold_something_back() -> None:
+    """bf_job_part_count_reserve."""
+    world = backfilling("2x8", reserves_in_partition=1)
+    world.submit("long", cpus=8, time_s=HOUR, on="n1")
+    world.submit("first", cpus=8, time_s=HOUR, on="n1")
+    world.submit("second", nodes=2, cpus=8, time_s=HOUR)
+    world.submit("third", cpus=8, time_s=9 * HOUR, on="n2")
+    world.expect(long="runs n1", first="waits Resources", second="waits Priority", third="runs n2")
+    assert expected(world, "second") is None
+
+
+def test_slots_of_a_user_in_a_partition_are_counted() -> None:
+    """bf_max_job_user_part: the second has none there, and one elsewhere."""
+    world = backfilling("2x8", bookings_per_user_in_partition=1)
+    world.submit("long", nodes=2, cpus=8, time_s=HOUR)
+    world.submit("first", nodes=2, cpus=8, time_s=HOUR)
+    world.submit("second", nodes=2, cpus=8, time_s=HOUR)
+    world.submit("elsewhere", nodes=2, cpus=8, time_s=HOUR, partition="side")
+    world.settle()
+    assert [expected(world, label) for label in ("first", "second", "elsewhere")] == [HOUR, None, 2 * HOUR]
+
+
+def test_slots_of_an_association_are_counted() -> None:
+    """bf_max_job_assoc: of one user, each account has its own."""
+    world = backfilling("2x8", bookings_per_association=1)
+    world.record([book_change(world.state.accounts, {"a": {}, "b": {}}, {"alice": {"account": "a"}})])
+    world.submit("long", nodes=2, cpus=8, time_s=HOUR, account="a")
+    world.submit("first", nodes=2, cpus=8, time_s=HOUR, account="a")
+    world.submit("second", nodes=2, cpus=8, time_s=HOUR, account="a", partition="side")
+    world.submit("other", nodes=2, cpus=8, time_s=HOUR, account="b", user="bob")
+    world.settle()
+    assert [expected(world, label) for label in ("first", "second", "other")] == [HOUR, None, 2 * HOUR]
+
+
+def test_with_one_slot_a_job_the_first_that_is_found_stays() -> None:
+    """bf_one_resv_per_job: the earlier one in its other partition is not taken."""
+    for one_slot, begins in ((False, HOUR), (True, 2 * HOUR)):
+        partitions = {"a": {"nodes": "n1"}, "b": {"nodes": "n2"}}
+        settings = Settings(policy=Policy(one_slot_per_job=one_slot), memory_is_consumable=False)
+        world = Scenario("2x8", partitions=partitions, settings=settings)
+        world.submit("slow", cpus=8, time_s=2 * HOUR, partition="a")
+        world.submit("fast", cpus=8, time_s=HOUR, partition="b")
+        world.submit("either", cpus=8, time_s=HOUR, partitions=("a", "b"))
+        world.settle()
+        assert expected(world, "either") == begins
+
+
+def test_a_job_at_its_associations_limit_stops_those_behind_it() -> None:
+    """assoc_limit_stop."""
+    for stops, later in ((False, "runs n1"), (True, "waits Priority")):
+        enforce = ("associations", "limits")
+        policy = Policy(stops_at_association_limits=stops)
+        settings = Settings(policy=policy, memory_is_consumable=False, accounting_enforce=enforce)
+        world = Scenario("2x8", settings=settings)
+        accounts = {"small": {"grp_tres": {"cpu": 4}}, "large": {}}
+        members = {"alice": {"account": "small"}, "bob": {"account": "large"}}
+        world.record([book_change(world.state.accounts, accounts, members)])
+        world.submit("runs", cpus=4)
+        world.submit("limited", cpus=4)
+        world.submit("later", cpus=4, user="bob")
+        world.expect(runs="runs n1", limited="waits AssocGrpCpuLimit", later=later)

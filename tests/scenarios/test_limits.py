@@ -9,6 +9,7 @@ from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.lifecycle.states import job_reasons
 from bireme.core.limits.budgets import runs_out_at
 from bireme.core.model.cluster import Settings
+from bireme.core.model.policy import Policy
 from bireme.core.why.answers import Certainty
 from bireme.core.why.waiting import explain_waiting
 from bireme.testing.books import book_change
@@ -501,6 +502,16 @@ def test_who_used_too_much_waits_below_the_usage_threshold():
 
 
 # -- licences --------------------------------------------------------------------------------------------------------
+
+
+def test_more_licences_than_there_are_may_be_waited_for():
+    """allow_zero_lic: somebody may buy them."""
+    policy = Policy(takes_any_licences=True)
+    world = Scenario("1x8", settings=Settings(licenses="matlab:3", policy=policy, memory_is_consumable=False))
+    world.submit("a", licenses="matlab:4")
+    world.expect(a="waits Licenses")
+    with world.refused(Why.INVALID_LICENSES):
+        world.submit("b", licenses="matlab:many")
 
 
 def test_licences_are_counted():

@@ -1,5 +1,7 @@
 """Preemption: the cheapest jobs that suffice make way, none needlessly, and come back when they may."""
 
+import pytest
+
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import JobEnding, JobSuspended
 from bireme.core.model.policy import Policy, Preemption
@@ -23,6 +25,33 @@ def test_whoever_gave_way_is_not_expedited() -> None:
     world.expect(victim="runs n1")
     world.submit("urgent", gpus=8, partition="high")
     world.expect(urgent="runs n1", victim="waits Resources")
+
+
+@pytest.mark.parametrize(
+    ("rules", "victim"),
+    [
+        ({}, "small"),
+        ({"lowest_first": True}, "lowest"),
+        ({"youngest_first": True}, "youngest"),
+    ],
+)
+def test_who_goes_first_is_the_cheapest_unless_the_policy_says_otherwise(rules: dict[str, bool], victim: str) -> None:
+    """preempt_strict_order, preempt_youngest_first."""
+    settings = Settings(
+        policy=Policy(preemption=Preemption("partition", "CANCEL", **rules)), memory_is_consumable=False
+    )
+    world = Scenario("3x8:h100", partitions=TIERS, settings=settings)
+    world.submit("small", gpus=8, cpus=1, on="n1")
+    world.wait(10)
+    world.submit("lowest", gpus=8, cpus=8, nice=100, on="n2")
+    world.wait(1)
+    world.submit("youngest", gpus=8, cpus=8, on="n3")
+    world.settle()
+    world.job("lowest").priority -= 100
+    world.wait(1000)
+    world.submit("urgent", gpus=8, partition="high")
+    world.settle()
+    assert [label for label in ("small", "lowest", "youngest") if world.described()[label] == "PREEMPTED"] == [victim]
 
 
 def test_a_higher_tier_sends_lower_jobs_back_to_the_queue() -> None:

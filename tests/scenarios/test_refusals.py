@@ -4,6 +4,7 @@ import pytest
 
 from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.model.cluster import Settings
+from bireme.core.model.policy import Policy
 from bireme.testing.scenario import Scenario
 
 REFUSED = [
@@ -95,6 +96,14 @@ def test_an_array_above_maxarraysize() -> None:
     with world.refused(Why.INVALID_ARRAY):
         world.submit("job", array="0-10")
     world.submit("fits", array="0-9")
+
+
+def test_an_array_of_more_tasks_than_max_array_tasks() -> None:
+    settings = Settings(policy=Policy(array_tasks_max=3), memory_is_consumable=False)
+    world = Scenario("1x8", settings=settings)
+    with world.refused(Why.INVALID_ARRAY):
+        world.submit("job", array="0-3")
+    world.submit("fits", array="7-9")
 
 
 def test_more_jobs_than_maxjobcount() -> None:

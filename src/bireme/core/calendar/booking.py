@@ -19,3 +19,4 @@ class Booking:
     """Whose it is, of which user, and where."""
     uid: int = 0
     partition: str = ""
+    account: str = ""

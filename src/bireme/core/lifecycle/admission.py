@@ -15,7 +15,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.limits.asks import ask_of
 from bireme.core.limits.checks import full, never
 from bireme.core.limits.ledger import Ledger, Place
-from bireme.core.limits.licences import problem_with
+from bireme.core.limits.licences import parse_licences, problem_with
 from bireme.core.limits.rules import Measure
 from bireme.core.model.accounts import QosFlag
 from bireme.core.model.jobs import JobSpec
@@ -44,9 +44,9 @@ def check_denials(state: State, spec: JobSpec) -> None:
 
 
 def check_licences(state: State, spec: JobSpec) -> None:
-    asked = spec.resources.licenses
-    problem = problem_with(asked, state.config.settings.licenses) if asked else ""
-    if problem:
+    asked, settings = spec.resources.licenses, state.config.settings
+    problem = problem_with(asked, settings.licenses) if asked else ""
+    if problem and not (settings.policy.takes_any_licences and parse_licences(asked) is not None):
         raise Refusal(Why.INVALID_LICENSES, problem)
 
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from bireme.core.lifecycle import charging, mirroring, reserving, suspending
+from bireme.core.lifecycle import charging, mirroring, reserving, stepping, suspending
 from bireme.core.lifecycle.state import ArrayTally, State
-from bireme.core.lifecycle.tables import NODE, STEP, IllegalTransition, job_for
+from bireme.core.lifecycle.tables import NODE, IllegalTransition, job_for
 from bireme.core.limits import following
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
@@ -35,23 +35,11 @@ from bireme.core.model.jobs import (
 )
 from bireme.core.model.nodes import Health, Node, Note
 from bireme.core.model.reasons import Reason, ReasonKind, reason
-from bireme.core.model.resources import NO_USAGE, SUCCESS, ExitStatus, merge_usage
-from bireme.core.model.steps import Step, StepState
+from bireme.core.model.resources import NO_USAGE, SUCCESS, merge_usage
 
 NOTHING: tuple[c.Command, ...] = ()
-KEPT_ENDED_STEPS = 64
-"""Ended steps kept in memory per job; all of them are in the history."""
-
-KILL = 9
 GAVE_WAY = "PREEMPTED"
 """Whoever was requeued so stands where it stood, or it would at once evict its evictor."""
-CAUSES = {
-    "TIMEOUT": "TIME LIMIT",
-    "REQUEUED": "JOB REQUEUE",
-    "PREEMPTED": "PREEMPTION",
-    "NODE_FAIL": "NODE FAILURE",
-}
-"""What Slurm writes into a job's stderr when it ends it, by the outcome."""
 
 
 def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:
@@ -370,7 +358,7 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
             suspended_s=suspending.suspended_until(phase, at),
             was_suspended=isinstance(phase, Suspended),
         )
-    cause = CAUSES.get(event.outcome.state, "")
+    cause = stepping.CAUSES.get(event.outcome.state, "")
     return (c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s, cause),)
 
 
@@ -492,81 +480,6 @@ def _job_forgotten(state: State, event: e.JobForgotten, at: float) -> Sequence[c
     return NOTHING
 
 
-# -- steps -----------------------------------------------------------------------------------------------------------
-
-
-def _step(job: Job, step_id: int, event: e.Event) -> Step:
-    step = job.steps.get(step_id)
-    if step is None or (step.state, type(event)) not in STEP:
-        raise IllegalTransition(f"step {job.label}.{step_id}", step.state if step else "unknown", event)
-    return step
-
-
-def _step_created(state: State, event: e.StepCreated, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
-    assert isinstance(job.phase, Running)
-    ended = [number for number, step in job.steps.items() if step.state is StepState.ENDED]
-    for number in ended[:-KEPT_ENDED_STEPS]:
-        del job.steps[number]
-    step = Step(job.id, event.step_id, event.spec, event.nodes, created_at=at)
-    job.steps[step.id] = step
-    job.next_step = max(job.next_step, step.id + 1)
-    return (c.LaunchStep(job, job.phase.allocation, step),)
-
-
-def _step_started(state: State, event: e.StepStarted, at: float) -> Sequence[c.Command]:
-    step = _step(_job(state, event.job_id, event), event.step_id, event)
-    step.state = StepState.RUNNING
-    step.started_at = event.at
-    return NOTHING
-
-
-def _step_ending(state: State, event: e.StepEnding, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
-    step = _step(job, event.step_id, event)
-    step.outcome = step.outcome or event.outcome
-    step.cancelled_by = event.by_uid
-    return (terminate_step(state, job, step, event.signal),)
-
-
-def terminate_step(state: State, job: Job, step: Step, signal: int = 0) -> c.TerminateStep:
-    """On the nodes where it has not ended yet."""
-    nodes = tuple(node.node for node in step.nodes if node.node not in step.ended_nodes)
-    grace_s = 0 if signal == KILL else state.config.settings.kill_wait_s
-    return c.TerminateStep(job.id, job.generation, step.id, nodes, grace_s, CAUSES.get(step.outcome, ""))
-
-
-def _step_node_ended(state: State, event: e.StepNodeEnded, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
-    step = _step(job, event.step_id, event)
-    step.ended_nodes |= {event.node}
-    step.status = worse(step.status, event.status)
-    step.usage = merge_usage((step.usage, event.usage)) if step.usage is not NO_USAGE else event.usage
-    if len(step.ended_nodes) < len(step.nodes):
-        return NOTHING
-    step.state = StepState.ENDED
-    step.ended_at = event.at
-    step.started_at = step.started_at or step.created_at
-    step.outcome = step.outcome or _outcome_word(step.status)
-    job.worst_step_status = worse(job.worst_step_status, step.status)
-    job.usage = merge_usage((job.usage, step.usage)) if job.usage is not NO_USAGE else step.usage
-    return NOTHING
-
-
-def worse(one: ExitStatus, other: ExitStatus) -> ExitStatus:
-    """The status that a step of several tasks reports: out of memory, then the larger exit code, then a signal."""
-    rank = lambda status: (status.out_of_memory, status.code, status.signal)  # noqa: E731
-    return max(one, other, key=rank)
-
-
-def _outcome_word(status: ExitStatus) -> str:
-    if status.out_of_memory:
-        return "OUT_OF_MEMORY"
-    if status.signal:
-        return "CANCELLED" if status.signal in (2, 9, 15) else "FAILED"
-    return "FAILED" if status.code else "COMPLETED"
-
-
 Handler = Callable[[State, Any, float], Sequence[c.Command]]
 HANDLERS: dict[type[e.Event], Handler] = {
     e.ClusterConfigured: _cluster_configured,
@@ -598,10 +511,10 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.JobSignalled: _job_signalled,
     e.JobForgotten: _job_forgotten,
     e.JobMirrored: mirroring.job_mirrored,
-    e.StepCreated: _step_created,
-    e.StepStarted: _step_started,
-    e.StepEnding: _step_ending,
-    e.StepNodeEnded: _step_node_ended,
+    e.StepCreated: stepping.step_created,
+    e.StepStarted: stepping.step_started,
+    e.StepEnding: stepping.step_ending,
+    e.StepNodeEnded: stepping.step_node_ended,
     e.AccountsChanged: charging.accounts_changed,
     e.UsageReset: charging.usage_reset,
     e.ReservationSet: reserving.reservation_set,

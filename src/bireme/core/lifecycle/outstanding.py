@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bireme.core.lifecycle.apply import terminate_step
 from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.stepping import terminate_step
 from bireme.core.model import commands as c
 from bireme.core.model.jobs import Ending, Job, Running, Starting, Suspended
 from bireme.core.model.steps import StepState

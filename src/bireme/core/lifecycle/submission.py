@@ -118,6 +118,9 @@ def _check_array(state: State, array: ArraySpec | None) -> None:
     limit = state.config.settings.max_array_size
     if not array.task_ids or limit == 0 or array.task_ids[-1] >= min(limit, LARGEST_TASK_ID):
         raise Refusal(Why.INVALID_ARRAY, f"task ids must be below MaxArraySize={limit}")
+    most = state.config.settings.policy.array_tasks_max
+    if most is not None and len(array.task_ids) > most:
+        raise Refusal(Why.INVALID_ARRAY, f"{len(array.task_ids)} tasks asked, max_array_tasks is {most}")
 
 
 def _check_dependencies(state: State, spec: JobSpec) -> None:

@@ -19,6 +19,10 @@ class Preemption:
     """WITHIN: also between jobs of one QOS, by priority."""
     exempt_s: int = 0
     """PreemptExemptTime: a job that has run for less is let be."""
+    lowest_first: bool = False
+    """preempt_strict_order: the lowest priority goes first, whatever it costs."""
+    youngest_first: bool = False
+    """preempt_youngest_first: the latest start goes first, whatever it costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,28 @@ class Policy:
     """bf_max_job_user; None: no limit."""
     bookings_per_partition: int | None = None
     """bf_max_job_part; None: no limit."""
+    bookings_per_association: int | None = None
+    """bf_max_job_assoc; None: no limit."""
+    bookings_per_user_in_partition: int | None = None
+    """bf_max_job_user_part; None: no limit."""
+    one_slot_per_job: bool = False
+    """bf_one_resv_per_job: a job of several partitions keeps the first slot that is found."""
+    reserves_after_s: float = 0.0
+    """bf_min_age_reserve: who has waited for less holds nothing back from others."""
+    reserves_from_priority: int = 0
+    """bf_min_prio_reserve: nor does who has less."""
+    reserves_in_partition: int | None = None
+    """bf_job_part_count_reserve: only so many, the first of each partition, hold something back; None: all."""
+    stops_at_association_limits: bool = False
+    """assoc_limit_stop: whom a limit of its association blocks, blocks those behind it."""
     interval_s: float = 30.0
     """bf_interval: a long queue is planned anew this often; between, only what changed is looked at."""
     many: int = 1_000
     """A queue longer than this is long."""
+    array_tasks_max: int | None = None
+    """max_array_tasks: of one array; None: as many as MaxArraySize allows."""
+    takes_any_licences: bool = False
+    """allow_zero_lic: a job that asks for more licences than there are waits, and is not refused."""
     resolution_s: float = 60.0
     """bf_resolution: what comes back within so many seconds counts as one moment."""
     window_s: float = DAY_S

@@ -43,6 +43,10 @@ HARMLESS = (
 """Events that change neither what is free, nor what is promised, nor who may start."""
 
 
+Whose = int | str | tuple[int, str] | tuple[str, int]
+"""Slots of a user, in a partition, of an association (user, account), of a user in a partition."""
+
+
 @dataclass(slots=True)
 class Answers:
     """What was found out about requests and holds until a node, a partition or the configuration changes."""
@@ -82,9 +86,8 @@ class Outlook:
     changes: int = 0
     """Jobs that ended, came or went since it was made: slots may be found earlier."""
     booked: int = 0
-    booked_by_user: Counter[int] = field(default_factory=Counter)
-    booked_in: Counter[str] = field(default_factory=Counter)
-    """How many slots there are, by user, and by partition: policy limits them."""
+    booked_by: Counter[Whose] = field(default_factory=Counter)
+    """How many slots there are, and whose: policy limits them."""
     suspended: bool = True
     """Some job waits for CPUs to go on, or might."""
     reordered: bool = False
@@ -169,5 +172,6 @@ class Outlook:
 
     def _count(self, booking: Booking, sign: int) -> None:
         self.booked += sign
-        self.booked_by_user[booking.uid] += sign
-        self.booked_in[booking.partition] += sign
+        uid, partition = booking.uid, booking.partition
+        for whose in (uid, partition, (uid, booking.account), (partition, uid)):
+            self.booked_by[whose] += sign

@@ -244,7 +244,7 @@ def _wait_together(
     if waits and all(own.values()):
         for member in members:
             work.outlook.restore(member.id, own[member.id])
-    elif waits and all(work.may_reserve(member) for member in members):
+    elif waits and all(work.may_reserve(member, member.spec.partitions) for member in members):
         lines = [(member, name) for member in members for name in member.spec.partitions]
         if all(work.may_book(member, name) for member, name in lines):
             work.book_together(members)
@@ -266,6 +266,8 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
         work.hold(limited, partition, fit)
         _add_start(work, job, work.started(limited, partition, fit, task_id))
         return True
+    if work.policy.stops_at_association_limits and _at_association_limit(reasons):
+        work.blocked.add(work.line(job, entry.partition))
     if not _preempt(work, job, reasons):
         _keep_or_book(work, job, entry, reasons, own)
     if judge:
@@ -278,7 +280,8 @@ def _keep_or_book(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...
     waits = _waits_for_room(reasons)
     if own and (waits or len(job.spec.partitions) > 1):
         work.outlook.restore(job.id, own)
-        if work.known or not waits or isinstance(job.array, ArrayWaiting) or not work.policy.backfill:
+        fixed = isinstance(job.array, ArrayWaiting) or work.policy.one_slot_per_job
+        if work.known or not waits or fixed or not work.policy.backfill:
             return  # only a full pass looks for better ones
         _book(work, job, entry, reasons, earlier_than=own[0])
     elif work.policy.backfill:
@@ -310,12 +313,18 @@ def _add_start(work: Pass, job: Job, start: Start) -> None:
 def _book(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...], earlier_than: Booking | None = None) -> None:
     """A slot, if it only lacks free resources. A job that may have none blocks those behind it."""
     partition = work.state.partitions.get(entry.partition)
-    if partition is None or not _waits_for_room(reasons) or not work.may_reserve(job):
+    if partition is None or not _waits_for_room(reasons):
+        return
+    if not work.may_reserve(job, () if earlier_than else (entry.partition,)):
         return
     if earlier_than is None and not work.may_book(job, entry.partition):
         work.blocked.add(work.line(job, entry.partition))
     elif work.book(job, partition, earlier_than):
         work.outlook.last_booked = max(entry, work.outlook.last_booked or entry)
+
+
+def _at_association_limit(reasons: tuple[Reason, ...]) -> bool:
+    return any(why.fact("measure") is not None and why.kind.value.startswith("Assoc") for why in reasons)
 
 
 def _waits_for_room(reasons: tuple[Reason, ...]) -> bool:

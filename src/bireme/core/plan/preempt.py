@@ -52,7 +52,7 @@ def _victims(
         return None
     candidates = [running for running in _candidates(work, job, partition, rules) if running.id not in work.doomed]
     chosen = _fewest(
-        work, job, partition, stage, sorted(candidates, key=lambda victim: (_cost(work, victim), -victim.id))
+        work, job, partition, stage, sorted(candidates, key=lambda victim: (_order(work, victim), -victim.id))
     )
     fit = _fits(work, job, partition, stage, chosen) if chosen else None
     if fit is None or work.limited(job, partition, fit):
@@ -87,7 +87,7 @@ def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, whole: bool, par
     for victim in decision.victims:
         outlook.expect(victim.job_id, gone, _freed(work, work.state.jobs[victim.job_id]))
     begin = outlook.calendar.rounded(gone)
-    owner = (job.id, job.spec.owner.uid, partition)
+    owner = (job.id, job.spec.owner.uid, partition, job.spec.account)
     booking = Booking(begin, begin + work.duration_s(job), fit.shares, whole, *owner)
     outlook.restore(job.id, (*outlook.forget(job.id), booking))
 
@@ -153,6 +153,15 @@ def _is_suspended(work: Pass, victim: Job) -> bool:
 # -- which of them ---------------------------------------------------------------------------------------------------
 
 
+def _order(work: Pass, victim: Job) -> tuple[float, ...]:
+    """Who goes first: the cheapest, unless the policy asks for the lowest or the youngest."""
+    rules, phase = work.policy.preemption, victim.phase
+    assert isinstance(phase, Running)
+    lowest = victim.priority if rules.lowest_first else 0
+    youngest = -phase.started_at if rules.youngest_first else 0.0
+    return lowest, youngest, _cost(work, victim)
+
+
 def _cost(work: Pass, victim: Job) -> float:
     """Work lost: what it holds times how long it has run, nothing of which is lost to a job that is suspended.
 
@@ -181,7 +190,7 @@ def _fewest(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, 
     chosen = [victim for victim in candidates[:low] if used.intersection(_freed(work, victim).node_names)]
     if _fits(work, job, partition, stage, chosen) is None:
         chosen = candidates[:low]
-    for victim in sorted(chosen, key=lambda victim: -_cost(work, victim)):
+    for victim in sorted(chosen, key=lambda victim: _order(work, victim), reverse=True):
         rest = [other for other in chosen if other.id != victim.id]
         if _fits(work, job, partition, stage, rest) is not None:
             chosen = rest

@@ -23,7 +23,7 @@ from bireme.core.limits.following import holding_of
 from bireme.core.limits.ledger import Ledger
 from bireme.core.model.accounts import QosFlag
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.model.jobs import Ending, Job, ResourceRequest, Running, Starting, Suspended
+from bireme.core.model.jobs import Ending, Job, Pending, ResourceRequest, Running, Starting, Suspended
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
@@ -441,7 +441,7 @@ class Pass:
         if found is None:
             return None
         whole = self.demand(job, partition).whole_nodes
-        owner = (job.id, job.spec.owner.uid, partition.name)
+        owner = (job.id, job.spec.owner.uid, partition.name, job.spec.account)
         return Booking(found[0], gone_by(self.state, job, found[0]), found[1], whole, *owner)
 
     def _kept_promise(self, job: Job, partition: PartitionConfig, not_after: float) -> Booking | None:
@@ -467,8 +467,16 @@ class Pass:
             return self.calendar.holds(booking, free)
         return _holds(self.calendar.guaranteed(free, booking.begin, booking.end), booking, table)
 
-    def may_reserve(self, job: Job) -> bool:
-        """Whether its QOS lets it hold back resources at all: NoReserve, and MinPrioThreshold."""
+    def may_reserve(self, job: Job, partitions: Sequence[str]) -> bool:
+        """Whether its QOS (NoReserve, MinPrioThreshold) and the policy (bf_*_reserve) let it hold anything back."""
+        policy, phase, most = self.policy, job.phase, self.policy.reserves_in_partition
+        assert isinstance(phase, Pending)
+        if most is not None and any(self.outlook.booked_by[name] >= most for name in partitions):
+            return False
+        if job.priority < policy.reserves_from_priority:
+            return False
+        if policy.reserves_after_s and self.now - (phase.eligible_at or self.now) < policy.reserves_after_s:
+            return False
         qos = self.state.accounts.qos.get(job.spec.qos)
         if qos is None:
             return True
@@ -476,14 +484,17 @@ class Pass:
         return not qos.has(QosFlag.NO_RESERVE) and (threshold is None or job.priority >= threshold)
 
     def may_book(self, job: Job, partition: str) -> bool:
-        """Whether the policy still tests jobs, jobs of this user, and jobs of this partition."""
-        policy = self.policy
-        if self.outlook.booked >= policy.bookings_max:
-            return False
-        per_user, per_partition = policy.bookings_per_user, policy.bookings_per_partition
-        if per_user is not None and self.outlook.booked_by_user[job.spec.owner.uid] >= per_user:
-            return False
-        return per_partition is None or self.outlook.booked_in[partition] < per_partition
+        """Whether the policy still tests jobs, jobs of this user and association, and jobs of this partition."""
+        policy, booked, uid = self.policy, self.outlook.booked_by, job.spec.owner.uid
+        return self.outlook.booked < policy.bookings_max and not any(
+            most is not None and booked[whose] >= most
+            for whose, most in (
+                (uid, policy.bookings_per_user),
+                (partition, policy.bookings_per_partition),
+                ((uid, job.spec.account), policy.bookings_per_association),
+                ((partition, uid), policy.bookings_per_user_in_partition),
+            )
+        )
 
 
 def _holds(free: Free, booking: Booking, table: NodeTable) -> bool:

@@ -27,28 +27,56 @@ def _placement(text: str) -> str:
     return name
 
 
+def _starts(text: str) -> int:
+    """0 is no limit: a pass then ends after Bireme's own."""
+    return whole(text) or Policy().starts_max
+
+
 _PARAMETERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bf_max_job_test": ("bookings_max", whole),
     "bf_max_job_array_resv": ("bookings_per_array", whole),
     "bf_max_job_user": ("bookings_per_user", _limit),
     "bf_max_job_part": ("bookings_per_partition", _limit),
+    "bf_max_job_assoc": ("bookings_per_association", _limit),
+    "bf_max_job_user_part": ("bookings_per_user_in_partition", _limit),
+    "bf_max_job_start": ("starts_max", _starts),
+    "bf_min_age_reserve": ("reserves_after_s", lambda text: float(whole(text))),
+    "bf_min_prio_reserve": ("reserves_from_priority", whole),
+    "bf_job_part_count_reserve": ("reserves_in_partition", _limit),
     "bf_interval": ("interval_s", lambda text: float(whole(text))),
     "bf_resolution": ("resolution_s", lambda text: float(whole(text))),
     "bf_window": ("window_s", lambda text: whole(text) * _MINUTE_S),
+    "max_array_tasks": ("array_tasks_max", _limit),
     "placement": ("placement", _placement),
-    "sched_max_job_start": ("starts_max", lambda text: whole(text) or Policy().starts_max),
+    "sched_max_job_start": ("starts_max", _starts),
 }
+_FLAGS = {
+    "allow_zero_lic": "takes_any_licences",
+    "assoc_limit_stop": "stops_at_association_limits",
+    "bf_one_resv_per_job": "one_slot_per_job",
+}
+_OFF = "-1"
 
 
 def scheduling_policy(raw: Mapping[str, str]) -> Policy:
     """Raises SlurmSyntaxError for a parameter that is not a number."""
     policy = Policy(backfill=_backfills(raw.get("SchedulerType", "sched/backfill")))
-    for word in raw.get("SchedulerParameters", "").split(","):
-        name, _, value = word.strip().partition("=")
-        if name in _PARAMETERS:
+    for name, value in _words(raw):
+        if name == "bf_interval" and value == _OFF:
+            policy = replace(policy, backfill=False)
+        elif name in _FLAGS:
+            flag: dict[str, Any] = {_FLAGS[name]: True}
+            policy = replace(policy, **flag)
+        elif name in _PARAMETERS:
             field, parse = _PARAMETERS[name]
             policy = replace(policy, **{field: _parsed(name, value, parse)})
     return replace(policy, preemption=_preemption(raw))
+
+
+def _words(raw: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(name, value) of what SchedulerParameters says."""
+    words = (word.strip().partition("=") for word in raw.get("SchedulerParameters", "").split(","))
+    return [(name.lower(), value) for name, _, value in words if name]
 
 
 _PREEMPTS_BY = {"preempt/none": "none", "preempt/partition_prio": "partition", "preempt/qos": "qos"}
@@ -75,7 +103,15 @@ def _preemption(raw: Mapping[str, str]) -> Preemption:
         raise SlurmSyntaxError("PreemptMode=SUSPEND requires GANG too: PreemptMode=SUSPEND,GANG")
     if _PREEMPTS_BY[plugin] != "none" and mode == "OFF" and "PreemptMode" not in raw:
         raise SlurmSyntaxError(f"PreemptType={plugin} needs a PreemptMode: CANCEL, REQUEUE or SUSPEND,GANG")
-    return Preemption(_PREEMPTS_BY[plugin], mode, "WITHIN" in words, _exempt_s(raw.get("PreemptExemptTime", "0")))
+    told = {name for name, _ in _words(raw)}
+    return Preemption(
+        _PREEMPTS_BY[plugin],
+        mode,
+        "WITHIN" in words,
+        _exempt_s(raw.get("PreemptExemptTime", "0")),
+        "preempt_strict_order" in told,
+        "preempt_youngest_first" in told,
+    )
 
 
 def _backfills(scheduler: str) -> bool:
