@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from bireme.core.accounting.ranks import Rank
 from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command
@@ -167,6 +168,9 @@ class JobQueue(Protocol):
 
     def qos_named(self, name: str) -> str:
         """The QOS of that name; empty if there is none."""
+
+    async def keep_ranks(self, ranks: Sequence[Rank]) -> None:
+        """A QOS for each, that may preempt every lower one."""
 
 
 @runtime_checkable

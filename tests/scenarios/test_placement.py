@@ -54,3 +54,10 @@ def test_a_placement_that_there_is_not_is_refused_by_name() -> None:
     assert scheduling_policy({"SchedulerParameters": "bf_window=60,placement=FGD"}).placement == "fgd"
     with pytest.raises(SlurmSyntaxError, match=r"SchedulerParameters=placement=tetris: there are random, dotprod"):
         scheduling_policy({"SchedulerParameters": "placement=tetris"})
+
+
+def test_jobs_of_one_node_that_ask_to_be_spread_take_the_emptiest() -> None:
+    world = Scenario("3x8:h100")
+    for label in ("a", "b", "c", "d"):
+        world.submit(label, gpus=1, spread=True)
+    world.expect(a="runs n1", b="runs n2", c="runs n3", d="runs n1")

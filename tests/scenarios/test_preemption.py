@@ -2,8 +2,10 @@
 
 import pytest
 
+from bireme.core.explain.wording import sentence
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import JobEnding, JobSuspended
+from bireme.core.model.observations import GuardSeen
 from bireme.core.model.policy import Policy, Preemption
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
@@ -403,3 +405,20 @@ def test_a_heterogeneous_job_makes_way_as_a_whole() -> None:
     world.expect({"het": "runs n1", "het+1": "runs n2"})
     world.submit("urgent", gpus=8, partition="high")
     world.expect({"urgent": "runs n1", "het": "PREEMPTED", "het+1": "PREEMPTED"})
+
+
+def test_who_is_guarded_from_outside_is_passed_over_and_named() -> None:
+    world = world_with()
+    world.submit("first", gpus=8)
+    world.submit("second", gpus=8)
+    world.expect(first="runs n1", second="runs n2")
+    for label in ("first", "second"):
+        job = world.job(label)
+        world.report(GuardSeen(job.id, job.generation, "disruption budget web", world.now))
+    world.submit("urgent", gpus=8, partition="high")
+    world.expect(urgent="waits Resources,Guarded")
+    reasons = world.state.verdicts[world.id_of("urgent")].reasons
+    assert "2 job(s) that would make way for it are kept by disruption budget web." in map(sentence, reasons)
+    job = world.job("first")
+    world.report(GuardSeen(job.id, job.generation, "", world.now))
+    world.expect(first="waits Resources", urgent="runs n1")

@@ -6,16 +6,21 @@ namespace. Invariant: a job of pods can be made here only; the REST API refuses 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from bireme.core.accounting.edits import BookError
+from bireme.core.accounting.ranks import Rank, ranked
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target, cancel
 from bireme.core.lifecycle.state import State
-from bireme.core.model.events import Event
+from bireme.core.model.events import AccountsChanged, Event
 from bireme.core.model.jobs import Job, JobSpec, Pending
 from bireme.ports import JournalError, QueueRefusal
 from bireme.runtime.service import Runtime
+
+log = logging.getLogger("bireme.daemon")
 
 _PASSING = (Why.TOO_MANY_JOBS,)
 _CALLER = Caller(uid=0, gid=0, user="root", group="root", admin=True)
@@ -51,6 +56,17 @@ class PodQueue:
     def why_waiting(self, job_id: int) -> str:
         verdict = self._runtime.state.verdicts.get(job_id)
         return "; ".join(dict.fromkeys(sentence(reason) for reason in verdict.reasons)) if verdict else ""
+
+    async def keep_ranks(self, ranks: Sequence[Rank]) -> None:
+        def decide(state: State, _now: float) -> list[Event]:
+            try:
+                change = ranked(state.accounts, ranks)
+            except BookError as error:
+                log.warning("the PriorityClasses of the cluster make no QOS: %s", error)
+                return []
+            return [change] if change != AccountsChanged() else []
+
+        await self._runtime.do("priority classes", decide)
 
     def qos_named(self, name: str) -> str:
         return name.lower() if name.lower() in self._runtime.state.accounts.qos else ""

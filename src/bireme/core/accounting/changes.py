@@ -142,7 +142,7 @@ def _add_qos(book: AccountBook, order: o.AddQos) -> Outcome:
         for number, name in enumerate(new, start=book.next_qos_id)
     )
     change = AccountsChanged(qos=qos)
-    _refuse_preemption_loops(book.changed(change))
+    refuse_preemption_loops(book.changed(change))
     return Outcome(change=change, qos=tuple(new))
 
 
@@ -272,7 +272,7 @@ def _modify_qos(book: AccountBook, order: o.ModifyQos) -> Outcome:
     _known_preempted(book, order.edit)
     edited = tuple(order.edit.on(qos) for qos in chosen)
     change = AccountsChanged(qos=tuple(qos for qos in edited if qos != book.qos[qos.name]))
-    _refuse_preemption_loops(book.changed(change))
+    refuse_preemption_loops(book.changed(change))
     names = tuple(qos.name for qos in chosen)
     return Outcome(change=change, reset=UsageReset(qos=names) if order.reset_usage else None, qos=names)
 
@@ -453,7 +453,7 @@ def association_line(association: Association, cluster: str) -> str:
     return line + (f" P = {association.partition}" if association.partition else "")
 
 
-def _refuse_preemption_loops(book: AccountBook) -> None:
+def refuse_preemption_loops(book: AccountBook) -> None:
     """A QOS that could, through others, preempt itself would let two jobs evict each other for ever."""
     for name in book.qos:
         seen: set[str] = set()

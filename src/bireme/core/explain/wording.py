@@ -33,6 +33,7 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.TIME_LIMIT: "It ran into its time limit.",
     ReasonKind.OUT_OF_MEMORY: "It used more memory than it asked for.",
     ReasonKind.PREEMPTED: "It was ended so that job {by} can run.",
+    ReasonKind.GUARDED: "{jobs} job(s) that would make way for it are kept by {by}.",
     ReasonKind.DEADLINE: "Its deadline passed.",
     ReasonKind.RESERVATION: "Reservation {name} has not begun.",
     ReasonKind.BAD_CONSTRAINTS: "Reservation {reservation} has no {nodes_needed} such node(s) of {partition} for it.",

@@ -508,6 +508,7 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.JobSuspended: suspending.job_suspended,
     e.JobResumed: suspending.job_resumed,
     e.JobToBeResumed: suspending.job_to_be_resumed,
+    e.JobGuarded: suspending.job_guarded,
     e.JobSignalled: _job_signalled,
     e.JobForgotten: _job_forgotten,
     e.JobMirrored: mirroring.job_mirrored,

@@ -66,6 +66,9 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
             return [*ended, *_drained(state, seen.epilog_failed_on, "Epilog error")]
         case o.JobVanished():
             return _vanished(state, job, seen)
+        case o.GuardSeen():
+            news = isinstance(job.phase, Starting | Running) and job.guarded_by != seen.by
+            return [e.JobGuarded(job.id, job.generation, seen.by)] if news else []
         case o.StepBegan():
             step = job.steps.get(seen.step_id)
             fresh = step is not None and step.state is StepState.STARTING
@@ -76,7 +79,9 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     """(job, generation) pairs that the engine speaks of and that the state does not hold and has not to clear."""
-    about_no_run = o.ClusterSeen | o.JobSeen | o.QueueSeen | o.NodeSeen | o.NodeSilent | o.NodeClosed | o.OthersSeen
+    about_no_run = (
+        o.ClusterSeen | o.JobSeen | o.QueueSeen | o.NodeSeen | o.NodeSilent | o.NodeClosed | o.OthersSeen | o.GuardSeen
+    )
     if isinstance(seen, about_no_run):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)

@@ -1,4 +1,4 @@
-"""A job that stops for a while: what it keeps, what others may use meanwhile, and when it can go on.
+"""A job that stops for a while, or must not: what it keeps, what others may use meanwhile, and when it can go on.
 
 The handlers are called by `apply` only. A suspended job keeps its memory and its GRES, because its processes and what
 they have on GPUs stay where they are; its CPUs are free. Invariant: a job goes on only where all of its CPUs are free.
@@ -33,6 +33,11 @@ def job_suspended(state: State, event: e.JobSuspended, at: float) -> Sequence[c.
     )
     state.occupancy.hold(job.held)
     return (c.SuspendJob(job.id, job.generation, phase.allocation.node_names),)
+
+
+def job_guarded(state: State, event: e.JobGuarded, at: float) -> Sequence[c.Command]:
+    job_for(state.jobs, event.job_id, event).guarded_by = event.by
+    return ()
 
 
 def job_resumed(state: State, event: e.JobResumed, at: float) -> Sequence[c.Command]:

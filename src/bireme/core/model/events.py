@@ -185,6 +185,15 @@ class JobToBeResumed:
 
 
 @dataclass(frozen=True, slots=True)
+class JobGuarded:
+    """Somebody's rule keeps it from being ended for another job (`by` names it), or no longer does (empty)."""
+
+    job_id: int
+    generation: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobSignalled:
     """A signal was asked for: by a user, or the warning before the time limit (`warning`)."""
 
@@ -366,6 +375,7 @@ Event = (
     | JobSuspended
     | JobResumed
     | JobToBeResumed
+    | JobGuarded
     | JobSignalled
     | JobForgotten
     | JobMirrored

@@ -379,6 +379,8 @@ class Job:
     """sacct's DerivedExitCode."""
     launch_failures: int = 0
     last_restart_at: float | None = None
+    guarded_by: str = ""
+    """A rule outside that keeps it from being ended for others: a disruption budget of Kubernetes."""
     mirrored: bool = False
     """It stands in another scheduler's queue: that one decides, and only `JobMirrored` changes it here."""
 

@@ -87,6 +87,16 @@ class OthersSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardSeen:
+    """A rule outside (`by` names it) keeps the job from being ended for others; empty: none does any more."""
+
+    job_id: int
+    generation: int
+    by: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobLaunched:
     """All nodes are prepared and the batch script runs (for an interactive job: all nodes are prepared)."""
 
@@ -175,6 +185,7 @@ Observation = (
     | NodeSilent
     | NodeClosed
     | OthersSeen
+    | GuardSeen
     | JobLaunched
     | JobRefused
     | BatchFinished

@@ -44,6 +44,8 @@ class ReasonKind(StrEnum):
     SYSTEM_FAILURE = "SystemFailure"
     PROLOG = "Prolog"
     PREEMPTED = "Preempted"
+    GUARDED = "Guarded"
+    """Bireme's own word, never a job's first reason: whom it could preempt is kept by a rule outside."""
     JOBS_LIMIT = "MaxJobCount"
     OTHER = "Other"
     """Another scheduler's, that has no name here: its own word is the fact `word`."""

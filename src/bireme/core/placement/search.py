@@ -171,11 +171,13 @@ class Search:
     def _next_single(self, occupancy: Occupancy) -> Fit | None:
         """The next node that holds the whole demand, in the order made at the first call.
 
-        Where few nodes are ranked, they are ranked anew when something was placed on any of them.
+        Where few nodes are ranked, they are ranked anew when something was placed on any of them; so is whoever looks
+        for the least loaded one, which the next placement makes another.
         """
         demand = self.demand
-        stale = self._ranking is not None and self._ranked_at != occupancy.changes
-        if self._walk is None or self._walks_in is not occupancy or (stale and len(self._walk) <= _RANKED_ANEW):
+        few = self._ranking is not None and self._walk is not None and len(self._walk) <= _RANKED_ANEW
+        stale = self._ranked_at != occupancy.changes and (few or self._least_loaded)
+        if self._walk is None or self._walks_in is not occupancy or stale:
             self._walks_in, self._at, self._ranked_at = occupancy, 0, occupancy.changes
             tasks = capacity(demand, self._table, occupancy.free, self.settings)
             self._walk = self._able(occupancy.free, self._masks[0] & (tasks >= demand.ntasks), ranked=True)

@@ -25,8 +25,9 @@ from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Plan, Start, StartGang
 from bireme.core.plan.outlook import Outlook
-from bireme.core.plan.preempt import awaits_victims, victims_for
+from bireme.core.plan.preempt import awaits_victims, guards, victims_for
 from bireme.core.plan.queue import Entry, best_first, entries_of
+from bireme.core.plan.seniority import preempts
 from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
@@ -270,6 +271,7 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
         work.blocked.add(work.line(job, entry.partition))
     if not _preempt(work, job, reasons):
         _keep_or_book(work, job, entry, reasons, own)
+        reasons = _with_guards(work, job, reasons)
     if judge:
         work.judge(job, reasons)
     return False
@@ -302,6 +304,15 @@ def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> bool:
                 work.starts.append(decision)
                 return True
     return False
+
+
+def _with_guards(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """It lacks room, and somebody's rule keeps those there who would make way."""
+    if not preempts(work.state, job, work.policy.preemption):
+        return reasons
+    places = [work.state.partitions.get(str(why.fact("partition"))) for why in reasons if why.kind in FOR_ROOM]
+    found = (guards(work, job, partition) for partition in places if partition is not None)
+    return (*reasons, *dict.fromkeys(why for why in found if why is not None))
 
 
 def _add_start(work: Pass, job: Job, start: Start) -> None:

@@ -16,12 +16,12 @@ from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running
 from bireme.core.model.nodes import Health
 from bireme.core.model.policy import Preemption
-from bireme.core.model.reasons import ReasonKind
+from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Preempt
-from bireme.core.plan.seniority import SUSPEND, as_victim, exempt_s, mode, outranks
+from bireme.core.plan.seniority import SUSPEND, as_victim, exempt_s, mode, outranks, preempts, would_outrank
 from bireme.core.plan.standby import Standby
 from bireme.core.plan.work import Pass
 
@@ -32,7 +32,7 @@ GPU_WORTH = 16
 def victims_for(work: Pass, job: Job, partition: PartitionConfig) -> Preempt | None:
     """The decision that makes room for the job in this partition, or None: nobody may be, or need be, ended for it."""
     rules = work.policy.preemption
-    if rules.by == "none":
+    if not preempts(work.state, job, rules):
         return None
     before, standby = _stage(work)
     lenders = work.lenders(job, partition)
@@ -70,6 +70,16 @@ def _victims(
     work.count_as_held(job, partition, fit)
     _promise(work, job, decision, fit, whole, partition.name)
     return decision
+
+
+def guards(work: Pass, job: Job, partition: PartitionConfig) -> Reason | None:
+    """The rules outside that keep those from being ended whom it would outrank."""
+    kept = [
+        other.guarded_by
+        for other in work.state.holding.values()
+        if other.guarded_by and would_outrank(work.state, job, partition, other, work.policy.preemption)
+    ]
+    return reason(ReasonKind.GUARDED, jobs=len(kept), by=", ".join(dict.fromkeys(kept))) if kept else None
 
 
 def awaits_victims(work: Pass, job: Job) -> bool:

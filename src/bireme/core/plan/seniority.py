@@ -18,6 +18,11 @@ SUSPEND = "SUSPEND"
 
 def outranks(state: State, job: Job, partition: PartitionConfig, other: Job, rules: Preemption) -> bool:
     """Whether the job, in this partition, may take from the other, which holds an allocation."""
+    return not other.guarded_by and would_outrank(state, job, partition, other, rules)
+
+
+def would_outrank(state: State, job: Job, partition: PartitionConfig, other: Job, rules: Preemption) -> bool:
+    """The same, whatever guards the other."""
     how = mode(state, other, rules)
     if how == "OFF" or (how != SUSPEND and other.spec.kind is JobKind.INTERACTIVE):
         return False
@@ -30,6 +35,14 @@ def outranks(state: State, job: Job, partition: PartitionConfig, other: Job, rul
     if qos is not None and other.spec.qos in qos.preempt:
         return True
     return rules.within and other.spec.qos == job.spec.qos and other.priority < job.priority
+
+
+def preempts(state: State, job: Job, rules: Preemption) -> bool:
+    """Whether there may be anybody whom it outranks."""
+    if rules.by != "qos":
+        return rules.by != "none"
+    qos = state.accounts.qos.get(job.spec.qos)
+    return rules.within or (qos is not None and bool(qos.preempt))
 
 
 def mode(state: State, other: Job, rules: Preemption) -> str:

@@ -38,7 +38,7 @@ from bireme.core.plan.expected import ranking_of
 from bireme.core.plan.hope import Hope
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import PUBLIC, Door, Reserved
-from bireme.core.plan.seniority import outranks
+from bireme.core.plan.seniority import outranks, preempts
 from bireme.core.plan.standby import Standby, before_it, waiting_for_cpus
 from bireme.core.priority.fair_share import fair_share
 
@@ -187,7 +187,7 @@ class Pass:
 
     def _only_lacks_room(self, job: Job, verdict: Verdict) -> bool:
         """And neither time alone nor anybody's end elsewhere could let it start."""
-        if self.reserved.any or self.standby.kept or self.policy.preemption.by != "none":
+        if self.reserved.any or self.standby.kept or preempts(self.state, job, self.policy.preemption):
             return False
         if job.spec.resources.switches is not None or job.spec.time_min_s is not None:
             return False

@@ -106,9 +106,10 @@ class KubernetesEngine(CrewEngine):
         self._landscape = self._survey(self._api)
         self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
         self._welcome_guests(self._api, self._landscape)
-        for mirror in (self._landscape.mirror, self._pods):
+        mirrors = (self._landscape.mirror, self._pods, *(self._guests.catalogue.mirrors if self._guests else ()))
+        for mirror in mirrors:
             self._work(mirror.run())
-        await self._first_lists(self._landscape.mirror, self._pods)
+        await self._first_lists(*mirrors)
         for berth, pod in self._pod_of.items():
             if not _over(pod):  # of an earlier daemon: its agent calls again, and says what nobody acknowledged
                 self._touch((berth.job_id, berth.generation), (berth.node,))

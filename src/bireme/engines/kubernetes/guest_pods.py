@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, product
 from math import ceil
 from typing import Any
 
@@ -26,6 +27,11 @@ PARTITION = "bireme.dev/partition"
 TIME_LIMIT = "bireme.dev/time-limit-seconds"
 _COUNTED_ELSEWHERE = ("cpu", "memory", "ephemeral-storage")
 _HOSTNAME = "kubernetes.io/hostname"
+_NOWHERE = (LabelRule(NODE_NAME, "In"),)
+_SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController", "DaemonSet")
+
+Alternatives = tuple[tuple[LabelRule, ...], ...]
+"""Lists of rules about nodes, of which one holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,17 @@ def is_guest(pod: Object) -> bool:
     return pod.get("spec", {}).get("schedulerName") == SCHEDULER and JOB_LABEL not in labels
 
 
-def needs_of(pod: Object, exclude: Iterable[str] = ()) -> Needs:
-    """CPUs are whole here: half a CPU is one. `exclude`: nodes that other pods' places rule out."""
+def is_service(pod: Object) -> bool:
+    """One that is to stay up: made by what replaces it when it is gone, and not by a job."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner["kind"] in _SERVICES for owner in owners)
+
+
+def needs_of(pod: Object, exclude: Iterable[str] = (), tied: Iterable[Alternatives] = ()) -> Needs:
+    """CPUs are whole here: half a CPU is one.
+
+    `exclude`: nodes that other pods' places rule out. `tied`: what its volumes ask of the node.
+    """
     spec = pod["spec"]
     asked = requests_of(spec)
     gpus = tuple(sorted((name, int(count)) for name, count in asked.items() if is_gpu(name) and count))
@@ -74,7 +89,7 @@ def needs_of(pod: Object, exclude: Iterable[str] = ()) -> Needs:
         cpus=max(1, ceil(asked.get("cpu", 0))),
         memory_mib=ceil(asked.get("memory", 0) / MIB),
         gpus=gpus,
-        rules=_rules(spec, gpus),
+        rules=_rules(spec, gpus, tied),
         alone=keeps_apart(pod),
         spread=placement == "spread",
         exclude=tuple(sorted(exclude)),
@@ -141,16 +156,19 @@ def _is_known(resource: str) -> bool:
 # --- which nodes --------------------------------------------------------------------------------------------
 
 
-def _rules(spec: Object, gpus: tuple[tuple[str, int], ...]) -> NodeRules:
+def _rules(spec: Object, gpus: tuple[tuple[str, int], ...], tied: Iterable[Alternatives]) -> NodeRules:
     chosen = [LabelRule(key, "In", (value,)) for key, value in sorted((spec.get("nodeSelector") or {}).items())]
     chosen += [LabelRule(RESOURCE_LABEL, "In", (name,)) for name, _ in gpus if mig_profile(name) is None]
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = [term for term in map(_term, required.get("nodeSelectorTerms") or ()) if term]
-    return NodeRules(tuple(chosen), tuple(terms), tuple(_toleration(one) for one in spec.get("tolerations") or ()))
+    terms = tuple(term_rules(term) or _NOWHERE for term in required.get("nodeSelectorTerms") or ())
+    every = [*([terms] if terms else []), *tied]
+    together = tuple(tuple(chain.from_iterable(each)) for each in product(*every)) if every else ()
+    return NodeRules(tuple(chosen), together, tuple(_toleration(one) for one in spec.get("tolerations") or ()))
 
 
-def _term(term: Object) -> tuple[LabelRule, ...]:
+def term_rules(term: Object) -> tuple[LabelRule, ...]:
+    """Of one node selector term; none: it asks nothing, and in Kubernetes such a term selects no node."""
     labels = [
         LabelRule(one["key"], one["operator"], tuple(one.get("values") or ()))
         for one in term.get("matchExpressions") or ()

@@ -22,6 +22,8 @@ from bireme.core.model.jobs import HOLDING, Job, JobKind, JobSpec, Owner, Worklo
 from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.engines.kubernetes import guest_words
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
+from bireme.engines.kubernetes.guest_budgets import keepers
+from bireme.engines.kubernetes.guest_catalogue import SERVICE, Catalogue
 from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of
 from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept, interact, is_particular, ruled_out
 from bireme.engines.kubernetes.guest_pods import (
@@ -31,10 +33,13 @@ from bireme.engines.kubernetes.guest_pods import (
     anti_affinity,
     gates_of,
     is_guest,
+    is_service,
     keeps_apart,
     needs_of,
     unsupported,
 )
+from bireme.engines.kubernetes.guest_telling import Teller
+from bireme.engines.kubernetes.guest_volumes import volume_rules, why_not_yet
 from bireme.engines.kubernetes.pods import binding
 from bireme.ports import JobQueue, QueueRefusal, Report
 
@@ -111,6 +116,12 @@ class Guests:
         rules ask about, before the queue hears of them. `world` is asked for pods that care about their neighbours,
         `gpus_a_node` for the most GPUs that a node has.
         """
+        self.catalogue = Catalogue(api, self._ranks_changed, self.guard, self._look_again)
+        """What else pods are judged by; the engine runs its mirrors."""
+        self._ranked = asyncio.Event()
+        """Set while the QOS are as the priority classes say."""
+        self._guards: dict[Key, str] = {}
+        self._teller = Teller(api, now)
         self._learn_labels = learn_labels
         self._world, self._gpus_a_node = world, gpus_a_node
         self._keep_apart: dict[str, Object] = {}
@@ -129,6 +140,8 @@ class Guests:
         self._placed: dict[Key, _Placed] = {}
         self._job_of: dict[str, Key] = {}
         """namespace/name of a placed pod -> its job."""
+        self._checked = False
+        """Everything was listed once."""
         self._dirty: dict[str, None] = {}
         self._gathering = False
         self._telling: asyncio.TimerHandle | None = None
@@ -161,6 +174,35 @@ class Guests:
         for gang in list(self._gangs.values()):
             if gang.job_ids and not gang.waiting:
                 self._withdraw(gang)
+        self._checked = True
+        self._ranks_changed()
+        self.guard()
+
+    # --- classes and budgets -------------------------------------------------------------------------------
+
+    def _ranks_changed(self) -> None:
+        if self._checked:
+            self._ranked.clear()
+            self._work(self._keep_ranks())
+
+    async def _keep_ranks(self) -> None:
+        await self._queue.keep_ranks(self.catalogue.ranks)
+        self._ranked.set()
+
+    def guard(self) -> None:
+        """Tells of every job that a disruption budget keeps from being evicted, or no longer does."""
+        if not self._checked:
+            return
+        pods = {key: self._pods_of(placed) for key, placed in self._placed.items() if not placed.leaving}
+        kept = keepers(self.catalogue.budgets, {key: found for key, found in pods.items() if found})
+        news = [key for key in pods if kept.get(key, "") != self._guards.get(key, "")]
+        self._guards = kept
+        if news:
+            self._report([o.GuardSeen(*key, kept.get(key, ""), self._now()) for key in news])
+
+    def _pods_of(self, placed: _Placed) -> list[Object]:
+        names = (f"{placed.namespace}/{name}" for name in placed.left)
+        return [self._pods[name] for name in names if name in self._pods]
 
     # --- commands ------------------------------------------------------------------------------------------
 
@@ -229,6 +271,9 @@ class Guests:
 
     def nodes_changed(self) -> None:
         """What could not run before may now."""
+        self._look_again()
+
+    def _look_again(self) -> None:
         for gang in self._gangs.values():
             if gang.refused:
                 gang.refused = ""
@@ -324,6 +369,10 @@ class Guests:
         if why:
             gang.refused = f"Bireme cannot schedule this: {', '.join(why)}"
             return
+        lacks = sorted({word for pod in ready for word in why_not_yet(pod, self.catalogue.stock)})
+        if lacks:
+            gang.refused = f"it waits for its volumes: {', '.join(lacks)}"
+            return
         if not self._may_wait(gang, ready):
             return
         gang.busy = True
@@ -399,6 +448,7 @@ class Guests:
         gang.submitted = tuple(pod["metadata"]["uid"] for pod in pods)
         gang.attempt += 1
         try:
+            await self._ranked.wait()
             specs = self._specs(gang, pods)
             self._learn_labels({key for spec in specs for key in _asked_labels(spec)})
             first, count = await self._queue.submit(specs, f"{gang.key}#{gang.attempt}")
@@ -424,7 +474,7 @@ class Guests:
         gang.ruled_out = {}
         for pod in pods:
             out = gang.ruled_out[pod["metadata"]["uid"]] = self._ruled_out(gang, pod)
-            components.setdefault(needs_of(pod, out), []).append(pod)
+            components.setdefault(needs_of(pod, out, volume_rules(pod, self.catalogue.stock)), []).append(pod)
         several = len(components) > 1
         return [
             self._spec(gang, needs, members, offset if several else None)
@@ -444,7 +494,7 @@ class Guests:
             name=gang.group.name if gang.group else names[0],
             owner=Owner(uid=_NOBODY, gid=_NOBODY, user=namespace, group=namespace),
             account=self._accounts.get(namespace, namespace),
-            qos=self._queue.qos_named(first["spec"].get("priorityClassName", "")),
+            qos=self._qos_of(first),
             partitions=(partition,) if partition else (),
             resources=needs.request(len(members), self._gpus_a_node()),
             time_limit_s=int(limit) if limit else None,
@@ -454,6 +504,10 @@ class Guests:
             requeue=False,
             workload=Workload(f"{gang.key}#{gang.attempt}", namespace, names, kind),
         )
+
+    def _qos_of(self, pod: Object) -> str:
+        named = pod["spec"].get("priorityClassName", "") or (SERVICE if is_service(pod) else "")
+        return self._queue.qos_named(named)
 
     def _withdraw(self, gang: _Gang) -> None:
         """Its pods are not what they were when it was submitted: out of the queue, and looked at anew."""
@@ -492,7 +546,10 @@ class Guests:
             return
         # Pods that were all deleted before they had a place end their job: there is nothing to try again with.
         self._report([o.JobLaunched(*key, self._now())])
-        await self._tell_group(command.job.spec)
+        spec = command.job.spec
+        if spec.workload is not None and spec.workload.kind == "PodGroup" and not spec.het_component:
+            await self._teller.group_bound(spec.workload.namespace, spec.name)
+        self.guard()
         if not placed.left:
             self._all_over(placed)
 
@@ -512,7 +569,7 @@ class Guests:
         for attempt in range(_TRIES):
             try:
                 await self._api.ask("POST", path, binding(pod, node))
-                self._work(self._tell(guest_words.scheduled(pod, node, self._now())))
+                self._work(self._teller.bound(pod, node))
                 return ""
             except ApiProblem as problem:
                 if not problem.passing or attempt == _TRIES - 1:
@@ -575,7 +632,7 @@ class Guests:
             why = self._why(gang)
             if why and why != gang.told:
                 gang.told = why
-                self._work(self._tell_gang(gang, why))
+                self._work(self._teller.waits(list(gang.waiting.values()), gang.group, why))
         if waiting:
             self._telling = asyncio.get_running_loop().call_later(_TELL_EVERY_S, self._tell_all)
 
@@ -588,41 +645,6 @@ class Guests:
             there = len(gang.waiting) + len(gang.placed)
             return f"the gang needs {gang.size} pods to start together, {there} exist"
         return ""
-
-    async def _tell_gang(self, gang: _Gang, why: str) -> None:
-        for pod in list(gang.waiting.values()):
-            if gates_of(pod):
-                continue
-            await self._tell(guest_words.not_scheduled(pod, why, self._now()))
-            await self._patch_status(_path_of(pod), guest_words.unschedulable(why, self._now()))
-
-        if gang.group is not None and gang.group.kind == "PodGroup":
-            await self._patch_status(gang.group.path, guest_words.group_condition(why, self._now()))
-
-    async def _tell_group(self, spec: JobSpec) -> None:
-        """A native group is told when its gang has its nodes; a gang of several kinds of pods, by the first."""
-        made = spec.workload
-        assert made is not None
-        if made.kind == "PodGroup" and not spec.het_component:
-            path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{made.namespace}/podgroups/{spec.name}"
-            await self._patch_status(path, guest_words.group_condition("", self._now()))
-
-    async def _tell(self, event: Object) -> None:
-        try:
-            await self._api.ask("POST", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", dict(event))
-        except ApiProblem as problem:
-            log.warning("an event could not be written: %s", problem)
-
-    async def _patch_status(self, path: str, body: dict[str, Any]) -> None:
-        try:
-            await self._api.ask("PATCH", f"{path}/status", body, media="application/strategic-merge-patch+json")
-        except ApiProblem as problem:
-            if problem.status != 404:
-                log.warning("a condition could not be written: %s", problem)
-
-
-def _path_of(pod: Object) -> str:
-    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
 def _asked_labels(spec: JobSpec) -> Set[str]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from bireme.core.model import observations as o
-from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, PrioritySettings, Settings
+from bireme.core.model.policy import Policy, Preemption
 from bireme.engines.kubernetes import nodes
 from bireme.engines.kubernetes.api import KubernetesApi, Object
 from bireme.engines.kubernetes.mirror import Mirror, key_of
@@ -177,8 +178,14 @@ def _usual_settings(made: tuple[NodeConfig, ...]) -> Settings:
     """Without a slurm.conf: single CPUs are given out, and who asks for no memory gets as much as CPUs are worth.
 
     Slurm's own default is all memory of the node, which would make every job the only one on its node.
+    Who preempts whom, and who goes first, is as the cluster's priority classes say (`core/accounting/ranks.py`).
     """
     share_mib = min((node.memory_mib // node.cpus for node in made), default=1)
     return Settings(
-        gres_types=("gpu",), select_by_core=False, default_memory_per_cpu_mib=max(share_mib, 1), return_to_service=2
+        gres_types=("gpu",),
+        select_by_core=False,
+        default_memory_per_cpu_mib=max(share_mib, 1),
+        return_to_service=2,
+        policy=Policy(preemption=Preemption(by="qos", mode="REQUEUE")),
+        priority=PrioritySettings(multifactor=True),
     )
