@@ -38,6 +38,37 @@ def test_a_preempted_job_checkpoints_and_goes_on(make_cluster: Callable[..., Clu
     assert preempted == ["PREEMPTED", "COMPLETED"]
 
 
+SAVING = """#!/bin/bash
+while [ ! -e save ]; do sleep 0.05; done
+bireme checkpoint && touch saved
+while [ ! -e leave ]; do sleep 0.05; done
+"""
+
+
+def test_a_job_that_has_just_saved_makes_way_before_a_younger_one(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(virtual_nodes(2, 4, settings=RULES))
+    older = cluster.sbatch("--gpus=4", "--output=saved.out", str(cluster.script(SAVING, "saving.sh")))
+    cluster.until(lambda: state_of(cluster, older) == "R")
+    younger = cluster.sbatch("--gpus=4", "--output=/dev/null", "--wrap", "while [ ! -e leave ]; do sleep 0.05; done")
+    cluster.until(lambda: cluster.records(younger)[0]["elapsed_s"] >= 2)
+    (cluster.work / "save").touch()
+    cluster.until(lambda: (cluster.work / "saved").exists())
+    assert "Checkpoint" in cluster.run("bireme", "why", str(older)).stdout
+    cluster.wait(cluster.sbatch("--partition=debug", "--gpus=4", "--wrap", "true"))
+    (cluster.work / "leave").touch()
+    cluster.wait(older)
+    cluster.wait(younger)
+    assert [cluster.records(job)[0]["restarts"] for job in (older, younger)] == [1, 0]
+
+
+def test_a_checkpoint_is_of_a_job(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(virtual_nodes(1, 4))
+    outside = cluster.run("bireme", "checkpoint", env={"SLURM_JOB_ID": ""}, check=False)
+    assert (outside.returncode, "not inside a job" in outside.stderr) == (1, True)
+    unknown = cluster.run("bireme", "checkpoint", "999", check=False)
+    assert (unknown.returncode, "job 999: Invalid job id specified" in unknown.stderr) == (1, True)
+
+
 SUSPENDING = "PreemptType=preempt/partition_prio\nPreemptMode=SUSPEND,GANG"
 
 

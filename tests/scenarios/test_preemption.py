@@ -3,10 +3,12 @@
 import pytest
 
 from bireme.core.explain.wording import sentence
+from bireme.core.lifecycle.refusals import Why
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import JobEnding, JobSuspended
 from bireme.core.model.observations import GuardSeen
 from bireme.core.model.policy import Policy, Preemption
+from bireme.core.why.running import explain_running
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
 
@@ -54,6 +56,22 @@ def test_who_goes_first_is_the_cheapest_unless_the_policy_says_otherwise(rules: 
     world.submit("urgent", gpus=8, partition="high")
     world.settle()
     assert [label for label in ("small", "lowest", "youngest") if world.described()[label] == "PREEMPTED"] == [victim]
+
+
+def test_whoever_has_saved_its_work_goes_first() -> None:
+    world = world_with()
+    world.submit("old", gpus=8)
+    world.wait(100)
+    world.submit("young", gpus=8)
+    world.wait(1000)
+    world.checkpoint("old")
+    assert explain_running(world.state, world.job("old")).checkpointed_at == world.now
+    world.wait(10)
+    world.submit("urgent", gpus=8, partition="high")
+    world.expect(old="waits Resources", young="runs n2", urgent="runs n1")
+    assert world.job("old").checkpointed_at is None
+    with world.refused(Why.JOB_PENDING):
+        world.checkpoint("old")
 
 
 def test_a_higher_tier_sends_lower_jobs_back_to_the_queue() -> None:

@@ -24,7 +24,7 @@ from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.state import State
-from bireme.core.model.events import Event, JobMirrored, JobSubmitted, JobUpdated
+from bireme.core.model.events import Event, JobCheckpointed, JobMirrored, JobSubmitted, JobUpdated
 from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, ResourceRequest, Running, Starting
 from bireme.core.model.resources import ExitStatus
 from bireme.ports import Order
@@ -261,6 +261,14 @@ async def requeue_job(api: Context, request: Request) -> Response:
     return await _change(
         api, request, lambda state, caller, target: requests.requeue(state, caller, target, held), order
     )
+
+
+@routes.post("/v1/jobs/{job}/checkpoint")
+async def job_checkpointed(api: Context, request: Request) -> Response:
+    """Say that a running job has saved its work: less of it is lost if the job is preempted from now on."""
+    caller, target = api.caller(request), one_target(request.path_params["job"])
+    recorded = await api.cluster.do(api.cause(request), lambda state, _: requests.checkpointed(state, caller, target))
+    return answer({"jobs": [one.event.job_id for one in recorded if isinstance(one.event, JobCheckpointed)]})
 
 
 @routes.post("/v1/jobs/{job}/suspend")

@@ -36,6 +36,7 @@ _OWN_COMMANDS = {
     "doctor": ("bireme.cli.doctor", "main"),
     "explain": ("bireme.cli.explain", "main"),
     "logs": ("bireme.cli.logs", "main"),
+    "checkpoint": ("bireme.cli.checkpoint", "main"),
     "top": ("bireme.cli.top", "main"),
     "why": ("bireme.cli.why", "main"),
     "snapshot": ("bireme.cli.replay", "snapshot"),
@@ -70,6 +71,7 @@ A job
   bireme explain train.sh      what would be asked for, line by line; needs no cluster
   bireme why 42                why it waits and when it starts, what would be sooner; how it ended
   bireme logs -f 42            follow a job's output until it ends
+  bireme checkpoint            inside a job, after it has saved: that much is not lost if it is preempted
 
 Slurm's commands, here or on your PATH (each has --help)
   sbatch  srun  salloc  scancel  sattach  scontrol  sacctmgr      do something

@@ -235,6 +235,8 @@ class _Page:
             yield "Network", f"{over} ({compress(told['leaves'])}); {good}"
         waited = format_elapsed(int(told["waited_s"]))
         yield "Since", f"{self._when(told['started_at'])}, after waiting {waited}"
+        if told["checkpointed_at"] is not None:
+            yield "Checkpoint", f"{self._when(told['checkpointed_at'])}: what it did before is saved"
         displaced = told["displaced"]
         yield "Displaced", _jobs(displaced) if displaced else "no job"
         ends = told["ends_at"]

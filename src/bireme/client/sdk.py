@@ -75,6 +75,9 @@ class JobHandle:
     def requeue(self, *, hold: bool = False) -> None:
         self.client.requeue(self.id, hold=hold)
 
+    def checkpoint(self) -> None:
+        self.client.checkpoint(self.id)
+
     def story(self) -> list[Record]:
         return self.client.story(self.id)
 
@@ -265,6 +268,10 @@ class Client:
 
     def requeue(self, job: str | int | JobHandle, *, hold: bool = False) -> None:
         self.transport.post(f"/v1/jobs/{job}/requeue", {"hold": hold})
+
+    def checkpoint(self, job: str | int | JobHandle) -> None:
+        """Its work is saved, as of now: what `bireme checkpoint` says inside a job."""
+        self.transport.post(f"/v1/jobs/{job}/checkpoint")
 
     def update(self, job: str | int | JobHandle, **changes: Any) -> None:
         """New values by the names of JobSpec and ResourceRequest: `update(42, time_limit_s=3600)`."""

@@ -49,6 +49,7 @@ CHANGES_NOTHING_FREE = (
     e.JobAllocated,
     e.ArrayTaskSplit,
     e.BatchExited,
+    e.JobCheckpointed,
     e.JobEnding,
     e.JobSignalled,
     e.StepCreated,

@@ -130,6 +130,9 @@ class Scenario:
     def requeue(self, label: str, *, user: str = "alice", held: bool = False) -> None:
         self.ask(requests.requeue, label, held, user=user)
 
+    def checkpoint(self, label: str, *, user: str = "alice") -> None:
+        self.ask(requests.checkpointed, label, user=user)
+
     def suspend(self, label: str) -> None:
         self.ask(requests.suspend, label, user="root")
 

@@ -422,7 +422,7 @@ def _back_to_queue(
     expedited: bool,
 ) -> None:
     job.restarts += 1
-    job.last_restart_at = at
+    job.last_restart_at, job.checkpointed_at = at, None
     job.steps, job.next_step, job.usage = {}, 0, NO_USAGE
     job.batch_status, job.batch_usage, job.batch_ended_at = None, NO_USAGE, None
     job.worst_step_status, job.eligible_at = SUCCESS, None
@@ -450,6 +450,11 @@ def _finish(state: State, job: Job) -> None:
         if tally is not None:
             good = job.phase.outcome.state == "COMPLETED"
             (tally.succeeded if good else tally.failed).add(job.array.task_id)
+
+
+def _job_checkpointed(state: State, event: e.JobCheckpointed, at: float) -> Sequence[c.Command]:
+    _job(state, event.job_id, event).checkpointed_at = at
+    return NOTHING
 
 
 def _job_signalled(state: State, event: e.JobSignalled, at: float) -> Sequence[c.Command]:
@@ -509,6 +514,7 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.JobResumed: suspending.job_resumed,
     e.JobToBeResumed: suspending.job_to_be_resumed,
     e.JobGuarded: suspending.job_guarded,
+    e.JobCheckpointed: _job_checkpointed,
     e.JobSignalled: _job_signalled,
     e.JobForgotten: _job_forgotten,
     e.JobMirrored: mirroring.job_mirrored,

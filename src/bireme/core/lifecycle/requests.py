@@ -251,6 +251,16 @@ def _requeue_one(state: State, caller: Caller, target: Target, job: Job, held: b
     return [e.JobEnding(job.id, job.generation, Outcome("REQUEUED"), requeue=True, hold=held)]
 
 
+def checkpointed(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    """The job says that its work is saved; of a heterogeneous job every component that runs."""
+    running = [job for job in _mine(state, caller, target) if isinstance(job.phase, Running)]
+    if not running:
+        raise Refusal(_why_not_running(state, target, Why.JOB_NOT_RUNNING))
+    if any(job.mirrored for job in running):
+        raise Refusal(Why.NOT_SUPPORTED, "who makes way for whom is decided by the cluster that runs it")
+    return [e.JobCheckpointed(job.id, job.generation) for job in running]
+
+
 def suspend(state: State, caller: Caller, target: Target) -> list[e.Event]:
     if not caller.admin:
         raise Refusal(Why.ACCESS_DENIED)

@@ -28,6 +28,7 @@ JOB: dict[tuple[type[Phase], type[e.Event]], tuple[type[Phase], ...]] = {
     (Starting, e.JobEnding): (Ending,),
     (Starting, e.JobUpdated): (Starting,),
     (Starting, e.JobGuarded): (Starting,),
+    (Running, e.JobCheckpointed): (Running,),
     (Running, e.JobSignalled): (Running,),
     (Running, e.JobUpdated): (Running,),
     (Running, e.JobGuarded): (Running,),

@@ -194,6 +194,14 @@ class JobGuarded:
 
 
 @dataclass(frozen=True, slots=True)
+class JobCheckpointed:
+    """It has saved its work: what it did until now is not lost if it is started again."""
+
+    job_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobSignalled:
     """A signal was asked for: by a user, or the warning before the time limit (`warning`)."""
 
@@ -376,6 +384,7 @@ Event = (
     | JobResumed
     | JobToBeResumed
     | JobGuarded
+    | JobCheckpointed
     | JobSignalled
     | JobForgotten
     | JobMirrored

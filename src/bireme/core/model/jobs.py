@@ -381,6 +381,8 @@ class Job:
     last_restart_at: float | None = None
     guarded_by: str = ""
     """A rule outside that keeps it from being ended for others: a disruption budget of Kubernetes."""
+    checkpointed_at: float | None = None
+    """When it last said, in this generation, that its work is saved."""
     mirrored: bool = False
     """It stands in another scheduler's queue: that one decides, and only `JobMirrored` changes it here."""
 

@@ -32,6 +32,7 @@ HARMLESS = (
     e.ArrayTaskSplit,
     e.JobStarted,
     e.BatchExited,
+    e.JobCheckpointed,
     e.JobSignalled,
     e.StepCreated,
     e.StepStarted,

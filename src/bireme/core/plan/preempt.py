@@ -173,14 +173,14 @@ def _order(work: Pass, victim: Job) -> tuple[float, ...]:
 
 
 def _cost(work: Pass, victim: Job) -> float:
-    """Work lost: what it holds times how long it has run, nothing of which is lost to a job that is suspended.
-
-    The youngest and smallest go first.
+    """Work lost: what it holds times how long it has run since its last checkpoint, nothing of which is lost to a job
+    that is suspended. The youngest and smallest go first.
     """
     assert isinstance(victim.phase, Running)
     shares = victim.phase.allocation.shares
     size = sum(share.cpus + GPU_WORTH * share.gres_count("gpu") for share in shares)
-    return size * (1.0 if _is_suspended(work, victim) else max(1.0, work.now - victim.phase.started_at))
+    saved_at = max(victim.phase.started_at, victim.checkpointed_at or 0.0)
+    return size * (1.0 if _is_suspended(work, victim) else max(1.0, work.now - saved_at))
 
 
 def _fewest(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, candidates: list[Job]) -> list[Job]:

@@ -188,3 +188,5 @@ class Running:
     """The leaves are blocks of topology/block, not switches."""
     displaced: tuple[str, ...] = ()
     """Jobs that were ended or requeued to make room for it."""
+    checkpointed_at: float | None = None
+    """When it last said that its work is saved."""

@@ -35,6 +35,7 @@ def explain_running(state: State, job: Job) -> Running:
         fewest,
         state.fabric.segment_max is not None,
         tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id)),
+        job.checkpointed_at,
     )
 
 
