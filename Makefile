@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format compatibility bench bench-kubernetes placement-study soak gpu-test clients clean
+.PHONY: help install demo test test-fast explore check format compatibility bench bench-kubernetes placement-study soak gpu-test clients clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ test: $(VENV)/.dev ## install what the tests need, then run all of them
 
 test-fast: $(VENV)/.dev ## the tests that need no daemon
 	@$(BIN)/python -m pytest tests/unit tests/scenarios tests/properties tests/tidy
+
+explore: $(VENV)/.dev ## the properties, each time with other examples (make test has fixed ones)
+	@HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest tests/properties tests/unit
 
 check: $(VENV)/.dev ## ruff, mypy, import contracts, tidy tests
 	@$(BIN)/ruff check src tests examples bench

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,8 +12,10 @@ from tests.support.cluster import Cluster
 MakeCluster = Callable[..., Cluster]
 
 # How long an example takes says something about this machine and what else runs on it, nothing about the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples each time, so that a failure belongs to a change; `make explore` looks for new ones.
+settings.register_profile("patient", settings.get_profile("explore"), derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 
 
 @pytest.fixture(scope="module")

@@ -115,6 +115,18 @@ def test_the_counts_stay_where_the_numbers_are_taken(seen: Sighting, cpus: int) 
         ]
 
 
+def test_a_job_that_runs_after_all_takes_what_is_left() -> None:
+    """What it held before it was said to have ended is another's by now."""
+    state = fresh()
+    held = Allocation(5, 1, "main", (NodeShare("n2", 1, 0, (0,)),))
+    see(state, Sighting(job_id=5, spec=SPEC, submitted_at=0.0, phase=Finished(Outcome("FAILED"), 990.0, 900.0, held)))
+    other = replace(held, job_id=1)
+    see(state, Sighting(job_id=1, spec=SPEC, submitted_at=0.0, phase=Running(other, 995.0)))
+    see(state, Sighting(job_id=5, spec=SPEC, submitted_at=0.0, phase=Running(held, 900.0)))
+    state.validate()
+    assert [state.jobs[job].held.shares[0].cpu_ids for job in (1, 5)] == [(0,), (1,)]
+
+
 def test_what_the_queue_no_longer_lists_is_asked_after_and_standings_are_taken() -> None:
     state = fresh()
     see(state, Sighting(job_id=1, spec=SPEC, submitted_at=0.0, phase=Pending(0.0, 0.0)))

@@ -174,11 +174,13 @@ def _fitted(state: State, known: Job | None, seen: Sighting) -> Sighting:
         return seen
     before = known.allocation if known is not None else None
     allocation = phase.allocation
+    holds = known is not None and known.id in state.holding
     goes_on = known is not None and isinstance(known.phase, Suspended) and not isinstance(phase, Suspended)
-    if before is not None and not goes_on and _same_run(phase, before, allocation):
+    keeps = (holds and not goes_on) or isinstance(phase, Finished)  # what it gave back others may have by now
+    if before is not None and keeps and _same_run(phase, before, allocation):
         allocation = before
     elif not isinstance(phase, Finished):
-        free = _free_without(state, known if known is not None and known.id in state.holding else None)
+        free = _free_without(state, known if holds else None)
         allocation = replace(
             allocation, shares=tuple(fitted_share(share, free(share.node)) for share in allocation.shares)
         )
