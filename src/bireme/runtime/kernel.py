@@ -185,10 +185,7 @@ class Kernel:
         policy = self.state.config.settings.policy
         with without_collecting():
             passed = self._pass(policy, now)
-        pending = self.state.pending
-        judged = passed.verdicts.items()  # of a heterogeneous job also members that are over
-        own = {job_id: said for job_id, said in judged if job_id in pending and not pending[job_id].mirrored}
-        self.state.verdicts.update(own)
+        self._take_verdicts(passed.verdicts)
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
             accepted = accept(self.state, decision)
@@ -197,6 +194,14 @@ class Kernel:
                 self._outlook = None
         if passed.outlook.left:
             self.replan = True
+
+    def _take_verdicts(self, judged: dict[int, Verdict]) -> None:
+        """Of jobs that wait, and not in another scheduler's queue; of a heterogeneous job some may be over."""
+        pending = self.state.pending
+        over = judged.keys() - pending.keys()
+        for job_id in [*over, *(job_id for job_id in judged.keys() - over if pending[job_id].mirrored)]:
+            del judged[job_id]
+        self.state.verdicts.update(judged)
 
     def _mirrored_verdicts(self) -> dict[int, Verdict]:
         """What the planner thinks of jobs that another scheduler places is not what will be done."""

@@ -28,7 +28,7 @@ from bireme.sim.policies import Ranking, SimPolicy
 from bireme.sim.recorder import SAMPLES, JobRun, Recorder
 from bireme.sim.specs import LimitOf, SpecMaker, account_book, limit_of
 from bireme.sim.workloads.trace import BadTraceError, Problem, Workload
-from bireme.sim.world import World
+from bireme.sim.world import GATHERED_EVENTS, World
 from bireme.store.journal import SqliteStore
 
 PROGRESS_EVERY_S = 0.2
@@ -94,7 +94,7 @@ def simulate(
 @contextmanager
 def _journal(path: str) -> Iterator[SqliteStore]:
     with tempfile.TemporaryDirectory(prefix="bireme-sim-") as folder:
-        store = SqliteStore(path or os.path.join(folder, "journal.db"), durable=False)
+        store = SqliteStore(path or os.path.join(folder, "journal.db"), durable=False, gather=GATHERED_EVENTS)
         try:
             yield store
         finally:
@@ -207,6 +207,7 @@ class _Replay:
                 raise error
             submitted = events[0].event
             assert isinstance(submitted, e.JobSubmitted)
+            self._specs.admitted(spec, submitted.spec)
             self.recorder.submitted(submitted.job_id, trace, limit_s, events[0].at)
 
         self.world.ask(f"{owner.user} submit", lambda state, now: submit(state, caller, [spec], now), answer)

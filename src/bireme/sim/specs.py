@@ -64,8 +64,15 @@ class SpecMaker:
     config: ClusterConfig
     rule: LimitOf
     _specs: dict[tuple[object, ...], JobSpec] = field(default_factory=dict)
+    _admitted: dict[int, JobSpec] = field(default_factory=dict)
+    """What became of a specification when the cluster took it, by its identity: the next job of the kind asks so."""
+    _requests: dict[ResourceRequest, ResourceRequest] = field(default_factory=dict)
     _owners: dict[str, Owner] = field(default_factory=dict)
+    _partitions: frozenset[str] = field(init=False)
     _gpus_per_node: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._partitions = frozenset(partition.name for partition in self.config.partitions)
 
     def owner(self, user: str) -> Owner:
         known = self._owners.get(user)
@@ -76,26 +83,28 @@ class SpecMaker:
 
     def make(self, job: TraceJob, priority: int | None = None) -> JobSpec:
         limit = limit_of(job, self.rule)
-        partition = job.partition if self._has(job.partition) else ""
+        partition = job.partition if job.partition in self._partitions else ""
         key = (limit, job.user, job.account, partition, job.nodes, job.cpus, job.gpus, job.gpu_milli, job.gpu_types,
                job.memory_mib, priority)  # fmt: skip
         spec = self._specs.get(key)
         if spec is None:
+            resources = self._resources(job, partition)
             spec = self._specs[key] = JobSpec(
                 name=job.name,
                 owner=self.owner(job.user),
                 account=job.account,
                 partitions=(partition,) if partition else (),
-                resources=self._resources(job, partition),
+                resources=self._requests.setdefault(resources, resources),
                 time_limit_s=limit,
                 time_limit_given=True,
                 priority=priority,
                 script="simulated",
             )
-        return spec
+        return self._admitted.get(id(spec), spec)
 
-    def _has(self, name: str) -> bool:
-        return any(partition.name == name for partition in self.config.partitions)
+    def admitted(self, asked: JobSpec, spec: JobSpec) -> None:
+        """The cluster has filled in its defaults."""
+        self._admitted[id(asked)] = spec
 
     def _resources(self, job: TraceJob, partition: str) -> ResourceRequest:
         most = self._most_gpus(partition)

@@ -32,7 +32,7 @@ from bireme.sim.metrics import capacity
 from bireme.sim.policies import PredictedShortestFirst
 from bireme.sim.specs import SpecMaker, exact_limit
 from bireme.sim.workloads.trace import TraceJob, Workload
-from bireme.sim.world import World
+from bireme.sim.world import GATHERED_EVENTS, World
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.hostlist import expand
 from bireme.store.journal import SqliteStore
@@ -229,7 +229,7 @@ def _submitted(after: _Told) -> list[Waiter]:
 
 def _told(taken: PlanningInput, change: Change, history: Workload | None, again_s: float) -> _Told:
     with tempfile.TemporaryDirectory(prefix="bireme-whatif-") as folder:
-        store = SqliteStore(os.path.join(folder, "journal.db"), durable=False)
+        store = SqliteStore(os.path.join(folder, "journal.db"), durable=False, gather=GATHERED_EVENTS)
         try:
             store.write_snapshot(taken.state.seq, taken.state)
             return _Scene(taken, change, store, history, again_s).play()

@@ -30,6 +30,8 @@ Watcher = Callable[[State, Sequence[e.Recorded]], None]
 """Told of every committed group."""
 Answer = Callable[[Sequence[e.Recorded], Exception | None], None]
 
+GATHERED_EVENTS = 2_000
+"""A simulation's journal is written so many events at a time: nobody reads it meanwhile."""
 CHANGES_PER_JOB = 1.0
 """The whole queue is planned anew after as many changes as it has jobs with slots: virtual time rations nothing."""
 

@@ -12,19 +12,43 @@ from typing import Any
 
 import msgspec
 
-from bireme.core.model.events import Event
+from bireme.core.model.events import Event, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 from bireme.store import codec
+from bireme.store.plain import to_plain
 
 KINDS: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_args(Event)}
 
 _RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SHARED_AT_MOST = 50_000
+_WRITTEN_AT_MOST = 2_000
 
 
-def encode_event(event: Event) -> tuple[str, int | None, bytes]:
-    """(kind, job id or None, data)."""
-    return type(event).__name__, getattr(event, "job_id", None), codec.encode(event)
+class EventWriter:
+    """Encodes events. A specification that many jobs share is written out once and copied from then on."""
+
+    def __init__(self) -> None:
+        self._specs: dict[int, tuple[JobSpec, msgspec.Raw]] = {}
+        """By identity: the specification is kept with it, so that no other can take its place."""
+
+    def encode(self, event: Event) -> tuple[str, int | None, bytes]:
+        """(kind, job id or None, data)."""
+        kind, job_id = type(event).__name__, getattr(event, "job_id", None)
+        if isinstance(event, JobSubmitted):
+            plain = to_plain(event, ("spec",))
+            try:
+                return kind, job_id, msgspec.json.encode({"spec": self._written(event.spec), **plain})
+            except UnicodeEncodeError:
+                pass  # see `codec.dumps`
+        return kind, job_id, codec.encode(event)
+
+    def _written(self, spec: JobSpec) -> msgspec.Raw:
+        known = self._specs.get(id(spec))
+        if known is None:
+            if len(self._specs) >= _WRITTEN_AT_MOST:
+                self._specs.clear()
+            known = self._specs[id(spec)] = (spec, msgspec.Raw(codec.encode(spec)))
+        return known[1]
 
 
 class SpecPool:

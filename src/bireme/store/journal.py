@@ -3,21 +3,26 @@
 One writing connection and one reading connection, each behind a lock: `append` runs in the runtime's commit thread
 while the API reads history. Invariant: `append` stores all of its group (events, history rows and the blobs put
 since the last one) or nothing, and what it stored is on disk when it returns.
+
+A simulation, whose journal nobody needs after a crash, gathers many groups before it writes them (`gather`). Whoever
+reads sees them all: they are written first.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from bireme.core.model.events import ArrayTaskSplit, Event, Recorded
 from bireme.ports import HistoryRow, JournalError
 from bireme.store import snapshots
 from bireme.store.database import StoreError, connect, damaged, reading, writing
-from bireme.store.events import EventReader, encode_event
+from bireme.store.events import EventReader, EventWriter
 from bireme.store.history import Query, insert, select
 
 _COMPRESS_FROM_BYTES = 512
@@ -30,11 +35,17 @@ _READ_ROWS = 2_000
 class SqliteStore:
     """Opens (or makes) the journal at `path`. Raises StoreError when it cannot be used.
 
-    `durable` False: for simulations, whose journal need not survive a crash of the machine.
+    `durable` False: for simulations, whose journal need not survive a crash of the machine. `gather`: nor one of the
+    process; so many events are written at a time.
     """
 
-    def __init__(self, path: str, *, durable: bool = True) -> None:
+    def __init__(self, path: str, *, durable: bool = True, gather: int = 0) -> None:
+        assert not (durable and gather), "what is durable is written at once"
         self.path = path
+        self._gather = gather
+        self._gathered: list[tuple[Any, ...]] = []
+        self._gathered_history: list[HistoryRow] = []
+        self._event_writer = EventWriter()
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         self._writer = connect(path, durable)
@@ -56,23 +67,58 @@ class SqliteStore:
     # ------------------------------------------------------------------------------------------- journal
 
     def append(self, events: Sequence[tuple[float, str, Event]], history: Sequence[HistoryRow] = ()) -> int:
+        encode = self._event_writer.encode
         with self._write_lock:
             first = self._last_seq + 1
-            rows = [(seq, at, cause, *encode_event(event)) for seq, (at, cause, event) in enumerate(events, first)]
-            blobs = dict(self._pending_blobs)
-            with writing(self._writer, self.path):
-                self._write_blobs(blobs)
-                self._writer.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", rows)
-                insert(self._writer, history)
-            self._forget_pending(blobs)
+            rows = [(seq, at, cause, *encode(event)) for seq, (at, cause, event) in enumerate(events, first)]
+            if not self._gather:
+                self._write(rows, history)
+            else:
+                self._gathered += rows
+                self._gathered_history += history
+                if len(self._gathered) >= self._gather:
+                    self._write_gathered()
             self._last_seq += len(rows)
             return self._last_seq
+
+    def _write(self, rows: Sequence[tuple[Any, ...]], history: Sequence[HistoryRow]) -> None:
+        blobs = dict(self._pending_blobs)
+        with writing(self._writer, self.path):
+            self._write_blobs(blobs)
+            self._writer.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", rows)
+            insert(self._writer, history)
+        self._forget_pending(blobs)
+
+    def _write_gathered(self) -> None:
+        if not self._gathered and not self._gathered_history:
+            return
+        rows, self._gathered = self._gathered, []
+        history, self._gathered_history = self._gathered_history, []
+        try:
+            self._write(rows, history)
+        except JournalError as error:  # groups that were said to be stored are lost: nobody can go on from here
+            raise StoreError(str(error)) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._write_lock:
+            self._write_gathered()
+            with writing(self._writer, self.path):
+                yield
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        if self._gather:
+            with self._write_lock:
+                self._write_gathered()
+        with self._read_lock, reading(self.path):
+            yield self._reader
 
     def replay(self, after: int) -> Iterator[Recorded]:
         reader = EventReader()
         while True:
-            with self._read_lock, reading(self.path):
-                rows = self._reader.execute(
+            with self._reading() as connection:
+                rows = connection.execute(
                     "SELECT seq, at, cause, kind, data FROM journal WHERE seq > ? ORDER BY seq LIMIT ?",
                     (after, _READ_ROWS),
                 ).fetchall()
@@ -98,9 +144,9 @@ class SqliteStore:
     def _events_of(self, where: str, values: tuple[Any, ...], *, ordered: bool = False) -> list[Recorded]:
         order = "" if ordered else " ORDER BY seq"
         reader = EventReader()
-        with self._read_lock, reading(self.path):
+        with self._reading() as connection:
             query = f"SELECT seq, at, cause, kind, data FROM journal WHERE {where}{order}"
-            rows = self._reader.execute(query, values).fetchall()
+            rows = connection.execute(query, values).fetchall()
         return [self._recorded(reader, row) for row in rows]
 
     def _recorded(self, reader: EventReader, row: tuple[Any, ...]) -> Recorded:
@@ -113,11 +159,11 @@ class SqliteStore:
     # ----------------------------------------------------------------------------------------- snapshots
 
     def latest_snapshot(self) -> tuple[int, Any] | None:
-        with self._read_lock, reading(self.path):
-            found = self._reader.execute("SELECT seq FROM snapshots ORDER BY seq DESC").fetchall()
+        with self._reading() as connection:
+            found = connection.execute("SELECT seq FROM snapshots ORDER BY seq DESC").fetchall()
         for (seq,) in found:
-            with self._read_lock, reading(self.path):
-                (data,) = self._reader.execute("SELECT data FROM snapshots WHERE seq = ?", (seq,)).fetchone()
+            with self._reading() as connection:
+                (data,) = connection.execute("SELECT data FROM snapshots WHERE seq = ?", (seq,)).fetchone()
             try:
                 return seq, snapshots.decode_state(data)
             except (ValueError, TypeError, KeyError, AttributeError, zlib.error):
@@ -130,7 +176,7 @@ class SqliteStore:
     def write_encoded_snapshot(self, seq: int, data: bytes) -> None:
         """The slow half of `write_snapshot`: may run in a thread while the state goes on changing."""
         packed = snapshots.pack(data)
-        with self._write_lock, writing(self._writer, self.path):
+        with self._writing():
             self._writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (seq, packed))
             self._writer.execute(
                 "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
@@ -139,7 +185,7 @@ class SqliteStore:
 
     def prune(self, older_than: float) -> int:
         """Drops events from before `older_than` that every kept snapshot covers; returns how many."""
-        with self._write_lock, writing(self._writer, self.path):
+        with self._writing():
             (covered,) = self._writer.execute("SELECT min(seq) FROM snapshots").fetchone()
             if covered is None:
                 return 0
@@ -162,9 +208,9 @@ class SqliteStore:
         pending = self._pending_blobs.get(blob_id)
         if pending is not None:
             return pending
-        with self._read_lock, reading(self.path):
+        with self._reading() as connection:
             query = "SELECT compressed, data FROM blobs WHERE id = ?"
-            row = self._reader.execute(query, (blob_id,)).fetchone()
+            row = connection.execute(query, (blob_id,)).fetchone()
         if row is None:
             raise KeyError(f"no blob {blob_id} in {self.path}")
         try:
@@ -190,11 +236,12 @@ class SqliteStore:
 
     def finished(self, query: Query) -> list[dict[str, Any]]:
         """JobRecords of finished jobs (with "steps" when asked for), oldest first."""
-        with self._read_lock, reading(self.path):
-            return select(self._reader, query)
+        with self._reading() as connection:
+            return select(connection, query)
 
     def close(self) -> None:
         with self._write_lock, self._read_lock:
+            self._write_gathered()
             self._reader.close()
             self._writer.close()
 

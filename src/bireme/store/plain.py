@@ -43,10 +43,8 @@ def _plain_fields(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
     plain = {
         name: field
         for name, field, default in zip(plan.names, plan.values(value), plan.defaults)
-        if field is not default and field != default
+        if field is not default and name not in without and field != default
     }
-    for name in without:
-        plain.pop(name, None)
     for name in plan.nested:
         if name in plain:
             plain[name] = _plain_nested(plain[name], name in plan.tagged)
@@ -54,7 +52,7 @@ def _plain_fields(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _plain_nested(value: Any, tagged: bool) -> Any:
-    if dataclasses.is_dataclass(value):
+    if type(value) in _write_plans or dataclasses.is_dataclass(value):
         plain = _plain_fields(value)
         if tagged:
             plain[TAG] = type(value).__name__

@@ -16,6 +16,7 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
 from bireme.core.model.events import AccountsChanged
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, ResourceRequest
 from bireme.core.model.resources import GresPool, GresRequest
+from bireme.core.priority.columns import Columns
 from bireme.core.priority.multifactor import HIGHEST, Basis, Parts
 from bireme.core.priority.order import is_ranked, parts_of, priority_of, rank, reprioritise
 
@@ -69,6 +70,7 @@ class FakeQueue:
     holding: dict[int, Job] = field(default_factory=dict)
     partition_priorities: dict[int, dict[str, int]] = field(default_factory=dict)
     priority_basis: Basis | None = None
+    priority_columns: Columns | None = None
 
     @property
     def partitions(self) -> dict[str, PartitionConfig]:

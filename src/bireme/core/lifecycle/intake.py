@@ -85,8 +85,11 @@ def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     if isinstance(seen, about_no_run):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
-    left = frozenset().union(*(node.leftovers for node in state.nodes.values()))
-    return [key for key in named if not _held(state, *key) and key not in left]
+    return [key for key in named if not _held(state, *key) and not _left_somewhere(state, key)]
+
+
+def _left_somewhere(state: State, key: tuple[int, int]) -> bool:
+    return any(key in node.leftovers for node in state.nodes.values())
 
 
 def _held(state: State, job_id: int, generation: int) -> bool:
@@ -99,7 +102,7 @@ def _cleared_leftovers(state: State, seen: o.Observation) -> list[e.Event]:
     if not isinstance(seen, o.JobCleared):
         return []
     key = (seen.job_id, seen.generation)
-    if not any(key in node.leftovers for node in state.nodes.values()):
+    if not _left_somewhere(state, key):
         return []
     return [e.LeftoverCleared(*key), *_drained(state, seen.epilog_failed_on, "Epilog error")]
 

@@ -7,7 +7,6 @@ recorded as asked for, as in Slurm. How much an account or QOS may take is `core
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from bireme.core.accounting.book import AccountBook
 from bireme.core.lifecycle.refusals import Refusal, Why
@@ -28,7 +27,7 @@ def settled(state: State, spec: JobSpec) -> JobSpec:
     qos = _spelled(spec.qos, book.qos) or (book.default_qos_of(known[0].id) if known else NORMAL)
     if "qos" in enforce:
         _check_qos(book, known, qos)
-    return replace(spec, account=account, qos=qos)
+    return spec.revised(account=account, qos=qos)
 
 
 def _spelled(name: str, known: Collection[str]) -> str:

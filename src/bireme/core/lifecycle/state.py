@@ -24,6 +24,7 @@ from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.fitting import fitted_share
 from bireme.core.placement.occupancy import Occupancy, outside
 from bireme.core.placement.table import BoolArray
+from bireme.core.priority.columns import Columns
 from bireme.core.priority.multifactor import Basis
 
 KEPT_KEYS = 10_000
@@ -85,6 +86,8 @@ class State:
     """By partition, of the jobs that may use several; their `Job.priority` is the highest."""
     priority_basis: Basis | None = None
     """What the latest pass over the priorities measured by."""
+    priority_columns: Columns | None = None
+    """The waiting jobs as it weighed them."""
     empty: Occupancy = field(default_factory=lambda: Occupancy(()))
     """The same nodes with nothing held: answers whether a request could ever fit."""
     fabric: Fabric = field(default_factory=lambda: build_fabric(Topology(), ()))

@@ -6,7 +6,6 @@ Called by the runtime with the newest state. Nothing is stored unless all of a s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.admission import take_place, within_limits
@@ -43,7 +42,7 @@ def submit(
     ledger = state.ledger.draft()
     for offset, asked in enumerate(specs):
         # Components are requeued together or not at all: the leader's word counts.
-        spec = admitted(state, caller, replace(asked, requeue=specs[0].requeue))
+        spec = admitted(state, caller, asked.revised(requeue=specs[0].requeue))
         _check_times(spec, now)
         take_place(ledger, spec)
         job_id = leader + offset
@@ -67,8 +66,7 @@ def _room_for(state: State, count: int) -> None:
 def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     """The specification with the caller as owner and the cluster's defaults, or a Refusal."""
     partitions = _partitions(state, asked)
-    spec = replace(
-        asked,
+    spec = asked.revised(
         owner=_owner(caller, asked),
         partitions=tuple(partition.name for partition in partitions),
         requeue=state.config.settings.job_requeue if asked.requeue is None else asked.requeue,

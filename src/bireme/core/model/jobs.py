@@ -7,9 +7,10 @@ Each phase is a frozen dataclass that holds exactly what is true in it. The stat
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import attrgetter
+from typing import Any
 
 from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.reasons import Reason
@@ -236,6 +237,11 @@ class JobSpec:
     """Options accepted but not applied yet."""
     workload: Workload | None = None
     """With JobKind.PODS: whose place this is."""
+
+    def revised(self, **fields: Any) -> JobSpec:
+        """With these fields; itself where it has them already, so that jobs that ask the same share one object."""
+        changed = any(getattr(self, name) != value for name, value in fields.items())
+        return replace(self, **fields) if changed else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,24 @@ class Demand:
         return most if self.ntasks_follow_nodes else min(most, self.ntasks)
 
 
+_Known = tuple[PartitionConfig, Settings, Demand]
+_known: dict[tuple[ResourceRequest, int, int], _Known] = {}
+"""Answers given, by the identity of what they were given for (and which is kept with them)."""
+_KNOWN_AT_MOST = 4_096
+
+
 def resolve(spec: JobSpec, partition: PartitionConfig, settings: Settings) -> Demand:
-    asked = spec.resources
+    """Many jobs ask the same of the same partition, and are asked about at every turn: answers are kept."""
+    key = (spec.resources, id(partition), id(settings))
+    known = _known.get(key)
+    if known is None:
+        if len(_known) >= _KNOWN_AT_MOST:
+            _known.clear()
+        known = _known[key] = (partition, settings, _resolved(spec.resources, partition, settings))
+    return known[2]
+
+
+def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Settings) -> Demand:
     per_node, per_cpu, per_gpu = _memory(asked, partition, settings)
     memory_max = partition.max_memory_per_cpu_mib or settings.max_memory_per_cpu_mib
     times = ceil(per_cpu / memory_max) if per_cpu and memory_max else 1  # more memory than a CPU may have: more CPUs

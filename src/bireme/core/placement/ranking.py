@@ -21,7 +21,7 @@ _GPU = "gpu"
 
 
 class Ranking:
-    __slots__ = ("_gpus", "_model", "_name", "_score", "_shared", "_supply", "_table")
+    __slots__ = ("_gpus", "_model", "_name", "_score", "_shared", "_supply", "_table", "counted_at")
 
     def __init__(self, name: str, table: NodeTable, counts: Mapping[Ask, float]) -> None:
         self._name = name
@@ -38,6 +38,8 @@ class Ranking:
         self._supply = Supply(models, np.array(of_model, dtype=np.int64), most_cpus, widest)
         self._shared = {name for name, _ in table.fractions.keys}
         self._score: Score = make_score(name, counts, self._supply)
+        self.counted_at = 0
+        """How many jobs had been submitted when it was last told what to expect."""
 
     @property
     def idle(self) -> bool:

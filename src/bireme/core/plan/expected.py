@@ -1,7 +1,8 @@
 """What work to expect on a live cluster, for the placement score: shapes of the latest jobs that the state knows.
 
 Waiting, running and just ended jobs, the newest first; an array counts once for each of its tasks. Called at the begin
-of a full pass; small passes keep its answer. Invariant: a function of the state alone.
+of a full pass; small passes keep its answer, and so do full ones until enough jobs have come to tell a difference.
+Invariant: without an earlier answer, a function of the state alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from bireme.core.placement.target import Ask
 
 LATEST = 1_000
 """So many jobs say what to expect."""
+COUNTED_AFTER = 50
+"""So many new ones may change that."""
 
 
 def ranking_of(state: State, policy: Policy, before: Ranking | None) -> Ranking | None:
@@ -25,7 +28,9 @@ def ranking_of(state: State, policy: Policy, before: Ranking | None) -> Ranking 
     ranking = before or Ranking(policy.placement, state.occupancy.table, {})
     if ranking.idle:
         return None
-    ranking.expect(_counts(state, ranking))
+    if before is None or not ranking.counted_at <= state.submissions < ranking.counted_at + COUNTED_AFTER:
+        ranking.expect(_counts(state, ranking))
+        ranking.counted_at = state.submissions
     return ranking
 
 

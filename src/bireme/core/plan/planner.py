@@ -121,20 +121,28 @@ def _join_the_rest(outlook: Outlook, entries: list[Entry], fresh: set[int]) -> l
 
 def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
     """False: it was ended before its end, and the outlook knows what is left."""
-    pending = work.state.pending
+    pending, blocked, looked_at = work.state.pending, work.blocked, work.known | work.begun
+    behind: list[int] = []
+    reached_all = True
     for position, entry in enumerate(entries):
-        job = pending.get(entry.job_id)
+        job_id = entry.job_id
+        if entry.plain and entry.partition in blocked and job_id in pending and job_id not in looked_at:
+            behind.append(job_id)
+            continue
+        job = pending.get(job_id)
         if job is None or job.id in work.begun or job.het_job_id not in (None, job.id):
             continue  # gone, started in another of its partitions, or considered with its leader
         if _only_waits_for_others(work, job, entry):
             _pass_over(work, job, entry)
         elif len(work.starts) >= work.policy.starts_max or work.is_over():
             work.outlook.left += entries[position:]
-            return False
+            reached_all = False
+            break
         elif work.may_hope(job.id):
             work.looked = True
             _consider(work, job, entry)
-    return True
+    work.verdicts.update(dict.fromkeys(behind, BEHIND))
+    return reached_all
 
 
 def _only_waits_for_others(work: Pass, job: Job, entry: Entry) -> bool:

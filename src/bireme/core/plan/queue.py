@@ -32,6 +32,9 @@ class Entry(NamedTuple):
     number: int
     """Which of the job's partitions: at equal tier and priority in the order in which they were asked for."""
     partition: str
+    plain: bool
+    """It asks for this partition only, is in no reservation, and no gate is known to hold it: behind a job that blocks
+    the partition it need not be looked at."""
 
 
 def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
@@ -50,7 +53,7 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
             tier = tiers.get(name, 0)
             rank = FIRST if _is_expedited(job) else tier if by_tier else ranks.get(spec.qos, 0)
             ahead = (rank, not spec.reservation, tier, -own.get(name, job.priority))
-            several.append(Entry(*ahead, job.submitted_at, job.id, number, name))
+            several.append(Entry(*ahead, job.submitted_at, job.id, number, name, False))
         return several
 
     for job in jobs:
@@ -63,7 +66,10 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
         elif len(names) == 1:
             tier = tiers.get(names[0], 0)
             rank = FIRST if _is_expedited(job) else tier if by_tier else ranks.get(spec.qos, 0)
-            place = (rank, not spec.reservation, tier, -job.priority, job.submitted_at, job.id, 0, names[0])
+            phase, outside = job.phase, not spec.reservation
+            assert isinstance(phase, Pending)
+            plain = outside and phase.eligible_at is not None and phase.held_by is None and phase.not_before is None
+            place = (rank, outside, tier, -job.priority, job.submitted_at, job.id, 0, names[0], plain)
             found.append(make(Entry, place))
         else:
             found.extend(entries(job))

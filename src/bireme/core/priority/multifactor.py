@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import ceil, inf, trunc
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from bireme.core.placement.demand import Demand, requested_tres, resolve
 
 LOWEST, HIGHEST = 1, 2**32 - 1
 """0 is a held job's."""
+_KNOWN_AT_MOST = 10_000
 
 _Measure = tuple[float, tuple[tuple[str, float], ...]]
 """(size factor, weighed TRES)."""
@@ -85,9 +86,8 @@ class Basis:
     partitions: tuple[PartitionConfig, ...]
     fair_share: Mapping[int, float]
     at: float
-    fixed: dict[int, tuple[JobSpec, tuple[Fixed, ...]]] = field(default_factory=dict)
-    """Answers kept, by job id, with the specification they are for."""
     _known: dict[tuple[ResourceRequest, str, str, str, str, int | None], Fixed] = field(default_factory=dict)
+    """Answers kept, by all that they depend on."""
     _by_name: dict[str, PartitionConfig] = field(default_factory=dict)
     _by_time: bool = False
     _totals: dict[str, _Totals] = field(default_factory=dict)
@@ -126,20 +126,8 @@ class Basis:
 
     def fixed_of(self, job: Job) -> tuple[Fixed, ...]:
         """One for each partition that the job may use; for a running one, that of the partition it runs in."""
-        known = self.fixed.get(job.id)
-        if known is not None and known[0] is job.spec and isinstance(job.phase, Pending):
-            return known[1]
         names = job.spec.partitions if job.allocation is None else (job.allocation.partition,)
-        found = tuple([self._fixed(job, name) for name in names if name in self._by_name])
-        if job.allocation is None:
-            self.fixed[job.id] = (job.spec, found)
-        return found
-
-    def keep(self, fixed: dict[int, tuple[JobSpec, tuple[Fixed, ...]]]) -> None:
-        """Forgets the answers for all other jobs: they are gone, or have changed."""
-        self.fixed = fixed
-        if len(self._known) > 2 * len(fixed) + 1_000:
-            self._known.clear()
+        return tuple([self._fixed(job, name) for name in names if name in self._by_name])
 
     def _fixed(self, job: Job, name: str) -> Fixed:
         """Jobs that ask the same for the same account share the answer."""
@@ -150,6 +138,8 @@ class Basis:
         key = (spec.resources, name, spec.account, spec.owner.user, spec.qos, limit_s)
         found = self._known.get(key)
         if found is None:
+            if len(self._known) >= _KNOWN_AT_MOST:
+                self._known.clear()
             found = self._known[key] = self._measured(spec, partition, self._asked(spec, partition, limit_s))
         return found
 
@@ -234,21 +224,33 @@ class Basis:
             return np.where(waited >= 0, float(weight), 0.0)
         return weight * np.clip(waited / oldest, 0.0, 1.0)
 
-    def since(self, jobs: Sequence[Job]) -> Floats:
-        """From when on their ages count; infinite: it does not."""
-        if self.has_flag("ACCRUE_ALWAYS"):
-            return np.fromiter((job.submitted_at for job in jobs), np.float64, len(jobs))
-        eligible = [_counts_since(job.phase) if isinstance(job.phase, Pending) else job.eligible_at for job in jobs]
-        return np.fromiter((inf if at is None else at for at in eligible), np.float64, len(jobs))
+    def age(self, since: float, now: float) -> float:
+        """The same of one job."""
+        weight, oldest = self.settings.weight_age, self.settings.max_age_s
+        if not weight or oldest is None:
+            return 0.0
+        if oldest == 0:
+            return float(weight) if now >= since else 0.0
+        return weight * min(1.0, max(0.0, (now - since) / oldest))
+
+    def since_of(self, job: Job) -> float:
+        """From when on its age counts; infinite: it does not."""
+        return job.submitted_at if self.has_flag("ACCRUE_ALWAYS") else _counts_since(job)
 
     def fair_share_of(self, association: int | None) -> float:
         return self.settings.weight_fair_share * self.fair_share.get(association or 0, 0.0)
 
 
-def _counts_since(phase: Pending) -> float | None:
-    if not phase.accrues:
-        return None
-    return phase.eligible_at if phase.accrues_since is None or phase.eligible_at is None else phase.accrues_since
+def _counts_since(job: Job) -> float:
+    phase = job.phase
+    at: float | None
+    if not isinstance(phase, Pending):
+        at = job.eligible_at
+    elif not phase.accrues:
+        at = None
+    else:
+        at = phase.eligible_at if phase.accrues_since is None or phase.eligible_at is None else phase.accrues_since
+    return inf if at is None else at
 
 
 def sums(site: Floats, age: Floats, fair_share: Floats, fixed: Floats, nice: Floats) -> Integers:
@@ -260,6 +262,17 @@ def sums(site: Floats, age: Floats, fair_share: Floats, fixed: Floats, nice: Flo
         total += fixed[:, column]
     total -= nice
     return np.clip(np.trunc(total), LOWEST, HIGHEST).astype(np.int64)
+
+
+def sum_of(site: float, age: float, fair_share: float, fixed: Sequence[float], nice: float) -> int:
+    """The same of one job, added up in the same order, so that it comes to the same number."""
+    total = site + age
+    total += fixed[0]
+    total += fair_share
+    for column in fixed[1:]:
+        total += column
+    total -= nice
+    return max(LOWEST, min(HIGHEST, trunc(total)))
 
 
 def _cpus(demand: Demand, threads: int) -> int:

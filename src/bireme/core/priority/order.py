@@ -18,9 +18,10 @@ import numpy as np
 from bireme.core.accounting.book import AccountBook
 from bireme.core.accounting.usage import Usages
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
-from bireme.core.model.jobs import Job, JobSpec, Pending
+from bireme.core.model.jobs import Job, Pending
+from bireme.core.priority.columns import Columns
 from bireme.core.priority.fair_share import fair_share
-from bireme.core.priority.multifactor import Basis, Fixed, Integers, Parts, sums
+from bireme.core.priority.multifactor import Basis, Fixed, Parts, sum_of
 
 
 class Queue(Protocol):
@@ -46,6 +47,7 @@ class Queue(Protocol):
 
     partition_priorities: dict[int, dict[str, int]]
     priority_basis: Basis | None
+    priority_columns: Columns | None
 
 
 def reprioritise(queue: Queue, now: float) -> None:
@@ -66,48 +68,25 @@ def reprioritise(queue: Queue, now: float) -> None:
 
 def _set_all(queue: Queue, basis: Basis, jobs: Sequence[Job], now: float) -> None:
     """One row for each partition of each job, weighed together."""
-    rows: list[Fixed] = []
-    owners: list[Job] = []
-    kept: dict[int, tuple[JobSpec, tuple[Fixed, ...]]] = {}
-    several: set[int] = set()
-    before = basis.fixed
-    for job in jobs:
-        known = before.get(job.id)
-        if known is None or known[0] is not job.spec or not isinstance(job.phase, Pending):
-            known = (job.spec, basis.fixed_of(job))
-        kept[job.id] = known
-        found = known[1]
-        if len(found) == 1:
-            rows.append(found[0])
-            owners.append(job)
-        else:
-            rows.extend(found)
-            owners.extend([job] * len(found))
-            several.add(job.id)
-    basis.keep(kept)
-    if not rows:
-        return
-    values = _weigh(basis, owners, rows, now)
+    if queue.priority_columns is None or queue.priority_columns.basis is not basis:
+        queue.priority_columns = Columns(basis)
+    owners, partitions, values = queue.priority_columns.weigh(jobs, now)
     if basis.has_flag("INCR_ONLY"):
         values = np.maximum(values, np.fromiter((job.priority for job in owners), np.int64, len(owners)))
-    for job, row, value in zip(owners, rows, values.tolist()):
+    for job, value in zip(owners, values.tolist()):
         job.priority = value
-        if job.id in several:
-            queue.partition_priorities.setdefault(job.id, {})[row.partition] = value
-    for job_id, own in queue.partition_priorities.items():
+    if queue.priority_columns.several:
+        _set_apart(queue, owners, partitions, values.tolist())
+
+
+def _set_apart(queue: Queue, owners: Sequence[Job], partitions: Sequence[str], values: Sequence[int]) -> None:
+    """Jobs with several partitions have a priority in each; their own is the highest."""
+    by_partition = queue.partition_priorities
+    for job, partition, value in zip(owners, partitions, values):
+        if len(job.spec.partitions) > 1 and job.id in queue.pending:
+            by_partition.setdefault(job.id, {})[partition] = value
+    for job_id, own in by_partition.items():
         queue.pending[job_id].priority = max(own.values())
-
-
-def _weigh(basis: Basis, owners: Sequence[Job], rows: Sequence[Fixed], now: float) -> Integers:
-    count = len(rows)
-    shares = {association: basis.fair_share_of(association) for association in {row.association for row in rows}}
-    return sums(
-        np.fromiter((job.spec.site_factor for job in owners), np.float64, count),
-        basis.ages(basis.since(owners), now),
-        np.fromiter((shares[row.association] for row in rows), np.float64, count),
-        np.array([row.columns for row in rows], dtype=np.float64),
-        np.fromiter((job.spec.nice for job in owners), np.float64, count),
-    )
 
 
 def _fresh_basis(queue: Queue, now: float) -> Basis:
@@ -132,7 +111,16 @@ def basis_of(queue: Queue, now: float) -> Basis:
 
 def priority_of(queue: Queue, job: Job, now: float) -> int:
     """Of one job, by the latest basis: the highest over its partitions. Only for priority/multifactor."""
-    return max((each.priority for each in parts_of(queue, job, now)), default=1)
+    if job.mirrored or job.spec.priority is not None:
+        return max((each.priority for each in parts_of(queue, job, now)), default=1)
+    basis = basis_of(queue, now)
+    return max((_weigh_one(basis, job, row) for row in basis.fixed_of(job)), default=1)
+
+
+def _weigh_one(basis: Basis, job: Job, row: Fixed) -> int:
+    spec, fair_share = job.spec, basis.fair_share_of(row.association)
+    age = basis.age(basis.since_of(job), basis.at)
+    return sum_of(spec.site_factor, age, fair_share, row.columns, spec.nice)
 
 
 def rank(queue: Queue, job: Job, now: float) -> None:
@@ -156,17 +144,12 @@ def parts_of(queue: Queue, job: Job, now: float) -> list[Parts]:
     basis = basis_of(queue, now)
     if job.spec.priority is not None:
         return [Parts(job.id, name, max(1, job.spec.priority), True) for name in job.spec.partitions]
-    rows = basis.fixed_of(job)
-    if not rows:
-        return []
-    owners = [job] * len(rows)
-    values = _weigh(basis, owners, rows, basis.at)
-    age = float(basis.ages(basis.since([job]), basis.at)[0])
+    age = basis.age(basis.since_of(job), basis.at)
     return [
         Parts(
             job.id,
             row.partition,
-            int(value),
+            _weigh_one(basis, job, row),
             False,
             job.spec.site_factor,
             age,
@@ -178,7 +161,7 @@ def parts_of(queue: Queue, job: Job, now: float) -> list[Parts]:
             row.tres,
             job.spec.nice,
         )
-        for row, value in zip(rows, values)
+        for row in basis.fixed_of(job)
     ]
 
 

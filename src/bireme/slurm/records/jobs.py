@@ -25,6 +25,7 @@ from bireme.core.model.jobs import (
     Ending,
     Finished,
     Job,
+    JobSpec,
     Pending,
     Phase,
     Starting,
@@ -115,7 +116,10 @@ def job_record(
     """The asked fields (all of them when None). Names that are no fields are left out."""
     view = JobView(state, job, now, phase or job.phase)
     if fields is None:
-        return {name: get(view) for name, get in FIELDS.items()}
+        record = _what_was_asked(view).copy()
+        for name, get in _CHANGING:
+            record[name] = get(view)
+        return record
     return {name: FIELDS[name](view) for name in fields if name in FIELDS}
 
 
@@ -436,3 +440,72 @@ FIELDS: dict[str, Getter] = {
     "warning": _warning,
     "ignored": lambda view: list(view.spec.ignored),
 }
+
+OF_SPEC = (
+    "name",
+    "user_id",
+    "user_name",
+    "group_id",
+    "group_name",
+    "account",
+    "qos",
+    "wckey",
+    "nice",
+    "time_min_s",
+    "begin_time",
+    "deadline",
+    "nodes_min",
+    "nodes_max",
+    "ntasks_per_node",
+    "ntasks_per_socket",
+    "ntasks_per_core",
+    "cpus_per_task",
+    "tmp_disk_mib",
+    "gres_requested",
+    "tres_per_job",
+    "tres_per_node",
+    "tres_per_task",
+    "tres_per_socket",
+    "features",
+    "required_nodes",
+    "excluded_nodes",
+    "licenses",
+    "reservation",
+    "requeue",
+    "work_dir",
+    "command",
+    "argv",
+    "comment",
+    "admin_comment",
+    "open_mode",
+    "kill_on_node_fail",
+    "oversubscribe",
+    "exclusive",
+    "prefer",
+    "contiguous",
+    "switches",
+    "switches_wait_s",
+    "core_spec",
+    "mail_type",
+    "mail_user",
+    "kind",
+    "submit_host",
+    "submit_line",
+    "container_image",
+    "warning",
+    "ignored",
+)
+"""Fields that only depend on what was asked for: the same for all jobs that share a specification."""
+_CHANGING = tuple((name, get) for name, get in FIELDS.items() if name not in OF_SPEC)
+_asked: dict[int, tuple[JobSpec, dict[str, Any]]] = {}
+"""Those fields, by the identity of the specification (which is kept with them)."""
+_ASKED_AT_MOST = 1_000
+
+
+def _what_was_asked(view: JobView) -> dict[str, Any]:
+    known = _asked.get(id(view.spec))
+    if known is None:
+        if len(_asked) >= _ASKED_AT_MOST:
+            _asked.clear()
+        known = _asked[id(view.spec)] = (view.spec, {name: FIELDS[name](view) for name in OF_SPEC})
+    return known[1]
