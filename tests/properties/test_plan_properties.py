@@ -8,7 +8,7 @@ from functools import cache
 from itertools import combinations_with_replacement, product
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bireme.core.calendar.booking import Booking
@@ -265,6 +265,15 @@ def brute_force(
 
 @settings(max_examples=40, deadline=None)
 @given(queues, st.lists(st.tuples(requests, st.booleans()), max_size=6))
+@example(
+    queue=[
+        {"nodes": 3, "gpus_per_node": 2, "time_s": 700},
+        {"nodes": 1, "gpus_per_node": 4, "time_s": 200},
+        {"nodes": 2, "gpus_per_node": 2, "time_s": 100},
+        {"nodes": 2, "gpus_per_node": 1, "time_s": 700},
+    ],
+    steps=[({"nodes": 1, "gpus_per_node": 1, "time_s": 100}, True)],
+)  # the last starts elsewhere than in its slot, which was in the way of the second
 def test_a_small_pass_overlooks_nobody(queue: list[dict[str, int]], steps: list[tuple[dict[str, int], bool]]) -> None:
     """After it, a look at every waiting job with the same slots starts nobody more."""
     world = Scenario("3x4:h100", settings=SETTINGS)

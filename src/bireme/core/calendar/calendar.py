@@ -15,13 +15,16 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, inf
+from operator import sub
+from typing import NamedTuple
 
 import numpy as np
 
+from bireme.core.calendar.amounts import Pick, Vector, left_of
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.closures import Closures
-from bireme.core.calendar.openings import Openings, openings
-from bireme.core.calendar.releases import Moment, Releases, left_of, share_amounts
+from bireme.core.calendar.openings import Change, Openings, openings
+from bireme.core.calendar.releases import Moment, Releases
 from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.needs import CORE, CPU, JOBS, MEMORY, WHOLE, Amount, Need
@@ -30,6 +33,18 @@ from bireme.core.placement.search import Search
 from bireme.core.placement.shares import share_size
 from bireme.core.placement.spread import Spread, split_job_gres
 from bireme.core.placement.table import BoolArray, Free, NodeTable
+
+
+class Wanted(NamedTuple):
+    """What is asked of one node: amounts, and how to pick them out of what changes there."""
+
+    keys: tuple[Amount, ...]
+    amounts: tuple[int, ...]
+    pick: Pick
+
+    def spare(self, free: Free, position: int) -> list[int]:
+        """What the node has now beyond it."""
+        return [left_of(free, key, position) - amount for key, amount in zip(self.keys, self.amounts)]
 
 
 class Calendar:
@@ -55,7 +70,8 @@ class Calendar:
         self._at_begin: dict[float, Moment] = {}
         """Those of them that were asked for."""
         self._openings: dict[Need, Openings] = {}
-        self._on_node: dict[int, list[tuple[Booking, NodeShare]]] = {}
+        self._wants: dict[tuple[Need, int], Wanted] = {}
+        self._on_node: dict[int, list[tuple[Booking, Vector]]] = {}
         for end, allocation in running:
             if end != inf:
                 self._releases.add(self.rounded(end), allocation)
@@ -63,7 +79,7 @@ class Calendar:
     def renewed(self, now: float) -> Calendar:
         """Without its bookings, for the next full pass. Only one of the two may be used from then on."""
         other = Calendar(self._table, now, (), self._resolution_s)
-        other._releases, other._origin = self._releases, self._origin
+        other._releases, other._origin, other._wants = self._releases, self._origin, self._wants
         return other
 
     def move_to(self, now: float) -> None:
@@ -90,9 +106,9 @@ class Calendar:
             return at
         return self._origin + ceil((at - self._origin) / self._resolution_s) * self._resolution_s
 
-    def booked_on(self, position: int) -> Sequence[tuple[Booking, NodeShare]]:
+    def booked_on(self, position: int) -> Iterator[Booking]:
         """The slots on one node."""
-        return self._on_node.get(position, ())
+        return (booking for booking, _ in self._on_node.get(position, ()))
 
     def started(self, end: float, allocation: Allocation) -> None:
         """The pass starts a job now: the draft's columns lose its shares, and get them back at `end`."""
@@ -131,7 +147,7 @@ class Calendar:
         self._bookings.append(booking)
         self._change_booking(booking, 1)
         for position, share in self._places(booking):
-            self._on_node.setdefault(position, []).append((booking, share))
+            self._on_node.setdefault(position, []).append((booking, self._taken(booking, position, share)))
 
     def unbook(self, booking: Booking) -> None:
         self._bookings.remove(booking)
@@ -142,7 +158,10 @@ class Calendar:
             self._begins.remove(booking.begin)
             self._at_begin.pop(booking.begin, None)
         for position, share in self._places(booking):
-            self._on_node[position].remove((booking, share))
+            self._on_node[position].remove((booking, self._taken(booking, position, share)))
+
+    def _taken(self, booking: Booking, position: int, share: NodeShare) -> Vector:
+        return self._releases.amounts.of(share, position, booking.whole_nodes)
 
     def _places(self, booking: Booking) -> Iterator[tuple[int, NodeShare]]:
         for share in booking.shares:
@@ -175,22 +194,27 @@ class Calendar:
         """Until when the need fits on a node from now on; -inf: it does not."""
         known = self._openings.get(need)
         if known is None or position in known.dirty:
-            amounts = need.on(self._table.nodes[position], settings)
-            if any(left_of(free_now, key, position) < amount for key, amount in amounts):
-                return -inf
-            known = self._known(need, settings, free_now)
+            return self.fits_without(need, settings, free_now, position, None)
         return known.until(position)
+
+    def fits_without(self, need: Need, settings: Settings, free_now: Free, position: int, job_id: int | None) -> float:
+        """The same, if the slots of a job were not there: its own may be in its way."""
+        wanted = self._wanted(need, settings, position)
+        if min(wanted.spare(free_now, position)) < 0:
+            return -inf
+        first = next(iter(openings(*self._future(position, wanted, free_now, job_id))), None)
+        return first[1] if first is not None and first[0] == -inf else -inf
 
     def holds(self, booking: Booking, free_now: Free) -> bool:
         """Whether the slot could be booked as it is."""
-        threads = self._table.threads
         for position, share in self._places(booking):
             keys: list[Amount] = [(CPU, None), (CORE, None), (MEMORY, None), (WHOLE, None)]
             keys += [(JOBS, None)] if booking.whole_nodes else []
             keys += [(gres.name, gres.type) for gres in share.gres]
-            taken = share_amounts(share, keys, False, int(threads[position]))
-            wanted = [(key, 0 if key[0] == JOBS else amount) for key, amount in zip(keys, taken)]
-            found = self._look(position, wanted, free_now)
+            pick = self._releases.amounts.pick(keys)
+            taken = pick(self._releases.amounts.of(share, position, False))
+            amounts = tuple(0 if key[0] == JOBS else amount for key, amount in zip(keys, taken))
+            found = self._look(position, Wanted(tuple(keys), amounts, pick), free_now)
             if not any(max(begin, self._now) <= booking.begin and booking.end <= end for begin, end in found):
                 return False
         return all(share.node in self._table.index for share in booking.shares)
@@ -207,24 +231,41 @@ class Calendar:
             known = self._openings[need] = Openings(self._releases.first_fits(need, settings, free_now))
             known.dirty.update(position for position, booked in self._on_node.items() if booked)
         for position in known.dirty:
-            amounts = need.on(self._table.nodes[position], settings)
-            known.set(position, self._look(position, amounts, free_now))
+            known.set(position, self._look(position, self._wanted(need, settings, position), free_now))
         known.dirty.clear()
         return known
 
-    def _look(self, position: int, amounts: Sequence[tuple[Amount, int]], free_now: Free) -> list[tuple[float, float]]:
+    def _wanted(self, need: Need, settings: Settings, position: int) -> Wanted:
+        """What the need takes of such a node; nodes of one make share the answer."""
+        key = (need, self._table.makes[position])
+        found = self._wants.get(key)
+        if found is None:
+            amounts = need.on(self._table.nodes[position], settings)
+            keys = tuple(each for each, _ in amounts)
+            found = Wanted(keys, tuple(amount for _, amount in amounts), self._releases.amounts.pick(keys))
+            self._wants[key] = found
+        return found
+
+    def _look(self, position: int, wanted: Wanted, free_now: Free) -> list[tuple[float, float]]:
         """The openings of one node."""
-        keys, wanted = [key for key, _ in amounts], [amount for _, amount in amounts]
-        start = [left_of(free_now, key, position) for key in keys]
-        changes = self._releases.on_node(position, keys)
-        for booking, share in self.booked_on(position):
-            taken = share_amounts(share, keys, booking.whole_nodes, int(self._table.threads[position]))
+        return openings(*self._future(position, wanted, free_now))
+
+    def _future(
+        self, position: int, wanted: Wanted, free_now: Free, without: int | None = None
+    ) -> tuple[list[int], list[Change]]:
+        """What a node has now beyond what is wanted, and what changes that: what comes back, and slots."""
+        pick, spare = wanted.pick, wanted.spare(free_now, position)
+        changes = [(at, pick(amount)) for at, amount in self._releases.on_node(position).items()]
+        for booking, taken in self._on_node.get(position, ()):
+            if without is not None and booking.job_id == without:
+                continue
+            amounts = pick(taken)
             if booking.begin > self._now:
-                changes.append((booking.begin, tuple(-amount for amount in taken)))
+                changes.append((booking.begin, tuple([-amount for amount in amounts])))
             else:
-                start = [have - amount for have, amount in zip(start, taken)]
-            changes.append((booking.end, taken))
-        return openings(wanted, start, changes)
+                spare = list(map(sub, spare, amounts))
+            changes.append((booking.end, amounts))
+        return spare, changes
 
     def _moment(self, when: float) -> Moment:
         known = self._at_begin.get(when)

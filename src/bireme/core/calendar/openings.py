@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,20 +82,22 @@ class Openings:
         return np.maximum(np.where(late, soon, self._begin), after)
 
 
-def openings(wanted: Sequence[int], start: Sequence[int], changes: Iterable[Change]) -> list[tuple[float, float]]:
-    """The times between which every amount is at least what is wanted. What is open now begins at -inf."""
-    there = list(start)
+def openings(spare: Sequence[int], changes: Iterable[Change]) -> list[tuple[float, float]]:
+    """The times between which no amount is short. `spare`: what there is now beyond what is wanted.
+
+    What is open now begins at -inf.
+    """
     found: list[tuple[float, float]] = []
-    since = -inf if all(have >= want for have, want in zip(there, wanted)) else None
+    since = -inf if min(spare) >= 0 else None
     ordered = sorted(changes)
-    for number, (at, change) in enumerate(ordered):
-        there = [have + more for have, more in zip(there, change)]
-        if number + 1 < len(ordered) and ordered[number + 1][0] == at:
+    for number, (at, change) in enumerate(ordered, 1):
+        spare = list(map(add, spare, change))
+        if number < len(ordered) and ordered[number][0] == at:
             continue
-        fits = all(have >= want for have, want in zip(there, wanted))
-        if fits and since is None:
-            since = at
-        elif not fits and since is not None:
+        if min(spare) >= 0:
+            if since is None:
+                since = at
+        elif since is not None:
             found.append((since, at))
             since = None
     if since is not None:

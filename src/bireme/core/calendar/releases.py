@@ -7,13 +7,15 @@ Invariant: what was added and taken back again counts as if it had never been.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
+from operator import add
 
 import numpy as np
 
+from bireme.core.calendar.amounts import Amounts, Vector
 from bireme.core.calendar.booking import Booking
-from bireme.core.calendar.openings import Change, Floats
+from bireme.core.calendar.openings import Floats
 from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.fractions import GresKey, Uses
@@ -22,6 +24,7 @@ from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
 _TAIL_LEAST, _TAIL_PART = 32, 64
 """New releases are sorted in when there are so many, or this part of all."""
+_NOTHING: Mapping[float, Vector] = {}
 
 
 class Moment:
@@ -98,6 +101,7 @@ class Releases:
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
+        self.amounts = Amounts(table)
         self._at = np.zeros(0, dtype=np.float64)
         self._positions: IntArray = np.zeros(0, dtype=np.int64)
         self._columns: dict[object, IntArray] = {
@@ -105,7 +109,8 @@ class Releases:
             for key in ("cpus", "cores", "memory", "jobs", "whole", *table.gres, *_use_keys(table))
         }
         self._tail: list[tuple[float, Allocation, int]] = []
-        self._tail_on: dict[int, list[tuple[float, NodeShare, int, bool]]] = {}
+        self._on_node: dict[int, dict[float, Vector]] = {}
+        """The same by node and time, for questions about one node."""
         self._by_node: tuple[IntArray, IntArray] | None = None
         """Rows in order of node and time, and where each node's begin among them."""
 
@@ -114,7 +119,19 @@ class Releases:
         for share in allocation.shares:
             position = self._table.index.get(share.node)
             if position is not None:
-                self._tail_on.setdefault(position, []).append((at, share, sign, allocation.whole_nodes))
+                self._note(position, at, self.amounts.of(share, position, allocation.whole_nodes, sign))
+
+    def _note(self, position: int, at: float, amount: Vector) -> None:
+        mine = self._on_node.setdefault(position, {})
+        before = mine.get(at)
+        if before is None:
+            mine[at] = amount
+            return
+        together = tuple(map(add, before, amount))
+        if any(together):
+            mine[at] = together
+        else:
+            del mine[at]
 
     @property
     def count(self) -> int:
@@ -149,18 +166,9 @@ class Releases:
         for kind, gpu in _use_keys(self._table):
             moment.uses[kind][:, gpu] -= total((kind, gpu))
 
-    def on_node(self, position: int, keys: Sequence[Amount]) -> list[Change]:
-        """What comes back on one node, by these amounts."""
-        rows, begins = self._rows_by_node()
-        mine = rows[begins[position] : begins[position + 1]]
-        changes: list[Change] = []
-        if len(mine):
-            amounts = [self._amount(key)[mine].tolist() for key in keys]
-            changes = list(zip(self._at[mine].tolist(), zip(*amounts)))
-        threads = int(self._table.threads[position])
-        for at, share, sign, whole in self._tail_on.get(position, ()):
-            changes.append((at, tuple(sign * amount for amount in share_amounts(share, keys, whole, threads))))
-        return changes
+    def on_node(self, position: int) -> Mapping[float, Vector]:
+        """What comes back on one node, by time; in no order."""
+        return self._on_node.get(position, _NOTHING)
 
     def first_fits(self, need: Need, settings: Settings, free: Free) -> Floats:
         """Of every node, from when on the need fits for good if nothing is booked; -inf: now; inf: never."""
@@ -207,7 +215,7 @@ class Releases:
             for share in allocation.shares
             if share.node in index  # else: the node left the configuration while the job ran
         ]
-        self._tail, self._tail_on, self._by_node = [], {}, None
+        self._tail, self._by_node = [], None
         positions = np.array([row[1] for row in rows], dtype=np.int64)
         at = np.concatenate((self._at, np.array([row[0] for row in rows], dtype=np.float64)))
         where = np.concatenate((self._positions, positions))
@@ -261,30 +269,6 @@ _PLAIN: dict[Amount, str] = {
     (WHOLE, None): "whole",
     (JOBS, None): "jobs",
 }
-
-
-def left_of(free: Free, key: Amount, position: int) -> int:
-    """How much of an amount a node has left; of what must not be there, how much is: below zero."""
-    return int(column_of(free, key)[position])
-
-
-def share_amounts(share: NodeShare, keys: Sequence[Amount], whole: bool, threads: int) -> tuple[int, ...]:
-    """What a share takes of each amount."""
-    found = []
-    for name, type_ in keys:
-        if name == CPU:
-            found.append(share.cpus)
-        elif name == CORE:
-            found.append(-(-share.cpus // threads))
-        elif name == MEMORY:
-            found.append(share.memory_mib)
-        elif name == WHOLE:
-            found.append(int(whole))
-        elif name == JOBS:
-            found.append(share.runs)
-        else:
-            found.append(sum([each.count for each in share.gres if each.name == name and type_ in (None, each.type)]))
-    return tuple(found)
 
 
 def _first_good(good_now: BoolArray, bad_then: BoolArray, at: Floats, begins: IntArray) -> Floats:

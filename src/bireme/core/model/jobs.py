@@ -7,11 +7,11 @@ Each phase is a frozen dataclass that holds exactly what is true in it. The stat
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from operator import attrgetter
 from typing import Any
 
+from bireme.core.model.hashing import HashedOnce
 from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
@@ -70,15 +70,8 @@ class WarningSignal:
     with_reservation: bool = False
 
 
-class _HashedOnce:
-    """Room for the hash of a frozen value of many fields that is a key again and again."""
-
-    __slots__ = ("_hash",)
-    _hash: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRequest(_HashedOnce):
+class ResourceRequest(HashedOnce):
     """What a job asks to hold. None means not asked: defaults are applied by the rules, as Slurm applies them."""
 
     nodes_min: int = 1
@@ -128,15 +121,7 @@ class ResourceRequest(_HashedOnce):
     node_rules: NodeRules | None = None
     """Of pods: which nodes they may use, by labels and taints."""
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            object.__setattr__(self, "_hash", hash(_values_of(self)))
-            return self._hash
-
-
-_values_of = attrgetter(*(each.name for each in fields(ResourceRequest)))
+    __hash__ = HashedOnce.hash_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

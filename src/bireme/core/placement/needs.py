@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bireme.core.model.cluster import NodeConfig, Settings
+from bireme.core.model.hashing import HashedOnce
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.table import Free, IntArray, NodeTable
 
@@ -22,7 +23,7 @@ Amount = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Need(HashedOnce):
     tasks: int
     """Of one node."""
     exact: bool
@@ -34,6 +35,8 @@ class Need:
     gres: tuple[tuple[str, str | None, int], ...]
     gres_per_socket: tuple[tuple[str, str | None, int], ...]
     whole_node: bool
+
+    __hash__ = HashedOnce.hash_once
 
     def on(self, node: NodeConfig, settings: Settings) -> tuple[tuple[Amount, int], ...]:
         """What it takes of such a node."""

@@ -64,9 +64,9 @@ class Hope:
         self._now = now
 
     def candidates(self, waiting: Waiting, freed: set[int]) -> set[int]:
-        """Those that fit on one of these nodes, and those with a slot there: their own may be in their way."""
-        found = {booking.job_id for position in freed for booking, _ in self._calendar.booked_on(position)}
-        found = {job_id for job_id in found if job_id in waiting}
+        """Those that fit on one of these nodes, and those that would if their own slots there were not in the way."""
+        booked = {booking.job_id for position in freed for booking in self._calendar.booked_on(position)}
+        found = {job_id for job_id in booked if self._fits_without_its_slots(waiting, job_id, freed)}
         for shape, jobs in waiting.shapes.items():
             longest = self._room_s(shape, waiting.needs[shape], freed)
             if longest > 0:
@@ -78,7 +78,23 @@ class Hope:
         for shape in waiting.shapes_of(job_id):
             if waiting.shapes[shape][job_id] <= self._room_s(shape, waiting.needs[shape], freed):
                 return True
-        return any(booking.job_id == job_id for position in freed for booking, _ in self._calendar.booked_on(position))
+        return self._fits_without_its_slots(waiting, job_id, freed)
+
+    def _fits_without_its_slots(self, waiting: Waiting, job_id: int, freed: set[int]) -> bool:
+        if self._free.fractions:
+            return job_id in waiting  # parts of GPUs are not counted here
+        settings, fits = self._state.config.settings, self._calendar.fits_without
+        mine = [
+            position
+            for position in freed
+            if any(booking.job_id == job_id for booking in self._calendar.booked_on(position))
+        ]
+        return any(
+            fits(waiting.needs[shape], settings, self._free, position, job_id) - self._now
+            >= waiting.shapes[shape][job_id]
+            for shape in waiting.shapes_of(job_id)
+            for position in mine
+        )
 
     def _room_s(self, shape: Shape, need: Need, freed: set[int]) -> float:
         """The longest that something that needs so much could stay on one of these nodes; below 0: it fits on none."""

@@ -124,8 +124,7 @@ class Outlook:
                 if planned is not None and event.outcome.state != "PREEMPTED":  # who ends it knows when it is gone
                     self.expect(event.job_id, at + 1.0, planned[1])
             case e.JobCancelled():
-                for booking in self.forget(event.job_id):
-                    self._free(state, booking.shares)
+                self.give_up(state, self.forget(event.job_id))
                 self.waiting.remove(event.job_id)
                 self.again.discard(event.job_id)
                 self._tell_followers(state, event.job_id)
@@ -147,6 +146,11 @@ class Outlook:
     def _free(self, state: State, shares: Iterable[NodeShare]) -> None:
         index = state.occupancy.index
         self.freed.update(index[share.node] for share in shares if share.node in index)
+
+    def give_up(self, state: State, bookings: Iterable[Booking]) -> None:
+        """Slots that are not needed any more, and not in the calendar."""
+        for booking in bookings:
+            self._free(state, booking.shares)
 
     def expect(self, job_id: int, end: float, allocation: Allocation) -> None:
         """The job's resources come back then, and not when they were expected before."""

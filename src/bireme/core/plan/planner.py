@@ -91,12 +91,26 @@ def plan_again(
         outlook.waiting.remove(job_id)
     left, outlook.left = outlook.left, []
     work.sure = (hopeful - fresh, freed)
-    if _walk(work, entries):
+    if _walk(work, entries) and _walk_where_slots_were(work):
         _walk(work, left)
     else:
         outlook.left += left
     _resume(work)
     return Plan(tuple(work.starts), work.verdicts, outlook)
+
+
+def _walk_where_slots_were(work: Pass) -> bool:
+    """A job that started elsewhere than in its slot gave that up: those before it in the queue may have its place."""
+    outlook, hope, going_on = work.outlook, work.hope, True
+    assert hope is not None
+    while going_on and outlook.freed:
+        freed, outlook.freed = outlook.freed, set()
+        hopeful = hope.candidates(outlook.waiting, freed) - work.begun
+        work.known |= hopeful
+        work.sure = (hopeful, freed)
+        jobs = [work.state.pending[job_id] for job_id in hopeful if job_id in work.state.pending]
+        going_on = _walk(work, entries_of(work.state, jobs))
+    return going_on
 
 
 def _resume(work: Pass) -> None:
@@ -272,6 +286,7 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
         limited, partition, fit = _find_shorter(work, job, entry.partition)
     if partition is not None and fit is not None:
         work.outlook.restore(job.id, own[1:])
+        work.outlook.give_up(work.state, own[:1])
         work.hold(limited, partition, fit)
         _add_start(work, job, work.started(limited, partition, fit, task_id))
         return True
