@@ -61,6 +61,10 @@ CHANGES_NOTHING_FREE = (
 )
 """Events after which no waiting job can start that could not before: no pass is needed for them."""
 
+ENDS = (e.JobEnded, e.JobCancelled)
+CLEARS = (e.JobEnded, e.JobLaunchFailed, e.LeftoverCleared)
+"""Events after which the engine may forget a start."""
+
 FULL_PASS_S = 1.0
 """With a short queue, all of it is planned anew this often; a long one waits for the policy's interval."""
 
@@ -243,7 +247,7 @@ class Kernel:
 
     def _record(self, group: Group, cause: str, event: e.Event, now: float) -> None:
         recorded = e.Recorded(self.state.seq + 1, now, cause, event)
-        if isinstance(event, e.JobEnded | e.JobCancelled):
+        if isinstance(event, ENDS):
             group.history.extend(self._final_rows(event, now))
         try:
             group.commands.extend(apply(self.state, recorded))
@@ -260,7 +264,7 @@ class Kernel:
             group.history.extend(history_rows(self.state, self.state.jobs[event.job_id], event.seen.phase, now))
         if isinstance(event, e.StepNodeEnded):
             group.history.extend(self._step_rows(event, now))
-        if isinstance(event, e.JobEnded | e.JobLaunchFailed | e.LeftoverCleared):
+        if isinstance(event, CLEARS):
             group.acknowledged.append((event.job_id, event.generation))
         elif isinstance(event, e.LeftoverFound):  # the engine has to hear it out
             key = (event.job_id, event.generation)

@@ -310,3 +310,26 @@ def test_one_job_and_the_whole_queue_are_weighed_alike() -> None:
     assert len(set(together.values())) > 30
     assert where.priority_basis is not None
     assert np.isclose(where.priority_basis.fair_share[11], 0.2)
+
+
+def test_jobs_that_come_go_and_change_are_weighed_as_if_all_were_new() -> None:
+    where = queue()
+    for number in range(1, 3_000):
+        one = job(number % 600, "gpu", *(("cpu",) if number % 5 == 0 else ()), resources={"ntasks": 1 + number % 4})
+        one.id = number
+        where.pending[number] = one
+        if number % 500 == 0:
+            reprioritise(where, NOW)
+            for gone in [job_id for job_id in where.pending if job_id % 3]:
+                del where.pending[gone]
+        if number % 70 == 0:
+            one.spec = replace(one.spec, nice=number)
+            one.phase = replace(one.phase, accrues=False)
+    reprioritise(where, NOW + 60)
+    kept = {number: one.priority for number, one in where.pending.items()}
+    kept_apart = where.partition_priorities
+    where.priority_columns = None
+    reprioritise(where, NOW + 60)
+    assert kept == {number: one.priority for number, one in where.pending.items()}
+    assert kept_apart == where.partition_priorities
+    assert kept_apart

@@ -129,6 +129,31 @@ def test_what_was_not_committed_is_gone_after_a_crash(path: str) -> None:
     store.close()
 
 
+def test_gathered_groups_are_read_as_if_they_were_written(path: str) -> None:
+    store = SqliteStore(path, durable=False, gather=3)
+    store.append([(1.0, "x", submitted(1))], [])
+    store.append([(2.0, "x", JobHeld(1, "user"))], [finished(1)])
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT count(*) FROM journal").fetchone() == (0,), "not gathered at all"
+    assert [record["job_id"] for record in store.finished(Query())] == [1]
+    assert [r.event for r in store.story(1)] == [submitted(1), JobHeld(1, "user")]
+    store.append([(3.0, "x", JobReleased(1))], [])
+    store.close()
+    again = SqliteStore(path)
+    assert [(r.seq, r.event) for r in again.replay(1)] == [(2, JobHeld(1, "user")), (3, JobReleased(1))]
+    again.close()
+
+
+def test_gathered_groups_that_cannot_be_written_end_it(path: str) -> None:
+    """They were said to be stored: nobody may go on as if only the last one were lost."""
+    store = SqliteStore(path, durable=False, gather=100)
+    store.append([(1.0, "x", submitted(1))], [])
+    store._writer.execute("PRAGMA query_only=ON")
+    with pytest.raises(StoreError):
+        store.story(1)
+    store.close()
+
+
 def test_a_story_is_every_event_of_one_job(store: SqliteStore) -> None:
     store.append([(1.0, "a", submitted(1)), (2.0, "b", submitted(2)), (3.0, "c", JobHeld(1, "user"))], [])
     assert [r.cause for r in store.story(1)] == ["a", "c"]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+_MONTHS = {"MONTHLY": 1, "QUARTERLY": 3, "YEARLY": 12}
+_PERIODS = frozenset(("DAILY", "WEEKLY", *_MONTHS))
+
 
 def next_reset(period: str, after: float) -> float | None:
     """The first moment after `after` at which a period begins; None: never."""
+    if period not in _PERIODS:
+        return None
     moment = datetime.fromtimestamp(after, UTC)
     today = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "DAILY":
@@ -14,9 +19,7 @@ def next_reset(period: str, after: float) -> float | None:
     if period == "WEEKLY":
         since_sunday = today.isoweekday() % 7
         return (today + timedelta(days=7 - since_sunday)).timestamp()
-    months = {"MONTHLY": 1, "QUARTERLY": 3, "YEARLY": 12}.get(period)
-    if months is None:
-        return None
+    months = _MONTHS[period]
     begun = (today.month - 1) // months * months
     year, month = divmod(begun + months, 12)
     return today.replace(year=today.year + year, month=month + 1, day=1).timestamp()

@@ -38,8 +38,11 @@ class Meter:
     def move_to(self, now: float, half_life_s: float | None) -> None:
         """The same usage, written as of `now`."""
         kept, grown = _decay(now - self.at, half_life_s if self.decays else None)
-        for name in self.used.keys() | self.rates.keys():
-            self.used[name] = self.used.get(name, 0.0) * kept + self.rates.get(name, 0.0) * grown
+        used = self.used
+        for name in used:
+            used[name] *= kept
+        for name, rate in self.rates.items():
+            used[name] = used.get(name, 0.0) + rate * grown
         self.at = max(now, self.at)
 
     def add_rates(self, rates: Iterable[tuple[str, float]], sign: int) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from bireme.core.calendar.amounts import Pick, Vector, left_of
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.closures import Closures
-from bireme.core.calendar.openings import Change, Openings, openings
+from bireme.core.calendar.openings import Change, Openings, open_until, openings
 from bireme.core.calendar.releases import Moment, Releases
 from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import Allocation, NodeShare
@@ -202,8 +202,9 @@ class Calendar:
         wanted = self._wanted(need, settings, position)
         if min(wanted.spare(free_now, position)) < 0:
             return -inf
-        first = next(iter(openings(*self._future(position, wanted, free_now, job_id))), None)
-        return first[1] if first is not None and first[0] == -inf else -inf
+        if all(booking.job_id == job_id for booking in self.booked_on(position)):
+            return inf  # what is there now only grows
+        return open_until(*self._future(position, wanted, free_now, job_id))
 
     def holds(self, booking: Booking, free_now: Free) -> bool:
         """Whether the slot could be booked as it is."""
@@ -322,6 +323,13 @@ class Calendar:
     ) -> tuple[float, tuple[NodeShare, ...]] | None:
         """The same by openings: only moments at which enough nodes have one are looked at."""
         soon, nodes = self.rounded(self._now + 1.0), search.demand.nodes_wanted
+        if nodes == 1 and not (closures is not None and closures.entries):
+            first = known.first(search.usable, duration, after, soon)
+            if first >= horizon:
+                return None
+            found = search.sketch(free_now, known.covering(first, first + duration, soon))
+            if found is not None:
+                return first, self._sizes(search, found, free_now)
         begins = {after, *closures.ends()} if closures is not None and closures.entries else {after}
         moments = {*known.moments(search.usable, nodes, duration, after, soon).tolist(), *begins}
         for moment in sorted(moment for moment in moments if after <= moment < horizon):

@@ -62,6 +62,12 @@ class Openings:
         found: BoolArray = np.logical_or.reduce(there, axis=1)
         return found
 
+    def first(self, allowed: BoolArray, duration: float, after: float, soon: float) -> float:
+        """When one of the allowed nodes begins to hold it for so long; inf: none ever does."""
+        starts, ends = self._starts(after, soon)[allowed], self._end[allowed]
+        long_enough = ends - duration >= starts if duration < inf else (ends == inf) & (starts < inf)
+        return float(np.min(starts, where=long_enough, initial=inf))
+
     def moments(self, allowed: BoolArray, nodes: int, duration: float, after: float, soon: float) -> Floats:
         """In order: when so many of the allowed nodes begin to hold it for so long."""
         starts = self._starts(after, soon)[allowed]
@@ -80,6 +86,19 @@ class Openings:
     def _starts(self, after: float, soon: float) -> Floats:
         late = (self._begin < soon) & (self._begin > -inf)
         return np.maximum(np.where(late, soon, self._begin), after)
+
+
+def open_until(spare: Sequence[int], changes: Iterable[Change]) -> float:
+    """How long no amount is short from now on; -inf: one is."""
+    if min(spare) < 0:
+        return -inf
+    short_since = inf
+    for at, change in sorted(changes):
+        if at > short_since:
+            break
+        spare = list(map(add, spare, change))
+        short_since = at if min(spare) < 0 else inf
+    return short_since
 
 
 def openings(spare: Sequence[int], changes: Iterable[Change]) -> list[tuple[float, float]]:

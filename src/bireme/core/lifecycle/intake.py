@@ -23,6 +23,17 @@ LAUNCH_BACKOFF_MOST_S = 300.0
 REQUEUE_DELAY_MOST_S = 120.0
 """Longest wait of a job that RequeueExit brings back: none at first, then 1 s, 3 s, 7 s ... Slurm always waits that."""
 SPECIAL_EXIT_HELD = "SPECIAL_EXIT"
+ABOUT_NO_RUN = (
+    o.ClusterSeen,
+    o.JobSeen,
+    o.QueueSeen,
+    o.NodeSeen,
+    o.NodeSilent,
+    o.NodeClosed,
+    o.OthersSeen,
+    o.GuardSeen,
+)
+"""Observations that name no start of a job."""
 
 
 def interpret(state: State, seen: o.Observation, now: float) -> list[e.Event]:
@@ -79,10 +90,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
 
 def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     """(job, generation) pairs that the engine speaks of and that the state does not hold and has not to clear."""
-    about_no_run = (
-        o.ClusterSeen | o.JobSeen | o.QueueSeen | o.NodeSeen | o.NodeSilent | o.NodeClosed | o.OthersSeen | o.GuardSeen
-    )
-    if isinstance(seen, about_no_run):
+    if isinstance(seen, ABOUT_NO_RUN):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
     return [key for key in named if not _held(state, *key) and not _left_somewhere(state, key)]

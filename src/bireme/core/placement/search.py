@@ -75,6 +75,8 @@ class Search:
             allowed = allowed & table.admitted(demand.node_rules)
         self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
         self._single = demand.nodes_most == 1 and not demand.nodelist and len(self._masks) == 1
+        self._any_node = self._single and fabric.flat and not (demand.contiguous or self._segment)
+        """One node is as near as another: the first is the tightest group."""
         self._share = tasks_per_core(demand, table, settings)
         self._allowed = allowed
         self._need: Need | None = None
@@ -219,6 +221,10 @@ class Search:
         for mask in self._masks:
             able = self._able(free, mask & (tasks > 0))
             most_able = max(most_able, len(able))
+            if self._any_node and len(able):
+                chosen = spread(self.demand, (self._candidate(int(able[0]), tasks),), free)
+                if chosen is not None:
+                    return chosen, most_able
             for group in self._groups(able, tasks):
                 chosen = self._try_group(group, tasks, free)
                 if chosen is not None:
@@ -305,8 +311,10 @@ class Search:
     def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
         """Positions in order of preference: required, by weight, by the score, then those with the least left over."""
         able = np.flatnonzero(mask)
+        if len(able) < 2:
+            return able
         points = np.zeros(len(able))
-        if ranked and self._ranking is not None and len(able) > 1:
+        if ranked and self._ranking is not None:
             points = self._ranking.points(self.need, free, able)
         gpus = free.gres_of("gpu", None)[able]
         cpus = free.cpus[able]

@@ -9,6 +9,7 @@ Invariant: a job that waits for room and is not hopeful could not start, because
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -67,8 +68,11 @@ class Hope:
         """Those that fit on one of these nodes, and those that would if their own slots there were not in the way."""
         booked = {booking.job_id for position in freed for booking in self._calendar.booked_on(position)}
         found = {job_id for job_id in booked if self._fits_without_its_slots(waiting, job_id, freed)}
+        within: dict[str, list[int]] = {}
         for shape, jobs in waiting.shapes.items():
-            longest = self._room_s(shape, waiting.needs[shape], freed)
+            if shape[1] not in within:
+                within[shape[1]] = self._within(shape[1], freed)
+            longest = self._room_s(waiting.needs[shape], within[shape[1]])
             if longest > 0:
                 found.update(job_id for job_id, duration_s in jobs.items() if duration_s <= longest)
         return found
@@ -76,7 +80,7 @@ class Hope:
     def still(self, waiting: Waiting, job_id: int, freed: set[int]) -> bool:
         """After others have started in this pass."""
         for shape in waiting.shapes_of(job_id):
-            if waiting.shapes[shape][job_id] <= self._room_s(shape, waiting.needs[shape], freed):
+            if waiting.shapes[shape][job_id] <= self._room_s(waiting.needs[shape], self._within(shape[1], freed)):
                 return True
         return self._fits_without_its_slots(waiting, job_id, freed)
 
@@ -96,15 +100,17 @@ class Hope:
             for position in mine
         )
 
-    def _room_s(self, shape: Shape, need: Need, freed: set[int]) -> float:
-        """The longest that something that needs so much could stay on one of these nodes; below 0: it fits on none."""
-        partition = self._state.partitions.get(shape[1])
+    def _within(self, name: str, freed: set[int]) -> list[int]:
+        """Those of these nodes that jobs of the partition may use."""
+        partition = self._state.partitions.get(name)
         if partition is None:
-            return -inf
-        if self._free.fractions:
+            return []
+        usable = schedulable_nodes(self._state, partition)
+        return [position for position in freed if usable[position]]
+
+    def _room_s(self, need: Need, freed: Sequence[int]) -> float:
+        """The longest that something that needs so much could stay on one of these nodes; below 0: it fits on none."""
+        if self._free.fractions and freed:
             return inf  # parts of GPUs are not counted here
-        usable, settings = schedulable_nodes(self._state, partition), self._state.config.settings
-        ends = (
-            self._calendar.fits_until(need, settings, self._free, position) for position in freed if usable[position]
-        )
-        return max(ends, default=-inf) - self._now
+        settings, fits = self._state.config.settings, self._calendar.fits_until
+        return max([fits(need, settings, self._free, position) for position in freed], default=-inf) - self._now
