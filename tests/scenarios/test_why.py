@@ -6,7 +6,7 @@ import pytest
 
 from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
 from bireme.core.model.cluster import PrioritySettings, Settings
-from bireme.core.model.policy import Policy
+from bireme.core.model.policy import Policy, Preemption
 from bireme.core.why.answers import Certainty, Suggestion, Waiting
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
@@ -202,6 +202,19 @@ def test_who_names_no_memory_is_told_that_it_asks_for_all_of_it() -> None:
     [(what, suggestion)] = [each for each in sooner(world, "whole").items() if "MiB" in each[0]]
     assert suggestion.starts_now, what
     assert suggestion.command.startswith("scontrol update JobId=2 MinMemoryNode=")
+
+
+def test_a_preempted_job_is_told_for_whom_and_the_other_whom_it_displaced() -> None:
+    tiers = {"low": {"priority_tier": 1}, "high": {"priority_tier": 2}}
+    policy = Policy(preemption=Preemption("partition", "REQUEUE"))
+    world = Scenario("1x8", partitions=tiers, settings=Settings(policy=policy, memory_is_consumable=False))
+    world.submit("victim", cpus=8, time_s=HOUR)
+    world.settle()
+    world.submit("urgent", cpus=8, time_s=HOUR, partition="high")
+    sent_back = why(world, "victim").sent_back
+    assert sent_back is not None
+    assert (sent_back.text, sent_back.restarts) == ("It was ended so that job 2 can run.", 1)
+    assert explain_running(world.state, world.job("urgent")).displaced == ("1",)
 
 
 def test_nodes_that_are_down_free_nothing() -> None:

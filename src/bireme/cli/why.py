@@ -93,10 +93,16 @@ class _Page:
         told = job["waiting"]
         yield from _labelled("Expected start", self._expected(told))
         yield from _labelled("Blocked by", self._blocks(told))
+        if told["sent_back"] is not None:
+            yield from _labelled("Before", [self._before(told["sent_back"])])
         yield from _labelled("Place", self._places(told))
         yield from _labelled("Priority", (_priority(each) for each in told["priorities"]))
         if "suggestions" in job:
             yield from _labelled("Sooner", self._sooner(job))
+
+    def _before(self, sent_back: Record) -> str:
+        restarts = f" ({_count(sent_back['restarts'], 'restart')})" if sent_back["restarts"] else ""
+        return f"{sent_back['text']} {self._when(sent_back['at'])}{restarts}"
 
     def _expected(self, told: Record) -> Iterator[str]:
         expected = told["expected"]

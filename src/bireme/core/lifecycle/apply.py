@@ -318,6 +318,7 @@ def _job_launch_failed(state: State, event: e.JobLaunchFailed, at: float) -> Seq
     assert isinstance(job.phase, Starting)
     _release(state, job)
     job.launch_failures += 1
+    job.last_restart_at, job.sent_back_for = at, event.reason
     job.phase = Pending(
         since=at,
         eligible_at=at,
@@ -368,6 +369,7 @@ def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command
     assert isinstance(phase, Ending)
     _release(state, job)
     if phase.requeue:
+        job.sent_back_for = phase.outcome.reason
         reasons = event.reasons or (_why_held(phase.outcome),) if phase.hold else event.reasons
         expedited = job.spec.expedite_requeue and phase.outcome.state != GAVE_WAY
         _back_to_queue(state, job, event.at, phase.hold, event.not_before, reasons, expedited=expedited)

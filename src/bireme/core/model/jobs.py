@@ -372,6 +372,8 @@ class Job:
     last_restart_at: float | None = None
     guarded_by: str = ""
     """A rule outside that keeps it from being ended for others: a disruption budget of Kubernetes."""
+    sent_back_for: Reason | None = None
+    """Why its latest start came to nothing, or it was queued again; None: nobody knows, or it never was."""
     checkpointed_at: float | None = None
     """When it last said, in this generation, that its work is saved."""
     mirrored: bool = False

@@ -159,12 +159,22 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
+class SentBack:
+    """It ran, or should have, and is in the queue again."""
+
+    at: float
+    text: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     expected: Expected
     places: tuple[Place, ...]
     priorities: tuple[Priority, ...]
     blocks: tuple[Block, ...]
     rooms: tuple[Room, ...]
+    sent_back: SentBack | None = None
 
 
 @dataclass(frozen=True, slots=True)

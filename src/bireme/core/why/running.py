@@ -42,10 +42,8 @@ def explain_running(state: State, job: Job) -> Running:
 def _gave_way(job: Job, to: int) -> bool:
     if isinstance(job.phase, Suspended):
         return job.phase.for_job == to
-    if not isinstance(job.phase, Ending | Finished) or job.phase.outcome.reason is None:
-        return False
-    why = job.phase.outcome.reason
-    return why.kind is ReasonKind.PREEMPTED and why.fact("by") == to
+    why = job.phase.outcome.reason if isinstance(job.phase, Ending | Finished) else job.sent_back_for
+    return why is not None and why.kind is ReasonKind.PREEMPTED and why.fact("by") == to
 
 
 def _leaves(state: State, nodes: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
