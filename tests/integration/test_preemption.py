@@ -88,6 +88,9 @@ def test_a_victim_is_suspended_and_goes_on_by_itself(make_cluster: Callable[...,
     cluster.until(lambda: cluster.records(low)[0]["suspended_s"] >= 1)
     assert steps.read_text() == reached
     newcomer = cluster.sbatch("--cpus-per-task=1", "--wrap", "true")
+    told = " ".join(cluster.run("bireme", "why", str(low)).stdout.split())
+    assert f"for job {high}; it goes on by itself when its CPUs are free" in told
+    assert f"Displaced job {low}" in " ".join(cluster.run("bireme", "why", str(high)).stdout.split())
     cluster.run("scancel", str(high))
     cluster.until(lambda: state_of(cluster, low) == "R")
     cluster.until(lambda: len(steps.read_text()) > len(reached))

@@ -241,6 +241,10 @@ class _Page:
             yield "Network", f"{over} ({compress(told['leaves'])}); {good}"
         waited = format_elapsed(int(told["waited_s"]))
         yield "Since", f"{self._when(told['started_at'])}, after waiting {waited}"
+        if told["suspended_at"] is not None:
+            who = f"for job {told['suspended_for']}" if told["suspended_for"] else "by an operator (scontrol resume)"
+            goes_on = "; it goes on by itself when its CPUs are free" if told["suspended_for"] else ""
+            yield "Suspended", f"{self._when(told['suspended_at'])}, {who}{goes_on}"
         if told["checkpointed_at"] is not None:
             yield "Checkpoint", f"{self._when(told['checkpointed_at'])}: what it did before is saved"
         displaced = told["displaced"]

@@ -200,3 +200,7 @@ class Running:
     """Jobs that were ended or requeued to make room for it."""
     checkpointed_at: float | None = None
     """When it last said that its work is saved."""
+    suspended_at: float | None = None
+    """Since when it stands still; None: it runs."""
+    suspended_for: str = ""
+    """For which job; empty: an operator said so."""

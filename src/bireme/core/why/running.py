@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.state import State
-from bireme.core.model.jobs import Ending, Finished, Job, Pending, Starting, Suspended
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.why.answers import Running
 
@@ -36,7 +36,15 @@ def explain_running(state: State, job: Job) -> Running:
         state.fabric.segment_max is not None,
         tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id)),
         job.checkpointed_at,
+        *_suspended(state, phase),
     )
+
+
+def _suspended(state: State, phase: Phase) -> tuple[float | None, str]:
+    if not isinstance(phase, Suspended):
+        return None, ""
+    other = state.jobs.get(phase.for_job or 0)
+    return phase.since, other.label if other is not None else str(phase.for_job or "")
 
 
 def _gave_way(job: Job, to: int) -> bool:
