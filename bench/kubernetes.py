@@ -32,6 +32,7 @@ PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 KUBE, BIREME = "kube-scheduler", "Bireme"
 _NAMES = {KUBE: "default-scheduler", BIREME: "bireme"}
+_IDLE_S = 30.0
 _NEVER_S = 30.0
 """A gang that has not begun to start so long after its last pod was created does not start."""
 
@@ -223,27 +224,41 @@ def idle(kubernetes: Kubernetes, sizes: Sizes) -> Iterator[Row]:
     """What a daemon costs that has much to know and nothing to do."""
     fake_nodes.add(kubernetes.api, sizes.idle_nodes - sizes.nodes, first=sizes.nodes)
     kubernetes.api.patch("/api/v1/nodes/fake-00000", {"spec": {"unschedulable": True}})
+    without = _requests_a_second(kubernetes)
     with scheduler(kubernetes, BIREME) as pid, Transport(os.environ["BIREME_HOME"]) as transport:
         assert pid is not None
         spec = {"name": "wide", "resources": {"nodes_min": sizes.idle_nodes, "nodes_max": sizes.idle_nodes}}
         for first in range(0, sizes.idle_jobs, 1000):
             count = min(1000, sizes.idle_jobs - first)
             transport.post("/v1/jobs", {"jobs": [{"spec": spec}] * count, "script": "#!/bin/sh\ntrue\n"})
-        time.sleep(10)  # the passes that the submissions caused
-        begun, cpu, asked = time.monotonic(), _cpu_s(pid), _requests_of_bireme(kubernetes)
-        time.sleep(30)
+        wait_for(lambda: _cpu_share(pid, 3) < 0.1, "the passes that the submissions caused", within_s=300, every_s=0.1)
+        begun, cpu = time.monotonic(), _cpu_s(pid)
+        requests = _requests_a_second(kubernetes)
         spent = time.monotonic() - begun
-        yield Row("idle", "memory of the daemon", _rss_mib(pid), "MiB")
-        yield Row("idle", "CPU of the daemon", 100 * (_cpu_s(pid) - cpu) / spent, "%")
-        requests = (_requests_of_bireme(kubernetes) - asked) / spent
-        yield Row("idle", "requests to the API server", requests, "/s")
+        what = f"{sizes.idle_jobs} waiting jobs, {sizes.idle_nodes} nodes"
+        yield Row("idle", f"{what}: memory of the daemon", _rss_mib(pid), "MiB")
+        yield Row("idle", f"{what}: CPU of the daemon", 100 * (_cpu_s(pid) - cpu) / spent, "% of a core")
+        yield Row("idle", f"{what}: requests to the API server", max(0.0, requests - without), "/s")
 
 
-def _requests_of_bireme(kubernetes: Kubernetes) -> float:
-    """Everything the API server answered. Fake nodes' leases are in it, so this is more than Bireme's own."""
+def _requests_a_second(kubernetes: Kubernetes) -> float:
+    """Over half a minute, by everybody."""
+    begun, before = time.monotonic(), _requests_answered(kubernetes)
+    time.sleep(_IDLE_S)
+    return (_requests_answered(kubernetes) - before) / (time.monotonic() - begun)
+
+
+def _requests_answered(kubernetes: Kubernetes) -> float:
+    """By the API server, but for leases: fake nodes renew thousands of them, and Bireme one every few seconds."""
     text = kubernetes.api.text("/metrics")
     lines = re.findall(r"apiserver_request_total\{([^}]*)\} (\S+)", text)
     return sum(float(count) for labels, count in lines if 'resource="leases"' not in labels)
+
+
+def _cpu_share(pid: int, seconds: float) -> float:
+    begun, before = time.monotonic(), _cpu_s(pid)
+    time.sleep(seconds)
+    return (_cpu_s(pid) - before) / (time.monotonic() - begun)
 
 
 def _cpu_s(pid: int) -> float:

@@ -17,6 +17,8 @@ def bireme() -> Iterator[Bireme]:
         pytest.skip(why)
     with running(fake=NODES) as kubernetes:
         one = Bireme(kubernetes, kubernetes.slot.folder / "home")
+        one.home.mkdir(mode=0o700)
+        (one.home / "bireme.toml").write_text('[kubernetes]\ntolerations = ["example.com/special"]\n')
         one.up()
         try:
             yield one

@@ -9,7 +9,7 @@ import pytest
 from bireme.core.model.node_rules import LabelRule
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.kubernetes import guest_words
-from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of
+from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of, whole_of
 from bireme.engines.kubernetes.guest_pods import is_guest, needs_of, requests_of, selects, unsupported
 
 
@@ -79,8 +79,10 @@ def test_anti_affinity_to_itself_by_host_is_one_pod_a_node() -> None:
     ("spec", "named"),
     [
         ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims (dynamic resource allocation)"),
-        ({"containers": [{"resources": {"requests": {"rdma/hca": "1"}}}]}, "resource rdma/hca"),
-        ({"containers": [{"resources": {"requests": {"hugepages-2Mi": "2Mi"}}}]}, "resource hugepages-2Mi"),
+        (
+            {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}]},
+            "several kinds of GPU in one pod",
+        ),
     ],
 )
 def test_what_cannot_be_promised_is_named(spec: dict[str, Any], named: str) -> None:
@@ -127,6 +129,13 @@ def test_where_gangs_come_from() -> None:
 )
 def test_how_many_start_together(kind: str, spec: dict[str, Any], size: int) -> None:
     assert size_of(Group(kind, "team", "x"), {"spec": spec}) == size
+
+
+def test_how_many_are_to_come_is_what_the_maker_says() -> None:
+    replicas = {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 3}}}
+    policy = {"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}
+    assert whole_of(Group("PyTorchJob", "team", "x"), {"spec": replicas | policy}) == 4
+    assert whole_of(Group("PodGroup", "team", "x"), {"spec": {"schedulingPolicy": {"gang": {"minCount": 5}}}}) == 5
 
 
 def test_ranks_are_laid_out_in_order_with_masters_first() -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept, interact, is_particular, ruled_out
+from bireme.engines.kubernetes.guest_neighbours import (
+    World,
+    cannot_be_kept,
+    interact,
+    is_particular,
+    mind,
+    room_left,
+    ruled_out,
+)
 
 LABELS = {f"n{number}": {"zone": f"z{number // 2}", "host": f"n{number}"} for number in range(4)}
 
@@ -74,3 +82,48 @@ def test_who_must_wait_for_whom() -> None:
 def test_refinements_are_named() -> None:
     refined = pod("a", **term("podAffinity", "b", namespaceSelector={"matchLabels": {"x": "y"}}))
     assert cannot_be_kept(refined) == ("namespaceSelector",)
+
+
+def test_a_partner_is_one_that_all_terms_speak_of() -> None:
+    terms = [
+        {"labelSelector": {"matchLabels": {"app": "b"}}, "topologyKey": "zone"},
+        {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}, "topologyKey": "host"},
+    ]
+    near = pod("a", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+    assert out(near, pod("b", "n2"), pod("c", "n0")) == {"n0", "n1", "n3"}
+
+
+def test_spread_looks_only_at_domains_that_the_pod_could_use() -> None:
+    selector = {"matchLabels": {"app": "a"}}
+    spread = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": selector, "whenUnsatisfiable": "DoNotSchedule"}
+    mine = pod("a", topologySpreadConstraints=[spread], nodeSelector={"zone": "z0"})
+    assert out(mine, pod("a", "n0")) & {"n0", "n1"} == set(), "the empty zone is closed to it"
+    with_gpus = {"resources": {"requests": {"nvidia.com/gpu": "1"}}}
+    assert out(pod("a", topologySpreadConstraints=[spread], containers=[with_gpus]), pod("a", "n0")) == {"n0", "n1"}
+    every = {**spread, "nodeAffinityPolicy": "Ignore"}
+    assert {"n0", "n1"} <= out(pod("a", topologySpreadConstraints=[every], nodeSelector={"zone": "z0"}), pod("a", "n0"))
+    three = pod("a", topologySpreadConstraints=[{**spread, "minDomains": 3}])
+    assert out(three, pod("a", "n0"), pod("a", "n2")) == set(LABELS), "a third zone is to come first"
+    leaving = pod("a", "n0")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert out(pod("a", topologySpreadConstraints=[spread]), leaving) == set()
+
+
+def test_addresses_of_a_node_are_told_apart() -> None:
+    def listening(address: str, node: str = "") -> dict[str, Any]:
+        return pod("p", node, containers=[{"ports": [{"hostPort": 80, "hostIP": address}]}])
+
+    assert out(listening("10.0.0.1"), listening("10.0.0.2", "n0")) == set()
+    assert out(listening("10.0.0.1"), listening("10.0.0.1", "n0")) == {"n0"}
+    assert out(listening(""), listening("10.0.0.2", "n0")) == {"n0"}
+
+
+def test_what_the_planner_does_not_count_is_counted_here() -> None:
+    def asking(count: int, node: str = "") -> dict[str, Any]:
+        return pod("p", node, containers=[{"resources": {"requests": {"rdma/hca": str(count), "cpu": "1"}}}])
+
+    world = World((asking(3, "n0"),), LABELS, {"n0": {"rdma/hca": "4"}, "n1": {"rdma/hca": "4"}, "n2": {}, "n3": {}})
+    assert room_left(asking(2), world) == {"n0": 0, "n1": 2, "n2": 0, "n3": 0}
+    assert ruled_out(asking(2), world) == {"n0", "n2", "n3"}
+    assert interact(asking(1), asking(1))
+    assert not mind(asking(1), asking(1))

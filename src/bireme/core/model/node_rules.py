@@ -84,12 +84,16 @@ class NodeRules:
     tolerations: tuple[Toleration, ...] = ()
 
     def admit(self, name: str, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
+        if not self.admits_labels(name, labels):
+            return False
+        return all(any(one.covers(taint) for one in self.tolerations) for taint in taints)
+
+    def admits_labels(self, name: str, labels: Mapping[str, str]) -> bool:
+        """The same, whatever the node's taints."""
         named = {**labels, NODE_NAME: name}
         if not all(rule.holds(named) for rule in self.all_of):
             return False
-        if self.any_of and not any(all(rule.holds(named) for rule in one) for one in self.any_of):
-            return False
-        return all(any(one.covers(taint) for one in self.tolerations) for taint in taints)
+        return not self.any_of or any(all(rule.holds(named) for rule in one) for one in self.any_of)
 
     def keys(self) -> set[str]:
         """The labels that matter to it."""

@@ -155,6 +155,7 @@ class KubernetesEngine(CrewEngine):
             landscape.learn_labels,
             self._world,
             lambda: max((node.gres_count("gpu") for node in self._config.nodes), default=0),
+            landscape.pods_most,
         )
         self._guests.resume()
 
@@ -163,8 +164,12 @@ class KubernetesEngine(CrewEngine):
         assert self._pods is not None
         placed = (pod for pod in self._pods.objects.values() if pod["spec"].get("nodeName"))
         alive = tuple(pod for pod in placed if not _over(pod))
-        known = self._landscape.mirror.objects.items()
-        return World(alive, {name: node["metadata"].get("labels") or {} for name, node in known})
+        known = self._landscape.mirror.objects
+        return World(
+            alive,
+            {name: node["metadata"].get("labels") or {} for name, node in known.items()},
+            {name: node["status"].get("allocatable") or {} for name, node in known.items()},
+        )
 
     async def _first_lists(self, *mirrors: Mirror) -> None:
         try:
@@ -528,7 +533,7 @@ class KubernetesEngine(CrewEngine):
         if berth is None or labels.get(pods.CLUSTER_LABEL) != self._rules.cluster:
             if self._guests is not None:
                 self._guests.pod_changed(kind, pod)
-            held = self._guests is not None and self._guests.holds(pod)
+            held = self._guests.held_for(pod) if self._guests is not None else None
             self._landscape.other_pod_changed(kind, pod, held=held)
             return
         if kind == "DELETED":

@@ -104,10 +104,18 @@ def _of_replicated_job(one: Object) -> int:
 
 def _of_training_job(kind: str, spec: Object) -> int:
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
-    if policy.get("minAvailable"):
-        return int(policy["minAvailable"])
-    replicas = spec.get(_KUBEFLOW[kind][1]) or {}
-    return sum(int(one.get("replicas", 1)) for one in replicas.values())
+    return int(policy.get("minAvailable") or _replicas(kind, spec))
+
+
+def _replicas(kind: str, spec: Object) -> int:
+    return sum(int(one.get("replicas", 1)) for one in (spec.get(_KUBEFLOW[kind][1]) or {}).values())
+
+
+def whole_of(group: Group, found: Object) -> int:
+    """How many pods its maker is about to make, where it says so; at least those that must start together."""
+    spec = found.get("spec") or {}
+    every = _replicas(group.kind, spec) if group.kind in _KUBEFLOW else 0
+    return max(every, size_of(group, found))
 
 
 def rank_of(pod: Object) -> tuple[int, int, str]:

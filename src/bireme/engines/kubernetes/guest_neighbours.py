@@ -1,37 +1,44 @@
-"""Pods that care where other pods are: affinity, anti-affinity, spread and host ports, worked out to nodes. Pure.
+"""Pods that care where other pods are, or share what the planner does not count, worked out to nodes. Pure.
 
-The planner knows nothing of pods' neighbours. `guests.py` places such pods one after another: it asks here which nodes
-are ruled out as things stand, submits that with the pod, and asks again before it binds.
+Affinity and anti-affinity, spread, host ports, and resources such as ephemeral storage or network cards: the planner
+knows nothing of them. `guests.py` places such pods one after another: it asks here which nodes are ruled out as things
+stand, submits that with the pod, and asks again before it binds.
 Invariant: what `ruled_out` leaves is right for the places it was given; of pods that `interact` only one waits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from bireme.engines.kubernetes.guest_pods import affinity, anti_affinity, selects
+from bireme.engines.kubernetes.guest_pods import affinity, anti_affinity, is_counted, own_rules, requests_of, selects
+from bireme.engines.kubernetes.nodes import quantity
 
 Object = Mapping[str, Any]
 Labels = Mapping[str, str]
+Port = tuple[str, str, int]
+"""Address of the node, protocol, port."""
+
+_ANY_ADDRESS = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All pods that have a node and have not ended, and the labels of every node."""
+    """All pods that have a node and have not ended, and every node's labels and what it has to give."""
 
     placed: tuple[Object, ...]
     labels: Mapping[str, Labels]
+    offered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def domain(self, node: str, key: str) -> str | None:
         return self.labels.get(node, {}).get(key)
 
 
 def is_particular(pod: Object) -> bool:
-    """Whether its own words are about other pods."""
-    return bool(affinity(pod) or anti_affinity(pod) or _spreads(pod) or _ports(pod))
+    """Whether its own words are about other pods, or about what only nodes and pods together tell."""
+    return bool(affinity(pod) or anti_affinity(pod) or _spreads(pod) or _ports(pod) or _uncounted(pod))
 
 
 def ruled_out(pod: Object, world: World) -> set[str]:
@@ -44,22 +51,45 @@ def ruled_out(pod: Object, world: World) -> set[str]:
         for term in anti_affinity(other):
             if _matches(term, other, pod):
                 out |= _in_domains(term["topologyKey"], {_domain_of(other, term, world)} - {None}, world)
-    for term in affinity(pod):
-        out |= _far_from(pod, term, world)
-    for spread in _spreads(pod):
-        out |= _too_full(pod, spread, world)
-    return out | _ports_taken(pod, world)
+    out |= _far_from(pod, world)
+    if _spreads(pod):
+        out |= _uneven(pod, world)
+    room = room_left(pod, world)
+    return out | _ports_taken(pod, world) | {node for node, count in room.items() if count < 1}
 
 
 def interact(one: Object, other: Object) -> bool:
     """Whether the place of either may matter to the other."""
+    return mind(one, other) or bool(_uncounted(one).keys() & _uncounted(other).keys())
+
+
+def mind(one: Object, other: Object) -> bool:
+    """Whether either speaks of the other, or both want the same port."""
     for pod, neighbour in ((one, other), (other, one)):
         terms = (*affinity(pod), *anti_affinity(pod))
         if any(_matches(term, pod, neighbour) for term in terms):
             return True
         if any(_counts(pod, spread, neighbour) for spread in _spreads(pod)):
             return True
-    return bool(_ports(one) & _ports(other))
+    return _clash(_ports(one), _ports(other))
+
+
+def room_left(pod: Object, world: World) -> dict[str, int]:
+    """How many of such pods each node still holds, by what the planner does not count; empty: it asks for none."""
+    wanted = _uncounted(pod)
+    if not wanted:
+        return {}
+    taken: dict[str, Counter[str]] = {}
+    for other in world.placed:
+        asked = {name: count for name, count in requests_of(other["spec"]).items() if name in wanted}
+        taken.setdefault(other["spec"]["nodeName"], Counter()).update(asked)
+    return {
+        node: min(
+            int((quantity(offered.get(name, 0)) - taken.get(node, Counter())[name]) // count)
+            for name, count in wanted.items()
+        )
+        for node, offered in world.offered.items()
+    }
 
 
 def cannot_be_kept(pod: Object) -> tuple[str, ...]:
@@ -68,11 +98,12 @@ def cannot_be_kept(pod: Object) -> tuple[str, ...]:
     for term in (*affinity(pod), *anti_affinity(pod)):
         found += [name for name in ("namespaceSelector", "matchLabelKeys", "mismatchLabelKeys") if term.get(name)]
     for spread in _spreads(pod):
-        found += [name for name in ("minDomains", "matchLabelKeys") if spread.get(name)]
+        found += ["matchLabelKeys"] if spread.get("matchLabelKeys") else []
+        found += ["nodeTaintsPolicy"] if spread.get("nodeTaintsPolicy", "Ignore") != "Ignore" else []
     return tuple(sorted(set(found)))
 
 
-# --- one constraint at a time -------------------------------------------------------------------------------
+# --- affinity -----------------------------------------------------------------------------------------------
 
 
 def _matches(term: Object, owner: Object, other: Object) -> bool:
@@ -91,13 +122,23 @@ def _in_domains(key: str, domains: set[str | None], world: World) -> set[str]:
     return {node for node, labels in world.labels.items() if labels.get(key) in domains} if domains else set()
 
 
-def _far_from(pod: Object, term: Object, world: World) -> set[str]:
-    """All nodes but those near a pod that it wants near; the first of such pods may be anywhere with the label."""
-    near = {_domain_of(other, term, world) for other in world.placed if _matches(term, pod, other)} - {None}
-    key = term["topologyKey"]
-    if not near and _matches(term, pod, pod):
-        return {node for node, labels in world.labels.items() if key not in labels}
-    return {node for node, labels in world.labels.items() if labels.get(key) not in near}
+def _far_from(pod: Object, world: World) -> set[str]:
+    """All nodes but those near pods that all its terms speak of; the first of such pods may be anywhere."""
+    terms = affinity(pod)
+    if not terms:
+        return set()
+    partners = [other for other in world.placed if all(_matches(term, pod, other) for term in terms)]
+    near = {term["topologyKey"]: {_domain_of(other, term, world) for other in partners} - {None} for term in terms}
+    if not any(near.values()) and all(_matches(term, pod, pod) for term in terms):
+        return {node for node, labels in world.labels.items() if any(key not in labels for key in near)}
+    return {
+        node
+        for node, labels in world.labels.items()
+        if any(labels.get(key) not in domains for key, domains in near.items())
+    }
+
+
+# --- spread -------------------------------------------------------------------------------------------------
 
 
 def _spreads(pod: Object) -> tuple[Object, ...]:
@@ -110,30 +151,63 @@ def _counts(pod: Object, spread: Object, other: Object) -> bool:
     return same and selects(spread.get("labelSelector"), other["metadata"].get("labels") or {})
 
 
-def _too_full(pod: Object, spread: Object, world: World) -> set[str]:
+def _uneven(pod: Object, world: World) -> set[str]:
+    """Nodes where one more would be too many, beside the emptiest domain that the pod could use."""
+    spreads = _spreads(pod)
+    keys = [spread["topologyKey"] for spread in spreads]
+    whole = {node: labels for node, labels in world.labels.items() if all(key in labels for key in keys)}
+    out = world.labels.keys() - whole.keys()
+    rules = own_rules(pod)
+    own = {node for node, labels in whole.items() if rules.admits_labels(node, labels)}
+    for spread in spreads:
+        honoured = spread.get("nodeAffinityPolicy", "Honor") == "Honor"
+        eligible = {node: labels for node, labels in whole.items() if node in own or not honoured}
+        out |= {node for node in whole if whole[node][spread["topologyKey"]] in _too_full(pod, spread, eligible, world)}
+    return set(out)
+
+
+def _too_full(pod: Object, spread: Object, eligible: Mapping[str, Labels], world: World) -> set[str]:
     key = spread["topologyKey"]
-    held = Counter(
-        world.domain(other["spec"].get("nodeName", ""), key) for other in world.placed if _counts(pod, spread, other)
-    )
-    domains = {labels[key] for labels in world.labels.values() if key in labels}
-    least = min((held.get(domain, 0) for domain in domains), default=0)
+    held = Counter({labels[key]: 0 for labels in eligible.values()})
+    for other in world.placed:
+        labels = eligible.get(other["spec"]["nodeName"])
+        if labels and _counts(pod, spread, other) and not other["metadata"].get("deletionTimestamp"):
+            held[labels[key]] += 1
+    few = len(held) < spread.get("minDomains", 1)
+    least = 0 if few else min(held.values(), default=0)
     itself = int(_counts(pod, spread, pod))
-    full = {domain for domain in domains if held.get(domain, 0) + itself - least > spread["maxSkew"]}
-    return {node for node, labels in world.labels.items() if labels.get(key) in full or key not in labels}
+    return {domain for domain, count in held.items() if count + itself - least > spread["maxSkew"]}
 
 
-def _ports(pod: Object) -> set[tuple[str, int]]:
-    """(protocol, port of the node). Addresses of one node are not told apart."""
+# --- ports and other things of a node -----------------------------------------------------------------------
+
+
+def _ports(pod: Object) -> set[Port]:
+    spec = pod["spec"]
+    sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return {
-        (port.get("protocol", "TCP"), port["hostPort"])
-        for container in pod["spec"].get("containers") or ()
+        (port.get("hostIP") or _ANY_ADDRESS, port.get("protocol", "TCP"), port["hostPort"])
+        for container in (*(spec.get("containers") or ()), *sidecars)
         for port in container.get("ports") or ()
         if port.get("hostPort")
     }
+
+
+def _clash(some: Iterable[Port], others: Iterable[Port]) -> bool:
+    return any(
+        one[1:] == other[1:] and (one[0] == other[0] or _ANY_ADDRESS in (one[0], other[0]))
+        for one in some
+        for other in others
+    )
 
 
 def _ports_taken(pod: Object, world: World) -> set[str]:
     wanted = _ports(pod)
     if not wanted:
         return set()
-    return {str(other["spec"].get("nodeName", "")) for other in world.placed if _ports(other) & wanted}
+    return {str(other["spec"].get("nodeName", "")) for other in world.placed if _clash(wanted, _ports(other))}
+
+
+def _uncounted(pod: Object) -> dict[str, Any]:
+    """What it asks for that is no column of the planner's."""
+    return {name: count for name, count in requests_of(pod["spec"]).items() if count and not is_counted(name)}

@@ -25,7 +25,6 @@ PLACEMENT = "bireme.dev/placement"
 """Annotation: `spread` or `packed` (the default)."""
 PARTITION = "bireme.dev/partition"
 TIME_LIMIT = "bireme.dev/time-limit-seconds"
-_COUNTED_ELSEWHERE = ("cpu", "memory", "ephemeral-storage")
 _HOSTNAME = "kubernetes.io/hostname"
 _NOWHERE = (LabelRule(NODE_NAME, "In"),)
 _SERVICES = ("ReplicaSet", "StatefulSet", "ReplicationController", "DaemonSet")
@@ -43,8 +42,8 @@ class Needs:
     gpus: tuple[tuple[str, int], ...]
     """(resource name, how many)."""
     rules: NodeRules
-    alone: bool = False
-    """No two pods of its gang on one node."""
+    most_a_node: int = 0
+    """So many pods of its gang on one node at most; 0: as many as fit."""
     spread: bool = False
     exclude: tuple[str, ...] = ()
 
@@ -52,10 +51,11 @@ class Needs:
         """For so many of these pods, as tasks. `gpus_a_node`: the most that a node has, for how many nodes it takes."""
         asked = sum(many for _, many in self.gpus)
         on_a_node = max(1, gpus_a_node // asked) if asked and gpus_a_node else count
+        on_a_node = min(on_a_node, self.most_a_node or on_a_node)
         return ResourceRequest(
             nodes_min=ceil(count / on_a_node),
             ntasks=count,
-            ntasks_per_node=1 if self.alone and count > 1 else None,
+            ntasks_per_node=self.most_a_node if 0 < self.most_a_node < count else None,
             cpus_per_task=self.cpus,
             memory_per_cpu_mib=max(1, ceil(self.memory_mib / self.cpus)),
             gres_per_task=tuple(GresRequest("gpu", mig_profile(name), many) for name, many in self.gpus),
@@ -76,10 +76,13 @@ def is_service(pod: Object) -> bool:
     return any(owner.get("controller") and owner["kind"] in _SERVICES for owner in owners)
 
 
-def needs_of(pod: Object, exclude: Iterable[str] = (), tied: Iterable[Alternatives] = ()) -> Needs:
+def needs_of(
+    pod: Object, exclude: Iterable[str] = (), tied: Iterable[Alternatives] = (), most_a_node: int = 0
+) -> Needs:
     """CPUs are whole here: half a CPU is one.
 
-    `exclude`: nodes that other pods' places rule out. `tied`: what its volumes ask of the node.
+    `exclude`: nodes that other pods' places rule out. `tied`: what its volumes ask of the node. `most_a_node`: how many
+    like it a node surely holds, by what the planner does not count; 0: any number.
     """
     spec = pod["spec"]
     asked = requests_of(spec)
@@ -90,7 +93,7 @@ def needs_of(pod: Object, exclude: Iterable[str] = (), tied: Iterable[Alternativ
         memory_mib=ceil(asked.get("memory", 0) / MIB),
         gpus=gpus,
         rules=_rules(spec, gpus, tied),
-        alone=keeps_apart(pod),
+        most_a_node=1 if keeps_apart(pod) else most_a_node,
         spread=placement == "spread",
         exclude=tuple(sorted(exclude)),
     )
@@ -119,6 +122,22 @@ def requests_of(spec: Object) -> dict[str, Any]:
     return totals
 
 
+def held_by(pod: Object) -> dict[str, Any]:
+    """What a pod that runs holds: what it asks for, or what it still has while a resize in place gives it less."""
+    spec, statuses = pod["spec"], (pod.get("status") or {}).get("containerStatuses") or ()
+    given = {one["name"]: one.get("allocatedResources") or {} for one in statuses}
+    if not any(given.values()):
+        return requests_of(spec)
+    containers = [_at_least(one, given.get(one.get("name", ""), {})) for one in spec.get("containers") or ()]
+    return requests_of({**spec, "containers": containers})
+
+
+def _at_least(container: Object, given: Mapping[str, Any]) -> Object:
+    asked = (container.get("resources") or {}).get("requests") or {}
+    most = {name: max((asked.get(name, 0), given.get(name, 0)), key=quantity) for name in {*asked, *given}}
+    return {**container, "resources": {"requests": most}}
+
+
 def mig_profile(resource: str) -> str | None:
     """A MIG resource is a type of GPU in Slurm's words; whole GPUs of any type are asked for by their resource."""
     return resource.removeprefix(MIG_PREFIX) if resource.startswith(MIG_PREFIX) else None
@@ -127,7 +146,7 @@ def mig_profile(resource: str) -> str | None:
 def unsupported(pod: Object) -> tuple[str, ...]:
     """What the pod asks for and nobody here can promise, in Kubernetes' own words."""
     spec = pod["spec"]
-    found = [f"resource {name}" for name, count in requests_of(spec).items() if count and not _is_known(name)]
+    found = []
     if spec.get("resourceClaims"):
         found.append("resourceClaims (dynamic resource allocation)")
     if len({name for name in requests_of(spec) if is_gpu(name)}) > 1:
@@ -149,11 +168,17 @@ def _add(totals: dict[str, Any], more: Mapping[str, Any]) -> None:
         totals[name] = totals.get(name, 0) + count
 
 
-def _is_known(resource: str) -> bool:
-    return resource in _COUNTED_ELSEWHERE or is_gpu(resource)
+def is_counted(resource: str) -> bool:
+    """Whether the planner has a column for it."""
+    return resource in ("cpu", "memory") or is_gpu(resource)
 
 
 # --- which nodes --------------------------------------------------------------------------------------------
+
+
+def own_rules(pod: Object) -> NodeRules:
+    """What its own words say of nodes, and nothing that Bireme adds."""
+    return _rules(pod["spec"], (), ())
 
 
 def _rules(spec: Object, gpus: tuple[tuple[str, int], ...], tied: Iterable[Alternatives]) -> NodeRules:

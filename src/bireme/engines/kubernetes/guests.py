@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,16 @@ from bireme.engines.kubernetes import guest_words
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
 from bireme.engines.kubernetes.guest_budgets import keepers
 from bireme.engines.kubernetes.guest_catalogue import SERVICE, Catalogue
-from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of
-from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept, interact, is_particular, ruled_out
+from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of, whole_of
+from bireme.engines.kubernetes.guest_neighbours import (
+    World,
+    cannot_be_kept,
+    interact,
+    is_particular,
+    mind,
+    room_left,
+    ruled_out,
+)
 from bireme.engines.kubernetes.guest_pods import (
     PARTITION,
     TIME_LIMIT,
@@ -40,6 +49,7 @@ from bireme.engines.kubernetes.guest_pods import (
 )
 from bireme.engines.kubernetes.guest_telling import Teller
 from bireme.engines.kubernetes.guest_volumes import volume_rules, why_not_yet
+from bireme.engines.kubernetes.nodes import Amounts
 from bireme.engines.kubernetes.pods import binding
 from bireme.ports import JobQueue, QueueRefusal, Report
 
@@ -50,6 +60,8 @@ Key = tuple[int, int]
 
 _GATHER_S = 0.02
 """Pods of a gang are created one after another; so long is waited for more before anything is worked out."""
+_MORE_S = 1.0
+_STIR_S = 0.1
 _TELL_EVERY_S = 5.0
 _RETRY_S = 2.0
 _TRIES = 5
@@ -65,6 +77,10 @@ class _Gang:
     key: str
     group: Group | None
     size: int | None
+    whole: int = 0
+    """How many are to come, where it is known; for those beyond `size` it is waited only a moment."""
+    enough_at: float | None = None
+    """When there were first as many as it needs."""
     waiting: dict[str, Object] = field(default_factory=dict)
     """By uid: no node yet, no gate closed."""
     placed: set[str] = field(default_factory=set)
@@ -92,6 +108,8 @@ class _Placed:
     """Pod name -> node."""
     left: set[str]
     """Names of pods that have not ended."""
+    each: Amounts
+    """What it holds for each of them, GPUs aside."""
     worst: ExitStatus = field(default_factory=ExitStatus)
     leaving: bool = False
     binding: bool = True
@@ -109,12 +127,13 @@ class Guests:
         learn_labels: Callable[[Set[str]], None],
         world: Callable[[], World],
         gpus_a_node: Callable[[], int],
+        pods_most: Callable[[str], int],
     ) -> None:
         """`accounts`: namespace -> account; a namespace that is not named there is its own account.
 
         `work` runs something in the background until the engine stops. `learn_labels` is told which labels of nodes
         rules ask about, before the queue hears of them. `world` is asked for pods that care about their neighbours,
-        `gpus_a_node` for the most GPUs that a node has.
+        `gpus_a_node` for the most GPUs that a node has, `pods_most` for how many pods a node takes.
         """
         self.catalogue = Catalogue(api, self._ranks_changed, self.guard, self._look_again)
         """What else pods are judged by; the engine runs its mirrors."""
@@ -123,13 +142,19 @@ class Guests:
         self._guards: dict[Key, str] = {}
         self._teller = Teller(api, now)
         self._learn_labels = learn_labels
-        self._world, self._gpus_a_node = world, gpus_a_node
+        self._world, self._gpus_a_node, self._pods_most = world, gpus_a_node, pods_most
         self._keep_apart: dict[str, Object] = {}
         """Everybody's pods, by uid, that have a node and keep others away from it."""
+        self._node_of: dict[str, str] = {}
+        """Of everybody's pods, by uid, that have one and have not ended."""
+        self._pods_on: Counter[str] = Counter()
         self._particular: dict[str, list[Object]] = {}
         """By gang: pods in the queue whose place depends on others', or others' on theirs."""
         self._held_back: dict[str, None] = {}
         """Gangs that wait until one of those has its place."""
+        self._shut_out: dict[str, None] = {}
+        """Gangs for which other pods left no node at all; looked at again when one of these has gone."""
+        self._stirring = False
         self._api, self._queue, self._report, self._now, self._work = api, queue, report, now, work
         self._accounts = accounts
         self._pods: dict[str, Object] = {}
@@ -232,9 +257,10 @@ class Guests:
             self._job_of.pop(f"{placed.namespace}/{name}", None)
         return True
 
-    def holds(self, pod: Object) -> bool:
-        """Whether some job of guests holds the place of this pod."""
-        return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" in self._job_of
+    def held_for(self, pod: Object) -> Amounts | None:
+        """What a job of guests holds for this pod, if one does."""
+        placed = self._placed.get(self._job_of.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", (0, 0)))
+        return None if placed is None else placed.each
 
     def held_on(self, node: str) -> list[Key]:
         return [key for key, placed in self._placed.items() if node in placed.nodes.values()]
@@ -263,11 +289,24 @@ class Guests:
             self._waits(uid, pod)
 
     def _note_neighbour(self, kind: str, pod: Object) -> None:
-        over = kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED
-        if over:
-            self._keep_apart.pop(pod["metadata"]["uid"], None)
-        elif pod["spec"].get("nodeName") and anti_affinity(pod):
-            self._keep_apart[pod["metadata"]["uid"]] = pod
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+        if kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED:
+            self._keep_apart.pop(uid, None)
+            self._goes_to(uid, "")
+            self._stir()
+        elif node:
+            self._goes_to(uid, node)
+            if anti_affinity(pod):
+                self._keep_apart[uid] = pod
+
+    def _goes_to(self, uid: str, node: str) -> None:
+        """Counts it there from the moment that it is bound; an empty name: it is nowhere any more."""
+        before = self._node_of.pop(uid, "")
+        if before:
+            self._pods_on[before] -= 1
+        if node:
+            self._node_of[uid] = node
+            self._pods_on[node] += 1
 
     def nodes_changed(self) -> None:
         """What could not run before may now."""
@@ -360,6 +399,8 @@ class Guests:
             gang.submitted = tuple(gang.waiting)
         if gang.submitted or gang.refused or not ready or len(ready) + len(gang.placed) < gang.size:
             return
+        if len(ready) + len(gang.placed) < gang.whole and self._waits_for_more(gang):
+            return
         lacking = gang.size - len(gang.placed)
         if lacking <= 0 and gang.group is not None:
             self._split(gang, ready)  # it has what it needs: each further pod is welcome as soon as it fits
@@ -378,6 +419,14 @@ class Guests:
         gang.busy = True
         self._work(self._submit(gang, ready))
 
+    def _waits_for_more(self, gang: _Gang) -> bool:
+        """Whether to wait a moment for the rest: of few that come first the master may not be one."""
+        loop = asyncio.get_running_loop()
+        if gang.enough_at is None:
+            gang.enough_at = loop.time()
+            loop.call_later(_MORE_S, self._look_at, gang)
+        return loop.time() < gang.enough_at + _MORE_S
+
     # --- neighbours ----------------------------------------------------------------------------------------
 
     def _may_wait(self, gang: _Gang, ready: list[Object]) -> bool:
@@ -386,7 +435,7 @@ class Guests:
         if not particular:
             return True
         first, *others_of_gang = ready
-        if any(interact(first, other) for other in others_of_gang) and not all(map(keeps_apart, ready)):
+        if any(mind(first, other) for other in others_of_gang) and not all(map(keeps_apart, ready)):
             gang.refused = "Bireme cannot schedule this: affinity or spread between the pods of a gang"
             return False
         others = (pod for key, pods in self._particular.items() if key != gang.key for pod in pods)
@@ -407,6 +456,21 @@ class Guests:
         for other in held:
             if other in self._gangs:
                 self._look_at(self._gangs[other])
+
+    def _stir(self) -> None:
+        """A pod has left its node: who may not be beside it may find a place now."""
+        if not self._stirring and (self._shut_out or self._particular):
+            self._stirring = True
+            asyncio.get_running_loop().call_later(_STIR_S, self._look_for_places)
+
+    def _look_for_places(self) -> None:
+        self._stirring = False
+        shut_out, self._shut_out = self._shut_out, {}
+        for gang in [self._gangs[key] for key in shut_out if key in self._gangs]:
+            gang.refused = ""
+            self._look_at(gang)
+        for gang in [self._gangs[key] for key in self._particular if key in self._gangs]:
+            self._check_neighbours(gang)
 
     def _ruled_out(self, gang: _Gang, pod: Object) -> set[str]:
         return ruled_out(pod, self._world()) if gang.key in self._particular else set()
@@ -436,7 +500,8 @@ class Guests:
     async def _learn_size(self, gang: _Gang) -> None:
         assert gang.group is not None
         try:
-            gang.size = max(1, size_of(gang.group, await self._api.ask("GET", gang.group.path)))
+            found = await self._api.ask("GET", gang.group.path)
+            gang.size, gang.whole = max(1, size_of(gang.group, found)), whole_of(gang.group, found)
         except ApiProblem as problem:
             gang.told = f"{gang.group.kind} {gang.group.name} cannot be read: {problem}"
             await asyncio.sleep(_RETRY_S)
@@ -460,6 +525,8 @@ class Guests:
                 self._look_at(gang)
             else:
                 gang.refused = str(refusal)
+                if any(gang.ruled_out.values()) or self._full_nodes():
+                    self._shut_out[gang.key] = None
         except (ValueError, KeyError, TypeError) as error:  # a pod that the API server let through and we cannot read
             log.warning("pod %s cannot be read", pods[0]["metadata"]["name"], exc_info=True)
             gang.submitted, gang.refused = (), f"Bireme cannot read this pod: {error}"
@@ -474,12 +541,27 @@ class Guests:
         gang.ruled_out = {}
         for pod in pods:
             out = gang.ruled_out[pod["metadata"]["uid"]] = self._ruled_out(gang, pod)
-            components.setdefault(needs_of(pod, out, volume_rules(pod, self.catalogue.stock)), []).append(pod)
+            components.setdefault(self._needs(gang, pod, out), []).append(pod)
         several = len(components) > 1
         return [
             self._spec(gang, needs, members, offset if several else None)
             for offset, (needs, members) in enumerate(components.items())
         ]
+
+    def _needs(self, gang: _Gang, pod: Object, out: set[str]) -> Needs:
+        """Several of a gang share what the planner does not count: on every node as few as the smallest one holds."""
+        several = gang.size != 1 and gang.key in self._particular
+        room = room_left(pod, self._world()) if several else {}
+        return needs_of(
+            pod,
+            out | self._full_nodes(),
+            volume_rules(pod, self.catalogue.stock),
+            min((count for count in room.values() if count > 0), default=0),
+        )
+
+    def _full_nodes(self) -> set[str]:
+        """Nodes whose kubelet takes no more pods."""
+        return {node for node, count in self._pods_on.items() if count >= self._pods_most(node)}
 
     def _spec(self, gang: _Gang, needs: Needs, members: list[Object], offset: int | None) -> JobSpec:
         first, namespace = members[0], members[0]["metadata"]["namespace"]
@@ -524,7 +606,10 @@ class Guests:
         workload = job.spec.workload
         assert workload is not None
         nodes = dict(zip(workload.pods, (share.node for share in allocation.shares for _ in range(share.tasks))))
-        placed = _Placed(job.id, allocation.generation, workload.namespace, nodes, set(workload.pods))
+        asked = job.spec.resources
+        cpus = asked.cpus_per_task or 1
+        each = Amounts(1000 * cpus, cpus * (asked.memory_per_cpu_mib or 0))
+        placed = _Placed(job.id, allocation.generation, workload.namespace, nodes, set(workload.pods), each)
         self._placed[(job.id, allocation.generation)] = placed
         for name in workload.pods:
             self._job_of[f"{workload.namespace}/{name}"] = (job.id, allocation.generation)
@@ -562,10 +647,11 @@ class Guests:
         if pod["spec"].get("nodeName"):
             return "" if pod["spec"]["nodeName"] == node else f"pod {name} is on {pod['spec']['nodeName']} already"
         gang = self._gangs.get(self._gang_of.get(pod["metadata"]["uid"], ""))
-        if gang is not None and len(placed.nodes) == 1 and node in self._ruled_out(gang, pod):
+        if gang is not None and self._ruled_out_now(placed, gang, pod, node):
             self._withdraw(gang)
             return f"other pods rule out {node} for pod {name} since it was planned"
         path = f"/api/v1/namespaces/{placed.namespace}/pods/{name}/binding"
+        self._goes_to(pod["metadata"]["uid"], node)
         for attempt in range(_TRIES):
             try:
                 await self._api.ask("POST", path, binding(pod, node))
@@ -573,10 +659,17 @@ class Guests:
                 return ""
             except ApiProblem as problem:
                 if not problem.passing or attempt == _TRIES - 1:
+                    self._goes_to(pod["metadata"]["uid"], "")
                     self._pod_over(placed, name, None)
                     return f"pod {name} could not be bound to {node}: {problem}"
                 await asyncio.sleep(_RETRY_S)
         raise AssertionError("the last try returns")
+
+    def _ruled_out_now(self, placed: _Placed, gang: _Gang, pod: Object, node: str) -> bool:
+        here = sum(other == node for other in placed.nodes.values())
+        if self._pods_on[node] + here > self._pods_most(node):
+            return True
+        return len(placed.nodes) == 1 and node in self._ruled_out(gang, pod)
 
     # --- ending --------------------------------------------------------------------------------------------
 

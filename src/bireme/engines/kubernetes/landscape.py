@@ -18,6 +18,8 @@ from bireme.engines.kubernetes.api import KubernetesApi, Object
 from bireme.engines.kubernetes.mirror import Mirror, key_of
 from bireme.engines.kubernetes.others import Others
 
+_PODS_A_KUBELET = 110
+"""Kubernetes' own default."""
 _SETTLE_S = 0.2
 """Changes are gathered for so long: a cluster that comes up says many things at once."""
 
@@ -69,9 +71,9 @@ class Landscape:
     def _node_changed(self, _kind: str, _node: Object) -> None:
         self._settle()
 
-    def other_pod_changed(self, kind: str, pod: Object, *, held: bool) -> None:
-        """A pod that is not of the engine's jobs. `held`: what it takes is held by a job of guests."""
-        changed = self._others.pod_changed(kind, pod, counts=not held)
+    def other_pod_changed(self, kind: str, pod: Object, *, held: nodes.Amounts | None) -> None:
+        """A pod that is not of the engine's jobs. `held`: what a job of guests holds for it."""
+        changed = self._others.pod_changed(kind, pod, held)
         if changed is not None:
             self._crowded.add(changed.node)
             self._settle()
@@ -80,6 +82,11 @@ class Landscape:
         """Its kubelet does not answer, or there is no such node: nobody there would end a pod."""
         told = self._told.get(node)
         return told is None or not told.up
+
+    def pods_most(self, node: str) -> int:
+        """How many pods its kubelet takes at once."""
+        offered = self.mirror.objects.get(node, {}).get("status", {}).get("allocatable") or {}
+        return int(nodes.quantity(offered.get("pods", _PODS_A_KUBELET)))
 
     def learn_labels(self, keys: Set[str]) -> None:
         """The nodes are described anew before a pod is submitted whose rules ask about more of their labels."""

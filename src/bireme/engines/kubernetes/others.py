@@ -2,7 +2,8 @@
 
 Pods that come with every node (of DaemonSets, and static ones) are taken off what the node offers: they are there as
 long as it is. All others are counted as used, and told to the core when the count changes. The engine feeds it with
-every pod that is not of a job of its own. Invariant: a pod counts from when it has a node until it has ended.
+every pod that is not of a job of its own; of a guest, only what it was given more after it was placed is counted here.
+Invariant: a pod counts from when it has a node until it has ended.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from math import ceil
 from typing import Any
 
 from bireme.core.model.resources import GresShare, NodeShare
-from bireme.engines.kubernetes.guest_pods import requests_of
-from bireme.engines.kubernetes.nodes import Amounts, amounts, gres_type
+from bireme.engines.kubernetes.guest_pods import held_by
+from bireme.engines.kubernetes.nodes import NO_AMOUNTS, Amounts, amounts, gres_type
 
 Object = Mapping[str, Any]
 
@@ -36,18 +37,19 @@ class Others:
         self._on: dict[str, set[str]] = {}
         """Node -> uids."""
 
-    def pod_changed(self, kind: str, pod: Object, counts: bool) -> _Pod | None:
-        """What it held before or holds now, if that is another thing. `counts` is false for pods of Bireme's jobs."""
+    def pod_changed(self, kind: str, pod: Object, held: Amounts | None = None) -> _Pod | None:
+        """What it held before or holds now, if that is another thing. `held`: what a job of guests holds for it."""
         uid = pod["metadata"]["uid"]
         before = self._pods.get(uid)
         node = pod["spec"].get("nodeName")
         over = kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED
-        if not counts or over or not node:
+        asks = amounts(held_by(pod), round_up=True)
+        asks = asks if held is None else _more_than(held, asks)
+        if over or not node or (held is not None and asks == NO_AMOUNTS):
             if before is not None:
                 del self._pods[uid]
                 self._on[before.node].discard(uid)
             return before
-        asks = amounts(requests_of(pod["spec"]), round_up=True)
         now = _Pod(node, asks, _comes_with_node(pod))
         if now == before:
             return None
@@ -72,6 +74,12 @@ class Others:
 
     def _there(self, node: str) -> list[_Pod]:
         return [self._pods[uid] for uid in self._on.get(node, ())]
+
+
+def _more_than(held: Amounts, asks: Amounts) -> Amounts:
+    """What a pod was given beyond that, by a resize in place. The number of GPUs cannot be changed."""
+    cpus = asks.milli_cpus - held.milli_cpus
+    return Amounts(max(0, cpus), max(0, asks.memory_mib - held.memory_mib))
 
 
 def _sum(asked: Any) -> Amounts:
