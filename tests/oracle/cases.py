@@ -39,8 +39,6 @@ class Group:
     cases: tuple[Case, ...]
     setup: str = ""
     """A snippet that is run first, once on each system."""
-    unexplained: int = 0
-    """How many differences of the group nobody has explained yet, at most: may only become fewer."""
     seconds: int = 60
     """About how long it takes: the longest groups begin first."""
     at_once: int = 4
@@ -66,7 +64,6 @@ def _group(path: Path) -> Group:
         data["layout"],
         cases,
         data.get("setup", ""),
-        data["unexplained"],
         data.get("seconds", 60),
         data.get("at_once", 4),
     )

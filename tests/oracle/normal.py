@@ -15,15 +15,25 @@ FIRST_JOB_ID = 70001
 _ID = re.compile(r"(?<![1-9.])7[0-4]\d{3}(?!\d)")
 _STEPD = re.compile(r"\bslurmstepd-\w+:")
 """How a slurmstepd calls itself where several slurmd share a machine."""
+_ON_NODE = re.compile(r"(?<= ON )[nc]\d(?= CANCELLED AT )|(?<=srun: error: )[nc]\d(?=: task )")
+"""Cases run beside each other: who got which node is chance."""
 _STAMP = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\b")
 _SHORT_STAMP = re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} +\d+ \d\d:\d\d(?::\d\d 20\d\d)?")
 _EPOCH = re.compile(r"\b1[78]\d{8}(?:\.\d+)?\b")
 _ELAPSED = re.compile(r"(?<![\d:.-])(?:00:)?[0-5]?\d:[0-5]\d(?![\d:])")
+_SCHEDULER = re.compile(r"\bSched(?:Main|Backfill)\b")
+"""Which of Slurm's two schedulers came by first."""
+PASSING = frozenset({"Scheduler", "CPULoad", "FreeMem"})
+"""Values of `scontrol show` that are another at every look."""
 _HIDDEN_VARIABLES = re.compile(
     r"SLURM_(SRUN_COMM_PORT|SRUN_COMM_HOST|LAUNCH_NODE_IPADDR|STEP_LAUNCHER_PORT|STEP_LAUNCHER_HOST|TASK_PID|CONF"
     r"|JOB_START_TIME|JOB_END_TIME|JOB_SLUID|WORKING_CLUSTER)|SLURMD_DEBUG"
 )
 """Their values are addresses, process ids, times, and what the daemons log."""
+
+
+_BUSY_STEP = re.compile(r"srun: (?:Job \S+ step creation .*disabled, retrying.*|Step created for .*)\n")
+"""Slurm has not yet cleared the step before: another time it has."""
 
 
 class Names:
@@ -40,10 +50,13 @@ class Names:
         for folder in self._folders:
             text = text.replace(folder, "<folder>")
         text = _ID.sub(lambda found: self._ids.get(found[0], found[0]), text)
+        text = _BUSY_STEP.sub("", text)
         text = _STEPD.sub("slurmstepd:", text)
+        text = _ON_NODE.sub("<node>", text)
         text = _STAMP.sub("<time>", text)
         text = _SHORT_STAMP.sub("<time>", text)
         text = _EPOCH.sub("<epoch>", text)
+        text = _SCHEDULER.sub("<scheduler>", text)
         return self._host.sub("<host>", text)
 
     def environment(self, dump: str) -> dict[str, str]:

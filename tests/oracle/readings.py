@@ -65,6 +65,7 @@ def keys(said: Said, names: Names) -> Items:
         for place, word in enumerate(words):
             end = words[place + 1].start() if place + 1 < len(words) else len(record)
             value = normal.elapsed(record[word.end() : end].strip())
+            value = f"<{word[1]}>" if word[1] in normal.PASSING else value
             title = title or f"{word[1]}={value}"
             items[_fresh(f"{title} {word[1]}", items)] = value
     return items
@@ -75,6 +76,39 @@ def table(said: Said, names: Names) -> Items:
     items = {"exit code": str(said.code), **_numbered("err", names.text(said.err))}
     items.update(_numbered("out", normal.elapsed(names.text(said.out))))
     return items
+
+
+def rows(said: Said, names: Names) -> Items:
+    """As `table`, where the order of the lines means nothing: sorted."""
+    items = table(said, names)
+    lines = sorted(text for name, text in items.items() if name.startswith("out "))
+    kept = {name: text for name, text in items.items() if not name.startswith("out ")}
+    return kept | {f"out {place}": line for place, line in enumerate(lines, 1)}
+
+
+def cells(said: Said, names: Names) -> Items:
+    """Columns between bars under a header: an item for each cell, named after its row's first cell and its column."""
+    items = {"exit code": str(said.code), **_numbered("err", names.text(said.err))}
+    header, *lines = [line.split("|") for line in names.text(said.out).splitlines()] or [[]]
+    items["header"] = "|".join(header)
+    for line in lines:
+        title = _fresh(line[0], items)
+        items[title] = "listed"
+        items |= {f"{title} {name}": normal.elapsed(value) for name, value in zip(header, line)}
+    return items
+
+
+def settings(said: Said, names: Names) -> Items:
+    """Lines of `Name = value`, each an item by its name; other lines in their order."""
+    items = {"exit code": str(said.code), **_numbered("err", names.text(said.err))}
+    others = []
+    for line in names.text(said.out).splitlines():
+        name, equals, value = line.partition(" = ")
+        if equals:
+            items[_fresh(name.strip(), items)] = value.strip()
+        else:
+            others.append(line)
+    return items | _numbered("out", "\n".join(others))
 
 
 def tree(said: Said, names: Names) -> Items:
@@ -96,6 +130,9 @@ READINGS: dict[str, Callable[[Said, Names], Items]] = {
     "environment": environment,
     "keys": keys,
     "table": table,
+    "rows": rows,
+    "cells": cells,
+    "settings": settings,
     "json": tree,
 }
 

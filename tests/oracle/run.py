@@ -32,6 +32,10 @@ AT_ONCE = 2
 """Pairs of clusters beside each other: most of the time all of them wait."""
 
 
+TRIES = 2
+"""A decision that came out otherwise is asked for once more: a pass may have come between two submissions."""
+
+
 def only(groups: list[Group], wanted: Callable[[Case], bool]) -> list[Group]:
     """The groups with those cases alone that are wanted and that this release of Slurm can be asked."""
     version, kept = installed().version, []
@@ -67,12 +71,23 @@ def _found(group: Group, known: list[Known]) -> Findings:
             return _decisions(group, pair, known)
         with ThreadPoolExecutor(2) as pool:
             theirs, ours = pool.map(lambda system: _items(system, group), pair.systems)
-    findings = Findings(group.name)
-    for case in group.cases:
-        both = theirs[case.name], ours[case.name]
-        findings.said[case.title] = both
-        findings.outcomes.append(compare(case.title, *both, known))
+        findings = Findings(group.name)
+        for case in group.cases:
+            both = theirs[case.name], ours[case.name]
+            outcome = compare(case.title, *both, known)
+            if outcome.unknown:
+                both = _alone(pair, case)
+                outcome = compare(case.title, *both, known)
+            findings.said[case.title] = both
+            findings.outcomes.append(outcome)
     return findings
+
+
+def _alone(pair: Pair, case: Case) -> tuple[Items, Items]:
+    """Once more, with nothing beside it: what differs by chance is no difference between the systems."""
+    with ThreadPoolExecutor(2) as pool:
+        theirs, ours = pool.map(lambda system: _read(system, case, "again."), pair.systems)
+    return theirs, ours
 
 
 def _items(system: System, group: Group) -> dict[str, Items]:
@@ -85,8 +100,8 @@ def _items(system: System, group: Group) -> dict[str, Items]:
         return {case.name: items for case, items in zip(group.cases, found)}
 
 
-def _read(system: System, case: Case) -> Items:
-    folder = re.sub(r"[^\w-]+", "_", case.name)[:60] + f".{abs(hash(case.name)) % 10000}"
+def _read(system: System, case: Case, where: str = "") -> Items:
+    folder = where + re.sub(r"[^\w-]+", "_", case.name)[:60] + f".{abs(hash(case.name)) % 10000}"
     said = system.run(case.run, folder)
     left = left_files(said.folder)
     texts = [said.out, said.err, *(path.name for path in left), *(path.read_text(errors="replace") for path in left)]
@@ -98,10 +113,13 @@ def _decisions(group: Group, pair: Pair, known: list[Known]) -> Findings:
     """One case after another: each has the whole cluster."""
     findings = Findings(group.name)
     for case in group.cases:
-        with ThreadPoolExecutor(2) as pool:
-            theirs, ours = pool.map(lambda system, case=case: decide(system, case), pair.systems)
+        for _ in range(TRIES):
+            with ThreadPoolExecutor(2) as pool:
+                theirs, ours = pool.map(lambda system, case=case: decide(system, case), pair.systems)
+            outcome = compare(case.title, theirs.items, ours.items, known)
+            if not outcome.unknown:
+                break
         findings.said[case.title] = theirs.items, ours.items
-        outcome = compare(case.title, theirs.items, ours.items, known)
         outcome.notes.extend(ours.choices_beside(theirs, LAYOUTS[group.layout]))
         findings.outcomes.append(outcome)
     return findings

@@ -23,6 +23,20 @@ def test_all_components_start_together_or_none_does() -> None:
     world.expect({"block": "COMPLETED", "het": "runs n1", "het+1": "runs n2"})
 
 
+def test_components_get_nodes_of_their_own_where_there_are_enough() -> None:
+    world = Scenario("3x8")
+    world.submit_het("het", {"cpus": 1}, {"cpus": 1})
+    world.submit_het("small", {"cpus": 8}, {"cpus": 2}, {"cpus": 3})
+    world.expect({"het": "runs n1", "het+1": "runs n2", "small": "runs n3", "small+1": "runs n1", "small+2": "runs n2"})
+
+
+def test_components_share_a_node_where_there_is_only_one() -> None:
+    world = Scenario("1x8")
+    world.submit_het("het", {"cpus": 1}, {"cpus": 2})
+    world.submit("next", cpus=1)
+    world.expect({"het": "runs n1", "het+1": "runs n1", "next": "runs n1"})
+
+
 def test_the_components_end_with_their_leader() -> None:
     world = Scenario("2x8")
     world.submit_het("het", {"cpus": 8}, {"cpus": 8})

@@ -22,6 +22,8 @@ class Attached(Cluster):
         super().__init__(for_everyone=for_everyone)
         self.slurm = slurm
         self.conf_file = slurm.folder / "slurm.conf"
+        if slurm.slurm.chroot:
+            self.work = slurm.work  # what jobs may write to must be seen in there too
         self.work.chmod(0o777)
         self.home.mkdir()
         self.commands = _wrappers(self.folder / "commands", slurm) if slurm.slurm.chroot else None

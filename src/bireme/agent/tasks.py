@@ -90,12 +90,10 @@ def status(code: int = 0, signal: int = 0, out_of_memory: bool = False) -> Messa
 
 
 def worst_status(statuses: list[Message]) -> Message:
-    """Slurm's exit status of several tasks: the highest exit code, and the highest signal beside it."""
-    return status(
-        max((each["code"] for each in statuses), default=0),
-        max((each["signal"] for each in statuses), default=0),
-        any(each["out_of_memory"] for each in statuses),
-    )
+    """Slurm's exit status of several tasks on a node: of one that a signal ended, else the highest exit code."""
+    signalled = next((each["signal"] for each in statuses if each["signal"]), 0)
+    code = 0 if signalled else max((each["code"] for each in statuses), default=0)
+    return status(code, signalled, any(each["out_of_memory"] for each in statuses))
 
 
 def usage_message(usage: Usage) -> Message:

@@ -259,7 +259,7 @@ class _Page:
             each["text"] for each in told.get("reasons") or () if each["kind"] not in ("None", "NonZeroExitCode")
         ]
         for text in reasons:
-            yield "", text
+            yield "" if told["start_time"] is not None else "Waited for", text
         yield "Exit code", f"{told['exit_code'] or 0}:{told['exit_signal'] or 0}"
         if told["start_time"] is not None:
             limit = told["time_limit_s"]

@@ -189,6 +189,7 @@ class Kernel:
         policy = self.state.config.settings.policy
         with without_collecting():
             passed = self._pass(policy, now)
+        self.state.planned_at = now
         self._take_verdicts(passed.verdicts)
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:

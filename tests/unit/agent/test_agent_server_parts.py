@@ -13,6 +13,7 @@ from bireme.agent.binding import bound_cpus, mask_text
 from bireme.agent.outbox import Outbox
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.scripts import apply_task_prolog
+from bireme.agent.tasks import status, worst_status
 
 frames = st.lists(st.tuples(st.integers(0, 255), st.integers(0, protocol.ALL_TASKS), st.binary(max_size=50)))
 
@@ -122,3 +123,12 @@ def test_a_node_has_one_owner(tmp_path: Path) -> None:
     take_node(tmp_path)
     with pytest.raises(NodeTakenError):
         take_node(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [([], (0, 0)), ([(3, 0), (5, 0)], (5, 0)), ([(5, 0), (0, 15), (0, 9)], (0, 15)), ([(0, 0), (0, 9)], (0, 9))],
+)
+def test_a_signal_counts_more_than_any_exit_code(ends: list[tuple[int, int]], shown: tuple[int, int]) -> None:
+    worst = worst_status([status(*end) for end in ends])
+    assert (worst["code"], worst["signal"]) == shown

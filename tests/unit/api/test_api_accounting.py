@@ -94,6 +94,14 @@ def test_parsable_listings(run: Run) -> None:
     ]
 
 
+def test_a_user_s_associations_stand_newest_first_below_each_account(run: Run) -> None:
+    build(run)
+    run("-i", "add", "user", "ann", "account=science")
+    run("-i", "add", "user", "ann", "account=chem")
+    said = run("-nP", "show", "user", "ann", "withassoc", "format=account")[1]
+    assert said.split() == ["science", "chem", "phys"]
+
+
 def test_json(run: Run) -> None:
     build(run)
     shape = json.loads(run("--json", "show", "assoc", "where", "user=ann")[1])

@@ -48,6 +48,14 @@ def test_multifactor_priority_shows_its_weights() -> None:
     assert config["PriorityDecayHalfLife"] == "7-00:00:00"
 
 
+def test_what_slurm_works_out_is_worked_out() -> None:
+    config = shown("NodeName=n[1-8]\nAccountingStorageTRES=gres/gpu,cpu\nPriorityType=priority/multifactor")
+    assert config["AccountingStorageTRES"] == "cpu,mem,energy,node,billing,fs/disk,vmem,pages,gres/gpu"
+    assert config["MaxDBDMsgs"] == "20032"
+    assert config["FairShareDampeningFactor"] == "1"
+    assert "FairShareDampeningFactor" not in shown("NodeName=n1")
+
+
 def test_passwords_are_not_shown() -> None:
     assert "secret" not in "".join(shown("NodeName=n1\nAccountingStoragePass=secret\nJobCompPass=secret").values())
 

@@ -207,8 +207,8 @@ def test_show_step() -> None:
     step = {
         "step_id": 0, "user_id": 0, "start_time": BASE, "state": "RUNNING", "partition": "gpu", "node_list": "n[1-2]",
         "node_count": 2, "num_cpus": 4, "num_tasks": 2, "name": "sleep", "layout": "Cyclic",
-        "tres_allocated": {"cpu": 4, "mem": 8192, "node": 2},
-        "nodes": [{"node": "n1", "gres": [{"name": "gpu", "type": "a100", "count": 2}]}],
+        "tres_allocated": {"cpu": 4, "mem": 8192, "node": 2, "gres/gpu": 4, "gres/gpu:a100": 4},
+        "cpus_per_task": 3, "tres_per_node": "gpu:2", "tres_per_task": "gpu:1",
     }  # fmt: skip
     assert (
         block_text(step_block(step, CONTEXT, "31.0"), oneliner=False)
@@ -216,11 +216,13 @@ def test_show_step() -> None:
 StepId=31.0 UserId=0 StartTime=2026-11-15T05:18:14 TimeLimit=UNLIMITED
    State=RUNNING Partition=gpu NodeList=n[1-2]
    Nodes=2 CPUs=4 Tasks=2 Name=sleep Network=(null)
-   TRES=cpu=4,mem=8G,node=2
+   TRES=cpu=4,gres/gpu:a100=4,gres/gpu=4,mem=8G,node=2
    ResvPorts=(null)
    CPUFreqReq=Default Dist=Cyclic
    SrunHost:Pid=(null):0
-   TresPerNode=gres:gpu:a100:2
+   TresPerStep=cpu:6
+   TresPerNode=gres:gpu:2
+   TresPerTask=cpu:3,gres:gpu:1
 
 """
     )

@@ -158,6 +158,9 @@ def test_hints_are_shapes() -> None:
 def test_shape_says_how_many_tasks() -> None:
     asked = spec("-N2", "-B1:2").resources
     assert (asked.sockets_per_node, asked.cores_per_socket, asked.ntasks) == (1, 2, 4)
+    assert spec("-N2", "--sockets-per-node=2", "--threads-per-core=2").resources.ntasks == 8
+    assert spec("-N1-2", "--sockets-per-node=2").resources.ntasks is None
+    assert spec("--cores-per-socket=2").resources.ntasks is None
 
 
 def test_what_is_not_applied_is_said_once() -> None:

@@ -73,6 +73,23 @@ def test_every_phase_gives_json() -> None:
     json.dumps(partition_record(world.state, world.state.partitions["main"]))
 
 
+def test_a_waiting_job_shows_the_slot_that_it_is_to_get() -> None:
+    world = Scenario("4x8", now=1000.0)
+    world.submit("block", nodes=3, tasks=24, time_s=600)
+    world.submit("next", tasks=20)
+    world.settle()
+    assert record_of(world, "next", "node_count", "planned_nodes") == {"node_count": 3, "planned_nodes": "n[1-3]"}
+    assert record_of(world, "next", "last_sched_time") == {"last_sched_time": 1000.0}
+
+
+def test_a_job_cancelled_while_it_waits_says_what_for() -> None:
+    world = Scenario("1x8")
+    world.submit("job", hold=True)
+    world.settle()
+    world.cancel("job")
+    assert record_of(world, "job", "state", "reason") == {"state": "CANCELLED", "reason": "JobHeldUser"}
+
+
 def test_times_of_a_life() -> None:
     world = Scenario("1x8", now=1000.0)
     world.submit("job", begin_at=1060.0, time_s=600)

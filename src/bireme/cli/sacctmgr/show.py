@@ -175,12 +175,27 @@ def _users(book: Row, wish: Wish) -> list[Row]:
             continue
         coordinated = sorted(account for account, users in coordinators.items() if user["name"] in users)
         record = {**user, "coordinates": coordinated}
-        mine = [row for row in _associations_of_user(book, wish) if row["user"] == user["name"]]
+        mine = sorted(
+            (row for row in _associations_of_user(book, wish) if row["user"] == user["name"]), key=_newest_first(book)
+        )
         if "withassoc" in wish.flags:
             rows += [{**_decorated(book, row, wish), "user_record": record} for row in mine]
         else:
             rows.append({"user": user["name"], "user_record": record, "shown_limits": {}})
     return rows
+
+
+def _newest_first(book: Row) -> Callable[[Row], list[int]]:
+    """The order in which Slurm keeps its tree: what was added last under an account stands first."""
+    above = {row["id"]: row["parent_id"] for row in book["associations"]}
+
+    def path(row: Row) -> list[int]:
+        ids = [row["id"]]
+        while ids[-1] in above:
+            ids.append(above[ids[-1]])
+        return [-each for each in reversed(ids)]
+
+    return path
 
 
 def _associations_of_user(book: Row, wish: Wish) -> Iterable[Row]:

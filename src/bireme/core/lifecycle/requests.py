@@ -17,6 +17,7 @@ from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation
 from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import job_reasons
 from bireme.core.lifecycle.submission import can_ever_run, check_node_names
 from bireme.core.lifecycle.suspending import cpus_are_free
 from bireme.core.model import events as e
@@ -35,7 +36,7 @@ from bireme.core.model.jobs import (
     Starting,
     Suspended,
 )
-from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import ExitStatus
 from bireme.core.model.steps import Step, StepState
 
@@ -122,6 +123,7 @@ def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
 def _cancel_one(state: State, caller: Caller, job: Job, task_id: int | None) -> list[e.Event]:
     outcome = Outcome("CANCELLED", by_uid=caller.uid)
     if isinstance(job.phase, Pending):
+        outcome = replace(outcome, reason=_waited_for(state, job))
         if task_id is not None and isinstance(job.array, ArrayWaiting):
             events, new_id = split_events(state, job, task_id)
             return [*events, e.JobCancelled(new_id, outcome)]
@@ -131,6 +133,12 @@ def _cancel_one(state: State, caller: Caller, job: Job, task_id: int | None) -> 
             return [e.JobEnding(job.id, job.generation, outcome)]
         return []
     return [e.JobEnding(job.id, job.generation, outcome)]
+
+
+def _waited_for(state: State, job: Job) -> Reason | None:
+    """A job that is cancelled while it waits goes on saying what it had waited for."""
+    first = job_reasons(state, job)[0]
+    return None if first.kind is ReasonKind.NONE else first
 
 
 def signal(state: State, caller: Caller, target: Target, number: int, scope: str) -> list[e.Event]:
@@ -175,7 +183,7 @@ def _step(state: State, caller: Caller, target: Target) -> tuple[Job, Step]:
 def fail_step(state: State, caller: Caller, target: Target) -> list[e.Event]:
     """srun ends a step because one of its tasks failed (--kill-on-bad-exit)."""
     (job, step) = _step(state, caller, target)
-    return [e.StepEnding(job.id, job.generation, step.id, "", signal=TERM, by_uid=caller.uid)]
+    return [e.StepEnding(job.id, job.generation, step.id, "CANCELLED", signal=TERM)]
 
 
 # -- hold, release, requeue, suspend, resume -------------------------------------------------------------------------

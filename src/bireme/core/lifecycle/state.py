@@ -82,6 +82,8 @@ class State:
     """array id -> ids of its records in memory."""
     het_members: dict[int, list[int]] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    planned_at: float | None = None
+    """When the latest pass looked at the queue."""
     partition_priorities: dict[int, dict[str, int]] = field(default_factory=dict)
     """By partition, of the jobs that may use several; their `Job.priority` is the highest."""
     priority_basis: Basis | None = None

@@ -12,7 +12,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.tables import STEP, IllegalTransition, job_for
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
-from bireme.core.model.jobs import Job, Running
+from bireme.core.model.jobs import Ending, Job, Running
 from bireme.core.model.resources import NO_USAGE, ExitStatus, merge_usage
 from bireme.core.model.steps import Step, StepState
 
@@ -81,7 +81,8 @@ def step_node_ended(state: State, event: e.StepNodeEnded, at: float) -> Sequence
     step.ended_at = event.at
     step.started_at = step.started_at or step.created_at
     step.outcome = step.outcome or _outcome_word(step.status)
-    job.worst_step_status = worse(job.worst_step_status, step.status)
+    if not isinstance(job.phase, Ending):  # what the job's own end did to its steps says nothing of them
+        job.worst_step_status = worse(job.worst_step_status, step.status)
     job.usage = merge_usage((job.usage, step.usage)) if job.usage is not NO_USAGE else step.usage
     return ()
 
@@ -96,5 +97,5 @@ def _outcome_word(status: ExitStatus) -> str:
     if status.out_of_memory:
         return "OUT_OF_MEMORY"
     if status.signal:
-        return "CANCELLED" if status.signal in (2, 9, 15) else "FAILED"
+        return "CANCELLED"
     return "FAILED" if status.code else "COMPLETED"

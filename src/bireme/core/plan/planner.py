@@ -249,7 +249,8 @@ def _consider_het(work: Pass, leader: Job) -> None:
     before = work.branch()
     found: list[tuple[Job, PartitionConfig, Fit]] = []
     for member in members:
-        partition, fit, reasons = _find_anywhere(work, member)
+        taken = tuple(dict.fromkeys(share.node for _, _, fit in found for share in fit.shares))
+        partition, fit, reasons = _find_apart(work, member, taken)
         if partition is None or fit is None:
             work.take_back(*before)
             _wait_together(work, members, reasons, own)
@@ -258,6 +259,22 @@ def _consider_het(work: Pass, leader: Job) -> None:
         found.append((member, partition, fit))
     work.starts.append(StartGang(tuple(work.started(member, partition, fit) for member, partition, fit in found)))
     work.outlook.again.discard(leader.id)
+
+
+def _find_apart(
+    work: Pass, member: Job, taken: tuple[str, ...]
+) -> tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]:
+    """On nodes of its own, as Slurm places components; on a small cluster it shares nodes with the others."""
+    asked = member.spec.resources
+    if taken and not set(taken) & set(asked.nodelist):
+        alone = replace(asked, exclude=(*asked.exclude, *taken))
+        blocked, waited_for = set(work.blocked), set(work.waited_for)
+        found = _find_anywhere(work, replace(member, spec=replace(member.spec, resources=alone)))
+        if found[1] is not None:
+            return found
+        work.blocked.intersection_update(blocked)  # nobody waits because it does not fit apart
+        work.waited_for.intersection_update(waited_for)
+    return _find_anywhere(work, member)
 
 
 def _wait_together(

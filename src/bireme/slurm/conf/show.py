@@ -50,6 +50,9 @@ def _rows(config: ClusterConfig, facts: DaemonFacts) -> Iterator[tuple[str, str]
         "MaxStepCount": ("MaxNodeCount", config.raw.get("MaxNodeCount", str(len(config.nodes)))),
         "JobFileAppend": ("JobDefaults", _job_defaults(config.raw)),
     }
+    if _is_multifactor(config.raw):
+        inserted["FederationParameters"] = ("FairShareDampeningFactor", config.raw.get("FairShareDampeningFactor", "1"))
+    raw = {**config.raw, **_counted(config)}
     for key, kind, default in _shown_keys(config.raw):
         if key in inserted:
             if key == "NodeFeaturesPlugins":
@@ -57,8 +60,9 @@ def _rows(config: ClusterConfig, facts: DaemonFacts) -> Iterator[tuple[str, str]
             if key == "SrunEpilog":
                 yield "SLURM_CONF", config.source or NULL
             yield inserted[key]
-        yield from _row(key, kind, default, config.raw)
-    shown = {key for key, _, _ in (*SHOWN, *SHOWN_FOR_MULTIFACTOR)} | {"MaxNodeCount", "DefCpuPerGPU", "JobDefaults"}
+        yield from _row(key, kind, default, raw)
+    shown = {key for key, _, _ in (*SHOWN, *SHOWN_FOR_MULTIFACTOR)} | {name for name, _ in inserted.values()}
+    shown.add("DefCpuPerGPU")
     hidden = {name for names in _MEMORY_KEYS.values() for name in names}
     for key in sorted(set(config.raw) & GLOBAL_KEYS - shown - hidden, key=str.lower):
         if not key.endswith("Pass"):
@@ -66,12 +70,28 @@ def _rows(config: ClusterConfig, facts: DaemonFacts) -> Iterator[tuple[str, str]
 
 
 def _shown_keys(raw: Mapping[str, str]) -> Iterator[tuple[str, Shown, str]]:
-    multifactor = raw.get("PriorityType", "").lower() == "priority/multifactor"
     for row in SHOWN:
-        if row[0] == "PriorityType" and multifactor:
+        if row[0] == "PriorityType" and _is_multifactor(raw):
             yield from SHOWN_FOR_MULTIFACTOR
         else:
             yield row
+
+
+def _is_multifactor(raw: Mapping[str, str]) -> bool:
+    return raw.get("PriorityType", "").lower() == "priority/multifactor"
+
+
+def _counted(config: ClusterConfig) -> dict[str, str]:
+    """Keys whose value Slurm works out: what is always counted stands before what the file adds."""
+    default = next(default for key, _, default in SHOWN if key == "AccountingStorageTRES")
+    tres = dict.fromkeys((*default.split(","), *filter(None, config.raw.get("AccountingStorageTRES", "").split(","))))
+    messages = config.raw.get("MaxDBDMsgs") or str(max(10_000, 2 * _max_jobs(config.raw) + 4 * len(config.nodes)))
+    return {"AccountingStorageTRES": ",".join(tres), "MaxDBDMsgs": messages}
+
+
+def _max_jobs(raw: Mapping[str, str]) -> int:
+    text = raw.get("MaxJobCount", "")
+    return int(text) if text.isdigit() else 10_000
 
 
 def _row(key: str, kind: Shown, default: str, raw: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,9 @@ from bireme.slurm.formats.node_states import complete_state
 from bireme.slurm.formats.values import NULL, Context, Record, long_duration, or_null, tres_text
 from bireme.slurm.hostlist import compress_sorted
 
+USUAL_PORT = 6818
+"""Of slurmd; `conf/nodes` has it too, which a command does not load to print."""
+
 
 def _words(value: Any, separator: str = ",") -> str:
     return str(value or "") if isinstance(value, str) or value is None else separator.join(map(str, value))
@@ -37,7 +40,7 @@ def node_block(node: Record, context: Context, *, details: bool = False) -> list
         f"Gres={or_null(node.get('gres'))}",
         *(usage if details else ()),
         f"NodeAddr={node.get('address') or node['name']} NodeHostName={node.get('hostname') or node['name']} "
-        f"Port={node.get('port') or 0} Version={or_null(node.get('version'))}",
+        f"{_port(node)}Version={or_null(node.get('version'))}",
         *([f"OS={node['os']} "] if node.get("os") else []),
         f"RealMemory={node.get('memory_mib') or 1} AllocMem={node.get('memory_allocated_mib') or 0} "
         f"FreeMem={'N/A' if free is None else int(free)} Sockets={node.get('sockets') or 1} "
@@ -57,6 +60,12 @@ def node_block(node: Record, context: Context, *, details: bool = False) -> list
         by = node.get("reason_user") or node.get("reason_uid") or "root"
         block.append(f"Reason={node['reason']} [{by}@{_time(node.get('reason_time'), context, 'Unknown')}]")
     return block
+
+
+def _port(node: Record) -> str:
+    """Slurm names a port only where it is not everybody's."""
+    port = node.get("port") or USUAL_PORT
+    return "" if port == USUAL_PORT else f"Port={port} "
 
 
 def _yes(value: Any) -> str:

@@ -6,7 +6,7 @@ out when there is nothing to say are left out here too. Called by `cli/scontrol`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bireme.slurm.formats import job_values as facts
 from bireme.slurm.formats.identity import waiting_tasks
@@ -221,9 +221,8 @@ def _per_tres(job: Record) -> list[str]:
 def step_block(step: Record, context: Context, label: str) -> list[str]:
     """`label` is the step's id as people read it, `42_7.0`."""
     numbered = isinstance(step["step_id"], int)
-    tres = tres_text(step.get("tres_allocated"), context) if numbered else ""
+    tres = tres_text(step.get("tres_allocated"), context, alphabetical=True) if numbered else ""
     layout = f" Dist={str(step.get('layout') or 'Block').capitalize()}" if numbered else ""
-    gres = ",".join(f"gres:{gres_text(each)}" for each in (step.get("nodes") or [{}])[0].get("gres") or [])
     return [
         f"StepId={label} UserId={step.get('user_id') or 0} StartTime={_time(step.get('start_time'), context)} "
         f"TimeLimit={long_duration(step.get('time_limit_s'))}",
@@ -235,5 +234,16 @@ def step_block(step: Record, context: Context, label: str) -> list[str]:
         "ResvPorts=(null)",
         f"CPUFreqReq=Default{layout}",
         f"SrunHost:Pid={or_null(step.get('submit_host'))}:{step.get('submit_pid') or 0}",
-        *([f"TresPerNode={gres}"] if gres and numbered else []),
+        *(_step_tres(step) if numbered else ()),
     ]
+
+
+def _step_tres(step: Record) -> Iterator[str]:
+    """What the step asked for, and of its job, where srun inherited that."""
+    each = [f"cpu:{step['cpus_per_task']}"] if step.get("cpus_per_task") else []
+    each += tres_per(step.get("tres_per_task")).split(",") if step.get("tres_per_task") else []
+    yield f"TresPerStep=cpu:{(step.get('num_tasks') or 1) * (step.get('cpus_per_task') or 1)}"
+    if step.get("tres_per_node"):
+        yield f"TresPerNode={tres_per(step['tres_per_node'])}"
+    if each:
+        yield f"TresPerTask={','.join(each)}"

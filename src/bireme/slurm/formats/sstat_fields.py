@@ -43,7 +43,17 @@ _USAGE_FIELDS = tuple(
     AccountingField(name, _NARROWER.get(name, width), _usage(text)) for name, (width, text) in USAGE_TEXTS.items()
 )
 
-SSTAT_FIELDS = field_map(sorted((*_OWN_FIELDS, *_USAGE_FIELDS), key=lambda field: field.name.lower()))
+_FREQUENCIES = ("ReqCPUFreqMin", "ReqCPUFreqMax", "ReqCPUFreqGov")
+"""The only fields that sstat does not list in the order of the alphabet."""
+
+
+def _place(field: AccountingField) -> tuple[str, int]:
+    if field.name in _FREQUENCIES:
+        return _FREQUENCIES[0].lower(), _FREQUENCIES.index(field.name)
+    return field.name.lower(), 0
+
+
+SSTAT_FIELDS = field_map(sorted((*_OWN_FIELDS, *_USAGE_FIELDS), key=_place))
 SSTAT_ALIASES = {"job": "jobid", "nodes": "nodelist"}
 DEFAULT_FORMAT = (
     "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRSS,MaxRSSNode,MaxRSSTask,AveRSS,MaxPages,MaxPagesNode,"

@@ -6,6 +6,8 @@ Slurm's message; whether a cluster can satisfy the request is not asked.
 
 from __future__ import annotations
 
+from math import prod
+
 from bireme.core.model.distribution import Distribution
 from bireme.core.model.jobs import ResourceRequest
 from bireme.core.model.resources import GresRequest
@@ -130,11 +132,15 @@ def _as_asked(options: Options, node_file: str) -> ResourceRequest:
 
 
 def _apply_shape(derived: Derived, options: Options) -> None:
-    """`-B sockets:cores:threads`, which also says how many tasks when nothing else does."""
+    """The shape of nodes, which also says how many tasks when nothing else does: one for each part that was named."""
     shape = options.typed("extra-node-info", NodeShape)
-    if shape is None:
-        return
     request = derived.request
+    if shape is None:
+        named = (request.sockets_per_node, request.cores_per_socket, request.threads_per_core)
+        one_size = request.nodes_given and request.nodes_max in (None, request.nodes_min)
+        if one_size and request.ntasks is None and request.ntasks_per_node is None and any(named):
+            derived.change(ntasks=request.nodes_min * prod(part or 1 for part in named))
+        return
     derived.change(
         sockets_per_node=shape.sockets or request.sockets_per_node,
         cores_per_socket=shape.cores or request.cores_per_socket,

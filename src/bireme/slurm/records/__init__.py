@@ -143,6 +143,9 @@ STEP_FIELDS: dict[str, str] = {
     "user_name": "owner's name",
     "partition": "partition of its job",
     "time_limit_s": "its own limit; None is its job's",
+    "cpus_per_task": "CPUs it asked for each task",
+    "tres_per_node": "gres that it and its job asked for each node",
+    "tres_per_task": "gres it asked for each task",
     "nodes": "its part on each node: [{node, task_ids, cpus, gres}]",
 }
 
@@ -175,7 +178,7 @@ NODE_FIELDS: dict[str, str] = {
     "cpu_load": "load of the machine; None when nobody measured it",
     "boot_time": "when the machine booted",
     "up_since": "when it began to answer",
-    "last_busy": "when it last ran a job; now while it does",
+    "last_busy": "now while it runs a job, else since when it is up",
     "version": "version of its agent",
     "arch": "architecture",
     "os": "operating system",

@@ -245,6 +245,15 @@ def _planned_nodes(view: JobView) -> str:
     return values.node_list(tuple(share.node for share in verdict.slot)) if verdict else ""
 
 
+def _last_looked_at(view: JobView) -> float | None:
+    """Of a waiting job, the latest pass; of any other, the one that started it. A job is judged when it comes, too."""
+    if view.job.mirrored:
+        return None  # its scheduler knows
+    if isinstance(view.phase, Pending):
+        return max(view.state.planned_at or 0.0, view.job.submitted_at)
+    return view.started_at or view.job.submitted_at
+
+
 # -- resources -------------------------------------------------------------------------------------------------------
 
 
@@ -253,7 +262,11 @@ def _node_list(view: JobView) -> str:
 
 
 def _node_count(view: JobView) -> int:
-    return len(view.allocation.shares) if view.allocation else _nodes_wanted(view)
+    """Of a waiting job, how many it is to get; where no slot was found for it, how many it asks for."""
+    if view.allocation:
+        return len(view.allocation.shares)
+    verdict = view.state.verdicts.get(view.job.id)
+    return len(verdict.slot) if verdict and verdict.slot else _nodes_wanted(view)
 
 
 def _nodes_wanted(view: JobView) -> int:
@@ -373,7 +386,7 @@ FIELDS: dict[str, Getter] = {
     "suspend_time": lambda view: view.phase.since if isinstance(view.phase, Suspended) else None,
     "elapsed_s": _elapsed,
     "preempt_time": lambda view: None,
-    "last_sched_time": lambda view: None,
+    "last_sched_time": _last_looked_at,
     "node_list": _node_list,
     "node_count": _node_count,
     "batch_host": lambda view: view.allocation.first_node if view.allocation else "",

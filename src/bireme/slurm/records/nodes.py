@@ -58,7 +58,7 @@ def node_record(
         "cpu_load": None,
         "boot_time": None,
         "up_since": node.up_since,
-        "last_busy": now if room.jobs else None,
+        "last_busy": now if room.jobs else node.up_since,
         "version": node.agent,
         "arch": None,
         "os": None,

@@ -15,6 +15,7 @@ from bireme.core.model.distribution import NodeMethod
 from bireme.core.model.jobs import Ending, Finished, Job, JobKind, Pending, Phase, Starting, Suspended
 from bireme.core.model.resources import SUCCESS, ExitStatus, GresShare, add_gres_tres
 from bireme.core.model.steps import BATCH_STEP, Step, StepState, step_label
+from bireme.slurm.gres import format_gres
 from bireme.slurm.records import values
 from bireme.slurm.records.jobs import JobView, job_record
 
@@ -55,6 +56,9 @@ def step_record(state: State, job: Job, step: Step, now: float, phase: Phase | N
         "layout": _layout(step),
         "submit_line": step.spec.submit_line,
         "time_limit_s": step.spec.time_limit_s,
+        "cpus_per_task": step.spec.cpus_per_task,
+        "tres_per_node": _asked_per_node(job, step),
+        "tres_per_task": format_gres(step.spec.gres_per_task),
         "nodes": [
             {
                 "node": node.node,
@@ -65,6 +69,12 @@ def step_record(state: State, job: Job, step: Step, now: float, phase: Phase | N
             for node in step.nodes
         ],
     }
+
+
+def _asked_per_node(job: Job, step: Step) -> str:
+    """What the job asked for stands before what the step does: both reach it."""
+    both = (*job.spec.resources.gres_per_node, *(step.spec.gres_per_node or ()))
+    return format_gres(tuple(dict.fromkeys(both)))
 
 
 def batch_step_record(state: State, job: Job, now: float, phase: Phase | None = None) -> dict[str, Any] | None:
@@ -92,6 +102,9 @@ def batch_step_record(state: State, job: Job, now: float, phase: Phase | None = 
         "layout": "Unknown",
         "submit_line": "",
         "time_limit_s": None,
+        "cpus_per_task": None,
+        "tres_per_node": "",
+        "tres_per_task": "",
         "nodes": [{"node": share.node, "task_ids": [0], "cpus": share.cpus, "gres": values.gres_records(share.gres)}],
     }
 
