@@ -199,6 +199,9 @@ class Journal(Protocol):
     def write_snapshot(self, seq: int, state: Any) -> None:
         """Stores a snapshot; older ones and the events they cover may be dropped per retention."""
 
+    def snapshot_writer(self, seq: int, state: Any) -> Callable[[], None]:
+        """In two halves: the state is taken now, and may change while another thread calls what is returned."""
+
     def story(self, job_id: int) -> list[Recorded]:
         """Every event about one job, oldest first."""
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
 
 from bireme.core.lifecycle.due import next_due
@@ -59,6 +59,7 @@ class Runtime:
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
+        self._snapshots = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
         self._subscribers: list[Subscriber] = []
         self._watchers: dict[int, list[asyncio.Future[None]]] = {}
         self._due_after = 0.0
@@ -107,6 +108,7 @@ class Runtime:
         if self._task is not None:
             await self._task
         await self.engine.stop()
+        self._snapshots.shutdown()
         self._write_snapshot()
         self._committer.shutdown()
 
@@ -257,7 +259,7 @@ class Runtime:
         await self._commit(group)
         # A snapshot costs as much as the jobs it holds: the more there are, the rarer it is.
         if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS + len(self.state.jobs) // 2:
-            self._write_snapshot()
+            self._write_snapshot_beside()
 
     async def _store(self, group: Group) -> None:
         """As `_commit`, of what must not be missing: raises JournalError where it cannot be written."""
@@ -295,6 +297,12 @@ class Runtime:
                     if not future.done():
                         future.set_result(None)
 
+    def _write_snapshot_beside(self) -> None:
+        """While the cluster goes on: only taking the state holds it up, not packing and writing it."""
+        seq = self._snapshot_seq = self.state.seq
+        writing = self._snapshots.submit(self.journal.snapshot_writer(seq, self.state))
+        writing.add_done_callback(_tell_of_failure)
+
     def _write_snapshot(self) -> None:
         seq = self.state.seq
         if seq == self._snapshot_seq:
@@ -304,3 +312,9 @@ class Runtime:
             self._snapshot_seq = seq
         except JournalError as error:
             log.warning("no snapshot written: %s", error)
+
+
+def _tell_of_failure(writing: Future[None]) -> None:
+    """A snapshot that could not be written is missed at the next start only; the next one is not far."""
+    if (error := writing.exception()) is not None:
+        log.warning("no snapshot written: %s", error)

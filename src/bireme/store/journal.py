@@ -14,7 +14,7 @@ import hashlib
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -171,10 +171,13 @@ class SqliteStore:
         return None
 
     def write_snapshot(self, seq: int, state: Any) -> None:
-        self.write_encoded_snapshot(seq, snapshots.encode_state(state))
+        self.snapshot_writer(seq, state)()
 
-    def write_encoded_snapshot(self, seq: int, data: bytes) -> None:
-        """The slow half of `write_snapshot`: may run in a thread while the state goes on changing."""
+    def snapshot_writer(self, seq: int, state: Any) -> Callable[[], None]:
+        data = snapshots.encode_state(state)
+        return lambda: self._write_encoded_snapshot(seq, data)
+
+    def _write_encoded_snapshot(self, seq: int, data: bytes) -> None:
         packed = snapshots.pack(data)
         with self._writing():
             self._writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (seq, packed))

@@ -195,6 +195,16 @@ def test_the_newest_readable_snapshot_is_found(path: str, store: SqliteStore) ->
     assert store._writer.execute("SELECT count(*) FROM snapshots").fetchone() == (2,)
 
 
+def test_a_snapshot_is_of_the_moment_at_which_it_was_taken(store: SqliteStore) -> None:
+    state = State(next_job_id=7)
+    write = store.snapshot_writer(1, state)
+    state.next_job_id = 8
+    write()
+    found = store.latest_snapshot()
+    assert found is not None
+    assert found[1].next_job_id == 7
+
+
 def test_pruning_drops_only_old_events_that_snapshots_cover(store: SqliteStore) -> None:
     store.append([(float(n), "x", JobReleased(n)) for n in range(1, 6)], [])
     assert store.prune(older_than=100.0) == 0, "no snapshot covers anything yet"

@@ -1,10 +1,12 @@
-"""The runtime on a real event loop: it goes on when the machine's clock jumps, and says when it cannot begin."""
+"""The runtime on a real event loop: it goes on when the clock jumps and while it writes snapshots, and says when it
+cannot begin."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -73,5 +75,27 @@ def test_a_daemon_whose_configuration_cannot_be_stored_does_not_come_up_without_
         runtime = Runtime(FullDisk(str(tmp_path / "journal.db"), durable=False), engine, JumpingClock())
         with pytest.raises(JournalError):
             await runtime.start(CONFIG)
+
+    asyncio.run(scenario())
+
+
+def test_snapshots_are_written_while_the_cluster_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bireme.runtime.service.SNAPSHOT_EVERY_EVENTS", 3)
+
+    async def scenario() -> None:
+        store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        for number in range(8):
+            await submitted(runtime, f"job{number}")
+        for _ in range(500):
+            if (found := store.latest_snapshot()) is not None:
+                break
+            await asyncio.sleep(0.01)
+        assert found is not None
+        assert 0 < found[0] <= runtime.state.seq
+        await runtime.stop()
+        assert store.latest_snapshot() == (runtime.state.seq, ANY)
 
     asyncio.run(scenario())
