@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,25 +24,16 @@ from bireme.engines.kubernetes import guest_words
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
 from bireme.engines.kubernetes.guest_budgets import keepers
 from bireme.engines.kubernetes.guest_catalogue import SERVICE, Catalogue
+from bireme.engines.kubernetes.guest_crowd import Crowd, Turn
 from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of, whole_of
-from bireme.engines.kubernetes.guest_neighbours import (
-    World,
-    cannot_be_kept,
-    interact,
-    is_particular,
-    mind,
-    room_left,
-    ruled_out,
-)
+from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept
 from bireme.engines.kubernetes.guest_pods import (
     PARTITION,
     TIME_LIMIT,
     Needs,
-    anti_affinity,
     gates_of,
     is_guest,
     is_service,
-    keeps_apart,
     needs_of,
     unsupported,
 )
@@ -140,20 +130,11 @@ class Guests:
         self._ranked = asyncio.Event()
         """Set while the QOS are as the priority classes say."""
         self._guards: dict[Key, str] = {}
+        self._guarding = False
         self._teller = Teller(api, now)
         self._learn_labels = learn_labels
-        self._world, self._gpus_a_node, self._pods_most = world, gpus_a_node, pods_most
-        self._keep_apart: dict[str, Object] = {}
-        """Everybody's pods, by uid, that have a node and keep others away from it."""
-        self._node_of: dict[str, str] = {}
-        """Of everybody's pods, by uid, that have one and have not ended."""
-        self._pods_on: Counter[str] = Counter()
-        self._particular: dict[str, list[Object]] = {}
-        """By gang: pods in the queue whose place depends on others', or others' on theirs."""
-        self._held_back: dict[str, None] = {}
-        """Gangs that wait until one of those has its place."""
-        self._shut_out: dict[str, None] = {}
-        """Gangs for which other pods left no node at all; looked at again when one of these has gone."""
+        self._gpus_a_node = gpus_a_node
+        self._crowd = Crowd(world, pods_most)
         self._stirring = False
         self._api, self._queue, self._report, self._now, self._work = api, queue, report, now, work
         self._accounts = accounts
@@ -215,9 +196,14 @@ class Guests:
         self._ranked.set()
 
     def guard(self) -> None:
+        """A budget or what it covers may have changed: looked at in a moment, for all that changed by then."""
+        if self._checked and not self._guarding and (self.catalogue.budgets or self._guards):
+            self._guarding = True
+            asyncio.get_running_loop().call_later(_STIR_S, self._tell_guards)
+
+    def _tell_guards(self) -> None:
         """Tells of every job that a disruption budget keeps from being evicted, or no longer does."""
-        if not self._checked:
-            return
+        self._guarding = False
         pods = {key: self._pods_of(placed) for key, placed in self._placed.items() if not placed.leaving}
         kept = keepers(self.catalogue.budgets, {key: found for key, found in pods.items() if found})
         news = [key for key in pods if kept.get(key, "") != self._guards.get(key, "")]
@@ -268,7 +254,8 @@ class Guests:
     # --- what the cluster says -----------------------------------------------------------------------------
 
     def pod_changed(self, kind: str, pod: Object) -> None:
-        self._note_neighbour(kind, pod)
+        if self._crowd.note(kind, pod):
+            self._stir()
         if not is_guest(pod):
             return
         metadata, status = pod["metadata"], pod.get("status") or {}
@@ -288,28 +275,9 @@ class Guests:
         elif not metadata.get("deletionTimestamp"):
             self._waits(uid, pod)
 
-    def _note_neighbour(self, kind: str, pod: Object) -> None:
-        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
-        if kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED:
-            self._keep_apart.pop(uid, None)
-            self._goes_to(uid, "")
-            self._stir()
-        elif node:
-            self._goes_to(uid, node)
-            if anti_affinity(pod):
-                self._keep_apart[uid] = pod
-
-    def _goes_to(self, uid: str, node: str) -> None:
-        """Counts it there from the moment that it is bound; an empty name: it is nowhere any more."""
-        before = self._node_of.pop(uid, "")
-        if before:
-            self._pods_on[before] -= 1
-        if node:
-            self._node_of[uid] = node
-            self._pods_on[node] += 1
-
     def nodes_changed(self) -> None:
         """What could not run before may now."""
+        self._crowd.nodes_changed()
         self._look_again()
 
     def _look_again(self) -> None:
@@ -326,14 +294,14 @@ class Guests:
     def _has_node(self, uid: str, pod: Object) -> None:
         if self._gang_of.get(uid) == uid:
             self._gangs.pop(uid, None)
-            self._make_way(uid)
+            self._look_at_all(self._crowd.lets_go(uid))
             return
         gang = self._gang(uid, pod)
         gang.waiting.pop(uid, None)
         gang.placed.add(uid)
         if gang.job_ids and not any(other in gang.waiting for other in gang.submitted):
             gang.job_ids, gang.submitted = (), ()
-            self._make_way(gang.key)
+            self._look_at_all(self._crowd.lets_go(gang.key))
             if gang.waiting:
                 self._look_at(gang)
         if gang.group is None:
@@ -366,7 +334,7 @@ class Guests:
 
     def _forget(self, gang: _Gang) -> None:
         self._gangs.pop(gang.key, None)
-        self._make_way(gang.key)
+        self._look_at_all(self._crowd.lets_go(gang.key))
 
     # --- into the queue ------------------------------------------------------------------------------------
 
@@ -414,8 +382,12 @@ class Guests:
         if lacks:
             gang.refused = f"it waits for its volumes: {', '.join(lacks)}"
             return
-        if not self._may_wait(gang, ready):
-            return
+        match self._crowd.turn(gang.key, ready):
+            case Turn.LATER:
+                return
+            case Turn.NEVER:
+                gang.refused = "Bireme cannot schedule this: affinity or spread between the pods of a gang"
+                return
         gang.busy = True
         self._work(self._submit(gang, ready))
 
@@ -429,56 +401,29 @@ class Guests:
 
     # --- neighbours ----------------------------------------------------------------------------------------
 
-    def _may_wait(self, gang: _Gang, ready: list[Object]) -> bool:
-        """Pods whose places depend on each other wait in the queue one after another."""
-        particular = [pod for pod in ready if self._is_particular(pod)]
-        if not particular:
-            return True
-        first, *others_of_gang = ready
-        if any(mind(first, other) for other in others_of_gang) and not all(map(keeps_apart, ready)):
-            gang.refused = "Bireme cannot schedule this: affinity or spread between the pods of a gang"
-            return False
-        others = (pod for key, pods in self._particular.items() if key != gang.key for pod in pods)
-        if any(interact(other, mine) for other in others for mine in particular):
-            self._held_back[gang.key] = None
-            return False
-        self._particular[gang.key] = particular
-        return True
-
-    def _is_particular(self, pod: Object) -> bool:
-        return is_particular(pod) or any(interact(other, pod) for other in self._keep_apart.values())
-
-    def _make_way(self, key: str) -> None:
-        """A pod of the kind has its place, or needs none any more: those that waited for it are looked at."""
-        if self._particular.pop(key, None) is None:
-            return
-        held, self._held_back = self._held_back, {}
-        for other in held:
-            if other in self._gangs:
-                self._look_at(self._gangs[other])
+    def _look_at_all(self, keys: Iterable[str]) -> None:
+        for gang in [self._gangs[key] for key in keys if key in self._gangs]:
+            self._look_at(gang)
 
     def _stir(self) -> None:
         """A pod has left its node: who may not be beside it may find a place now."""
-        if not self._stirring and (self._shut_out or self._particular):
+        if not self._stirring:
             self._stirring = True
             asyncio.get_running_loop().call_later(_STIR_S, self._look_for_places)
 
     def _look_for_places(self) -> None:
         self._stirring = False
-        shut_out, self._shut_out = self._shut_out, {}
-        for gang in [self._gangs[key] for key in shut_out if key in self._gangs]:
+        for gang in [self._gangs[key] for key in self._crowd.those_shut_out() if key in self._gangs]:
             gang.refused = ""
             self._look_at(gang)
-        for gang in [self._gangs[key] for key in self._particular if key in self._gangs]:
+        for gang in [self._gangs[key] for key in self._crowd.with_particular if key in self._gangs]:
             self._check_neighbours(gang)
-
-    def _ruled_out(self, gang: _Gang, pod: Object) -> set[str]:
-        return ruled_out(pod, self._world()) if gang.key in self._particular else set()
 
     def _check_neighbours(self, gang: _Gang) -> None:
         """What was ruled out when it was submitted may be another now."""
-        for pod in self._particular.get(gang.key, ()):
-            if gang.job_ids and self._ruled_out(gang, pod) != gang.ruled_out.get(pod["metadata"]["uid"], set()):
+        for pod in self._crowd.particular(gang.key):
+            before = gang.ruled_out.get(pod["metadata"]["uid"], set())
+            if gang.job_ids and self._crowd.ruled_out(gang.key, pod) != before:
                 self._withdraw(gang)
                 return
 
@@ -525,8 +470,8 @@ class Guests:
                 self._look_at(gang)
             else:
                 gang.refused = str(refusal)
-                if any(gang.ruled_out.values()) or self._full_nodes():
-                    self._shut_out[gang.key] = None
+                self._crowd.shut_out(gang.key, by_others=any(gang.ruled_out.values()))
+                self._look_at_all(self._crowd.lets_go(gang.key))
         except (ValueError, KeyError, TypeError) as error:  # a pod that the API server let through and we cannot read
             log.warning("pod %s cannot be read", pods[0]["metadata"]["name"], exc_info=True)
             gang.submitted, gang.refused = (), f"Bireme cannot read this pod: {error}"
@@ -540,7 +485,7 @@ class Guests:
         components: dict[Needs, list[Object]] = {}
         gang.ruled_out = {}
         for pod in pods:
-            out = gang.ruled_out[pod["metadata"]["uid"]] = self._ruled_out(gang, pod)
+            out = gang.ruled_out[pod["metadata"]["uid"]] = self._crowd.ruled_out(gang.key, pod)
             components.setdefault(self._needs(gang, pod, out), []).append(pod)
         several = len(components) > 1
         return [
@@ -550,18 +495,8 @@ class Guests:
 
     def _needs(self, gang: _Gang, pod: Object, out: set[str]) -> Needs:
         """Several of a gang share what the planner does not count: on every node as few as the smallest one holds."""
-        several = gang.size != 1 and gang.key in self._particular
-        room = room_left(pod, self._world()) if several else {}
-        return needs_of(
-            pod,
-            out | self._full_nodes(),
-            volume_rules(pod, self.catalogue.stock),
-            min((count for count in room.values() if count > 0), default=0),
-        )
-
-    def _full_nodes(self) -> set[str]:
-        """Nodes whose kubelet takes no more pods."""
-        return {node for node, count in self._pods_on.items() if count >= self._pods_most(node)}
+        most = self._crowd.most_a_node(gang.key, pod) if gang.size != 1 else 0
+        return needs_of(pod, out | self._crowd.full, volume_rules(pod, self.catalogue.stock), most)
 
     def _spec(self, gang: _Gang, needs: Needs, members: list[Object], offset: int | None) -> JobSpec:
         first, namespace = members[0], members[0]["metadata"]["namespace"]
@@ -594,7 +529,7 @@ class Guests:
     def _withdraw(self, gang: _Gang) -> None:
         """Its pods are not what they were when it was submitted: out of the queue, and looked at anew."""
         ids, gang.job_ids, gang.submitted = gang.job_ids, (), ()
-        self._make_way(gang.key)
+        self._look_at_all(self._crowd.lets_go(gang.key))
         for job_id in ids[:1]:
             self._work(self._queue.withdraw(job_id))
         if gang.waiting:
@@ -618,6 +553,11 @@ class Guests:
     async def _launch(self, command: c.LaunchJob) -> None:
         key = (command.job.id, command.allocation.generation)
         placed = self._placed.get(key) or self._hold(command.job, command.allocation)
+        obstacle = self._take_places(placed)
+        if obstacle:
+            self.acknowledge(*key)
+            self._report([o.JobRefused(*key, obstacle, self._now())])
+            return
         placed.binding = True
         problems = await asyncio.gather(*(self._bind(placed, name, node) for name, node in placed.nodes.items()))
         placed.binding = False
@@ -646,12 +586,7 @@ class Guests:
             return f"pod {name} is gone"
         if pod["spec"].get("nodeName"):
             return "" if pod["spec"]["nodeName"] == node else f"pod {name} is on {pod['spec']['nodeName']} already"
-        gang = self._gangs.get(self._gang_of.get(pod["metadata"]["uid"], ""))
-        if gang is not None and self._ruled_out_now(placed, gang, pod, node):
-            self._withdraw(gang)
-            return f"other pods rule out {node} for pod {name} since it was planned"
         path = f"/api/v1/namespaces/{placed.namespace}/pods/{name}/binding"
-        self._goes_to(pod["metadata"]["uid"], node)
         for attempt in range(_TRIES):
             try:
                 await self._api.ask("POST", path, binding(pod, node))
@@ -659,17 +594,23 @@ class Guests:
                 return ""
             except ApiProblem as problem:
                 if not problem.passing or attempt == _TRIES - 1:
-                    self._goes_to(pod["metadata"]["uid"], "")
+                    self._crowd.leave(pod["metadata"]["uid"])
                     self._pod_over(placed, name, None)
                     return f"pod {name} could not be bound to {node}: {problem}"
                 await asyncio.sleep(_RETRY_S)
         raise AssertionError("the last try returns")
 
-    def _ruled_out_now(self, placed: _Placed, gang: _Gang, pod: Object, node: str) -> bool:
-        here = sum(other == node for other in placed.nodes.values())
-        if self._pods_on[node] + here > self._pods_most(node):
-            return True
-        return len(placed.nodes) == 1 and node in self._ruled_out(gang, pod)
+    def _take_places(self, placed: _Placed) -> str:
+        """Empty: its pods may go where the planner said; else what came in the way, and they are looked at anew."""
+        waiting = [(self._pods.get(f"{placed.namespace}/{name}"), node) for name, node in placed.nodes.items()]
+        places = [(pod, node) for pod, node in waiting if pod is not None and not pod["spec"].get("nodeName")]
+        gang = next((self._gangs.get(self._gang_of.get(pod["metadata"]["uid"], "")) for pod, _ in places), None)
+        if gang is None:
+            return ""
+        obstacle = self._crowd.take(gang.key, places)
+        if obstacle:
+            self._withdraw(gang)
+        return obstacle
 
     # --- ending --------------------------------------------------------------------------------------------
 
@@ -723,6 +664,8 @@ class Guests:
         for gang in waiting:
             self._check_neighbours(gang)
             why = self._why(gang)
+            if why and gang.job_ids:
+                self._look_at_all(self._crowd.waits(gang.key))
             if why and why != gang.told:
                 gang.told = why
                 self._work(self._teller.waits(list(gang.waiting.values()), gang.group, why))
