@@ -180,6 +180,14 @@ class TakesGuests(Protocol):
     queue: JobQueue | None
 
 
+@runtime_checkable
+class KnowsPods(Protocol):
+    """An engine that can say why a pod is not in the queue."""
+
+    def why_outside(self, namespace: str, pod: str) -> str:
+        """Empty if it does not know the pod."""
+
+
 class JournalError(OSError):
     """The journal could not be written (disk full, read-only, IO error). Nothing of the group was stored."""
 

@@ -25,6 +25,7 @@ from bireme.core.why.ended import ended_text
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting
+from bireme.ports import KnowsPods
 from bireme.store.codec import all_fields
 from bireme.store.history import Query
 from bireme.store.planning_input import encode_input
@@ -61,13 +62,20 @@ async def explain_job(api: Context, request: Request) -> Response:
 
 @routes.get("/v1/pods/{namespace}/{pod}/why")
 async def explain_pod(api: Context, request: Request) -> Response:
-    """The same for a pod that Bireme schedules: of the job that it is, alone or with its gang."""
+    """The same for a pod that Bireme schedules: of the job that it is, alone or with its gang.
+
+    `outside` is there instead when the pod waits and is not in the queue, and says why.
+    """
     caller, path = api.caller(request), request.path_params
 
     def sees(job: Job) -> bool:
         return api.sees(caller, job.spec.owner.uid)
 
     found = [job for job in requests.with_pod(api.cluster.state, path["namespace"], path["pod"]) if sees(job)]
+    engine = api.cluster.engine
+    outside = engine.why_outside(path["namespace"], path["pod"]) if isinstance(engine, KnowsPods) and not found else ""
+    if outside:
+        return answer({"jobs": [], "left_out": 0, "now": api.now(), "outside": outside})
     return answer(await _told(api, found[-1:], sees, suggest=False))  # what one may suggest is about scripts
 
 

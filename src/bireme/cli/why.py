@@ -68,6 +68,8 @@ def _path(job: str) -> str:
 
 def text_of(told: Record, stamp: Callable[[float], str]) -> Iterator[str]:
     """The whole answer, as lines."""
+    if told.get("outside"):
+        yield from _wrapped(f"It waits and is not in the queue: {told['outside']}")
     for number, job in enumerate(told["jobs"]):
         if number:
             yield ""

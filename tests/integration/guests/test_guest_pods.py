@@ -105,6 +105,7 @@ def test_what_never_fits_or_is_not_supported_says_so_and_stays(bireme: Bireme) -
     assert "9 gpu asked on a node" in bireme.message("large")
     assert "disk=tape" in bireme.message("nowhere")
     assert "resourceClaims (dynamic resource allocation)" in bireme.message("dra")
+    assert "not in the queue: Bireme cannot schedule this: resourceClaims" in " ".join(bireme.run("why", "pod/dra").split())
 
 
 def test_a_gate_keeps_a_pod_out_of_the_queue(bireme: Bireme) -> None:
@@ -112,6 +113,7 @@ def test_a_gate_keeps_a_pod_out_of_the_queue(bireme: Bireme) -> None:
     bireme.create("free")
     bireme.node_of("free")
     assert "gated" not in bireme.queue()
+    assert "its scheduling gates are closed: example.com/later" in " ".join(bireme.run("why", "pod/gated").split())
     bireme.kubernetes.api.patch(f"{PODS}/gated", {"spec": {"schedulingGates": []}})
     bireme.node_of("gated")
 

@@ -159,6 +159,9 @@ class KubernetesEngine(CrewEngine):
         )
         self._guests.resume()
 
+    def why_outside(self, namespace: str, pod: str) -> str:
+        return self._guests.why_outside(namespace, pod) if self._guests is not None else ""
+
     def _world(self) -> World:
         assert self._landscape is not None
         assert self._pods is not None
