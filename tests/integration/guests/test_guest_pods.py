@@ -105,7 +105,8 @@ def test_what_never_fits_or_is_not_supported_says_so_and_stays(bireme: Bireme) -
     assert "9 gpu asked on a node" in bireme.message("large")
     assert "disk=tape" in bireme.message("nowhere")
     assert "resourceClaims (dynamic resource allocation)" in bireme.message("dra")
-    assert "not in the queue: Bireme cannot schedule this: resourceClaims" in " ".join(bireme.run("why", "pod/dra").split())
+    told = " ".join(bireme.run("why", "pod/dra").split())
+    assert "not in the queue: Bireme cannot schedule this: resourceClaims" in told
 
 
 def test_a_gate_keeps_a_pod_out_of_the_queue(bireme: Bireme) -> None:
