@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from tests.support.slurm_attached import Attached, attached, skip_in_chroot
 
 from bireme.client.sdk import Client
+from bireme.client.transport import ApiError
 
 OTHER = "nobody"
 
@@ -96,6 +98,20 @@ def test_running_steps_are_shown(both: Attached) -> None:
     both.slurm.until(lambda: squeue(both, job) == "", "its end")
 
 
+def test_a_step_of_slurms_is_joined_by_slurms_own_sattach(both: Attached) -> None:
+    skip_in_chroot("its output would have to find the way out")
+    step = "srun bash -c 'until [ -e leave ]; do echo within; sleep 0.2; done'"
+    job = both.sbatch("-o", "/dev/null", "--wrap", step, cwd=both.work)
+    both.slurm.until(lambda: f"{job}.0" in both.run("squeue", "-h", "-s", "-j", job, "-o", "%i").stdout, "its step")
+    argv = [str(both.home / "bin" / "sattach"), f"{job}.0"]
+    with subprocess.Popen(argv, env=both.env, stdout=subprocess.PIPE, text=True) as joined:
+        assert joined.stdout is not None
+        assert joined.stdout.readline() == "within\n"
+        (both.work / "leave").touch()
+        joined.communicate(timeout=60)
+    both.slurm.until(lambda: squeue(both, job) == "", "its end")
+
+
 def test_nobody_orders_anothers_jobs(both: Attached) -> None:
     skip_in_chroot("only root can enter it")
     job = both.sbatch("--hold", "--wrap", "true")
@@ -129,10 +145,27 @@ def test_a_node_is_drained_through_bireme(both: Attached) -> None:
     both.slurm.until(lambda: "idle" in both.run("sinfo", "-h", "-n", "c2", "-o", "%t").stdout, "it is back")
 
 
-def test_what_is_not_bireme_to_decide_is_said(both: Attached) -> None:
-    done = both.run("scontrol", "update", "PartitionName=gpu", "State=DOWN", check=False)
-    assert done.returncode
-    assert "decided by the cluster's own scheduler" in done.stderr
+def test_what_slurm_keeps_is_asked_of_slurms_own_commands(both: Attached) -> None:
+    both.run("sacctmgr", "-i", "add", "account", "optics")
+    for words in (["sacctmgr", "-nP", "show", "account", "format=account"], ["sshare", "-a", "-P"], ["sprio", "-w"]):
+        ours, theirs = both.run(*words, check=False), both.slurm.run(*words, check=False)
+        assert (ours.stdout, ours.stderr, ours.returncode) == (theirs.stdout, theirs.stderr, theirs.returncode)
+    assert "optics" in both.run("sacctmgr", "-nP", "show", "account", "format=account").stdout.split()
+    order = ("ReservationName=kept", "StartTime=now+1hour", "Duration=60", "Nodes=c1", "Users=root")
+    both.run("scontrol", "create", "reservation", *order)
+    assert "ReservationName=kept" in both.run("scontrol", "show", "reservation").stdout
+    assert "kept" in both.run("sinfo", "-h", "-T").stdout
+    both.run("scontrol", "delete", "ReservationName=kept")
+    both.run("scontrol", "update", "PartitionName=cpu", "State=DOWN")
+    assert both.slurm.call("sinfo", "-h", "-p", "cpu", "-o", "%a") == "down"
+    both.run("scontrol", "update", "PartitionName=cpu", "State=UP")
+
+
+def test_the_api_says_whose_book_it_is(both: Attached) -> None:
+    with Client(str(both.home)) as client, pytest.raises(ApiError) as refused:
+        client.transport.get("/v1/accounting/shares")
+    assert refused.value.code == "ESLURM_OWN_COMMAND"
+    assert "its own commands" in refused.value.hint
 
 
 def test_why_speaks_of_slurms_queue(both: Attached) -> None:
@@ -147,6 +180,9 @@ def test_why_speaks_of_slurms_queue(both: Attached) -> None:
     both.bireme("snapshot", str(both.work / "queue.snapshot"))
     planned = both.bireme("plan", str(both.work / "queue.snapshot")).stdout
     assert second in planned, f"what was mirrored can be planned again elsewhere: {planned}"
+    tried = both.bireme("whatif", "--add-nodes", "6x4:a100 partition=gpu").stdout
+    assert "sooner" in tried, f"with six more nodes it need not wait: {tried}"
+    assert first in both.bireme("top", "--once").stdout
     for job in (first, second):
         both.run("scancel", job)
 

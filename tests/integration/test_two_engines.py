@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.slurm_cluster import Layout, SlurmCluster, running
 from tests.support.cluster import Cluster, virtual_nodes
-from tests.support.slurm_attached import skip_without_slurm
+from tests.support.slurm_attached import skip_without_slurm, wrappers
 
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
 from bireme.engines.routing import together
 
-OWN = virtual_nodes(2, 2, cpus=8).replace("NodeName=n[1-2]", "NodeName=v[1-2]")
+OWN = (
+    virtual_nodes(2, 2, cpus=8)
+    .replace("NodeName=n[1-2]", "NodeName=v[1-2]")
+    .replace("ClusterName=rehearsal", "ClusterName=own")
+)
 
 
 def states(cluster: Cluster, *jobs: str) -> list[str]:
@@ -24,6 +28,9 @@ def test_a_partition_chooses_the_engine() -> None:
         both = Cluster(OWN)
         both.home.mkdir()
         settings = f'[cluster]\nengine = "embedded+slurm"\n[slurm]\nconf = "{slurm.folder}/slurm.conf"\npoll_s = 1\n'
+        if slurm.slurm.chroot:
+            settings += f'commands = "{wrappers(both.folder / "commands", slurm)}"\n'
+            both.work = slurm.work
         (both.home / "bireme.toml").write_text(settings)
         try:
             both.up()
@@ -52,12 +59,37 @@ def _check(both: Cluster, slurm: SlurmCluster) -> None:
         both.run("scontrol", "release", job)
     slurm.until(lambda: len([line for line in states(both, *held) if "COMPLETED" in line]) == 2, "both run")
 
+    _check_clusters(both)
     mixed = both.run("sbatch", "-p", "main,cpu", "--wrap", "true", check=False)
     assert "Invalid partition name specified" in mixed.stderr
     both.run("scontrol", "update", "NodeName=c1", "State=DRAIN", "Reason=x")
     assert slurm.call("sinfo", "-h", "-n", "c1", "-o", "%t") == "drain"
     both.run("scontrol", "update", "NodeName=v1", "State=DRAIN", "Reason=y")
     assert {"c1 drain", "v1 drain"} <= set(both.run("sinfo", "-h", "-N", "-o", "%N %t").stdout.split("\n"))
+
+
+def _check_clusters(both: Cluster) -> None:
+    """-M names the cluster: of a submission without a partition, and of everything that lists."""
+    ours, theirs = (both.run("sbatch", "-M", name, "-H", "--wrap", "true").stdout for name in ("own", "rehearsal"))
+    assert ours.endswith(" on cluster own\n")
+    assert theirs.endswith(" on cluster rehearsal\n")
+    own, other = ours.split()[3], theirs.split()[3]
+    assert int(own) >= 60_000_000 > int(other)
+    assert both.run("squeue", "-M", "rehearsal,own", "-o", "%i").stdout == (
+        f"CLUSTER: rehearsal\nJOBID\n{other}\n\nCLUSTER: own\nJOBID\n{own}\n"
+    )
+    assert both.run("sinfo", "-h", "-M", "rehearsal", "-o", "%R").stdout.split() == ["gpu", "cpu", "all"]
+    assert "cpu" not in both.run("sinfo", "-h", "-M", "own", "-o", "%R").stdout.split()
+    assert both.run("sacct", "-nXP", "-M", "rehearsal", "-j", f"{own},{other}", "-o", "JobID").stdout.split() == [other]
+    both.run("scancel", "-M", "own", "-u", "root")
+    assert both.run("squeue", "-h", "-o", "%i").stdout.split() == [other]
+    both.run("scancel", "-M", "rehearsal", other)
+    for command in (["sbatch", "--wrap", "true"], ["squeue"], ["sinfo"], ["scancel", other], ["srun", "true"]):
+        refused = both.run(command[0], "-M", "nowhere", *command[1:], check=False)
+        assert refused.returncode == 1
+        assert f"{command[0]}: error: No cluster 'nowhere' known by database.\n" in refused.stderr
+    wrong = both.run("sbatch", "-M", "own", "-p", "cpu", "--wrap", "true", check=False)
+    assert "cpu is not of cluster own" in wrong.stderr
 
 
 @pytest.mark.parametrize("clash", ["node", "partition"])

@@ -14,6 +14,11 @@ import pytest
 from tests.slurm_cluster import Layout, SlurmCluster, installed, missing, running
 from tests.support.cluster import Cluster
 
+_COMMANDS = (
+    *("sbatch", "squeue", "sinfo", "scontrol", "sacct", "scancel", "sstat", "srun", "salloc"),
+    *("sattach", "sshare", "sacctmgr", "sprio"),
+)
+
 
 class Attached(Cluster):
     """A Bireme whose cluster is a Slurm. Commands are Bireme's; `slurm` has Slurm's own."""
@@ -26,7 +31,7 @@ class Attached(Cluster):
             self.work = slurm.work  # what jobs may write to must be seen in there too
         self.work.chmod(0o777)
         self.home.mkdir()
-        self.commands = _wrappers(self.folder / "commands", slurm) if slurm.slurm.chroot else None
+        self.commands = wrappers(self.folder / "commands", slurm) if slurm.slurm.chroot else None
         self.settings(f"poll_s = {poll_s}")
 
     def settings(self, *lines: str) -> None:
@@ -45,11 +50,11 @@ class Attached(Cluster):
         return self
 
 
-def _wrappers(folder: Path, slurm: SlurmCluster) -> Path:
+def wrappers(folder: Path, slurm: SlurmCluster) -> Path:
     """Commands that enter the chroot in which a newer Slurm lives. They need root."""
     folder.mkdir()
     enter = f"exec nsenter --mount=/proc/{slurm.guard.pid}/ns/mnt chroot {slurm.slurm.chroot} env -C / "
-    for name in ("sbatch", "squeue", "sinfo", "scontrol", "sacct", "scancel", "sstat", "srun", "salloc"):
+    for name in _COMMANDS:
         (folder / name).write_text(f'#!/bin/sh\n{enter} {slurm.slurm.program(name)} "$@"\n')
         (folder / name).chmod(0o755)
     return folder

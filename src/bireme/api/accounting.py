@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from bireme.api.passing import check_own_book
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
 from bireme.core.accounting.orders import Orders, Outcome
@@ -27,6 +28,7 @@ routes = Routes("accounting")
 @routes.get("/v1/accounting/book")
 async def show_book(api: Context, request: Request) -> Response:
     """Accounts, users, associations and QOS, with what each association inherits."""
+    check_own_book(api)
     record = book_record(api.cluster.state)
     if not _sees_everybody(api, api.caller(request), "accounts"):
         record["associations"] = [each for each in record["associations"] if _mine(api, request, each)]
@@ -37,6 +39,7 @@ async def show_book(api: Context, request: Request) -> Response:
 @routes.get("/v1/accounting/manager")
 async def show_manager(api: Context, request: Request) -> Response:
     """The book, with what counts against the limits of every association and QOS."""
+    check_own_book(api)
     caller = api.caller(request)
     record = association_manager_record(api.cluster.state, api.now())
     if not _sees_everybody(api, caller, "accounts"):
@@ -50,6 +53,7 @@ async def show_manager(api: Context, request: Request) -> Response:
 @routes.get("/v1/accounting/shares")
 async def show_shares(api: Context, request: Request) -> Response:
     """Shares, usage and fair share of every association, as of now."""
+    check_own_book(api)
     state = api.cluster.state
     rows = share_records(state, api.now())
     if not _sees_everybody(api, api.caller(request), "usage"):
@@ -75,6 +79,7 @@ def _mine(api: Context, request: Request, row: dict[str, Any]) -> bool:
 )
 async def change_book(api: Context, request: Request) -> Response:
     """Add, modify and delete accounts, users, associations, QOS and coordinators: all orders or none."""
+    check_own_book(api)
     caller = api.caller(request)
     asked = codec.convert(Orders, await api.body(request))
     outcomes: list[Outcome] = []

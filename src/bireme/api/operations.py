@@ -22,7 +22,7 @@ from bireme.core.model.events import Event, Recorded
 from bireme.ports import Order, foreign_queue
 from bireme.slurm.hostlist import compress, expand
 from bireme.slurm.records.nodes import node_records
-from bireme.slurm.records.partitions import config_record, partition_record
+from bireme.slurm.records.partitions import cluster_names, config_record, partition_record
 from bireme.store import codec
 
 routes = Routes("cluster")
@@ -36,6 +36,7 @@ async def ping(api: Context, request: Request) -> Response:
     return answer(
         {
             "cluster": state.config.name,
+            "clusters": cluster_names(state),
             "version": api.service.version,
             "pid": api.service.pid,
             "node_count": len(state.nodes),

@@ -29,6 +29,13 @@ async def passed_on(api: Context, caller: Caller, target: Target, order: Order) 
     return True
 
 
+def check_own_book(api: Context) -> None:
+    """Accounts, limits, priorities and reservations of a cluster that places by itself are in its book, not in ours."""
+    queue = foreign_queue(api.cluster.engine)
+    if queue is not None and queue.takes(()):
+        raise Refusal(Why.OWN_COMMAND, "the cluster's own scheduler keeps this: use its own commands")
+
+
 def written(target: Target) -> str:
     """As people write it."""
     text = str(target.job_id)

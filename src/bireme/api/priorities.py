@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request, Response
 
 from bireme.api.listing import Filter, matching
+from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, words
 from bireme.api.targets import targets_of
@@ -26,6 +27,7 @@ routes = Routes("priorities")
 )
 async def list_priorities(api: Context, request: Request) -> Response:
     """The weighed factors of each waiting job's priority, and the weights. Empty with priority/basic."""
+    check_own_book(api)
     state = api.cluster.state
     multifactor = state.config.settings.priority.multifactor
     partitions = words(request, "partition")

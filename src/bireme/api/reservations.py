@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fastapi import Request, Response
 
+from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
@@ -36,6 +37,7 @@ routes = Routes("reservations")
 @routes.get("/v1/reservations")
 async def list_reservations(api: Context, request: Request) -> Response:
     """The reservations, oldest first; with PrivateData=reservations users see those that they may use."""
+    check_own_book(api)
     state, now, caller = api.cluster.state, api.now(), api.caller(request)
     private = "reservations" in state.config.raw.get("PrivateData", "").lower().split(",")
     seen = [each for each in state.reservations.values() if not private or _may_see(state, caller, each)]

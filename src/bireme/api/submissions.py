@@ -26,7 +26,8 @@ from bireme.core.lifecycle.submission import submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
 from bireme.core.plan.trial import try_jobs
-from bireme.ports import foreign_queue
+from bireme.ports import ForeignQueue, foreign_queue
+from bireme.slurm.records.partitions import cluster_names
 from bireme.store import codec
 
 routes = Routes("jobs")
@@ -38,6 +39,8 @@ class Submission:
 
     specs: tuple[JobSpec, ...]
     key: str = ""
+    clusters: tuple[str, ...] = ()
+    """Those that may have it; none: its partitions say which."""
 
 
 @routes.post("/v1/blobs", body="Raw bytes.")
@@ -55,8 +58,8 @@ async def store_blob(api: Context, request: Request) -> Response:
 
 @routes.post(
     "/v1/jobs",
-    body="`spec` (a JobSpec without owner), `script` (text), `environment` (object), `idempotency_key`; "
-    "or `jobs`: a list of these; or `het`: the components of a heterogeneous job. "
+    body="`spec` (a JobSpec without owner), `script` (text), `environment` (object), `idempotency_key`, "
+    "`clusters` (names); or `jobs`: a list of these; or `het`: the components of a heterogeneous job. "
     "`script` and `environment` beside `jobs` hold for all jobs that give none.",
     test_only="1: say whether and when it could start; store nothing.",
 )
@@ -95,8 +98,8 @@ async def _submit_or_say(api: Context, caller: Caller, one: Any, shared: dict[st
 
 
 async def _submit(api: Context, caller: Caller, submission: Submission, cause: str) -> dict[str, Any]:
-    queue = foreign_queue(api.cluster.engine)
-    if queue is not None and queue.takes(submission.specs):
+    queue = _chosen_queue(api, submission)
+    if queue is not None:
         job_id = await queue.submit(submission.specs, submission.key)
         await api.cluster.settled()  # who has just submitted expects to see the job
         return {"job_id": job_id}
@@ -107,6 +110,28 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
     if job_id is None:  # the key was seen before
         return {"job_id": api.cluster.state.keys[submission.key]}
     return {"job_id": job_id}
+
+
+def _chosen_queue(api: Context, submission: Submission) -> ForeignQueue | None:
+    """Another scheduler's, when its cluster is named or one of its partitions; None: it is planned here."""
+    queue, own = foreign_queue(api.cluster.engine), api.cluster.state.config.name
+    if queue is None:
+        return None
+    named = submission.clusters
+    theirs = queue.takes(submission.specs)
+    if named and own not in named:
+        return queue
+    if named == (own,) and theirs and not queue.takes(()):
+        partitions = ",".join(submission.specs[0].partitions)
+        raise Refusal(Why.INVALID_PARTITION_NAME, f"{partitions} is not of cluster {own}")
+    return queue if theirs else None
+
+
+def _read_clusters(api: Context, given: Any) -> tuple[str, ...]:
+    known = cluster_names(api.cluster.state)
+    if not isinstance(given, list) or not all(name in known for name in given):
+        raise ProblemError(400, f"clusters: expected a list of names among {', '.join(known)}")
+    return tuple(given)
 
 
 def _job_id(recorded: Sequence[Recorded]) -> int | None:
@@ -127,6 +152,7 @@ def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: 
     return Submission(
         tuple(_read_spec(api, part, {**shared, **body}, owner) for part in parts),
         f"{caller.uid}:{key}" if key else "",
+        _read_clusters(api, body.get("clusters", [])),
     )
 
 

@@ -77,11 +77,19 @@ def print_help(name: str, table: Sequence[Opt], option: str) -> None:
     print(usage_text(name, table) if option == "usage" else help_text(name, table))
 
 
+_running = ""
+"""The command that this process is."""
+_MAY_BE_SLURMS = frozenset({"sacctmgr", "scontrol", "sinfo", "sprio", "sshare"})
+"""Commands of which a Slurm cluster answers some or all itself."""
+
+
 def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
     """Runs a command's body and turns what it raises into Slurm's words and exit codes.
 
     `pointer`: whether getopt's refusals are followed by the pointer to --help.
     """
+    global _running
+    _running = name
     gc.disable()  # a short life that makes many small dicts and no cycles: a third faster without looking for any
     try:
         code = body()
@@ -195,6 +203,24 @@ def repeat(seconds: int, body: Callable[[], int]) -> int:
         time.sleep(seconds)
 
 
+def each_cluster(command: str, text: str | None, body: Callable[[str], int], *, header: bool) -> int:
+    """-M: the listing of each cluster that is named, under its name; without it, one listing of everything."""
+    if text is None:
+        return body("")
+    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few ask for one
+
+    try:
+        names = chosen_clusters(transport(), text)
+    except UnknownClusterError as error:
+        raise CommandError("\n".join(f"{command}: error: {line}" for line in str(error).splitlines())) from None
+    code = 0
+    for place, name in enumerate(names):
+        if header:
+            show([*([""] if place else []), f"CLUSTER: {name}"])
+        code = max(code, body(name))
+    return code
+
+
 def positive_seconds(text: str, name: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise SlurmSyntaxError(f"--{name}={text}")
@@ -216,9 +242,14 @@ def user_ids(command: str, text: str) -> set[int]:
 
 def transport() -> Transport:
     """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
+    patience_s = _PATIENCE_INSIDE_JOB_S if os.environ.get("BIREME_JOB") else 0.0
+    if _running in _MAY_BE_SLURMS:
+        from bireme.cli.own_command import ReportingTransport  # late: others answer sooner without
+
+        return ReportingTransport(_running, patience_s=patience_s)
     from bireme.client.transport import Transport  # late: --version and --help need no daemon
 
-    return Transport(patience_s=_PATIENCE_INSIDE_JOB_S if os.environ.get("BIREME_JOB") else 0.0)
+    return Transport(patience_s=patience_s)
 
 
 def failure(command: str, what: str, error: Exception) -> CommandError:

@@ -317,6 +317,7 @@ def _has_constraints(text: str, job: dict[str, Any]) -> bool:
 
 _CHECKS = {
     "accounts": _in_list("account"),
+    "clusters": lambda text, job: text == "all" or _in_list("cluster")(text, job),
     "constraints": _has_constraints,
     "group": _in_group,
     "name": _in_list("name"),

@@ -18,7 +18,7 @@ from bireme.cli.allocation import Allocation, Interrupted
 from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
 from bireme.cli.sbatch import answered_at_once
-from bireme.cli.submission import submission_body, submit, tell_options
+from bireme.cli.submission import clusters_asked, submission_body, submit, tell_options
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import Transport
 from bireme.daemon.paths import Paths
@@ -63,7 +63,12 @@ def _enter(folder: str) -> None:
 
 def _allocate(transport: Transport, asked: AllocationSubmission, voice: Voice) -> int:
     options = asked.options[0]
-    job_id = submit(transport, submission_body(asked.jobs), SUBMISSION_FAILED[Command.SALLOC], voice)
+    job_id = submit(
+        transport,
+        submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0])),
+        SUBMISSION_FAILED[Command.SALLOC],
+        voice,
+    )
     allocation = Allocation(transport, job_id, voice)
     keeps = not options.flag("no-shell")
     try:

@@ -81,6 +81,10 @@ def _join(job: str, step_id: int, asked: dict[str, str | None]) -> int:
             over = record.get("end_time") is not None
             why = "Job/step already completing or completed" if over else "Access/permission denied"
             raise CommandFailure(f"Could not get job step info: {why}")
+        if not all(place["endpoint"] for place in places):
+            from bireme.cli.own_command import become_slurms_own  # late: only a Slurm cluster needs it
+
+            become_slurms_own(transport, "sattach")
         return _attend(record, places, asked)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
-from bireme.cli.submission import cluster_asked, submission_body, submit, tell_options, test_only
+from bireme.cli.submission import cluster_of, clusters_asked, submission_body, submit, tell_options, test_only
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
@@ -92,11 +92,12 @@ def _send(transport: Transport, batch: BatchSubmission, voice: Voice) -> int:
         from bireme.cli.login_environment import with_login_environment
 
         requests = with_login_environment(requests, voice)
-    body = submission_body(requests, batch.script)
+    clusters = clusters_asked(transport, batch.options)
+    body = submission_body(requests, batch.script, clusters)
     if batch.options.flag("test-only"):
         return test_only(transport, body, voice)
     job_id = submit(transport, body, SUBMISSION_FAILED[Command.SBATCH], voice)
-    cluster = cluster_asked(transport, batch.options)
+    cluster = cluster_of(transport, job_id) if clusters else ""
     if batch.options.flag("parsable"):
         print(f"{job_id};{cluster}" if cluster else job_id, flush=True)
     elif not voice.quiet:

@@ -42,7 +42,7 @@ _ID = re.compile(
 )
 _FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,partition,user_name,user_id,account,qos,"
-    "reservation,wckey,state,node_list"
+    "reservation,wckey,state,node_list,cluster"
 )
 _NOT_THERE = frozenset({"ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE"})
 _LIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED"})
@@ -103,9 +103,20 @@ def _main(argv: list[str]) -> int:
     order = read_order(given, words)
     voice = Voice("scancel", quiet=order.quiet, verbose=order.verbose)
     with make_transport() as transport:
+        _check_clusters(transport, order)
         if order.filters or order.interactive:
             return _cancel_matching(transport, order, voice)
         return _cancel_named(transport, order, voice)
+
+
+def _check_clusters(transport: Transport, order: Order) -> None:
+    if "cluster" in order.filters:
+        from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few name one
+
+        try:
+            order.filters["cluster"] = ",".join(chosen_clusters(transport, order.filters["cluster"]))
+        except UnknownClusterError as error:
+            raise CommandFailure(*str(error).splitlines()) from None
 
 
 def read_order(given: Sequence[tuple[str, str | None]], words: Sequence[str]) -> Order:
@@ -122,7 +133,7 @@ def read_order(given: Sequence[tuple[str, str | None]], words: Sequence[str]) ->
     for word in order.ids:
         if _ID.fullmatch(word) is None:
             raise CommandFailure(f"Invalid job id {word}")
-    if not order.ids and not order.filters:
+    if not order.ids and not order.filters.keys() - {"cluster"}:
         raise CommandFailure("No job identification provided")
     return order
 
@@ -144,6 +155,8 @@ def _apply(order: Order, name: str, value: str) -> None:
         order.filters["state"] = _STATES[value.upper()]
     elif name == "user":
         order.filters["user"] = str(_uid(value))
+    elif name == "clusters":
+        order.filters["cluster"] = value
     elif name in _FILTERS:
         order.filters[name] = value
     elif name == "signal":

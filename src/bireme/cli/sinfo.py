@@ -113,7 +113,12 @@ class _Listing:
         return forms.LONG_FORMAT if long else forms.DEFAULT_FORMAT
 
     def print(self) -> int:
+        header = "noheader" not in self.asked and not {"json", "yaml"} & self.asked.keys()
+        return reports.each_cluster("sinfo", self.asked.get("clusters"), self._print_one, header=header)
+
+    def _print_one(self, cluster: str) -> int:
         nodes, partitions = self._load()
+        partitions = [each for each in partitions if not cluster or each["cluster"] == cluster]
         if "json" in self.asked or "yaml" in self.asked:
             return self._print_data(nodes, partitions)
         if ("long" in self.asked or self.iterate) and "noheader" not in self.asked:

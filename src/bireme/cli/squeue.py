@@ -84,6 +84,7 @@ class _Listing:
         from bireme.slurm.formats import fields, identity, states
 
         self.asked = asked
+        self.cluster = ""
         self.iterate = reports.positive_seconds(asked["iterate"] or "", "iterate") if "iterate" in asked else 0
         self.steps = "steps" in asked
         self.selectors = identity.parse_selectors(asked.get("jobs") or "")
@@ -156,6 +157,11 @@ class _Listing:
         return plan
 
     def print(self) -> int:
+        header = "noheader" not in self.asked and not {"json", "yaml"} & self.asked.keys()
+        return reports.each_cluster("squeue", self.asked.get("clusters"), self._print_one, header=header)
+
+    def _print_one(self, cluster: str) -> int:
+        self.cluster = cluster
         if "json" in self.asked or "yaml" in self.asked:
             return self._print_data()
         plan = self._plan()
@@ -188,6 +194,8 @@ class _Listing:
             keys.add("user_id")
         if self.selectors:
             keys.add("het_offset")
+        if self.cluster:
+            keys.add("cluster")
         params: dict[str, str | int | float | None] = {"fields": ",".join(sorted(keys))}
         try:
             answer = self._ask(params)
@@ -232,6 +240,8 @@ class _Listing:
         if self.selectors and not any(selector.matches(job) for selector in self.selectors):
             return False
         if self.uids is not None and job.get("user_id") not in self.uids:
+            return False
+        if self.cluster and job.get("cluster") != self.cluster:
             return False
         return all(check(self.asked[option] or "", job) for option, check in _CHECKS.items() if option in self.asked)
 

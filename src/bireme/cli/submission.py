@@ -23,10 +23,14 @@ _TRIES_WHILE_FULL = 15
 _TEMPORARILY_FULL = 11  # EAGAIN: Slurm's number for "temporarily unable to accept job"
 
 
-def submission_body(requests: Sequence[JobRequest], script: str | None = None) -> dict[str, Any]:
+def submission_body(
+    requests: Sequence[JobRequest], script: str | None = None, clusters: Sequence[str] = ()
+) -> dict[str, Any]:
     """The body of POST /v1/jobs: one job, or all components of a heterogeneous one."""
     parts = [_part(request, script) for request in requests]
     body: dict[str, Any] = parts[0] if len(parts) == 1 else {"het": parts}
+    if clusters:
+        body["clusters"] = list(clusters)
     body["idempotency_key"] = os.urandom(16).hex()
     return body
 
@@ -101,6 +105,17 @@ def tell_options(voice: Voice, options: Options) -> None:
     voice.detail("end of defined options")
 
 
-def cluster_asked(transport: Transport, options: Options) -> str:
-    """The cluster's name when -M asked for one, as `--parsable` prints it; there is one cluster here."""
-    return str(transport.get("/v1/ping")["cluster"]) if "clusters" in options else ""
+def clusters_asked(transport: Transport, options: Options) -> list[str]:
+    """Those that -M names; empty when it is not given."""
+    if "clusters" not in options:
+        return []
+    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few submissions name one
+
+    try:
+        return chosen_clusters(transport, options.text("clusters"))
+    except UnknownClusterError as error:
+        raise CommandFailure(*str(error).splitlines()) from None
+
+
+def cluster_of(transport: Transport, job_id: int) -> str:
+    return str(transport.get(f"/v1/jobs/{job_id}", {"fields": "cluster"})["jobs"][0]["cluster"])

@@ -15,7 +15,7 @@ _ABOUT = {
     "allusers": "everybody's jobs",
     "array": "one line for each array task",
     "brief": "job id, state and exit code",
-    "clusters": "accepted; there is one cluster",
+    "clusters": "only these clusters, each under its name; all: every one",
     "dead": "only nodes that do not answer",
     "delimiter": "what -p and -P put between fields",
     "details": "more about each record",

@@ -1,6 +1,7 @@
 """Two engines in one daemon: one that Bireme places for (the host), and a scheduler of its own beside it (the guest).
 
 Partitions say which is meant: a job that names a partition of the guest is submitted to it, any other is planned here.
+(`--clusters` says it too: then the API asks the queue at once.)
 Commands go to the host, orders about mirrored jobs to the guest; what both report is passed on, their clusters as one.
 Own jobs are numbered from `OWN_IDS_FROM` on, above what the guest will use, since the guest numbers its jobs itself.
 Not here: how either does its work. Invariant: a partition or node of the guest never hides one of the host.
@@ -151,13 +152,17 @@ def together(host: ClusterConfig, guest: ClusterConfig) -> tuple[ClusterConfig, 
     same = sorted(nodes.intersection(node.name for node in guest.nodes))
     same += sorted(partitions.intersection(partition.name for partition in guest.partitions))
     topology = replace(host.topology, switches=host.topology.switches + guest.topology.switches)
+    theirs = tuple(
+        replace(each, default=False, cluster=guest.name) for each in guest.partitions if each.name not in partitions
+    )
     merged = replace(
         host,
         nodes=host.nodes + tuple(node for node in guest.nodes if node.name not in nodes),
-        partitions=host.partitions
-        + tuple(replace(each, default=False) for each in guest.partitions if each.name not in partitions),
+        partitions=host.partitions + theirs,
         topology=topology if host.topology.plugin == guest.topology.plugin else host.topology,
         settings=replace(host.settings, first_job_id=max(OWN_IDS_FROM, host.settings.first_job_id)),
     )
     hidden = f"both clusters have {', '.join(same)}: those of {guest.name} are not shown" if same else ""
+    if host.name == guest.name:
+        hidden = "; ".join(filter(None, (hidden, f"both clusters are named {host.name}: --clusters means either")))
     return merged, hidden

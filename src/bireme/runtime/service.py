@@ -126,7 +126,7 @@ class Runtime:
         """Has a request decided and committed; its events when they are on disk. Raises Refusal or JournalError."""
         queue = foreign_queue(self.engine)
         if queue is not None and queue.takes(()):
-            raise Refusal(Why.NOT_SUPPORTED, "this is decided by the cluster's own scheduler: use its own commands")
+            raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
         return await self._decided(cause, decide)
 
     async def _decided(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:

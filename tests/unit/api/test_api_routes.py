@@ -42,6 +42,7 @@ def refused(call: Any, *args: Any) -> ApiError:
 def test_ping_says_which_cluster_it_is(api: Running) -> None:
     assert api.transport.get("/v1/ping") == {
         "cluster": "tiny",
+        "clusters": ["tiny"],
         "version": "1.2.3",
         "pid": 42,
         "node_count": 2,

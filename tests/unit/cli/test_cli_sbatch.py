@@ -26,7 +26,8 @@ def script(text: str) -> str:
 @pytest.fixture
 def accepting(daemon: FakeDaemon) -> FakeDaemon:
     daemon.routes["POST /v1/jobs"] = (200, {"job_id": 42})
-    daemon.routes["GET /v1/ping"] = (200, {"cluster": "lab"})
+    daemon.routes["GET /v1/ping"] = (200, {"cluster": "lab", "clusters": ["lab"]})
+    daemon.routes["GET /v1/jobs/42"] = (200, {"jobs": [{"cluster": "lab"}]})
     return daemon
 
 

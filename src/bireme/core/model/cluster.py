@@ -93,6 +93,8 @@ class PartitionConfig:
     """What one unit of a TRES costs a second (memory: a MiB); empty: a CPU costs 1, nothing else costs."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Keys that were understood but are not applied yet, as written."""
+    cluster: str = ""
+    """Of which cluster it is, when that is not the one that has the configuration's name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,10 +115,8 @@ _PLACEMENT_ROWS = (
     option("", "reservation=NAME,...", ALL, Kind.TEXT, PLACEMENT, "run in a reservation", env="RESERVATION"),
     option("M", "clusters=NAME,...", ALL, Kind.TEXT, PLACEMENT, "clusters to submit to",
            variables={Command.SBATCH: ("SLURM_CLUSTERS", "SBATCH_CLUSTERS"), Command.SRUN: ("SLURM_CLUSTERS",),
-                      Command.SALLOC: ("SLURM_CLUSTERS", "SALLOC_CLUSTERS")},
-           ignored="the job goes to the cluster that answers"),
-    option("", "cluster=NAME,...", ALL, Kind.TEXT, PLACEMENT, "the same as --clusters", alias_of="clusters",
-           ignored="the job goes to the cluster that answers"),
+                      Command.SALLOC: ("SLURM_CLUSTERS", "SALLOC_CLUSTERS")}),
+    option("", "cluster=NAME,...", ALL, Kind.TEXT, PLACEMENT, "the same as --clusters", alias_of="clusters"),
 )
 
 _TIME_ROWS = (

@@ -39,6 +39,7 @@ from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.gres import format_gres
 from bireme.slurm.hostlist import compress
 from bireme.slurm.records import values
+from bireme.slurm.records.partitions import cluster_names
 from bireme.slurm.records.paths import stream_paths
 from bireme.slurm.signals import format_warning_signal
 
@@ -145,6 +146,13 @@ def _het_offset(view: JobView) -> int | None:
 
 def _partition(view: JobView) -> str:
     return view.allocation.partition if view.allocation else ",".join(view.spec.partitions)
+
+
+def _cluster(view: JobView) -> str:
+    """Its partition's; a mirrored job whose partition is not known yet is of the cluster beside ours."""
+    if view.job.mirrored and not view.partition.cluster:
+        return cluster_names(view.state)[-1]
+    return view.partition.cluster or view.state.config.name
 
 
 # -- state and reasons -----------------------------------------------------------------------------------------------
@@ -363,7 +371,7 @@ FIELDS: dict[str, Getter] = {
     "account": lambda view: view.spec.account,
     "qos": lambda view: view.spec.qos,
     "wckey": lambda view: view.spec.wckey,
-    "cluster": lambda view: view.state.config.name,
+    "cluster": _cluster,
     "partition": _partition,
     "state": lambda view: phase_state(view.phase),
     "base_state": lambda view: base_state(view.phase),

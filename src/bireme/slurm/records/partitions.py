@@ -23,11 +23,18 @@ def partition_record(state: State, partition: PartitionConfig) -> dict[str, Any]
             tres[name] = tres.get(name, 0) + count
     return {
         **{name: _plain(getattr(partition, name)) for name in PARTITION_FIELDS},
+        "cluster": partition.cluster or state.config.name,
         "total_nodes": len(nodes),
         "total_cpus": sum(node.cpus for node in nodes),
         "node_list": compress(partition.nodes),
         "tres": with_billing({**tres, "node": len(nodes)}),
     }
+
+
+def cluster_names(state: State) -> list[str]:
+    """The cluster, and those beside it whose partitions are known."""
+    others = (partition.cluster for partition in state.partitions.values() if partition.cluster)
+    return list(dict.fromkeys((state.config.name, *others)))
 
 
 def config_record(state: State) -> dict[str, Any]:
