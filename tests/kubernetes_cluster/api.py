@@ -10,6 +10,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from urllib.parse import urlsplit
 
 Object = dict[str, Any]
 _THREADS = 8
+_BUSY = (429, 500, 503, 504)
+_REPEATED = {("PATCH", 409), *((method, status) for method in ("GET", "PATCH") for status in _BUSY)}
+_PATIENCE_S = (0.1, 0.5, 1.0, 2.0, 4.0)
 
 
 class ApiError(RuntimeError):
@@ -74,6 +78,17 @@ class Api:
             connection.close()
 
     def request(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
+        """What is safe to repeat is repeated when the server is only too busy: a loaded machine fails no test."""
+        for wait_s in (*_PATIENCE_S, None):
+            try:
+                return self._asked(method, path, body, kind)
+            except ApiError as error:
+                if wait_s is None or (method, error.status) not in _REPEATED:
+                    raise
+                time.sleep(wait_s)
+        raise AssertionError("the last try returns or raises")
+
+    def _asked(self, method: str, path: str, body: Object | None, kind: str) -> Object:
         data = None if body is None else json.dumps(body)
         headers = {"Accept": "application/json", "Content-Type": kind}
         answer = self._answer_kept(method, path, data, headers)

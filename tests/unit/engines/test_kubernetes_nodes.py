@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.model.cluster import Switch
-from bireme.engines.kubernetes.nodes import amounts, node_config, quantity, readiness, topology
+from bireme.engines.kubernetes.nodes import amounts, face, node_config, quantity, readiness, topology
 
 NVIDIA = "network.topology.nvidia.com/"
 
@@ -121,3 +121,19 @@ def test_own_keys_win_and_no_labels_mean_no_topology() -> None:
     nodes = [node("a", {"rack": "r1", "topology.kubernetes.io/zone": "z"})]
     assert [switch.name for switch in topology(nodes, ["rack"]).switches] == ["r1"]
     assert topology([node("a")]).switches == ()
+
+
+def test_a_heartbeat_changes_nothing_that_matters_and_all_else_does() -> None:
+    before = node(cpu="8")
+    beats = node(cpu="8")
+    beats["metadata"]["resourceVersion"] = "77"
+    beats["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T00:00:00Z"
+    beats["status"]["conditions"].append({"type": "MemoryPressure", "status": "False"})
+    beats["status"]["images"] = [{"names": ["new"]}]
+    assert face(beats) == face(before)
+    tainted, cordoned, silent = node(cpu="8"), node(cpu="8"), node(cpu="8")
+    tainted["spec"]["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+    cordoned["spec"]["unschedulable"] = True
+    silent["status"]["conditions"][0]["status"] = "Unknown"
+    others = (node(cpu="9"), node(labels={"a": "b"}, cpu="8"), tainted, cordoned, silent)
+    assert all(face(other) != face(before) for other in others)

@@ -131,7 +131,8 @@ class KubernetesEngine(CrewEngine):
 
     def _seen(self, seen: Sequence[o.Observation]) -> None:
         """What has changed about the nodes: what could not run before may now, and what was to end may never do so."""
-        self._report(seen)
+        if seen:
+            self._report(seen)
         for berth in [berth for berth in self._leaving if self._is_lost(berth.node)]:
             self._delete_pod(berth)
         if self._guests is not None:

@@ -56,6 +56,10 @@ class Landscape:
         self._selectors = partition_selectors or {"main": {}}
         self._config: ClusterConfig | None = None
         self._others = Others()
+        self._faces: dict[str, Object] = {}
+        """Of every node, all that matters here."""
+        self._described = False
+        """Whether the cluster was told since the last change of a node."""
         self._told: dict[str, nodes.Readiness] = {}
         self._crowded: set[str] = set()
         """Nodes where what pods of others hold may have changed since it was told."""
@@ -68,7 +72,17 @@ class Landscape:
         self._open = True
         self._tell()
 
-    def _node_changed(self, _kind: str, _node: Object) -> None:
+    def _node_changed(self, kind: str, node: Object) -> None:
+        """Kubelets say every few seconds that they live; only what matters here makes anybody look again."""
+        name = node["metadata"]["name"]
+        face = nodes.face(node) if kind != "DELETED" else None
+        if face == self._faces.get(name):
+            return
+        if face is None:
+            del self._faces[name]
+        else:
+            self._faces[name] = face
+        self._described = False
         self._settle()
 
     def other_pod_changed(self, kind: str, pod: Object, *, held: nodes.Amounts | None) -> None:
@@ -76,6 +90,7 @@ class Landscape:
         changed = self._others.pod_changed(kind, pod, held)
         if changed is not None:
             self._crowded.add(changed.node)
+            self._described = self._described and not changed.comes_with_node
             self._settle()
 
     def is_lost(self, node: str) -> bool:
@@ -92,6 +107,7 @@ class Landscape:
         """The nodes are described anew before a pod is submitted whose rules ask about more of their labels."""
         if not keys <= self._label_keys:
             self._label_keys |= keys
+            self._described = False
             self._tell()
 
     def _settle(self) -> None:
@@ -102,13 +118,15 @@ class Landscape:
     def _tell(self) -> None:
         """The cluster, if it is another than before; then every node whose readiness or use by others changed."""
         self._settling = False
-        found = sorted(self.mirror.objects.values(), key=key_of)
-        seen = self._cluster_seen(found)
-        for node in found:
-            seen.extend(self._readiness(node, nodes.readiness(node, self._tolerated)))
+        seen: list[o.Observation] = []
+        if not self._described:
+            self._described = True
+            found = sorted(self.mirror.objects.values(), key=key_of)
+            seen.extend(self._cluster_seen(found))
+            for node in found:
+                seen.extend(self._readiness(node, nodes.readiness(node, self._tolerated)))
         seen.extend(self._others_seen())
-        if seen:
-            self._around.report(seen)
+        self._around.report(seen)
 
     def _cluster_seen(self, found: list[Object]) -> list[o.Observation]:
         config = self._cluster_of(found)

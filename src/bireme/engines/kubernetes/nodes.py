@@ -104,6 +104,21 @@ def is_gpu(resource: str) -> bool:
     return resource in GPU_RESOURCES or resource.startswith(MIG_PREFIX)
 
 
+def face(node: Object) -> dict[str, Any]:
+    """All of a node that matters to Bireme: what it says beside that may change without anybody looking again."""
+    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    ready = next((one for one in status.get("conditions") or () if one["type"] == "Ready"), {})
+    return {
+        "uid": metadata.get("uid"),
+        "labels": metadata.get("labels"),
+        "closed": (spec.get("unschedulable"), spec.get("taints")),
+        "offers": status.get("allocatable"),
+        "ready": (ready.get("status"), "" if ready.get("status") == "True" else ready.get("message")),
+        "address": status.get("addresses"),
+        "version": (status.get("nodeInfo") or {}).get("kubeletVersion"),
+    }
+
+
 def node_config(
     node: Object, weight: int = 1, label_keys: Set[str] = frozenset(), reserved: Amounts = NO_AMOUNTS
 ) -> NodeConfig:
