@@ -32,7 +32,7 @@ from bireme.core.model.jobs import Ending, Finished
 from bireme.core.model.observations import JobSeen, NodeAnswered, Observation, QueueSeen
 from bireme.core.model.policy import Policy
 from bireme.core.model.steps import StepState
-from bireme.core.plan.decisions import Plan, accept
+from bireme.core.plan.decisions import BEHIND, Plan, accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import Enough, plan, plan_again
 from bireme.core.priority.order import reprioritise
@@ -190,7 +190,7 @@ class Kernel:
         with without_collecting():
             passed = self._pass(policy, now)
         self.state.planned_at = now
-        self._take_verdicts(passed.verdicts)
+        self._take_verdicts(passed)
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
             accepted = accept(self.state, decision)
@@ -200,13 +200,12 @@ class Kernel:
         if passed.outlook.left:
             self.replan = True
 
-    def _take_verdicts(self, judged: dict[int, Verdict]) -> None:
+    def _take_verdicts(self, passed: Plan) -> None:
         """Of jobs that wait, and not in another scheduler's queue; of a heterogeneous job some may be over."""
-        pending = self.state.pending
-        over = judged.keys() - pending.keys()
-        for job_id in [*over, *(job_id for job_id in judged.keys() - over if pending[job_id].mirrored)]:
-            del judged[job_id]
-        self.state.verdicts.update(judged)
+        pending, judged = self.state.pending, passed.judged.items()
+        own = {job_id: said for job_id, said in judged if job_id in pending and not pending[job_id].mirrored}
+        self.state.verdicts.update(dict.fromkeys(passed.behind, BEHIND))
+        self.state.verdicts.update(own)
 
     def _mirrored_verdicts(self) -> dict[int, Verdict]:
         """What the planner thinks of jobs that another scheduler places is not what will be done."""

@@ -67,14 +67,22 @@ class Ranking:
         """Of the nodes at these positions, all of which can hold the need."""
         ask = self.ask(need)
         rows = self._rows(free, at)
-        condition = np.concatenate(
-            (rows.cpus[:, None], rows.model[:, None], rows.gpus[:, None], rows.kinds[:, None], rows.left), axis=1
-        )
-        _, first, same = np.unique(condition, axis=0, return_index=True, return_inverse=True)
+        _, first, same = self._conditions(rows, free, at)
         able = (rows.left[first] >= ask.milli).sum(axis=1) >= ask.gpus
         points = np.full(len(first), -np.inf)
         points[able] = self._score.rate(ask, _some(rows, first[able]), 0).points
         return points[same.ravel()]
+
+    def _conditions(self, rows: Rows, free: Free, at: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """(conditions, the first node in each, the condition of each node)."""
+        if not self._table.fractions.nodes[at].any():  # so many GPUs free say which: numbers do instead of rows
+            whole = free.gres_of(_GPU, None)[at]
+            number = ((rows.cpus * (len(self._supply.models) + 1) + rows.model) * 4_096 + rows.gpus) * 4_096 + whole
+            return np.unique(number, return_index=True, return_inverse=True)
+        condition = np.concatenate(
+            (rows.cpus[:, None], rows.model[:, None], rows.gpus[:, None], rows.kinds[:, None], rows.left), axis=1
+        )
+        return np.unique(condition, axis=0, return_index=True, return_inverse=True)
 
     def _rows(self, free: Free, at: IntArray) -> Rows:
         width = max(1, self._supply.gpus_max)

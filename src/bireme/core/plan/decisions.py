@@ -6,6 +6,7 @@ and turns it into the events to journal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bireme.core.lifecycle.components import with_companions
@@ -66,13 +67,24 @@ class Resume:
 Decision = Start | StartGang | Preempt | Resume
 
 
+BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
+"""Shared by all jobs that only wait for those before them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     starts: tuple[Decision, ...]
-    verdicts: dict[int, Verdict]
+    judged: dict[int, Verdict]
     """What blocks each job that was looked at and does not start."""
+    behind: Sequence[int]
+    """Jobs that only wait for those before them: most of a long queue, for whom nothing more is said than that."""
     outlook: Outlook
     """What the next passes may go on from."""
+
+    @property
+    def verdicts(self) -> dict[int, Verdict]:
+        """Of both."""
+        return {**dict.fromkeys(self.behind, BEHIND), **self.judged}
 
 
 def accept(state: State, decision: Decision) -> list[e.Event]:

@@ -23,7 +23,7 @@ from bireme.core.model.jobs import ArrayWaiting, Job, Pending
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.search import Fit
-from bireme.core.plan.decisions import Plan, Start, StartGang
+from bireme.core.plan.decisions import BEHIND, Plan, Start, StartGang
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.preempt import awaits_victims, guards, victims_for
 from bireme.core.plan.queue import Entry, best_first, entries_of
@@ -31,8 +31,6 @@ from bireme.core.plan.seniority import preempts
 from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Pass, begin_pass, resume_pass
 
-BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
-"""Shared by all jobs that only wait for those before them."""
 FOR_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
 """The reasons of jobs that start as soon as there is room."""
 
@@ -58,7 +56,7 @@ def plan(
     work.enough = enough
     _walk(work, entries_of(state, state.pending.values()))
     _resume(work)
-    return Plan(tuple(work.starts), work.verdicts, work.outlook)
+    return Plan(tuple(work.starts), work.verdicts, work.behind, work.outlook)
 
 
 def plan_again(
@@ -71,7 +69,9 @@ def plan_again(
     Verdicts of jobs that were not looked at again still stand.
     """
     if not (outlook.freed or outlook.fresh or outlook.again or outlook.left or outlook.suspended):
-        return Plan((), {}, outlook)
+        return Plan((), {}, (), outlook)
+    if (behind := _only_newcomers_behind(state, outlook)) is not None:
+        return Plan((), {}, behind, outlook)
     work = resume_pass(state, policy, now, outlook)
     work.enough = enough
     hope = work.hope
@@ -96,7 +96,23 @@ def plan_again(
     else:
         outlook.left += left
     _resume(work)
-    return Plan(tuple(work.starts), work.verdicts, outlook)
+    return Plan(tuple(work.starts), work.verdicts, work.behind, outlook)
+
+
+def _only_newcomers_behind(state: State, outlook: Outlook) -> list[int] | None:
+    """If all that has changed is that jobs came in behind others that must go first: who they are."""
+    if outlook.freed or outlook.again or outlook.left or outlook.suspended or not outlook.blocked:
+        return None
+    entries = entries_of(state, [state.pending[job_id] for job_id in outlook.fresh if job_id in state.pending])
+    last = outlook.last_booked
+    if any(not entry.plain or entry.partition not in outlook.blocked for entry in entries):
+        return None
+    if last is not None and any(entry < last for entry in entries):
+        return None
+    for job_id in outlook.fresh:
+        outlook.waiting.remove(job_id)
+    outlook.fresh = set()
+    return [entry.job_id for entry in entries]
 
 
 def _walk_where_slots_were(work: Pass) -> bool:
@@ -136,8 +152,7 @@ def _join_the_rest(outlook: Outlook, entries: list[Entry], fresh: set[int]) -> l
 def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
     """False: it was ended before its end, and the outlook knows what is left."""
     pending, blocked, looked_at = work.state.pending, work.blocked, work.known | work.begun
-    behind: list[int] = []
-    reached_all = True
+    behind, reached_all = work.behind, True
     for position, entry in enumerate(entries):
         job_id = entry.job_id
         if entry.plain and entry.partition in blocked and job_id in pending and job_id not in looked_at:
@@ -155,7 +170,6 @@ def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
         elif work.may_hope(job.id):
             work.looked = True
             _consider(work, job, entry)
-    work.verdicts.update(dict.fromkeys(behind, BEHIND))
     return reached_all
 
 

@@ -33,8 +33,8 @@ class Entry(NamedTuple):
     """Which of the job's partitions: at equal tier and priority in the order in which they were asked for."""
     partition: str
     plain: bool
-    """It asks for this partition only, is in no reservation, and no gate is known to hold it: behind a job that blocks
-    the partition it need not be looked at."""
+    """It is ours, asks for this partition only, is in no reservation, and no gate is known to hold it: behind a job
+    that blocks the partition it need not be looked at."""
 
 
 def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
@@ -68,7 +68,8 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
             rank = FIRST if _is_expedited(job) else tier if by_tier else ranks.get(spec.qos, 0)
             phase, outside = job.phase, not spec.reservation
             assert isinstance(phase, Pending)
-            plain = outside and phase.eligible_at is not None and phase.held_by is None and phase.not_before is None
+            free_to_go = phase.eligible_at is not None and phase.held_by is None and phase.not_before is None
+            plain = free_to_go and outside and not job.mirrored
             place = (rank, outside, tier, -job.priority, job.submitted_at, job.id, 0, names[0], plain)
             found.append(make(Entry, place))
         else:

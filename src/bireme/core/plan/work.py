@@ -73,6 +73,8 @@ class Pass:
     reserved: Reserved = field(init=False)
     starts: list[Decision] = field(default_factory=list)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    behind: list[int] = field(default_factory=list)
+    """Jobs that were passed over: they only wait for others."""
     waited_for: set[str] = field(default_factory=set)
     """Partitions in which some job waits for resources already: Slurm calls the later ones' reason Priority."""
     doomed: set[int] = field(default_factory=set)

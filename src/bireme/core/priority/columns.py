@@ -31,8 +31,8 @@ class Columns:
         self._rows_of: dict[int, tuple[JobSpec, Phase, tuple[int, ...]]] = {}
         self._partitions: list[str] = []
         self._facts: Floats = np.zeros((0, _WIDTH))
-        self.several = False
-        """Whether some job has more than one row."""
+        self.uneven = False
+        """Whether some job has more than one row, or none."""
 
     def weigh(self, jobs: Sequence[Job], now: float) -> tuple[list[Job], list[str], Integers]:
         """Owners, partitions and priorities of the rows: one for each partition of each job."""
@@ -51,19 +51,20 @@ class Columns:
         return owners, [self._partitions[row] for row in rows], values
 
     def _look_up(self, jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:
-        owners: list[Job] = []
         rows: list[int] = []
         fresh: list[tuple[float, ...]] = []
+        get = self._rows_of.get
         for job in jobs:
-            known = self._rows_of.get(job.id)
+            known = get(job.id)
             if known is None or known[0] is not job.spec or known[1] is not job.phase:
                 known = self._rows_of[job.id] = (job.spec, job.phase, self._make(job, fresh))
-            for row in known[2]:
-                owners.append(job)
-                rows.append(row)
+                self.uneven |= len(known[2]) != 1
+            rows += known[2]
         if fresh:
             self._facts = np.concatenate((self._facts, np.array(fresh, dtype=np.float64)))
-        return owners, rows
+        if not self.uneven:
+            return list(jobs), rows
+        return [job for job in jobs for _ in self._rows_of[job.id][2]], rows
 
     def _make(self, job: Job, fresh: list[tuple[float, ...]]) -> tuple[int, ...]:
         found = self.basis.fixed_of(job)
@@ -72,5 +73,4 @@ class Columns:
             number = self._associations.setdefault(each.association, len(self._associations))
             fresh.append((since, spec.site_factor, spec.nice, number, *each.columns))
             self._partitions.append(each.partition)
-        self.several |= len(found) > 1
         return tuple(range(first, first + len(found)))

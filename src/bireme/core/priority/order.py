@@ -75,7 +75,7 @@ def _set_all(queue: Queue, basis: Basis, jobs: Sequence[Job], now: float) -> Non
         values = np.maximum(values, np.fromiter((job.priority for job in owners), np.int64, len(owners)))
     for job, value in zip(owners, values.tolist()):
         job.priority = value
-    if queue.priority_columns.several:
+    if queue.priority_columns.uneven:
         _set_apart(queue, owners, partitions, values.tolist())
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from bireme.core.accounting.billing import billing
-from bireme.core.model.resources import ExitStatus, GresShare, Usage
+from bireme.core.model.resources import NO_USAGE, ExitStatus, GresShare, Usage
 from bireme.slurm.hostlist import compress
 
 OUT_OF_MEMORY_SIGNAL = 125
@@ -31,7 +31,14 @@ def shown_status(status: ExitStatus) -> tuple[int, int]:
 
 
 def usage_record(usage: Usage) -> dict[str, Any]:
+    return _NOTHING_USED.copy() if usage is NO_USAGE else _written(usage)
+
+
+def _written(usage: Usage) -> dict[str, Any]:
     return {name: getattr(usage, name) for name in USAGE_FIELDS}
+
+
+_NOTHING_USED = _written(NO_USAGE)
 
 
 def gres_records(shares: Iterable[GresShare]) -> list[dict[str, Any]]:
