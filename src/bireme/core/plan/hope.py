@@ -65,9 +65,9 @@ class Hope:
         self._now = now
 
     def candidates(self, waiting: Waiting, freed: set[int]) -> set[int]:
-        """Those that fit on one of these nodes, and those that would if their own slots there were not in the way."""
-        booked = {booking.job_id for position in freed for booking in self._calendar.booked_on(position)}
-        found = {job_id for job_id in booked if self._fits_without_its_slots(waiting, job_id, freed)}
+        """Those that fit on one of these nodes, and those with a slot there: their own may be in their way."""
+        found = {booking.job_id for position in freed for booking in self._calendar.booked_on(position)}
+        found = {job_id for job_id in found if job_id in waiting}
         within: dict[str, list[int]] = {}
         for shape, jobs in waiting.shapes.items():
             if shape[1] not in within:
@@ -78,27 +78,16 @@ class Hope:
         return found
 
     def still(self, waiting: Waiting, job_id: int, freed: set[int]) -> bool:
-        """After others have started in this pass."""
-        for shape in waiting.shapes_of(job_id):
-            if waiting.shapes[shape][job_id] <= self._room_s(waiting.needs[shape], self._within(shape[1], freed)):
-                return True
-        return self._fits_without_its_slots(waiting, job_id, freed)
-
-    def _fits_without_its_slots(self, waiting: Waiting, job_id: int, freed: set[int]) -> bool:
+        """Whether it fits there when its turn comes, its own slots aside: others may have started in this pass."""
         if self._free.fractions:
-            return job_id in waiting  # parts of GPUs are not counted here
+            return True  # parts of GPUs are not counted here
         settings, fits = self._state.config.settings, self._calendar.fits_without
-        mine = [
-            position
-            for position in freed
-            if any(booking.job_id == job_id for booking in self._calendar.booked_on(position))
-        ]
-        return any(
-            fits(waiting.needs[shape], settings, self._free, position, job_id) - self._now
-            >= waiting.shapes[shape][job_id]
-            for shape in waiting.shapes_of(job_id)
-            for position in mine
-        )
+        for shape in waiting.shapes_of(job_id):
+            need, duration_s = waiting.needs[shape], waiting.shapes[shape][job_id]
+            for position in self._within(shape[1], freed):
+                if fits(need, settings, self._free, position, job_id) - self._now >= duration_s:
+                    return True
+        return False
 
     def _within(self, name: str, freed: set[int]) -> list[int]:
         """Those of these nodes that jobs of the partition may use."""

@@ -25,6 +25,7 @@ from bireme.core.placement.demand import Demand
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
 from bireme.core.plan.hope import Waiting
+from bireme.core.plan.lines import Line
 from bireme.core.plan.queue import Entry
 
 HARMLESS = (
@@ -78,8 +79,8 @@ class Outlook:
     """job (or array) -> jobs that depend on it: its end may make it certain that they never start."""
     left: list[Entry] = field(default_factory=list)
     """What the latest pass did not reach, in order."""
-    blocked: set[str] = field(default_factory=set)
-    """Lines in which some job that was looked at has no slot: nobody behind it may start before the next full pass."""
+    blocked: dict[str, Line] = field(default_factory=dict)
+    """Lines in which some job that was looked at has no slot: nobody behind it may start before it has."""
     passed_over: set[tuple[int, str]] = field(default_factory=set)
     """(job, partition) of jobs with several partitions that stand behind such a one in this partition."""
     freed: set[int] = field(default_factory=set)

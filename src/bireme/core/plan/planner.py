@@ -24,6 +24,7 @@ from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import BEHIND, Plan, Start, StartGang
+from bireme.core.plan.lines import Line
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.preempt import awaits_victims, guards, victims_for
 from bireme.core.plan.queue import Entry, best_first, entries_of
@@ -91,10 +92,10 @@ def plan_again(
         outlook.waiting.remove(job_id)
     left, outlook.left = outlook.left, []
     work.sure = (hopeful - fresh, freed)
-    if _walk(work, entries) and _walk_where_slots_were(work):
-        _walk(work, left)
-    else:
+    if not (_walk(work, entries) and _walk_where_slots_were(work)):
         outlook.left += left
+    elif _walk(work, left):
+        _go_on(work)
     _resume(work)
     return Plan(tuple(work.starts), work.verdicts, work.behind, outlook)
 
@@ -112,6 +113,8 @@ def _only_newcomers_behind(state: State, outlook: Outlook) -> list[int] | None:
     for job_id in outlook.fresh:
         outlook.waiting.remove(job_id)
     outlook.fresh = set()
+    for entry in entries:
+        outlook.blocked[entry.partition].add(entry)
     return [entry.job_id for entry in entries]
 
 
@@ -155,8 +158,10 @@ def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
     behind, reached_all = work.behind, True
     for position, entry in enumerate(entries):
         job_id = entry.job_id
-        if entry.plain and entry.partition in blocked and job_id in pending and job_id not in looked_at:
+        line = blocked.get(entry.partition) if entry.plain else None
+        if line is not None and job_id in pending and job_id not in looked_at:
             behind.append(job_id)
+            line.add(entry)
             continue
         job = pending.get(job_id)
         if job is None or job.id in work.begun or job.het_job_id not in (None, job.id):
@@ -169,8 +174,45 @@ def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
             break
         elif work.may_hope(job.id):
             work.looked = True
+            name = work.line(job, entry.partition)
+            stood_still = name in blocked
             _consider(work, job, entry)
+            if not stood_still and name in blocked and job.id not in work.begun:
+                blocked[name].add(entry)  # it is the first to be looked at when the line goes on
     return reached_all
+
+
+def _go_on(work: Pass) -> bool:
+    """In a small pass, for lines that stood still: as far as there are slots again, or nobody blocks them any more."""
+    for name in list(work.blocked):
+        line = work.blocked[name]
+        if line.blocker in work.state.pending and line.blocker not in work.begun:
+            continue
+        while (entry := _next_in(work, line)) is not None:
+            line.leave()
+            work.blocked.pop(name, None)
+            work.outlook.passed_over.discard((entry.job_id, entry.partition))
+            reached = _walk(work, (entry,))
+            again = work.blocked.setdefault(name, line)
+            if again is not line:
+                line.blocker = again.blocker
+                line.add_all(again.rest())
+                work.blocked[name] = line
+            if not reached:
+                return False
+            if again is not line:
+                break
+        if line.first(work.state.pending, work.begun) is None:
+            work.blocked.pop(name, None)
+    return True
+
+
+def _next_in(work: Pass, line: Line) -> Entry | None:
+    """Who is to be looked at now; None: nobody is left, or may have a slot."""
+    entry = line.first(work.state.pending, work.begun)
+    if entry is None or not work.policy.backfill or line.blocker is not None:
+        return entry
+    return entry if work.may_book(work.state.pending[entry.job_id], entry.partition) else None
 
 
 def _only_waits_for_others(work: Pass, job: Job, entry: Entry) -> bool:
@@ -185,6 +227,8 @@ def _only_waits_for_others(work: Pass, job: Job, entry: Entry) -> bool:
 
 
 def _pass_over(work: Pass, job: Job, entry: Entry) -> None:
+    if (job.id, entry.partition) not in work.outlook.passed_over and job.id not in work.known:
+        work.blocked[work.line(job, entry.partition)].add(entry)
     if len(job.spec.partitions) > 1 and job.het_job_id is None:
         work.outlook.passed_over.add((job.id, entry.partition))
         work.judge(job, (reason(ReasonKind.PRIORITY, partition=entry.partition),))
@@ -303,7 +347,8 @@ def _wait_together(
         if all(work.may_book(member, name) for member, name in lines):
             work.book_together(members)
         else:
-            work.blocked.update(work.line(member, name) for member, name in lines)
+            for member, name in lines:
+                work.block(work.line(member, name))
     for member in members:
         work.judge(member, reasons)
 
@@ -322,7 +367,7 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
         _add_start(work, job, work.started(limited, partition, fit, task_id))
         return True
     if work.policy.stops_at_association_limits and _at_association_limit(reasons):
-        work.blocked.add(work.line(job, entry.partition))
+        work.block(work.line(job, entry.partition), job.id)
     if not _preempt(work, job, reasons):
         _keep_or_book(work, job, entry, reasons, own)
         reasons = _with_guards(work, job, reasons)
@@ -383,7 +428,7 @@ def _book(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...], earli
     if not work.may_reserve(job, () if earlier_than else (entry.partition,)):
         return
     if earlier_than is None and not work.may_book(job, entry.partition):
-        work.blocked.add(work.line(job, entry.partition))
+        work.block(work.line(job, entry.partition))
     elif work.book(job, partition, earlier_than):
         work.outlook.last_booked = max(entry, work.outlook.last_booked or entry)
 
@@ -475,5 +520,5 @@ def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reas
     first = line not in work.waited_for
     work.waited_for.add(line)
     if not work.policy.backfill:
-        work.blocked.add(line)
+        work.block(line, job.id)
     return reason(ReasonKind.RESOURCES if first else ReasonKind.PRIORITY, **facts)

@@ -36,6 +36,7 @@ from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.plan.decisions import Decision, Start
 from bireme.core.plan.expected import ranking_of
 from bireme.core.plan.hope import Hope
+from bireme.core.plan.lines import Line
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import PUBLIC, Door, Reserved
 from bireme.core.plan.seniority import outranks, preempts
@@ -128,9 +129,13 @@ class Pass:
         return self.outlook.calendar
 
     @property
-    def blocked(self) -> set[str]:
+    def blocked(self) -> dict[str, Line]:
         """Partitions whose later jobs are not looked at: they could delay one before them that has no slot."""
         return self.outlook.blocked
+
+    def block(self, line: str, blocker: int | None = None) -> None:
+        """Those behind are not looked at until the blocker is gone; None: until there are slots again."""
+        self.blocked.setdefault(line, Line(blocker))
 
     # -- now ---------------------------------------------------------------------------------------------------------
 
@@ -162,7 +167,7 @@ class Pass:
     def may_hope(self, job_id: int) -> bool:
         """Whether it is worth a look: in a small pass others may have taken what it hoped for."""
         hopeful, freed = self.sure
-        if not self.starts or self.hope is None or job_id not in hopeful:
+        if self.hope is None or job_id not in hopeful:
             return True
         return self.hope.still(self.outlook.waiting, job_id, freed)
 
