@@ -226,3 +226,40 @@ def test_a_job_at_its_associations_limit_stops_those_behind_it() -> None:
         world.submit("limited", cpus=4)
         world.submit("later", cpus=4, user="bob")
         world.expect(runs="runs n1", limited="waits AssocGrpCpuLimit", later=later)
+
+
+def after_small_passes(world: Scenario, ended: str) -> dict[str, str]:
+    """What becomes of the jobs when one ends and no full pass is made."""
+    before = world.outlook
+    world.finish(ended)
+    for _ in range(2):
+        world._pass()
+        world.deliver()
+    assert world.outlook is before, "a full pass was made"
+    return world.described()
+
+
+def test_a_line_goes_on_when_a_job_with_a_slot_has_started() -> None:
+    """One slot in each partition: the next gets it as soon as it is free again, and not with the next full pass."""
+    world = Scenario("1x8", settings=Settings(policy=Policy(bookings_per_partition=1)))
+    names = ("first", "second", "third", "fourth", "fifth")
+    for name in names:
+        world.submit(name, cpus=8, time_s=HOUR)
+    world.settle()
+    assert [expected(world, name) for name in names[1:]] == [HOUR, None, None, None]
+    for name, following in zip(names, names[1:]):
+        seen = after_small_passes(world, name)
+        assert seen[following] == "runs n1"
+        waiting = [expected(world, other) for other in names if seen[other].startswith("waits")]
+        assert waiting[:1] == [HOUR][: len(waiting)]
+
+
+def test_without_backfill_the_next_follows_the_one_it_waited_for() -> None:
+    world = Scenario("2x8", settings=Settings(policy=Policy(backfill=False)))
+    world.submit("first", nodes=2, cpus=8, time_s=HOUR)
+    for name in ("second", "third", "fourth"):
+        world.submit(name, cpus=8, time_s=HOUR)
+    world.settle()
+    seen = after_small_passes(world, "first")
+    assert (seen["second"], seen["third"], seen["fourth"]) == ("runs n1", "runs n2", "waits Resources")
+    assert after_small_passes(world, "second")["fourth"] == "runs n1"
