@@ -1,5 +1,7 @@
 """Backfill: jobs fill gaps, and delay nobody before them."""
 
+from itertools import pairwise
+
 from typing import Any
 
 from bireme.core.lifecycle.state import State
@@ -247,7 +249,7 @@ def test_a_line_goes_on_when_a_job_with_a_slot_has_started() -> None:
         world.submit(name, cpus=8, time_s=HOUR)
     world.settle()
     assert [expected(world, name) for name in names[1:]] == [HOUR, None, None, None]
-    for name, following in zip(names, names[1:]):
+    for name, following in pairwise(names):
         seen = after_small_passes(world, name)
         assert seen[following] == "runs n1"
         waiting = [expected(world, other) for other in names if seen[other].startswith("waits")]

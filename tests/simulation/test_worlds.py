@@ -16,7 +16,7 @@ FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 1370019
 """Worlds that soaking found broken, and that were mended."""
 
 
-@pytest.mark.parametrize("seed", (*SEEDS, *FOUND))
+@pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
 def test_world(seed: int) -> None:
     try:
         outcome = play(draw(seed))

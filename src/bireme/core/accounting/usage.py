@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from bireme.core.accounting.book import AccountBook
 from bireme.core.model.accounts import QosFlag
 
+T = TypeVar("T")
 BILLING = "billing"
 """What fair share compares: RawUsage is its seconds."""
 WALL = "wall"
@@ -156,8 +158,8 @@ class Usages:
     def _add(self, charge: Charge, sign: int, at: float) -> None:
         meters: list[Meter | None] = []
         if sign > 0:
-            meters += [self.associations.setdefault(number, Meter(at)) for number in charge.associations]
-            meters += [self.qos.setdefault(name, Meter(at)) for name in charge.qos]
+            meters += [_meter(self.associations, number, at) for number in charge.associations]
+            meters += [_meter(self.qos, name, at) for name in charge.qos]
         else:  # what was deleted meanwhile has no meter any more
             meters += [self.associations.get(number) for number in charge.associations]
             meters += [self.qos.get(name) for name in charge.qos]
@@ -191,6 +193,13 @@ class Usages:
 
     def _meters(self) -> Iterable[Meter]:
         return (*self.associations.values(), *self.qos.values())
+
+
+def _meter(meters: dict[T, Meter], whose: T, at: float) -> Meter:
+    found = meters.get(whose)
+    if found is None:
+        found = meters[whose] = Meter(at)
+    return found
 
 
 def _add_up(total: dict[str, float], part: Mapping[str, float]) -> None:

@@ -292,7 +292,11 @@ def next_due(state: State, now: float, *, forgetting: bool = True) -> float | No
     times: list[float | None] = [_limits_ease(state, now), _usage_reset_at(state)]
     if forgetting:
         times.append(_next_forgotten(state, now))
-    times.extend((*_node_times(state), *reservation_times(state), state.timetable.next_at()))
+    times.append(state.timetable.next_at())
+    if _lost_nodes(state):
+        times.extend(_node_times(state))
+    if state.reservations:
+        times.extend(reservation_times(state))
     if spends(state.ledger.rules):
         times.extend(_budget_times(state))
     for job_id in state.timetable.dependent:

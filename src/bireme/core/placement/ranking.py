@@ -18,10 +18,16 @@ from bireme.core.placement.table import Free, NodeTable
 from bireme.core.placement.target import WHOLE_MILLI, Ask, FloatArray, IntArray
 
 _GPU = "gpu"
+_MORE_THAN_GPUS = 4_096
+"""No node has so many."""
+_KNOWN_BY_NUMBER = 512
+"""Of more nodes at once, those in the same condition are found by sorting them."""
 
 
 class Ranking:
-    __slots__ = ("_gpus", "_model", "_name", "_score", "_shared", "_supply", "_table", "counted_at")
+    __slots__ = (
+        "_asks", "_gpus", "_model", "_name", "_points", "_score", "_shared", "_supply", "_table", "counted_at"
+    )  # fmt: skip
 
     def __init__(self, name: str, table: NodeTable, counts: Mapping[Ask, float]) -> None:
         self._name = name
@@ -38,6 +44,9 @@ class Ranking:
         self._supply = Supply(models, np.array(of_model, dtype=np.int64), most_cpus, widest)
         self._shared = {name for name, _ in table.fractions.keys}
         self._score: Score = make_score(name, counts, self._supply)
+        self._asks: dict[Need, Ask] = {}
+        self._points: dict[Ask, dict[tuple[int, int], float]] = {}
+        """By condition: GPU model, GPUs, free GPUs and free CPUs of a node."""
         self.counted_at = 0
         """How many jobs had been submitted when it was last told what to expect."""
 
@@ -49,6 +58,7 @@ class Ranking:
     def expect(self, counts: Mapping[Ask, float]) -> None:
         """Another target."""
         self._score = make_score(self._name, counts, self._supply)
+        self._points.clear()
 
     def ask(self, need: Need) -> Ask:
         """A need as a shape. Parts of GPUs are thousandths of the most parts that any GPU has."""
@@ -65,24 +75,34 @@ class Ranking:
 
     def points(self, need: Need, free: Free, at: IntArray) -> FloatArray:
         """Of the nodes at these positions, all of which can hold the need."""
-        ask = self.ask(need)
+        ask = self._asks.get(need)
+        if ask is None:
+            ask = self._asks[need] = self.ask(need)
+        if len(at) <= _KNOWN_BY_NUMBER and not self._table.fractions.nodes[at].any():
+            return self._known_points(ask, free, at)
         rows = self._rows(free, at)
-        _, first, same = self._conditions(rows, free, at)
-        able = (rows.left[first] >= ask.milli).sum(axis=1) >= ask.gpus
-        points = np.full(len(first), -np.inf)
-        points[able] = self._score.rate(ask, _some(rows, first[able]), 0).points
-        return points[same.ravel()]
-
-    def _conditions(self, rows: Rows, free: Free, at: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """(conditions, the first node in each, the condition of each node)."""
-        if not self._table.fractions.nodes[at].any():  # so many GPUs free say which: numbers do instead of rows
-            whole = free.gres_of(_GPU, None)[at]
-            number = ((rows.cpus * (len(self._supply.models) + 1) + rows.model) * 4_096 + rows.gpus) * 4_096 + whole
-            return np.unique(number, return_index=True, return_inverse=True)
         condition = np.concatenate(
             (rows.cpus[:, None], rows.model[:, None], rows.gpus[:, None], rows.kinds[:, None], rows.left), axis=1
         )
-        return np.unique(condition, axis=0, return_index=True, return_inverse=True)
+        _, first, same = np.unique(condition, axis=0, return_index=True, return_inverse=True)
+        return self._rated(ask, _some(rows, first))[same.ravel()]
+
+    def _known_points(self, ask: Ask, free: Free, at: IntArray) -> FloatArray:
+        """Of nodes that give out whole GPUs: how many are free says all, and most conditions were met before."""
+        number = (self._model[at] * _MORE_THAN_GPUS + self._gpus[at]) * _MORE_THAN_GPUS + free.gres_of(_GPU, None)[at]
+        conditions = list(zip(number.tolist(), free.cpus[at].tolist()))
+        known = self._points.setdefault(ask, {})
+        new = {each: place for place, each in enumerate(conditions) if each not in known}
+        if new:
+            rows = self._rows(free, at[list(new.values())])
+            known.update(zip(new, self._rated(ask, rows).tolist()))
+        return np.array([known[each] for each in conditions])
+
+    def _rated(self, ask: Ask, rows: Rows) -> FloatArray:
+        able = (rows.left >= ask.milli).sum(axis=1) >= ask.gpus
+        points = np.full(len(able), -np.inf)
+        points[able] = self._score.rate(ask, _some(rows, np.flatnonzero(able)), 0).points
+        return points
 
     def _rows(self, free: Free, at: IntArray) -> Rows:
         width = max(1, self._supply.gpus_max)

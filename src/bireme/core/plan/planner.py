@@ -330,7 +330,8 @@ def _find_apart(
         found = _find_anywhere(work, replace(member, spec=replace(member.spec, resources=alone)))
         if found[1] is not None:
             return found
-        work.blocked.intersection_update(blocked)  # nobody waits because it does not fit apart
+        for line in work.blocked.keys() - blocked:  # nobody waits because it does not fit apart
+            del work.blocked[line]
         work.waited_for.intersection_update(waited_for)
     return _find_anywhere(work, member)
 

@@ -7,7 +7,6 @@ about to enter. What each field means is said in the package. Invariant: every g
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -48,7 +47,7 @@ _NOWHERE = PartitionConfig(name="", nodes=())
 
 
 class JobView:
-    """One job as seen now, in its own phase or one it is about to enter. Expensive parts are worked out once."""
+    """One job as seen now, in its own phase or one it is about to enter. What is expensive is worked out once."""
 
     def __init__(self, state: State, job: Job, now: float, phase: Phase) -> None:
         self.state = state
@@ -59,14 +58,15 @@ class JobView:
         self.now = now
         self.phase = phase
         self.allocation: Allocation | None = None if isinstance(phase, Pending) else phase.allocation
+        self._paths: tuple[str, str, str] | None = None
 
-    @cached_property
+    @property
     def partition(self) -> PartitionConfig:
         """Where it runs, or the first of those where it may."""
         name = self.allocation.partition if self.allocation else next(iter(self.spec.partitions), "")
         return self.state.partitions.get(name, _NOWHERE)
 
-    @cached_property
+    @property
     def demand(self) -> Demand:
         return resolve(self.spec, self.partition, self.state.config.settings)
 
@@ -74,11 +74,13 @@ class JobView:
         flags = self.state.config.settings.priority_flags
         return values.with_billing(tres, self.partition.tres_billing_weights, MAX_TRES in flags)
 
-    @cached_property
+    @property
     def paths(self) -> tuple[str, str, str]:
-        return stream_paths(self.job, self.allocation)
+        if self._paths is None:
+            self._paths = stream_paths(self.job, self.allocation)
+        return self._paths
 
-    @cached_property
+    @property
     def status(self) -> ExitStatus:
         """What ended by other hands has no status of its own in the history; while it is remembered, Slurm shows its
         script's."""

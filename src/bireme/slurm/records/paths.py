@@ -25,10 +25,9 @@ def stream_paths(job: Job, allocation: Allocation | None) -> tuple[str, str, str
         user=spec.owner.user,
         job_name=spec.name,
     )
-    out_pattern = spec.std_out or default_output(job.array is not None)
 
     def path(pattern: str) -> str:
         return join(spec.work_dir, expand_filename(pattern, values))
 
-    out = path(out_pattern)
+    out = path(spec.std_out or default_output(job.array is not None))
     return path(spec.std_in) if spec.std_in else "/dev/null", out, path(spec.std_err) if spec.std_err else out
