@@ -65,6 +65,8 @@ ENDS = (e.JobEnded, e.JobCancelled)
 CLEARS = (e.JobEnded, e.JobLaunchFailed, e.LeftoverCleared)
 """Events after which the engine may forget a start."""
 
+NEWCOMERS_PART = 0.25
+"""This part of the changes that call for a full pass is enough when somebody comes who stands before jobs with slots."""
 FULL_PASS_S = 1.0
 """With a short queue, all of it is planned anew this often; a long one waits for the policy's interval."""
 
@@ -228,10 +230,12 @@ class Kernel:
         outlook = self._outlook
         if outlook is None:
             return plan(self.state, policy, now, self._promises, enough=self.enough)
-        much = outlook.changes >= self.changes_per_job * outlook.tested
+        enough_changes = self.changes_per_job * outlook.tested
+        much = outlook.changes >= enough_changes
         if much and self._is_old(outlook, policy, now):
             return plan(self.state, policy, now, self._promises, before=outlook, enough=self.enough)
-        return plan_again(self.state, policy, now, outlook, enough=self.enough, renew=much)
+        renew = outlook.changes >= NEWCOMERS_PART * enough_changes
+        return plan_again(self.state, policy, now, outlook, enough=self.enough, renew=renew)
 
     def _is_old(self, outlook: Outlook, policy: Policy, now: float) -> bool:
         """Whether a full pass could give somebody a better place: slots may be found earlier, lines go on."""

@@ -33,8 +33,8 @@ Answer = Callable[[Sequence[e.Recorded], Exception | None], None]
 GATHERED_EVENTS = 2_000
 """A simulation's journal is written so many events at a time: nobody reads it meanwhile."""
 CHANGES_PER_JOB = 4.0
-"""The whole queue is planned anew after twice as many changes as it has jobs with slots: virtual time rations nothing,
-and more often finds no better places (docs/simulator.md)."""
+"""The whole queue is planned anew after so many times as many changes as it has jobs with slots: virtual time rations
+nothing, and more often hardly finds better places."""
 
 
 class World:
