@@ -65,6 +65,8 @@ class Runtime:
         self._due_after = 0.0
         self._due_owed = False
         """Something happened since time-driven work was last looked at: a dependency may be met by it."""
+        self._updated = False
+        """A job was changed since then: what lay ahead of it may be overdue now, which `next_due` does not name."""
         self._plan_after = 0.0
         self._ask_after = 0.0
         self._look_at: float | None = None
@@ -219,7 +221,8 @@ class Runtime:
         steady, state = time.monotonic(), self.state
         if self.kernel.replan:
             return max(0.0, self._plan_after - steady)
-        wait_s = self._due_after - steady if self._due_owed and state.pending else self._next_look_s(steady)
+        owed = self._updated or (self._due_owed and state.pending)
+        wait_s = self._due_after - steady if owed else self._next_look_s(steady)
         if any(node.health is Health.LOST for node in state.nodes.values()) and state.holding:
             wait_s = min(wait_s, LOOK_AT_LOST_NODES_S)
         if state.pending and self.kernel.rank_at < inf:
@@ -246,6 +249,8 @@ class Runtime:
         self._in_a_stream = len(group.observations) >= STREAM_OBSERVATIONS
         turned = time.monotonic()
         self._due_owed = bool(group.events) or (self._due_owed and not time_passed)
+        updated = any(isinstance(recorded.event, e.JobUpdated) for recorded in group.events)
+        self._updated = updated or (self._updated and not time_passed)
         if time_passed:
             self._due_after = turned + max(TICK_S, RATION * (turned - began))
         if may_plan:

@@ -11,9 +11,11 @@ from unittest.mock import ANY
 import pytest
 
 from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.requests import Target, update
+from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import Event
-from bireme.core.model.jobs import Owner
+from bireme.core.model.jobs import Owner, Running
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.ports import HistoryRow, JournalError
@@ -55,6 +57,32 @@ def test_jobs_start_after_the_clock_jumped(tmp_path: Path, jump_s: float) -> Non
         clock.at += jump_s
         second = await submitted(runtime, "second")
         assert await runtime.until(second, lambda state: second in state.holding, 10.0), "the planner stood still"
+        await runtime.stop()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_change_makes_overdue_is_done_though_nothing_else_happens(tmp_path: Path) -> None:
+    """A limit that is lowered: the signal that was to come before it is due at once, and nobody else wakes the loop."""
+
+    async def scenario() -> None:
+        clock = JumpingClock()
+        runtime = Runtime(SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock)
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        spec = build_spec(
+            "job", {"cpus": 1, "time_s": 6000, "signal": "USR1@600"}, Owner(uid=1001, gid=1001, user="alice")
+        )
+        job = await runtime.submit(ALICE, [spec])
+        assert await runtime.until(job, lambda state: isinstance(state.jobs[job].phase, Running), 10.0)
+
+        def lower(state: State, _now: float) -> Sequence[Event]:
+            return update(state, ALICE, Target(job), {"time_limit_s": 601})
+
+        clock.at += 10.0
+        await runtime.do("test", lower)
+        warned = await runtime.until(job, lambda state: getattr(state.jobs[job].phase, "warned", False), 10.0)
+        assert warned, "it slept until the limit itself"
         await runtime.stop()
 
     asyncio.run(scenario())
