@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bireme.cli.main import SLURM_COMMANDS
+
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: an empty root folder is entered"),
     pytest.mark.skipif(
@@ -42,9 +44,14 @@ def test_the_interpreter_runs_without_any_library_of_its_surroundings(bare: Path
 
 
 def test_commands_are_there_and_look_for_the_daemon_where_the_pod_has_it(bare: Path) -> None:
-    assert inside(bare, "/opt/bireme/bin/srun", "--version").stdout.startswith("slurm ")
-    said = inside(bare, "/opt/bireme/bin/squeue")
+    assert inside(bare, "/opt/bireme/commands/srun", "--version").stdout.startswith("slurm ")
+    said = inside(bare, "/opt/bireme/commands/squeue")
     assert "no daemon answers at /run/bireme/run/api.sock" in said.stderr
+
+
+def test_no_program_of_an_image_is_hidden_by_ours(bare: Path) -> None:
+    """The folder comes first on the PATH of every job: `python3` there would be run instead of the image's own."""
+    assert set(os.listdir(bare / "opt" / "bireme" / "commands")) == {*SLURM_COMMANDS, "bireme"}
 
 
 def test_the_agent_of_a_pod_starts_from_it(bare: Path) -> None:
@@ -58,7 +65,7 @@ def test_it_is_carried_whole(bare: Path) -> None:
     said = inside(bare, "/opt/bireme/bin/python3", "-IS", "/opt/bireme/carry.py", "/volume", "/hosts")
     assert (said.returncode, said.stderr) == (0, "")
     assert (bare / "hosts").read_text() == "127.0.0.1\tlocalhost\n"
-    assert {file.name for file in (bare / "volume").iterdir()} == {"bin", "lib", "agent.py", "carry.py"}
+    assert {file.name for file in (bare / "volume").iterdir()} == {"bin", "commands", "lib", "agent.py", "carry.py"}
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from bireme.agent.identity import Identity
-from bireme.agent.output import OpenMode, open_input, open_output
+from bireme.agent.output import OpenFileError, OpenMode, open_input, open_output
 from bireme.agent.protocol import Message
 
 
@@ -31,7 +31,9 @@ class BatchFiles:
 
 
 def open_files(batch: Message, identity: Identity | None, *, make_folders: bool) -> BatchFiles:
-    """Raises OpenFileError, with nothing left open."""
+    """Raises OpenFileError, with nothing left open. `unopened`: of a file that others had to open, and could not."""
+    if "unopened" in batch:
+        raise OpenFileError(*batch["unopened"])
     opened: list[int] = []
     mode: OpenMode = "append" if batch.get("append") else "truncate"
     umask = batch.get("umask")

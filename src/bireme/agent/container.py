@@ -20,6 +20,10 @@ from bireme.agent.protocol import Message
 
 MARK = "BIREME_CONTAINER"
 """Set in environments that have seen a container: they are not brought from outside."""
+SCRIPT_KEYS = ("prolog", "epilog", "task_prolog", "task_epilog")
+"""Of orders: where they name scripts that run around the job's own."""
+VOLUMES_VARIABLE = "BIREME_VOLUMES"
+"""In a job: the folders that stay when its pods are gone. `srun` leaves output elsewhere to the nodes."""
 _NOT_THE_IMAGES = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "_")
 _OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Of cgroup v2 and v1, as a container sees its own group."""
@@ -57,6 +61,25 @@ class Container:
     def oom_kills(self) -> int:
         """How often the kernel has killed here for memory: the limits of a container are the kubelet's."""
         return max(read_counter(Path(file), "oom_kill") for file in _OOM_FILES) if self.variables else 0
+
+    def unpack(self, message: Message, folder: Path) -> Message:
+        """An order with the scripts that came with it: {"scripts": {path: text}} of prologs and epilogs.
+
+        They are files of the daemon's machine; here they lie in `folder`, and the order names them there.
+        """
+        came: dict[str, str] | None = message.pop("scripts", None)
+        if not came:
+            return message
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there: dict[str, str] = {}
+        for number, (path, text) in enumerate(sorted(came.items())):
+            there[path] = str(folder / f"{number}-{os.path.basename(path)}")
+            if not os.path.exists(there[path]):  # an order that comes again may find it running
+                descriptor = os.open(there[path], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o700)
+                with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(text)
+        named = {key: [there.get(path, path) for path in message[key]] for key in SCRIPT_KEYS if message.get(key)}
+        return {**message, **named}
 
     def learn_hosts(self, message: Message) -> None:
         """The nodes of the job resolve from here on: {"hosts": {name: address}} in an order."""

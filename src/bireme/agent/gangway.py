@@ -1,7 +1,7 @@
 """The way between an agent and a daemon that share no machine: unix sockets here, carried over TLS to there.
 
 Runs beside the agent in a pod. Agent and commands know nothing of it: they find the sockets they find on any machine
-(`run/api.sock` for the commands, one socket per node of the job for `srun`), and what is said on them travels to the
+(`run/api.sock` for the commands, one socket per pod of the job for `srun`), and what is said on them travels to the
 daemon's gateway (`engines/kubernetes/gateway.py`). All connections are made from here, so that nothing has to reach
 into a pod. A connection's first line says what it is for:
 
@@ -9,7 +9,8 @@ into a pod. A connection's first line says what it is for:
                                        `address`: where the job's other pods reach this one
   {"as": "carry", "token", "id"}       the answer to that: from here on it is the agent's own socket
   {"as": "api", "token"}               a command of the job: from here on it is HTTP with the daemon
-  {"as": "stream", "token", "node"}    `srun` of this node wants the agent of another node of its job
+  {"as": "stream", "token", "peer"}    `srun` of this node wants the agent of another pod of its job
+  {"as": "file", "token", "name"}      output that goes to a file on the daemon's machine (`spool`)
 
 The gateway answers "ok" or says what is wrong, in one line. Invariant: the token is read from a file and is never an
 argument, a variable or a word in the log.
@@ -40,6 +41,7 @@ _DIAL_S = 10.0
 _PATIENCE_S = 60.0
 _RETRY_S = 0.2
 _MAX_RETRY_S = 5.0
+_LAST_WORDS_S = 5.0
 _PING_S = 15.0
 """The control connection says something so often; a middlebox that forgot it is noticed within two of these."""
 
@@ -50,7 +52,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gangway:
-    """`peers`: the other nodes of the job, by name. `authority`: the certificate that the gateway must show."""
+    """`peers`: all pods of the job, by the gateway's names for them. `authority`: the certificate it must show."""
 
     host: str
     port: int
@@ -65,8 +67,8 @@ class Gangway:
         """Until cancelled. Losing the daemon is no reason to end: it is called again until it answers."""
         async with contextlib.AsyncExitStack() as held:
             await held.enter_async_context(self._listen(self.home / "run" / "api.sock", {"as": "api"}))
-            for peer in (self.node, *self.peers):
-                hello = {"as": "stream", "node": peer}
+            for peer in self.peers:
+                hello = {"as": "stream", "peer": peer}
                 await held.enter_async_context(self._listen(self.home / "nodes" / f"{peer}.sock", hello))
             await self._keep_control()
 
@@ -96,13 +98,13 @@ class Gangway:
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         while True:
             try:
-                return await self._dial(hello)
+                return await self.dial(hello)
             except OSError:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(_RETRY_S)
 
-    async def _dial(self, hello: dict[str, Any]) -> Ends:
+    async def dial(self, hello: dict[str, Any]) -> Ends:
         """A connection that the gateway took. Raises OSError or RefusedError."""
         context = ssl.create_default_context(cafile=str(self.authority))
         context.check_hostname = False  # the certificate is this daemon's own and known beforehand
@@ -122,7 +124,7 @@ class Gangway:
         retry_s = _RETRY_S
         while True:
             try:
-                reader, writer = await self._dial({"as": "control", "address": self.address})
+                reader, writer = await self.dial({"as": "control", "address": self.address})
             except (OSError, RefusedError) as error:
                 log.warning("no way to the daemon yet: %s", error)
                 await asyncio.sleep(retry_s)
@@ -152,7 +154,7 @@ class Gangway:
         socket_path = self.home / "agents" / self.node / "agent.sock"
         try:
             here = await asyncio.open_unix_connection(socket_path)
-            there = await self._dial({"as": "carry", "id": number})
+            there = await self.dial({"as": "carry", "id": number})
         except (OSError, RefusedError) as error:
             log.warning("the daemon asked for the agent and cannot have it: %s", error)
             return
@@ -160,10 +162,15 @@ class Gangway:
 
 
 async def relay(one: Ends, other: Ends) -> None:
-    """Carries bytes both ways until either side ends; then both are closed."""
-    pumps = [asyncio.create_task(_pump(one[0], other[1])), asyncio.create_task(_pump(other[0], one[1]))]
+    """Carries bytes both ways until either side ends; then both are closed. What it said before its end arrives."""
+    pumps = {
+        asyncio.create_task(_pump(one[0], other[1])),
+        asyncio.create_task(_pump(other[0], one[1])),
+    }
     try:
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        done, left = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        if left and not all(pump.result() for pump in done):
+            await asyncio.wait(left, timeout=_LAST_WORDS_S)
     finally:
         for pump in pumps:
             pump.cancel()
@@ -171,8 +178,15 @@ async def relay(one: Ends, other: Ends) -> None:
             writer.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Whether the reader's side ended. False: the writer's did, and may have said something before."""
+    try:
         while data := await reader.read(_CHUNK_BYTES):
-            writer.write(data)
-            await writer.drain()
+            try:
+                writer.write(data)
+                await writer.drain()
+            except OSError:
+                return False
+    except OSError:
+        return True
+    return True

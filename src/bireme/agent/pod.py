@@ -22,6 +22,7 @@ from bireme.agent.birth import fork_agent
 from bireme.agent.container import Container
 from bireme.agent.gangway import ADDRESS_VARIABLE, Gangway
 from bireme.agent.node import NodeSettings
+from bireme.agent.spool import Spool
 
 log = logging.getLogger("bireme.agent")
 
@@ -37,6 +38,8 @@ class PodSettings:
     peers: tuple[str, ...] = ()
     sample_s: float = 30.0
     hosts_file: str = ""
+    spool: str = ""
+    """A folder with output that the daemon wants; empty: none."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,13 +80,18 @@ async def _serve(settings: PodSettings, agent_pid: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, os.kill, agent_pid, signal.SIGTERM)
     carrying = asyncio.create_task(gangway.run())
+    spool = Spool(Path(settings.spool), gangway.dial) if settings.spool else None
+    returning = asyncio.create_task(spool.run()) if spool is not None else None
     ended = asyncio.create_task(asyncio.to_thread(os.waitpid, agent_pid, 0))
     await asyncio.wait([carrying, ended], return_when=asyncio.FIRST_COMPLETED)
     if carrying.done() and not ended.done():  # its sockets could not be made: without them the agent is of no use
         log.error("the gangway failed", exc_info=carrying.exception())
         os.kill(agent_pid, signal.SIGTERM)
     _, status = await ended
-    carrying.cancel()
+    carrying.cancel()  # first: nobody is to ask for an agent that is gone
+    if spool is not None and returning is not None:
+        returning.cancel()
+        await spool.finish()
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 

@@ -197,6 +197,7 @@ class AgentServer:
             self._complain(f"unknown operation {message.get('op')!r}")
             return
         try:
+            message = self.node.settings.container.unpack(message, self.node.settings.directory / "around")
             operation(self, message)
         except (KeyError, TypeError, ValueError, OSError) as error:
             log.exception("order %r failed", message.get("op"))

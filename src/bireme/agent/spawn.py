@@ -379,9 +379,10 @@ def _enter_directory(cwd: str, stderr_fd: int) -> None:
         os.chdir(cwd)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        line = f"slurmstepd: error: couldn't chdir to `{cwd}': {why}: going to {_FALLBACK_CWD} instead\n"
+        there = _FALLBACK_CWD if os.path.isdir(_FALLBACK_CWD) else "/"  # not every image has one
+        line = f"slurmstepd: error: couldn't chdir to `{cwd}': {why}: going to {there} instead\n"
         os.write(stderr_fd, line.encode(errors="replace"))
-        os.chdir(_FALLBACK_CWD)
+        os.chdir(there)
 
 
 def _find_program(name: str, env: Mapping[str, str]) -> str:

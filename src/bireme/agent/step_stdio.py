@@ -14,7 +14,7 @@ import pty
 from dataclasses import dataclass, field
 
 from bireme.agent.identity import Identity
-from bireme.agent.output import OpenMode, open_input, open_output
+from bireme.agent.output import OpenFileError, OpenMode, open_input, open_output
 from bireme.agent.protocol import STDERR, STDOUT, Message
 from bireme.agent.streams import StreamHub
 
@@ -67,7 +67,9 @@ class TaskStdio:
 
 
 def open_stdio(step: Message, task: Message, identity: Identity | None, files: SharedFiles) -> TaskStdio:
-    """Raises OpenFileError, with nothing left open."""
+    """Raises OpenFileError, with nothing left open. `unopened`: of a file that others had to open, and could not."""
+    if "unopened" in task:
+        raise OpenFileError(*task["unopened"])
     if task.get("terminal"):
         return _open_terminal(step.get("window") or {})
     stdio = TaskStdio(-1, -1, -1)

@@ -17,6 +17,7 @@ from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.problems import ProblemError, read_json
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.model.jobs import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Context:
         members = [] if own is None else [own]
         if own is not None and own.het_job_id is not None:
             members = [job for job in self.cluster.state.jobs.values() if job.het_job_id == own.het_job_id]
-        if request.path_params.get("job") not in {name for job in members for name in (str(job.id), job.label)}:
+        if request.path_params.get("job") not in {name for job in members for name in _names(job)}:
             raise Refusal(Why.ACCESS_DENIED, f"inside job {job_id} only the job itself can be changed")
 
     def cause(self, request: Request) -> str:
@@ -63,6 +64,12 @@ class Context:
 
     async def body(self, request: Request) -> dict[str, Any]:
         return await read_json(request, self.service.max_body_bytes)
+
+
+def _names(job: Job) -> tuple[str, ...]:
+    """How a command may call it."""
+    own = (str(job.id), job.label)
+    return own if job.het_job_id is None else (*own, f"{job.het_job_id}+{job.spec.het_component}")
 
 
 Handler = Callable[[Context, Request], Awaitable[Response]]

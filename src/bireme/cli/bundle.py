@@ -115,10 +115,12 @@ def _copy_libraries(target: Path, programs: Iterable[Path]) -> None:
 
 
 def _write_programs(target: Path, packages: str) -> None:
-    own_bin = f"{BUNDLE}/bin"
+    """The commands lie apart from the interpreter: they come first on a job's PATH, where `python3` is the image's."""
+    own_bin = f"{BUNDLE}/commands"
+    (target / "commands").mkdir()
     for name in (*SLURM_COMMANDS, "bireme"):
-        file = target / "bin" / name
-        file.write_text(launcher_text(name, f"{own_bin}/python3", [packages], HOME))
+        file = target / "commands" / name
+        file.write_text(launcher_text(name, f"{BUNDLE}/bin/python3", [packages], HOME))
         file.chmod(0o755)
     (target / "carry.py").write_text(_CARRY.format(bundle=BUNDLE))
     (target / "agent.py").write_text(_AGENT.format(paths=[packages], home=HOME, bin=f"{HOME}/bin", own_bin=own_bin))

@@ -29,7 +29,7 @@ from bireme.core.model.steps import StepSpec
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.interactive import RunSubmission, read_run
 from bireme.slurm.options.layers import Options, peek
-from bireme.slurm.options.step import StepRequest
+from bireme.slurm.options.step import COLUMNS_VARIABLE, ROWS_VARIABLE, StepRequest
 from bireme.slurm.options.table import Command
 from bireme.slurm.options.words import SUBMISSION_FAILED
 
@@ -184,7 +184,7 @@ def _run_steps(
         node_of: dict[int, str] = {}
         for job, step in places:
             spec = sent_to_nodes(replace(step.spec, io_key=os.urandom(16).hex()))
-            created = create_step(transport, job, spec, step.environment, voice)
+            created = create_step(transport, job, spec, {**step.environment, **_window_variables(spec)}, voice)
             endpoints = {place["node"]: place["endpoint"] for place in created["nodes"]}
             streams = held.enter_context(StepStreams(created["job_id"], created["step_id"], spec.io_key, endpoints))
             streams.connect()
@@ -195,6 +195,12 @@ def _run_steps(
         code = _attend(legs, tally, places[0][1].spec, options, voice)
     _run_local(options.text("epilog"))
     return code, tally.lost_nodes
+
+
+def _window_variables(spec: StepSpec) -> dict[str, str]:
+    """How large our terminal is, for the one that the task gets: a program may ask before we can say."""
+    size = window_size(0) if spec.pty else None
+    return {} if size is None else {ROWS_VARIABLE: str(size[0]), COLUMNS_VARIABLE: str(size[1])}
 
 
 def create_step(

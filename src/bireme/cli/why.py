@@ -249,6 +249,8 @@ class _Page:
             yield "Suspended", f"{self._when(told['suspended_at'])}, {who}{goes_on}"
         if told["checkpointed_at"] is not None:
             yield "Checkpoint", f"{self._when(told['checkpointed_at'])}: what it did before is saved"
+        if told.get("sent_back"):
+            yield "Before", self._before(told["sent_back"])
         displaced = told["displaced"]
         yield "Displaced", _jobs(displaced) if displaced else "no job"
         ends = told["ends_at"]

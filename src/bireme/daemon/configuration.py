@@ -15,7 +15,7 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.resources import Device, GresPool
 from bireme.daemon.discovery import discover
 from bireme.daemon.settings import Settings
-from bireme.slurm.conf.loading import Configuration, load_configuration
+from bireme.slurm.conf.loading import Configuration, load_configuration, load_rules
 
 _CONFINEMENT = {"memory": "ConstrainRAMSpace", "cpus": "ConstrainCores", "devices": "ConstrainDevices"}
 
@@ -34,7 +34,7 @@ class Loaded:
 def load_cluster(settings: Settings) -> Loaded:
     """Raises ConfigurationError with every mistake of the files."""
     if settings.host_engine == "kubernetes" and settings.conf:
-        read = load_configuration(settings.conf, _read)
+        read = load_rules(settings.conf, _read)
         return Loaded(None, {}, tuple(map(str, read.warnings)), read.cluster)
     if settings.host_engine != "embedded":
         return Loaded(None, {}, rules=ClusterConfig(name=settings.cluster_name))

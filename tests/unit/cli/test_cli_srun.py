@@ -74,7 +74,15 @@ def test_a_reader_that_went_away_is_noticed_once() -> None:
     [("", False), ("none", False), ("3", False), ("o_%t", False), ("%N.log", False), ("o-%j.txt", True)],
 )
 def test_which_files_srun_opens_itself(pattern: str, here: bool) -> None:
-    assert opened_here(pattern) is here
+    assert opened_here(pattern, "/home/ada") is here
+
+
+@pytest.mark.parametrize(
+    ("pattern", "here"), [("/data/x", True), ("x", False), ("../data/x", True), ("/dev/null", True)]
+)
+def test_in_a_pod_srun_opens_what_lies_on_a_volume(monkeypatch: pytest.MonkeyPatch, pattern: str, here: bool) -> None:
+    monkeypatch.setenv("BIREME_VOLUMES", "/data:/scratch")
+    assert opened_here(pattern, "/home") is here
 
 
 def test_files_of_srun_are_not_opened_by_the_nodes() -> None:

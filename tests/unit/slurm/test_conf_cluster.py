@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bireme.core.model.cluster import NodeConfig, PartitionState
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.slurm.conf.keys import GLOBAL_KEYS, GRES_KEYS, NODE_KEYS, PARTITION_KEYS, SWITCH_KEYS
-from bireme.slurm.conf.loading import Configuration, parse_configuration
+from bireme.slurm.conf.loading import Configuration, load_rules, parse_configuration
 
 NODES = "ClusterName=c\nGresTypes=gpu\nNodeName=n[1-2] CPUs=8 Gres=gpu:h100:2\n"
 
@@ -462,3 +462,12 @@ def test_mps_shares_one_gpu_of_a_node_unless_it_says_otherwise(lines: str, mps: 
 def test_one_and_all_sharing_exclude_each_other() -> None:
     lines = "Name=mps Count=100 Flags=one_sharing\nName=mps Count=100 Flags=all_sharing"
     assert any("exclude each other" in problem for problem in problems(SHARED, gres=lines))
+
+
+def test_a_cluster_that_knows_its_own_nodes_needs_no_line_for_them() -> None:
+    text = "ClusterName=k\nKillWait=3\nPartitionName=main Nodes=all Default=YES\nPartitionName=few Nodes=gke-[1-2]\n"
+    read = load_rules("slurm.conf", {"slurm.conf": text, "cgroup.conf": ""}.__getitem__)
+    assert (read.cluster.nodes, read.cluster.settings.kill_wait_s) == ((), 3)
+    assert [partition.nodes for partition in read.cluster.partitions] == [("ALL",), ("gke-1", "gke-2")]
+    with pytest.raises(ConfigurationError, match="no NodeName line defines a node"):
+        load(text.replace("gke-[1-2]", "ALL"))

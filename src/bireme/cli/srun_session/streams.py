@@ -2,6 +2,7 @@
 
 A pattern with %t, %n or %N means a file for each task or node: the nodes open it. Any other file is opened here, so
 that lines of all nodes go into one file, labelled if asked. What is not a file comes to our own stdout and stderr.
+In a pod a file outside of its volumes would go with the pod: there the nodes are given it, and it comes back.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pwd
 from contextlib import suppress
 from dataclasses import replace
 
+from bireme.agent.container import VOLUMES_VARIABLE
 from bireme.agent.protocol import ALL_TASKS
 from bireme.cli.srun_session.outputs import Output, Style
 from bireme.cli.voice import CommandFailure
@@ -25,18 +27,27 @@ def sent_to_nodes(spec: StepSpec) -> StepSpec:
     """The step with the files that srun opens itself taken out."""
     if spec.pty:
         return spec
-    out = "" if opened_here(spec.std_out) else spec.std_out
-    err = _FORWARD if opened_here(spec.std_err) else spec.std_err
-    if not spec.std_err and opened_here(spec.std_out):
+    out = "" if opened_here(spec.std_out, spec.work_dir) else spec.std_out
+    err = _FORWARD if opened_here(spec.std_err, spec.work_dir) else spec.std_err
+    if not spec.std_err and opened_here(spec.std_out, spec.work_dir):
         err = ""
     return replace(spec, std_out=out, std_err=err, std_in=_input_path(spec))
 
 
-def opened_here(pattern: str) -> bool:
+def opened_here(pattern: str, work_dir: str) -> bool:
     """Whether srun writes this file."""
     if pattern in ("", "all", "none") or pattern.isdecimal():
         return False
-    return not specifiers(pattern) & _PER_TASK
+    return not specifiers(pattern) & _PER_TASK and _stays(os.path.join(work_dir or os.getcwd(), pattern))
+
+
+def _stays(path: str) -> bool:
+    """False in a pod, where what is written to no volume goes with it."""
+    volumes = os.environ.get(VOLUMES_VARIABLE)
+    if volumes is None:
+        return True
+    kept = (f"{volume}/" for volume in volumes.split(":") if volume)
+    return os.path.normpath(path).startswith(("/dev/", *kept))
 
 
 def _input_path(spec: StepSpec) -> str:
@@ -66,9 +77,12 @@ def _may_read_stdin() -> bool:
     """False where stdin is closed, or is a terminal that belongs to somebody else's foreground (`srun ... &`)."""
     try:
         os.fstat(0)
-        return not os.isatty(0) or os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
         return False
+    try:
+        return not os.isatty(0) or os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # a terminal, but of no session of ours: nobody is in its foreground
+        return True
 
 
 def open_outputs(spec: StepSpec, job_id: int, step_id: int, ntasks: int) -> tuple[Output, Output]:
@@ -79,7 +93,7 @@ def open_outputs(spec: StepSpec, job_id: int, step_id: int, ntasks: int) -> tupl
     files: dict[str, Output] = {}
 
     def output(pattern: str, own_fd: int) -> Output:
-        if not opened_here(pattern):
+        if not opened_here(pattern, spec.work_dir):
             return Output(own_fd, style)
         path = _expanded(pattern, spec, job_id, step_id)
         if path not in files:

@@ -198,6 +198,7 @@ class Running:
     """The leaves are blocks of topology/block, not switches."""
     displaced: tuple[str, ...] = ()
     """Jobs that were ended or requeued to make room for it."""
+    sent_back: SentBack | None = None
     checkpointed_at: float | None = None
     """When it last said that its work is saved."""
     suspended_at: float | None = None

@@ -7,6 +7,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.why.answers import Running
+from bireme.core.why.waiting import sent_back
 
 
 def explain_running(state: State, job: Job) -> Running:
@@ -35,6 +36,7 @@ def explain_running(state: State, job: Job) -> Running:
         fewest,
         state.fabric.segment_max is not None,
         tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id)),
+        sent_back(job),
         job.checkpointed_at,
         *_suspended(state, phase),
     )

@@ -75,12 +75,12 @@ def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: T
         tuple(_priorities(state, job, now)),
         tuple(_block(state, job, reason, now, sees) for reason in reasons),
         rooms,
-        _sent_back(job),
+        sent_back(job),
     )
     return answer, trial
 
 
-def _sent_back(job: Job) -> SentBack | None:
+def sent_back(job: Job) -> SentBack | None:
     if job.last_restart_at is None:
         return None
     text = sentence(job.sent_back_for) if job.sent_back_for is not None else "It was requeued."

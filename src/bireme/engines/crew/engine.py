@@ -71,6 +71,10 @@ class CrewEngine(ABC):
         """Starts that were acknowledged lately: what an agent still says of them needs no one's attention."""
         self._components: dict[int, list[Component]] = {}
         """Of the heterogeneous jobs that start in the current `send`, by leader."""
+        self._mates: dict[Key, set[Key]] = {}
+        """Leaders of heterogeneous jobs -> the other components: their script starts when all of these are there."""
+        self._held_back: set[Key] = set()
+        """Leaders whose own nodes are prepared."""
 
     # --- time: the simulator has its own -----------------------------------------------------------------------
 
@@ -84,8 +88,8 @@ class CrewEngine(ABC):
     def link(self, node: str, key: Key) -> AgentLink:
         """The connection to the agent that holds this start of a job on this node; made when there is none."""
 
-    def inside_address(self, node: str) -> str:
-        """Where a caller inside the job finds the agent of this node; empty: where everybody does."""
+    def inside_address(self, node: str, key: Key) -> str:
+        """Where a caller inside the job finds the agent of this start on this node; empty: where everybody does."""
         return ""
 
     # --- the part of ports.Engine that all of them share ---------------------------------------------------
@@ -104,7 +108,7 @@ class CrewEngine(ABC):
         start = self._steps.get(key, {}).get(step_id)
         # A step from before a restart of the daemon is on some of the job's nodes.
         nodes = start.nodes if start is not None and start.nodes else sorted(self._nodes_holding(job_id))
-        return tuple(StepEndpoint(node, self.link(node, key).address, self.inside_address(node)) for node in nodes)
+        return tuple(StepEndpoint(node, self.link(node, key).address, self.inside_address(node, key)) for node in nodes)
 
     async def live_usage(self, job_id: int) -> dict[str, Any]:
         nodes = sorted(self._nodes_holding(job_id))
@@ -144,10 +148,12 @@ class CrewEngine(ABC):
         has_batch = job.spec.kind is JobKind.BATCH and _runs_script(job.het_job_id, job.id)
         prepares = {share.node: self._payloads.prepare(job, allocation, share) for share in allocation.shares}
         start = None
+        components = self._components.get(job.id, ())
         if has_batch:
-            components = self._components.get(job.id, ())
             start = self._payloads.start(job, allocation, prepares[allocation.first_node], components)
-        if start is not None and len(allocation.shares) == 1:
+        if mates := {(other.id, held.generation) for other, held in components} - {key}:
+            self._mates[key] = mates
+        if start is not None and len(allocation.shares) == 1 and not mates:
             self._order(allocation.first_node, ("start", key), {**start, "alone": True})
         else:
             if start is not None:
@@ -319,7 +325,8 @@ class CrewEngine(ABC):
 
     def _advance(self, key: Key, gang: Gang, step: Next, at: float, seen: list[o.Observation]) -> None:
         if step is Next.START_BATCH:
-            self._order(gang.nodes[0], ("start", key), self._batches.pop(key))
+            self._held_back.add(key)
+            self._start_scripts()
         elif step is Next.TAKE_BACK:
             for node in gang.to_clear:
                 self.link(node, key).confirm(("start", key))
@@ -331,10 +338,18 @@ class CrewEngine(ABC):
             self._batches.pop(key, None)
             if step is Next.LAUNCHED:
                 seen.append(o.JobLaunched(*key, at))
+                self._start_scripts()
             else:
                 left = tuple(sorted(gang.given_up))
                 refused = o.JobRefused(*key, gang.problem, at, False, gang.prolog_failed_on, left, gang.passing)
                 seen.append(refused)
+
+    def _start_scripts(self) -> None:
+        """Of gangs whose nodes are all prepared, and of whose job no other component is still on its way."""
+        for key in [key for key in self._held_back if not self._mates.get(key, set()) & self._gangs.keys()]:
+            self._held_back.discard(key)
+            if key in self._gangs:
+                self._order(self._gangs[key].nodes[0], ("start", key), self._batches.pop(key))
 
     def _launch_patience_s(self) -> float:
         settings = self._config.settings
@@ -381,6 +396,8 @@ class CrewEngine(ABC):
     def _forget(self, key: Key) -> None:
         self._gangs.pop(key, None)
         self._batches.pop(key, None)
+        self._mates.pop(key, None)
+        self._held_back.discard(key)
         self._farewells.pop(key, None)
         self._steps.pop(key, None)
         self._drop_deadline(key)

@@ -25,6 +25,7 @@ from bireme.core.model.steps import Step, StepNode
 from bireme.engines.crew.multi_prog import programs
 from bireme.ports import Blobs
 from bireme.slurm.filenames import FilenameValues, expand_filename
+from bireme.slurm.options.step import COLUMNS_VARIABLE, ROWS_VARIABLE
 from bireme.slurm.records.paths import stream_paths
 from bireme.slurm.variables.allocation import Component, batch_variables, merged_environment
 from bireme.slurm.variables.cluster import ClusterFacts, cluster_facts
@@ -157,6 +158,8 @@ class PayloadWriter:
             "task_prolog": [path for path in (settings.task_prolog, spec.task_prolog) if path],
             "task_epilog": [path for path in (spec.task_epilog, settings.task_epilog) if path],
         }
+        if spec.pty and ROWS_VARIABLE in env:
+            common["window"] = {"rows": int(env[ROWS_VARIABLE]), "columns": int(env[COLUMNS_VARIABLE])}
         if spec.mpi == "pmi2":
             common |= {"mpi": spec.mpi, "node_of_rank": _node_of_rank(step)}
         for index, node in enumerate(step.nodes):

@@ -8,6 +8,8 @@ Not here: what the objects mean. Invariant: every failure is an `ApiProblem` who
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -24,7 +26,9 @@ Object = dict[str, Any]
 """A Kubernetes object, as the API server writes it."""
 
 OLDEST = (1, 29)
-"""The oldest Kubernetes this was written for; 1.36 is what the tests run."""
+"""The oldest Kubernetes whose API has all that is asked of it here."""
+TESTED = (1, 36)
+"""What the tests run."""
 
 _LIST_PAGE = 500
 
@@ -70,6 +74,7 @@ def read_kubeconfig(file: str, context: str) -> SingleConfig:
 
 class KubernetesApi:
     def __init__(self, config: SingleConfig) -> None:
+        self._config = config
         self.server = config.cluster.server
         self.namespace = config.namespace or "default"
         try:
@@ -139,7 +144,20 @@ class KubernetesApi:
         minor = "".join(char for char in answer["minor"] if char.isdigit())
         return int(answer["major"]), int(minor)
 
+    def authority(self) -> str:
+        """What tells this cluster from others: a hash of the authority that it is trusted by; empty: not known."""
+        cluster = self._config.cluster
+        if cluster.certificate_auth_data:
+            return hashlib.sha256(base64.b64decode(cluster.certificate_auth_data)).hexdigest()
+        file = self._config.abs_file(cluster.certificate_auth) if cluster.certificate_auth else None
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
     def _unreachable(self, error: Exception) -> ApiProblem:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return ApiProblem(
+                f"the kubeconfig does not trust {self.server} (certificate verify failed: {error.verify_message}): "
+                "it is of another cluster, or the cluster was made anew; get its kubeconfig again"
+            )
         what = str(error) or type(error).__name__
         return ApiProblem(f"the Kubernetes API server {self.server} does not answer: {what}")
 

@@ -14,15 +14,15 @@ that died between two requests finds it, and finishes or removes it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import secrets
 import socket
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from bireme.agent.container import SCRIPT_KEYS
 from bireme.agent.protocol import Message
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
@@ -33,22 +33,24 @@ from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.kubernetes import pods
-from bireme.engines.kubernetes.api import OLDEST, ApiProblem, KubernetesApi, Object, read_kubeconfig
-from bireme.engines.kubernetes.certificate import ensure_certificate
+from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object, read_kubeconfig
+from bireme.engines.kubernetes.checks import check_same_cluster, check_version
 from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.guest_neighbours import World
 from bireme.engines.kubernetes.guests import Guests
+from bireme.engines.kubernetes.harbour import open_harbour
+from bireme.engines.kubernetes.insistence import Insistence, path_of
 from bireme.engines.kubernetes.landscape import Landscape, Surroundings
 from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.mirror import Mirror
+from bireme.engines.kubernetes.returned import ReturnedOutput
 from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
 _FIRST_LIST_S = 60.0
-_RETRY_S = 0.5
-_MAX_RETRY_S = 10.0
+_LEASE_AGAIN_S = 10.0
 _SWEEP_AFTER_S = 5.0
 """The runtime says first what it still wants; what is then nobody's is removed."""
 
@@ -71,6 +73,7 @@ class KubernetesEngine(CrewEngine):
         self._base = config
         self._api: KubernetesApi | None = None
         self._gateway: Gateway | None = None
+        self._returned: ReturnedOutput | None = None
         self.admit: Admit = _nobody
         """Serves the API to commands inside pods; the daemon sets it before `start`."""
         self._links: dict[Berth, AgentLink] = {}
@@ -81,6 +84,9 @@ class KubernetesEngine(CrewEngine):
         """The newest word on each pod of ours."""
         self._leaving: set[Berth] = set()
         """Pods that are being ended on purpose: their end is no news but the answer."""
+        self._gone: set[Berth] = set()
+        """Pods whose end was told; what is still said of them (its deletion) is no news either."""
+        self._epilog_failed: set[Berth] = set()
         self._sent_away: dict[Key, str] = {}
         """Starts of which somebody else ends a pod, with its grace: what their scripts then do is not their own end."""
         self.queue: JobQueue | None = None
@@ -94,15 +100,17 @@ class KubernetesEngine(CrewEngine):
         self._report = report
         try:
             self._api = KubernetesApi(read_kubeconfig(self._settings.kubeconfig, self._settings.context))
-            await self._check_version()
+            await check_version(self._api)
+            check_same_cluster(self._api, self._home / "kubernetes" / "cluster")
             self._lease = Lease(self._api, self._rules.namespace, self._rules.cluster, self._identity())
             await self._lease.take()
         except ApiProblem as problem:
             if self._api is not None:
                 await self._api.close()
-            raise EngineUnavailable(str(problem)) from problem
+            needs = "; deploy/kubernetes/rights.yaml has the rights that the daemon needs" * (problem.status == 403)
+            raise EngineUnavailable(f"{problem}{needs}") from problem
         self._work(self._lease.keep())
-        await self._open_gateway()
+        await self._open_harbour(self._api)
         self._landscape = self._survey(self._api)
         self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
         self._welcome_guests(self._api, self._landscape)
@@ -111,7 +119,7 @@ class KubernetesEngine(CrewEngine):
             self._work(mirror.run())
         await self._first_lists(*mirrors)
         for berth, pod in self._pod_of.items():
-            if not _over(pod):  # of an earlier daemon: its agent calls again, and says what nobody acknowledged
+            if not pods.is_over(pod):  # of an earlier daemon: its agent calls again, and says what nobody acknowledged
                 self._touch((berth.job_id, berth.generation), (berth.node,))
                 self.link(berth.node, (berth.job_id, berth.generation))
         self._landscape.open()
@@ -167,7 +175,7 @@ class KubernetesEngine(CrewEngine):
         assert self._landscape is not None
         assert self._pods is not None
         placed = (pod for pod in self._pods.objects.values() if pod["spec"].get("nodeName"))
-        alive = tuple(pod for pod in placed if not _over(pod))
+        alive = tuple(pod for pod in placed if not pods.is_over(pod))
         known = self._landscape.mirror.objects
         return World(
             alive,
@@ -186,48 +194,16 @@ class KubernetesEngine(CrewEngine):
     def _identity(self) -> str:
         return f"{socket.gethostname()}:{self._home}"
 
-    async def _check_version(self) -> None:
-        assert self._api is not None
-        found = await self._api.version()
-        if found < OLDEST:
-            raise ApiProblem(
-                f"{self._api.server} runs Kubernetes {found[0]}.{found[1]}; "
-                f"Bireme needs {OLDEST[0]}.{OLDEST[1]} or newer"
-            )
-
-    async def _open_gateway(self) -> None:
+    async def _open_harbour(self, api: KubernetesApi) -> None:
         folder = self._home / "kubernetes"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        certificate = folder / "gateway.pem"
-        authority = ensure_certificate(certificate)
-        self._gateway = Gateway(folder / "pods", _secret(folder / "secret"), certificate, self._admitted)
-        port = await self._listen(folder / "port")
-        host = self._settings.gateway_host or self._own_address()
-        self._rules = replace(self._rules, gateway_host=host, gateway_port=port, authority=authority)
-
-    async def _listen(self, file: Path) -> int:
-        """The port of the settings, else that of the last time: pods that run call there."""
-        assert self._gateway is not None
-        wanted = self._settings.gateway_port
-        if not wanted and file.exists():
-            wanted = int(file.read_text())
-        try:
-            port = await self._gateway.start("0.0.0.0", wanted)
-        except OSError as error:
-            raise EngineUnavailable(
-                f"pods could not call this daemon: port {wanted} is not to be had ({error.strerror}); "
-                "set another in kubernetes.gateway, when no job runs"
-            ) from error
-        file.write_text(str(port))
-        return port
-
-    def _own_address(self) -> str:
-        """This machine's address on the way to the API server: where that can be reached, pods usually can answer."""
-        assert self._api is not None
-        server = urlsplit(self._api.server)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((server.hostname or "127.0.0.1", server.port or 443))  # sends nothing
-            return str(probe.getsockname()[0])
+        kept = [mount.path for mount in self._rules.mounts if not mount.read_only]
+        self._returned = ReturnedOutput(folder / "output", kept, pods.SPOOL)
+        deliver = self._returned.delivery
+        harbour = await open_harbour(folder, self._settings, api.server, self._admitted, deliver)
+        self._gateway = harbour.gateway
+        self._rules = replace(
+            self._rules, gateway_host=harbour.host, gateway_port=harbour.port, authority=harbour.authority
+        )
 
     def _admitted(self, sock: socket.socket, owner: Owner, job_id: int) -> None:
         self.admit(sock, owner, job_id)
@@ -278,7 +254,7 @@ class KubernetesEngine(CrewEngine):
         if link is None:
             assert self._gateway is not None, "links are asked for after start"
             gateway = self._gateway
-            owner = pods.owner_of(self._pod_of[berth]) if berth in self._pod_of else None
+            pod = self._pod_of.get(berth)
             link = self._links[berth] = AgentLink(
                 node,
                 gateway.address(berth),
@@ -287,22 +263,46 @@ class KubernetesEngine(CrewEngine):
                 on_events=self._heard,
                 on_silent=lambda _node, _reason: None,
             )
-            if owner is not None:
-                gateway.expect(berth, owner)
+            if pod is not None:
+                gateway.expect(berth, pods.owner_of(pod), pods.crew_of_pod(pod))
             link.open()
         return link
 
-    def inside_address(self, node: str) -> str:
-        return f"unix:{pods.HOME}/nodes/{node}.sock"
+    def inside_address(self, node: str, key: Key) -> str:
+        return f"unix:{pods.HOME}/nodes/{Berth(*key, node).text}.sock"
 
     def send(self, commands: Sequence[c.Command]) -> None:
         ours: list[c.Command] = []
         for command in commands:
             if self._guests is not None and self._guests.takes(command):
-                self._guests.obey(command)
+                self._tell_guests(self._guests, command)
             else:
                 ours.append(command)
         super().send(ours)
+
+    def _tell_guests(self, guests: Guests, command: c.Command) -> None:
+        assert self._lease is not None
+        if isinstance(command, c.LaunchJob) and not self._lease.held:
+            self._work(self._tell_guests_later(self._lease, guests, command))
+        else:
+            guests.obey(command)
+
+    async def _tell_guests_later(self, lease: Lease, guests: Guests, command: c.Command) -> None:
+        """Their pods are bound when the Lease is ours again; if it never is, whoever has it binds them."""
+        while not lease.lost_to:
+            try:
+                await lease.confirm()
+            except ApiProblem as problem:
+                log.warning("pods of others are not placed: %s", problem)
+                await asyncio.sleep(_LEASE_AGAIN_S)
+            else:
+                guests.obey(command)
+                return
+
+    @property
+    def _insist(self) -> Insistence:
+        assert self._api is not None
+        return Insistence(self._api, self._rules.cluster)
 
     def acknowledge(self, job_id: int, generation: int) -> None:
         key = (job_id, generation)
@@ -311,6 +311,8 @@ class KubernetesEngine(CrewEngine):
         known = self._nodes_of.get(key, set()) | {b.node for b in self._links if (b.job_id, b.generation) == key}
         super().acknowledge(job_id, generation)
         self._sent_away.pop(key, None)
+        assert self._returned is not None
+        self._returned.forget(*key)
         for node in known:
             self._let_go(Berth(*key, node))
         self._work(self._delete_start(key))
@@ -319,6 +321,7 @@ class KubernetesEngine(CrewEngine):
         assert self._gateway is not None
         self._gateway.dismiss(berth)
         self._leaving.discard(berth)
+        self._gone.discard(berth)
         link = self._links.pop(berth, None)
         if link is not None:
             self._work(link.close())
@@ -329,30 +332,50 @@ class KubernetesEngine(CrewEngine):
         assert self._gateway is not None
         job, allocation = command.job, command.allocation
         for node in allocation.node_names:
-            self._gateway.expect(Berth(job.id, allocation.generation, node), job.spec.owner)
+            self._gateway.expect(Berth(job.id, allocation.generation, node), job.spec.owner, pods.crew_of(job))
         super()._launch_job(command)
-        self._work(self._make_pods(command))
+        together = self._components.get(job.het_job_id or 0) or [(job, allocation)]
+        crew = [Berth(held.job_id, held.generation, node) for _, held in together for node in held.node_names]
+        self._work(self._make_pods(command, crew))
 
     def _launch_patience_s(self) -> float:
         return self._settings.start_timeout_s + super()._launch_patience_s()
 
     def _order(self, node: str, key: tuple[str, tuple[int, ...]], message: Message) -> None:
-        """What runs a program of the job also says how its nodes are reached: all of its pods have called by then."""
+        """What runs a program of the job also says how its nodes are reached: all of its pods have called by then.
+
+        Its files that lie on no volume come back here.
+        """
+        message = self._with_scripts(message)
         if message["op"] in ("start", "step"):
-            message = {**message, "hosts": self._hosts((key[1][0], key[1][1]))}
+            assert self._gateway is not None
+            assert self._returned is not None
+            berth = Berth(key[1][0], key[1][1], node)
+            diverted = self._returned.divert(self._gateway.owner(berth), message)
+            message = {**diverted, "hosts": self._gateway.hosts(berth)}
         super()._order(node, key, message)
 
-    def _hosts(self, key: Key) -> dict[str, str]:
-        assert self._gateway is not None
-        addresses = {node: self._gateway.pod_address(Berth(*key, node)) for node in sorted(self._nodes_of.get(key, ()))}
-        return {node: address for node, address in addresses.items() if address}
+    def _with_scripts(self, message: Message) -> Message:
+        """Prolog and Epilog of slurm.conf are files of this machine: they travel with the order.
 
-    async def _make_pods(self, command: c.LaunchJob) -> None:
+        Those only. What a user names (srun --task-prolog) is a file of the pod.
+        """
+        settings = self._config.settings
+        ours = {*settings.prolog, *settings.epilog, settings.task_prolog, settings.task_epilog}
+        texts: dict[str, str] = {}
+        for path in {path for key in SCRIPT_KEYS for path in message.get(key) or ()} & ours:
+            with contextlib.suppress(OSError):  # of the image, then
+                texts[path] = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+        return {**message, "scripts": texts} if texts else message
+
+    async def _make_pods(self, command: c.LaunchJob, crew: Sequence[Berth]) -> None:
         """All of them, then all bindings. What is already there from an earlier try counts as made."""
         job, allocation = command.job, command.allocation
         key = (job.id, allocation.generation)
+        assert self._lease is not None
         try:
-            owner_uid = await self._make_secret(key, command)
+            await self._lease.confirm()
+            owner_uid = await self._make_secret(key, command, crew)
             made = await _all(
                 self._make_pod(
                     key, pods.pod(self._rules, job, allocation, rank, owner_uid, self._config.settings.kill_wait_s)
@@ -361,74 +384,37 @@ class KubernetesEngine(CrewEngine):
             )
             if key not in self._gangs:  # it was ended meanwhile
                 return
-            self._check_lease()
-            await _all(self._bind(key, pod, share.node) for pod, share in zip(made, allocation.shares, strict=True))
+            await self._lease.confirm()
+            await _all(
+                self._insist.bind(pod, share.node, lambda: key in self._gangs)
+                for pod, share in zip(made, allocation.shares, strict=True)
+            )
         except ApiProblem as problem:
             gang = self._gangs.get(key)
             if gang is not None:
                 gang.passing = problem.over_quota or problem.passing
             self._could_not_start(key, str(problem))
 
-    def _check_lease(self) -> None:
-        assert self._lease is not None
-        if self._lease.lost_to:
-            raise ApiProblem(f"{self._lease.lost_to} schedules this cluster now: this daemon starts nothing any more")
-
-    async def _make_secret(self, key: Key, command: c.LaunchJob) -> str:
+    async def _make_secret(self, key: Key, command: c.LaunchJob, crew: Sequence[Berth]) -> str:
         assert self._gateway is not None
         job, allocation = command.job, command.allocation
         tokens = {
             node: self._gateway.token(Berth(job.id, allocation.generation, node)) for node in allocation.node_names
         }
         body = pods.secret(
-            self._rules, job, allocation, tokens, float(self._config.settings.account_gather_frequency_s)
+            self._rules, job, allocation, tokens, crew, float(self._config.settings.account_gather_frequency_s)
         )
-        made = await self._make(key, f"/api/v1/namespaces/{body['metadata']['namespace']}/secrets", body)
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/secrets"
+        made = await self._insist.create(path, body, lambda: key in self._gangs)
         return str(made["metadata"]["uid"])
 
     async def _make_pod(self, key: Key, body: Object) -> Object:
-        made = await self._make(key, f"/api/v1/namespaces/{body['metadata']['namespace']}/pods", body)
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/pods"
+        made = await self._insist.create(path, body, lambda: key in self._gangs)
         berth = pods.berth_of(made)
         assert berth is not None, "it was made with a berth"
         self._pod_of.setdefault(berth, made)
         return made
-
-    async def _make(self, key: Key, path: str, body: Object) -> Object:
-        """Creates; what already has this name was made by an earlier try of the same start."""
-        try:
-            return await self._insist(key, "POST", path, body)
-        except ApiProblem as problem:
-            if problem.status != 409 or problem.reason != "AlreadyExists":
-                raise
-            return await self._insist(key, "GET", f"{path}/{body['metadata']['name']}")
-
-    async def _bind(self, key: Key, pod: Object, node: str) -> None:
-        """To the node; a binding whose answer was lost is found made at the next try."""
-        if pod["spec"].get("nodeName") == node:
-            return
-        path = _path_of(pod)
-        try:
-            await self._insist(key, "POST", f"{path}/binding", pods.binding(pod, node))
-        except ApiProblem as problem:
-            if problem.status != 409:
-                raise
-            there = await self._insist(key, "GET", path)
-            if there["spec"].get("nodeName") != node:
-                raise
-
-    async def _insist(self, key: Key, method: str, path: str, body: Object | None = None) -> Object:
-        """Asks until the API server answers, for as long as the start is wanted. Raises ApiProblem."""
-        assert self._api is not None
-        retry_s = _RETRY_S
-        while True:
-            try:
-                return await self._api.ask(method, path, body)
-            except ApiProblem as problem:
-                if not problem.passing or key not in self._gangs:
-                    raise
-                log.warning("job %d: %s", key[0], problem)
-            await asyncio.sleep(retry_s)
-            retry_s = min(2 * retry_s, _MAX_RETRY_S)
 
     def _could_not_start(self, key: Key, why: str, node: str = "") -> None:
         """As if an agent had refused: the gang is taken back, and the job told why."""
@@ -466,38 +452,24 @@ class KubernetesEngine(CrewEngine):
             super()._on_cleared(node, key, event, seen)
             return
         self.link(node, key).confirm(("end", key))
+        if event.get("epilog_failed"):
+            self._epilog_failed.add(Berth(*key, node))
         self._delete_pod(Berth(*key, node))
 
     def _delete_pod(self, berth: Berth) -> None:
         self._leaving.add(berth)
         pod = self._pod_of.get(berth)
-        if pod is None or _over(pod):
+        if pod is None or pods.is_over(pod):
             self.later(0.0, lambda: self._pod_gone(berth))
         if pod is not None:
-            self._work(self._delete_now(berth, _path_of(pod)))
+            self._work(self._delete_now(berth, path_of(pod)))
 
     async def _delete_now(self, berth: Berth, path: str) -> None:
         """From a node that nobody answers for at once: the core has waited for it as long as SlurmdTimeout says."""
         params = {"gracePeriodSeconds": "0"} if self._is_lost(berth.node) else None
-        if not await self._delete(path, params):
+        if not await self._insist.delete(path, params):
             self._pod_of.pop(berth, None)
             self._pod_gone(berth)
-
-    async def _delete(self, path: str, params: Mapping[str, str] | None = None) -> bool:
-        """Whether there was something to delete. Tries until it knows."""
-        assert self._api is not None
-        retry_s = _RETRY_S
-        while True:
-            try:
-                await self._api.ask("DELETE", path, params=params)
-                return True
-            except ApiProblem as problem:
-                if not problem.passing:
-                    if problem.status != 404:
-                        log.error("cannot delete %s: %s", path, problem)
-                    return problem.status != 404
-            await asyncio.sleep(retry_s)
-            retry_s = min(2 * retry_s, _MAX_RETRY_S)
 
     async def _sweep(self) -> None:
         """Starts that a daemon which died had begun or not quite ended: Secrets without a pod that nobody wants."""
@@ -516,7 +488,7 @@ class KubernetesEngine(CrewEngine):
                 key = pods.start_of(secret)
                 if key is not None and key not in alive:
                     log.info("removing what is left of job %d", key[0])
-                    await self._delete(f"{path}/{secret['metadata']['name']}")
+                    await self._insist.delete(f"{path}/{secret['metadata']['name']}")
 
     async def _delete_start(self, key: Key) -> None:
         """The Secret and, by ownership, whatever pods are left."""
@@ -526,7 +498,7 @@ class KubernetesEngine(CrewEngine):
             if (berth.job_id, berth.generation) == key
         }
         for namespace in known or self._rules.namespaces:
-            await self._delete(f"/api/v1/namespaces/{namespace}/secrets/{pods.start_name(*key)}")
+            await self._insist.delete(f"/api/v1/namespaces/{namespace}/secrets/{pods.start_name(self._rules, *key)}")
 
     # --- what the cluster says of pods ---------------------------------------------------------------------
 
@@ -544,7 +516,7 @@ class KubernetesEngine(CrewEngine):
             self._pod_of.pop(berth, None)
         else:
             self._pod_of[berth] = pod
-        ended = kind == "DELETED" or _over(pod)
+        ended = kind == "DELETED" or pods.is_over(pod)
         key = (berth.job_id, berth.generation)
         if pod["metadata"].get("deletionTimestamp") and not ended:
             self._note_sent_away(berth, pod)
@@ -554,7 +526,7 @@ class KubernetesEngine(CrewEngine):
             why = pods.ending(pod) if ended else pods.trouble(pod)
             if why:
                 self._could_not_start(key, why, berth.node)
-        elif ended and key not in self._done:
+        elif ended and key not in self._done and berth not in self._gone:
             self._lost(berth, pod, kind)
 
     def _note_sent_away(self, berth: Berth, pod: Object) -> None:
@@ -567,7 +539,10 @@ class KubernetesEngine(CrewEngine):
         if berth not in self._leaving:
             return
         self._leaving.discard(berth)
+        self._gone.add(berth)
         about = {"ev": "cleared", "job": berth.job_id, "gen": berth.generation, "at": self.now(), "pod_gone": True}
+        about["epilog_failed"] = berth in self._epilog_failed
+        self._epilog_failed.discard(berth)
         self._heard(berth.node, [about])
 
     def _lost(self, berth: Berth, pod: Object, kind: str) -> None:
@@ -588,7 +563,7 @@ class KubernetesEngine(CrewEngine):
         ours = [
             (berth.job_id, berth.generation)
             for berth, pod in self._pod_of.items()
-            if berth.node == node and not _over(pod)
+            if berth.node == node and not pods.is_over(pod)
         ]
         theirs = self._guests.held_on(node) if self._guests is not None else []
         return tuple(sorted({*ours, *theirs}))
@@ -601,26 +576,6 @@ async def _all(works: Any) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return list(results)
-
-
-def _over(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _path_of(pod: Object) -> str:
-    metadata = pod["metadata"]
-    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-
-
-def _secret(file: Path) -> bytes:
-    """The key of all tokens: made once, private to the daemon's user."""
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        made = secrets.token_bytes(32)
-        file.touch(mode=0o600)
-        file.write_bytes(made)
-        return made
 
 
 def _nobody(sock: socket.socket, _owner: Owner, _job_id: int) -> None:

@@ -20,11 +20,13 @@ import json
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bireme.agent.gangway import Ends, relay
+from bireme.agent.spool import PIECE_BYTES
 from bireme.core.model.jobs import Owner
 from bireme.ports import Admit
 
@@ -48,10 +50,32 @@ class Berth:
     def text(self) -> str:
         return f"{self.job_id}.{self.generation}.{self.node}"
 
+    @classmethod
+    def read(cls, text: str) -> Berth:
+        """Raises ValueError."""
+        job_id, generation, node = text.split(".", 2)
+        return cls(int(job_id), int(generation), node)
+
+
+class Delivery(Protocol):
+    """A file of the submitter's that is filled from a pod."""
+
+    position: int
+
+    def write(self, piece: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Deliver = Callable[[Berth, str], Delivery]
+"""The file that this name of this pod stands for. Raises ValueError or OSError."""
+
 
 @dataclass(slots=True)
 class _Pod:
     owner: Owner
+    crew: int
+    """The job, or what the components of a heterogeneous one have in common: these reach each other."""
     address: Path
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     pod_address: str = ""
@@ -59,14 +83,20 @@ class _Pod:
     local: asyncio.Server | None = None
 
 
+class _PodLeftError(OSError):
+    """Its control connection ended while somebody waited for its agent: as a rule its job is over."""
+
+
 class Gateway:
-    def __init__(self, sockets: Path, secret: bytes, certificate: Path, admit: Admit) -> None:
+    def __init__(self, sockets: Path, secret: bytes, certificate: Path, admit: Admit, deliver: Deliver) -> None:
         """`sockets`: a private folder. `certificate`: a PEM file with the certificate and its key."""
         self._sockets = sockets
         self._secret = secret
         self._certificate = certificate
         self._admit = admit
+        self._deliver = deliver
         self._pods: dict[Berth, _Pod] = {}
+        self._crews: dict[int, set[Berth]] = {}
         self._wanted: dict[tuple[Berth, int], asyncio.Future[Ends]] = {}
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
@@ -94,15 +124,24 @@ class Gateway:
     def _socket_of(self, berth: Berth) -> Path:
         return self._sockets / f"{berth.text}.sock"
 
-    def expect(self, berth: Berth, owner: Owner) -> None:
+    def expect(self, berth: Berth, owner: Owner, crew: int) -> None:
         """From now on this pod may call."""
         if berth not in self._pods:
-            self._pods[berth] = _Pod(owner, self._socket_of(berth))
+            self._pods[berth] = _Pod(owner, crew, self._socket_of(berth))
+            self._crews.setdefault(crew, set()).add(berth)
 
-    def pod_address(self, berth: Berth) -> str:
-        """Where other pods of the job reach this one; empty while it has not called."""
-        pod = self._pods.get(berth)
-        return pod.pod_address if pod is not None else ""
+    def owner(self, berth: Berth) -> Owner:
+        """Of the job of a pod that is expected."""
+        return self._pods[berth].owner
+
+    def hosts(self, berth: Berth) -> dict[str, str]:
+        """Node -> address of every pod of this one's crew that has called. Its own job's come before the others'."""
+
+        def comes_later(other: Berth) -> tuple[bool, str]:
+            return (other.job_id, other.generation) == (berth.job_id, berth.generation), other.node
+
+        crew = sorted(self._crews[self._pods[berth].crew], key=comes_later)
+        return {other.node: self._pods[other].pod_address for other in crew if self._pods[other].pod_address}
 
     def token(self, berth: Berth) -> str:
         mac = hmac.new(self._secret, berth.text.encode(), hashlib.sha256).hexdigest()
@@ -120,6 +159,9 @@ class Gateway:
         if pod is not None:
             self._detach(pod)
             pod.attached.set()
+            self._crews[pod.crew].discard(berth)
+            if not self._crews[pod.crew]:
+                del self._crews[pod.crew]
 
     # --- pods that call ------------------------------------------------------------------------------------
 
@@ -135,13 +177,11 @@ class Gateway:
             writer.close()
 
     def _recognise(self, token: str) -> Berth:
-        text, _, _ = token.partition(":")
-        job_id, generation, node = text.split(".", 2)
-        berth = Berth(int(job_id), int(generation), node)
+        berth = Berth.read(token.partition(":")[0])
         if not hmac.compare_digest(self.token(berth), token):
             raise ValueError("this is not a token of this cluster")
         if berth not in self._pods:
-            raise ValueError(f"no pod of job {job_id} is expected on node {node}")
+            raise ValueError(f"no pod of job {berth.job_id} is expected on node {berth.node}")
         return berth
 
     async def _take(
@@ -164,11 +204,33 @@ class Gateway:
             writer.write(b"ok\n")
             await relay((reader, writer), await asyncio.open_unix_connection(sock=ours))
         elif purpose == "stream":
-            there = await self._agent_of(Berth(berth.job_id, berth.generation, str(hello["node"])))
+            wanted = Berth.read(str(hello["peer"]))
+            if wanted not in self._crews[self._pods[berth].crew]:
+                raise ValueError(f"no pod of job {wanted.job_id} is expected on node {wanted.node}")
+            there = await self._agent_of(wanted)
             writer.write(b"ok\n")
             await relay((reader, writer), there)
+        elif purpose == "file":
+            await self._receive(self._deliver(berth, str(hello["name"])), reader, writer)
         else:
             raise ValueError(f"nothing is known of connections as {purpose!r}")
+
+    async def _receive(self, delivery: Delivery, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pieces of a file, until the pod has no more. A disk may be slow: it is written beside the loop."""
+        try:
+            writer.write(f"ok\n{delivery.position}\n".encode())
+            while line := await reader.readline():
+                length = int(line)
+                if not 0 < length <= PIECE_BYTES:
+                    raise ValueError(f"a piece of {length} bytes is not taken")
+                piece = await reader.readexactly(length)
+                await asyncio.to_thread(delivery.write, piece)
+                writer.write(f"{delivery.position}\n".encode())
+        except (OSError, ValueError, EOFError) as error:
+            log.warning("output of a job did not arrive: %s", error)
+        finally:
+            delivery.close()
+            writer.close()
 
     async def _serve_control(self, berth: Berth, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """The pod is there as long as this runs. A newer connection replaces an older one."""
@@ -200,6 +262,9 @@ class Gateway:
             pod.local = None
             pod.address.unlink(missing_ok=True)
         pod.attached.clear()
+        for (berth, _), arrived in self._wanted.items():
+            if self._pods.get(berth) in (pod, None) and not arrived.done():
+                arrived.set_exception(_PodLeftError("the pod is gone"))
 
     # --- reaching an agent ---------------------------------------------------------------------------------
 
@@ -207,7 +272,9 @@ class Gateway:
         try:
             there = await self._agent_of(berth)
         except (OSError, ValueError) as error:
-            log.warning("the agent of %s cannot be reached: %s", berth.text, error or f"no answer in {_CARRY_S:g} s")
+            if not isinstance(error, _PodLeftError):
+                why = str(error) or f"no answer in {_CARRY_S:g} s"
+                log.warning("the agent of %s cannot be reached: %s", berth.text, why)
             here[1].close()
             return
         await relay(here, there)
@@ -216,14 +283,16 @@ class Gateway:
         """A connection to the agent in this pod, which its gangway makes on request. Raises ValueError or OSError."""
         pod = self._pods.get(berth)
         if pod is not None:  # after a restart of the daemon it may be about to call again
-            await asyncio.wait_for(pod.attached.wait(), _CARRY_S)
+            async with asyncio.timeout(_CARRY_S):
+                await pod.attached.wait()
         if pod is None or pod.control is None:
-            raise ValueError(f"no pod of job {berth.job_id} on node {berth.node} is expected")
+            raise _PodLeftError(f"no pod of job {berth.job_id} on node {berth.node} is expected")
         number = next(self._numbers)
         arrived: asyncio.Future[Ends] = asyncio.get_running_loop().create_future()
         self._wanted[berth, number] = arrived
         pod.control.write(json.dumps({"carry": number}).encode() + b"\n")
         try:
-            return await asyncio.wait_for(arrived, _CARRY_S)
+            async with asyncio.timeout(_CARRY_S):
+                return await arrived
         finally:
             self._wanted.pop((berth, number), None)

@@ -16,10 +16,9 @@ from typing import Any
 
 from bireme.engines.kubernetes.guest_neighbours import World, interact, is_particular, mind, room_left, ruled_out
 from bireme.engines.kubernetes.guest_pods import anti_affinity, keeps_apart
+from bireme.engines.kubernetes.pods import is_over
 
 Object = Mapping[str, Any]
-
-_ENDED = ("Succeeded", "Failed")
 
 
 class Turn(Enum):
@@ -55,7 +54,7 @@ class Crowd:
     def note(self, kind: str, pod: Object) -> bool:
         """Whether a pod has left, for whom somebody may have waited."""
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
-        if kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED:
+        if kind == "DELETED" or is_over(pod):
             self.leave(uid)
             return bool(self._shut_out or self._particular)
         if node:

@@ -40,7 +40,7 @@ from bireme.engines.kubernetes.guest_pods import (
 from bireme.engines.kubernetes.guest_telling import Teller
 from bireme.engines.kubernetes.guest_volumes import volume_rules, why_not_yet
 from bireme.engines.kubernetes.nodes import Amounts
-from bireme.engines.kubernetes.pods import binding
+from bireme.engines.kubernetes.pods import binding, is_over
 from bireme.ports import JobQueue, QueueRefusal, Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
@@ -57,7 +57,6 @@ _RETRY_S = 2.0
 _TRIES = 5
 _NAMED_MOST = 8
 _NOBODY = 65534
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
@@ -258,9 +257,9 @@ class Guests:
             self._stir()
         if not is_guest(pod):
             return
-        metadata, status = pod["metadata"], pod.get("status") or {}
+        metadata = pod["metadata"]
         name, uid = f"{metadata['namespace']}/{metadata['name']}", metadata["uid"]
-        over = kind == "DELETED" or status.get("phase") in _ENDED
+        over = kind == "DELETED" or is_over(pod)
         if over:
             self._pods.pop(name, None)
         else:

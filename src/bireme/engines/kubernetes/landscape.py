@@ -17,6 +17,7 @@ from bireme.engines.kubernetes import nodes
 from bireme.engines.kubernetes.api import KubernetesApi, Object
 from bireme.engines.kubernetes.mirror import Mirror, key_of
 from bireme.engines.kubernetes.others import Others
+from bireme.slurm.conf.partitions import EVERY_NODE
 
 _PODS_A_KUBELET = 110
 """Kubernetes' own default."""
@@ -53,7 +54,7 @@ class Landscape:
         """Of the nodes; the engine runs it."""
         self._base, self._around = base, around
         self._tolerated, self._topology_keys = tolerated, topology_keys
-        self._selectors = partition_selectors or {"main": {}}
+        self._selectors = partition_selectors or ({} if base.partitions else {"main": {}})
         self._config: ClusterConfig | None = None
         self._others = Others()
         self._faces: dict[str, Object] = {}
@@ -182,21 +183,23 @@ class Landscape:
         return nodes.node_config(node, label_keys=self._label_keys, reserved=reserved)
 
     def _partitions(self, found: list[Object]) -> tuple[PartitionConfig, ...]:
-        """Those of slurm.conf with the nodes that exist, else one per selector, else one with everything."""
+        """Those of slurm.conf, else one per selector, else one with everything.
+
+        A partition of slurm.conf has the nodes it names that exist, and those that a selector of its name finds.
+        """
         names = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in found}
-        if self._base.partitions:
-            return tuple(
-                replace(partition, nodes=tuple(name for name in partition.nodes if name in names))
-                for partition in self._base.partitions
-            )
-        return tuple(
-            PartitionConfig(
-                name=partition,
-                default=position == 0,
-                nodes=tuple(name for name, labels in names.items() if wanted.items() <= labels.items()),
-            )
-            for position, (partition, wanted) in enumerate(self._selectors.items())
+        wanted = self._base.partitions or tuple(
+            PartitionConfig(name=name, nodes=(), default=position == 0) for position, name in enumerate(self._selectors)
         )
+        return tuple(
+            replace(partition, nodes=tuple(name for name in names if self._has(partition, name, names[name])))
+            for partition in wanted
+        )
+
+    def _has(self, partition: PartitionConfig, node: str, labels: Mapping[str, str]) -> bool:
+        selector = self._selectors.get(partition.name)
+        selected = selector is not None and selector.items() <= labels.items()
+        return selected or node in partition.nodes or EVERY_NODE in partition.nodes
 
 
 def _usual_settings(made: tuple[NodeConfig, ...]) -> Settings:

@@ -1,7 +1,8 @@
 """One daemon schedules a cluster: a Lease says which. Two that are started by mistake never both bind pods.
 
-The engine takes it before anything else and keeps renewing it. A daemon that comes back (same home, so the same
-identity) takes its own Lease again at once; another one waits until it has run out, and says whom it waits for.
+The engine takes it before anything else, keeps renewing it, and asks before it places anything (`confirm`). A daemon
+that comes back (same home, so the same identity) takes its own Lease again at once; another one waits until it has run
+out, and says whom it waits for.
 Invariant: while `held` is true nobody else could have taken the Lease, as far as this machine's clock can tell.
 """
 
@@ -52,6 +53,19 @@ class Lease:
                 )
             await self._api.ask("PUT", f"{self._folder}/{self._name}", self._body(found))
         self._until = asked + DURATION_S
+
+    async def confirm(self) -> None:
+        """Before something is placed. A Lease that ran out (the machine slept, the server was away) is taken again.
+
+        Raises ApiProblem: somebody else has it, or nobody can say.
+        """
+        if not self.lost_to and not self.held:
+            log.warning("the Lease of this cluster ran out: nothing is placed before it is taken again")
+            await self.take()
+        if self.lost_to:
+            raise ApiProblem(
+                f"{self.lost_to} schedules this cluster now: this daemon starts nothing any more", status=409
+            )
 
     async def keep(self) -> None:
         """Renews until cancelled, or until somebody else has it."""

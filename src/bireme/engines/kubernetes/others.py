@@ -16,10 +16,10 @@ from typing import Any
 from bireme.core.model.resources import GresShare, NodeShare
 from bireme.engines.kubernetes.guest_pods import held_by
 from bireme.engines.kubernetes.nodes import NO_AMOUNTS, Amounts, amounts, gres_type
+from bireme.engines.kubernetes.pods import is_over
 
 Object = Mapping[str, Any]
 
-_ENDED = ("Succeeded", "Failed")
 _STATIC = "kubernetes.io/config.mirror"
 
 
@@ -42,7 +42,7 @@ class Others:
         uid = pod["metadata"]["uid"]
         before = self._pods.get(uid)
         node = pod["spec"].get("nodeName")
-        over = kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED
+        over = kind == "DELETED" or is_over(pod)
         asks = amounts(held_by(pod), round_up=True)
         asks = asks if held is None else _more_than(held, asks)
         if over or not node or (held is not None and asks == NO_AMOUNTS):

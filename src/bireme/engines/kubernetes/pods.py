@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -33,10 +33,14 @@ BUNDLE = "/opt/bireme"
 HOME = "/run/bireme"
 """BIREME_HOME inside a pod."""
 SECRETS = "/run/bireme-secrets"
+SPOOL = "/run/bireme-output"
+"""Where a pod keeps output that is to come back to the daemon's machine."""
 
 CLUSTER_LABEL = "bireme.dev/cluster"
 JOB_LABEL = "bireme.dev/job"
 GENERATION_LABEL = "bireme.dev/generation"
+CREW_LABEL = "bireme.dev/crew"
+"""The job; of the components of a heterogeneous job, its leader."""
 NODE_ANNOTATION = "bireme.dev/node"
 OWNER_ANNOTATION = "bireme.dev/owner"
 
@@ -87,16 +91,26 @@ class PodRules:
         return asked or self.partition_images.get(allocation.partition) or self.default_image or self.image
 
 
-def start_name(job_id: int, generation: int) -> str:
-    return f"bireme-{job_id}-{generation}"
+def start_name(rules: PodRules, job_id: int, generation: int) -> str:
+    """Two clusters of Bireme may share a namespace; their jobs have the same numbers."""
+    return f"{re.sub(r'[^a-z0-9]+', '-', rules.cluster.lower()).strip('-')}-{job_id}-{generation}"
 
 
-def pod_name(job_id: int, generation: int, rank: int) -> str:
-    return f"{start_name(job_id, generation)}-{rank}"
+def pod_name(rules: PodRules, job_id: int, generation: int, rank: int) -> str:
+    return f"{start_name(rules, job_id, generation)}-{rank}"
 
 
-def labels(rules: PodRules, job_id: int, generation: int) -> dict[str, str]:
-    return {CLUSTER_LABEL: rules.cluster, JOB_LABEL: str(job_id), GENERATION_LABEL: str(generation)}
+def labels(rules: PodRules, job: Job, generation: int) -> dict[str, str]:
+    return {
+        CLUSTER_LABEL: rules.cluster,
+        JOB_LABEL: str(job.id),
+        GENERATION_LABEL: str(generation),
+        CREW_LABEL: str(crew_of(job)),
+    }
+
+
+def crew_of(job: Job) -> int:
+    return job.het_job_id or job.id
 
 
 def start_of(made: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -115,6 +129,11 @@ def berth_of(pod: Mapping[str, Any]) -> Berth | None:
     return Berth(*start, node) if start is not None and node else None
 
 
+def crew_of_pod(pod: Mapping[str, Any]) -> int:
+    found = pod["metadata"]["labels"]
+    return int(found.get(CREW_LABEL) or found[JOB_LABEL])
+
+
 def owner_of(pod: Mapping[str, Any]) -> Owner:
     """Who submitted the job of a pod of Bireme's, as the engine wrote it there."""
     written = json.loads(pod["metadata"]["annotations"][OWNER_ANNOTATION])
@@ -124,8 +143,15 @@ def owner_of(pod: Mapping[str, Any]) -> Owner:
 # --- the Secret ---------------------------------------------------------------------------------------------
 
 
-def secret(rules: PodRules, job: Job, allocation: Allocation, tokens: Mapping[str, str], sample_s: float) -> Object:
-    """Everything the agents of this start must know; `tokens` by node."""
+def secret(
+    rules: PodRules,
+    job: Job,
+    allocation: Allocation,
+    tokens: Mapping[str, str],
+    crew: Sequence[Berth],
+    sample_s: float,
+) -> Object:
+    """Everything the agents of this start must know; `tokens` by node. `crew`: all pods that reach each other."""
     nodes = allocation.node_names
     data: dict[str, str] = {"authority": rules.authority}
     for rank, node in enumerate(nodes):
@@ -138,18 +164,19 @@ def secret(rules: PodRules, job: Job, allocation: Allocation, tokens: Mapping[st
                 "port": rules.gateway_port,
                 "authority": f"{SECRETS}/authority",
                 "token_file": f"{SECRETS}/token",
-                "peers": [peer for peer in nodes if peer != node],
+                "peers": [berth.text for berth in crew],
                 "sample_s": sample_s,
                 "hosts_file": f"{HOME}/{_HOSTS}",
+                "spool": SPOOL,
             }
         )
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "name": start_name(job.id, allocation.generation),
+            "name": start_name(rules, job.id, allocation.generation),
             "namespace": rules.namespace_of(job.spec),
-            "labels": labels(rules, job.id, allocation.generation),
+            "labels": labels(rules, job, allocation.generation),
         },
         "immutable": True,
         "type": "Opaque",
@@ -163,14 +190,14 @@ def secret(rules: PodRules, job: Job, allocation: Allocation, tokens: Mapping[st
 def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid: str, kill_wait_s: int) -> Object:
     """The pod of the rank-th node. `owner_uid`: of the Secret."""
     share = allocation.shares[rank]
-    name = start_name(job.id, allocation.generation)
+    name = start_name(rules, job.id, allocation.generation)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(job.id, allocation.generation, rank),
+            "name": pod_name(rules, job.id, allocation.generation, rank),
             "namespace": rules.namespace_of(job.spec),
-            "labels": labels(rules, job.id, allocation.generation),
+            "labels": labels(rules, job, allocation.generation),
             "annotations": {
                 NODE_ANNOTATION: share.node,
                 OWNER_ANNOTATION: json.dumps(asdict(job.spec.owner)),
@@ -194,8 +221,10 @@ def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid:
             "volumes": [
                 {"name": "bundle", "emptyDir": {}},
                 {"name": "home", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+                {"name": "output", "emptyDir": {}},
                 {"name": "secrets", "secret": {"secretName": name, "defaultMode": 0o440, "items": _items(rank)}},
                 *({"name": f"volume-{n}", **mount.source} for n, mount in enumerate(rules.mounts)),
+                *([{"name": "work", "emptyDir": {}}] if scratch_folder(rules, job.spec) else []),
             ],
         },
     }
@@ -251,6 +280,8 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeSha
         {"name": f"volume-{n}", "mountPath": mount.path, "readOnly": mount.read_only}
         for n, mount in enumerate(rules.mounts)
     ]
+    if scratch := scratch_folder(rules, job.spec):
+        mounts.append({"name": "work", "mountPath": scratch})
     return {
         "name": "job",
         "image": rules.image_of(job, allocation),
@@ -264,10 +295,27 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeSha
             {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
             {"name": "home", "mountPath": HOME},
             {"name": "home", "mountPath": "/etc/hosts", "subPath": _HOSTS},
+            {"name": "output", "mountPath": SPOOL},
             {"name": "secrets", "mountPath": SECRETS, "readOnly": True},
             *mounts,
         ],
     }
+
+
+def scratch_folder(rules: PodRules, spec: JobSpec) -> str:
+    """Where a job was submitted, if no volume has that folder: each of its pods gets an empty one there.
+
+    Without it a script would begin somewhere else than it thinks. A folder that was asked for (--chdir) is the image's,
+    and so is one that images fill themselves: nothing is laid over these.
+    """
+    folder = spec.work_dir.rstrip("/")
+    on_volume = any(f"{folder}/".startswith(f"{mount.path.rstrip('/')}/") for mount in rules.mounts)
+    if folder != spec.submit_dir.rstrip("/") or on_volume or folder.count("/") < 2:
+        return ""
+    return "" if folder.startswith(_OF_IMAGES) else folder
+
+
+_OF_IMAGES = tuple(f"/{name}/" for name in ("bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "usr"))
 
 
 def resources_of(share: NodeShare) -> dict[str, str]:
@@ -309,6 +357,11 @@ def binding(pod_object: Mapping[str, Any], node: str) -> Object:
 
 
 # --- what became of a pod -----------------------------------------------------------------------------------
+
+
+def is_over(pod_object: Mapping[str, Any]) -> bool:
+    """Nothing of it runs any more, nor ever will."""
+    return (pod_object.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def trouble(pod_object: Mapping[str, Any]) -> str:

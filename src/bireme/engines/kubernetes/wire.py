@@ -156,7 +156,8 @@ class Wires:
         exchange = _Exchange(asyncio.get_running_loop().create_future(), chunks=asyncio.Queue())
         try:
             wire.begin(exchange, request)
-            await asyncio.wait_for(exchange.done, PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await exchange.done
             if exchange.answer.status == 401:
                 self._bearer = None
             yield exchange.answer, _whole_lines(exchange)
@@ -175,7 +176,8 @@ class Wires:
                 exchange = _Exchange(asyncio.get_running_loop().create_future())
                 try:
                     wire.begin(exchange, request)
-                    await asyncio.wait_for(exchange.done, PATIENCE_S)
+                    async with asyncio.timeout(PATIENCE_S):
+                        await exchange.done
                 except BaseException as error:
                     self._drop(wire)
                     if used and method == "GET" and isinstance(error, ConnectionError):
@@ -199,7 +201,8 @@ class Wires:
     async def _connected(self) -> _Wire:
         making = asyncio.get_running_loop().create_connection(_Wire, self._host, self._port, ssl=self._tls)
         try:
-            _, wire = await asyncio.wait_for(making, _CONNECT_S)
+            async with asyncio.timeout(_CONNECT_S):  # not wait_for, which may lose a cancellation (Python 3.11)
+                _, wire = await making
         except TimeoutError:
             raise TimeoutError(f"no connection within {_CONNECT_S:g} s") from None
         self._open.add(wire)
@@ -225,6 +228,7 @@ class Wires:
     async def _token_of_a_program(self) -> str:
         """An `exec` entry of the kubeconfig: cloud vendors hand out short-lived tokens this way."""
         asked = self._user.exec
+        assert asked is not None, "asked only of a user who has one"
         info = {"apiVersion": asked.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
         extra = {one.name: one.value for one in asked.env or ()}
         process = await asyncio.create_subprocess_exec(

@@ -8,10 +8,10 @@ The one entrance of this package. Pure: `read` gives a file's text. Called by th
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, Topology
 from bireme.slurm.conf import keys
 from bireme.slurm.conf.diagnostics import ConfigurationError, Diagnostic, Findings, Place
 from bireme.slurm.conf.gres import GresFile, add_gres, read_gres_file
@@ -39,19 +39,34 @@ class Configuration:
 
 def load_configuration(path: str, read: Read) -> Configuration:
     """Reads `path` (a slurm.conf) and its neighbours. `read` raises FileNotFoundError for a file that is not there."""
+    configuration, findings = _read_files(path, read, ("gres.conf", "topology.conf", "cgroup.conf"))
+    if not configuration.cluster.nodes:
+        findings.error(Place(path), "no NodeName line defines a node; add at least one")
+    findings.raise_errors()
+    return configuration
+
+
+def load_rules(path: str, read: Read) -> Configuration:
+    """The same for a cluster that knows its own nodes: NodeName lines, gres.conf and topology.conf are not needed.
+
+    Partitions keep the names of nodes as they are written, `ALL` among them, whether or not such nodes exist.
+    """
+    configuration, findings = _read_files(path, read, ("cgroup.conf",), nodes_elsewhere=True)
+    findings.raise_errors()
+    return configuration
+
+
+def _read_files(
+    path: str, read: Read, beside: Sequence[str], *, nodes_elsewhere: bool = False
+) -> tuple[Configuration, Findings]:
     findings = Findings()
     try:
         lines = read_lines(path, read, findings)
     except OSError as error:
         raise ConfigurationError([Diagnostic(Place(path), f"cannot be read: {error.strerror or error}")]) from error
     folder = posixpath.dirname(path)
-    neighbours = {
-        name: _optional_lines(posixpath.join(folder, name), read, findings)
-        for name in ("gres.conf", "topology.conf", "cgroup.conf")
-    }
-    configuration = _build(path, lines, neighbours, findings)
-    findings.raise_errors()
-    return configuration
+    neighbours = {name: _optional_lines(posixpath.join(folder, name), read, findings) for name in beside}
+    return _build(path, lines, neighbours, findings, nodes_elsewhere), findings
 
 
 def parse_configuration(texts: Mapping[str, str], path: str = "slurm.conf") -> Configuration:
@@ -75,30 +90,36 @@ def _optional_lines(path: str, read: Read, findings: Findings) -> list[Line]:
         return []
 
 
-def _build(path: str, lines: list[Line], neighbours: Mapping[str, list[Line]], findings: Findings) -> Configuration:
+def _build(
+    path: str,
+    lines: list[Line],
+    neighbours: Mapping[str, list[Line]],
+    findings: Findings,
+    nodes_elsewhere: bool,
+) -> Configuration:
     records = sort_records(lines, findings)
     raw = read_raw_settings(records.settings, findings)
     settings = typed_settings(raw, findings)
     node_lines = read_nodes(records.nodes, findings)
     apply_down_nodes(records.down_nodes, node_lines, findings)
     node_sets = read_node_sets(records.node_sets, node_lines, findings)
-    gres = read_gres_file(neighbours["gres.conf"], node_lines, findings)
+    gres = read_gres_file(neighbours.get("gres.conf", []), node_lines, findings)
     nodes: tuple[NodeConfig, ...] = add_gres(node_lines, gres, settings.gres_types, findings)
     preempt_mode = raw.values.get("PreemptMode", "")
     cluster = ClusterConfig(
         name=raw.values.get("ClusterName", DEFAULT_CLUSTER_NAME).lower(),
         nodes=nodes,
-        partitions=read_partitions(records.partitions, tuple(node_lines), node_sets, findings, preempt_mode),
-        topology=read_topology(
-            raw.values.get("TopologyPlugin"), neighbours["topology.conf"], tuple(node_lines), findings
+        partitions=read_partitions(
+            records.partitions, None if nodes_elsewhere else tuple(node_lines), node_sets, findings, preempt_mode
         ),
+        topology=Topology()
+        if nodes_elsewhere
+        else read_topology(raw.values.get("TopologyPlugin"), neighbours["topology.conf"], tuple(node_lines), findings),
         settings=settings,
         raw=raw.values,
         source=path,
     )
     cgroup = _cgroup_settings(neighbours["cgroup.conf"], findings)
-    if not nodes:
-        findings.error(Place(path), "no NodeName line defines a node; add at least one")
     return Configuration(cluster=cluster, warnings=tuple(findings.warnings), cgroup=cgroup, gres=gres)
 
 

@@ -28,6 +28,7 @@ from bireme.slurm.conf.values import (
 )
 from bireme.slurm.errors import SlurmSyntaxError
 
+EVERY_NODE = "ALL"
 _NOT_APPLIED_YET = {
     key.lower(): key
     for key in (
@@ -53,16 +54,20 @@ _PREEMPT_WORDS = frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG"})
 
 def read_partitions(
     lines: Iterable[Line],
-    node_names: Sequence[str],
+    node_names: Sequence[str] | None,
     node_sets: Mapping[str, tuple[str, ...]],
     findings: Findings,
     preempt_mode: str = "",
 ) -> tuple[PartitionConfig, ...]:
-    """`preempt_mode`: the cluster's PreemptMode."""
+    """`node_names`: None if nobody knows them yet: partitions then name what they like.
+
+    `preempt_mode`: the cluster's PreemptMode.
+    """
     partitions: dict[str, tuple[PartitionConfig, Place]] = {}
-    order = {name: index for index, name in enumerate(node_names)}
+    order = {name: index for index, name in enumerate(node_names or ())}
     for line in lines:
-        partition = _partition(line, _nodes_of(line, order, node_sets, findings), findings)
+        nodes = _named(line, findings) if node_names is None else _nodes_of(line, order, node_sets, findings)
+        partition = _partition(line, nodes, findings)
         for name in names(line.get("PartitionName") or ""):
             if name in partitions:
                 findings.error(line.place, f"partition {name} is already defined at {partitions[name][1]}")
@@ -81,13 +86,17 @@ def _refuse_second_default(partitions: Iterable[tuple[PartitionConfig, Place]], 
         )
 
 
+def _named(line: Line, findings: Findings) -> tuple[str, ...]:
+    return tuple(EVERY_NODE if name.upper() == EVERY_NODE else name for name in expand_names(line, "Nodes", findings))
+
+
 def _nodes_of(
     line: Line, order: Mapping[str, int], node_sets: Mapping[str, tuple[str, ...]], findings: Findings
 ) -> tuple[str, ...]:
     """The partition's nodes in the order of the file, node sets and ALL resolved."""
     chosen: set[str] = set()
     for name in expand_names(line, "Nodes", findings):
-        if name.upper() == "ALL":
+        if name.upper() == EVERY_NODE:
             chosen.update(order)
         elif name in node_sets:
             chosen.update(node_sets[name])

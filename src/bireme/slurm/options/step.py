@@ -20,6 +20,9 @@ from bireme.slurm.options.layers import Options
 from bireme.slurm.options.resources import cpus_per_task_of, gres_of, hosts_of, per_task_gres
 from bireme.slurm.options.values import NodeCount
 
+ROWS_VARIABLE, COLUMNS_VARIABLE = "SLURM_PTY_WIN_ROW", "SLURM_PTY_WIN_COL"
+"""With --pty: how large srun's own terminal is."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:

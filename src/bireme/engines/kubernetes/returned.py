@@ -1,0 +1,181 @@
+"""Output of jobs that no volume carries: it comes back out of the pods, into the submitter's files on this machine.
+
+The engine shows every order to `divert`: a file that lies on no volume of the pods is made here, as the submitter, and
+the pod is told to write into its spool instead (`agent/spool.py`), under a name that stands for the file. When the pod
+calls, the gateway asks for the `Delivery` of that name. What stands for what, and how far it came, is kept in files, so
+that a restarted daemon goes on where the last one stopped.
+
+A file that cannot be made here fails the job as Slurm would: the pod is told why, and writes nowhere.
+Invariant: a pod names only what its own start was given; paths never come from a pod.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bireme.agent.container import VOLUMES_VARIABLE
+from bireme.agent.identity import Identity, become
+from bireme.agent.output import OpenFileError, OpenMode, open_output
+from bireme.agent.protocol import Message
+from bireme.core.model.jobs import Owner
+from bireme.engines.kubernetes.gateway import Berth
+
+_OF_THE_NODE = ("/dev/", "/proc/")
+_PROGRESS = struct.Struct(">QQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    path: str
+    umask: int
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+    def open(self, mode: OpenMode) -> int:
+        """Raises OpenFileError."""
+        return open_for(Identity(self.uid, self.gid, tuple(self.groups)), self.path, mode, self.umask)
+
+
+class Delivery:
+    """One file, as far as it has arrived from one pod.
+
+    Before every piece it is written down what it will be and how large the file is, so that a daemon that dies in the
+    middle knows from the file's size how much of the piece got there.
+    """
+
+    def __init__(self, fd: int, progress: Path) -> None:
+        self._fd = fd
+        self._progress = os.open(progress, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        written = os.pread(self._progress, _PROGRESS.size, 0)
+        position, length, size = _PROGRESS.unpack(written) if len(written) == _PROGRESS.size else (0, 0, 0)
+        self.position: int = position + min(max(self._size() - size, 0), length)
+
+    def write(self, piece: bytes) -> None:
+        """Raises OSError: the rest of the piece is to be sent again."""
+        self._note(len(piece))
+        written = 0
+        while written < len(piece):
+            written += os.write(self._fd, piece[written:])
+        self.position += len(piece)
+        self._note(0)
+
+    def close(self) -> None:
+        os.close(self._fd)
+        os.close(self._progress)
+
+    def _note(self, length: int) -> None:
+        os.pwrite(self._progress, _PROGRESS.pack(self.position, length, self._size()), 0)
+
+    def _size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+
+class ReturnedOutput:
+    def __init__(self, folder: Path, volumes: Iterable[str], spool: str) -> None:
+        """`volumes`: folders of all pods that may be written and stay. `spool`: a folder of every pod."""
+        self._folder = folder
+        self._volumes = tuple(volume.rstrip("/") for volume in volumes)
+        self._spool = spool
+
+    def divert(self, owner: Owner, message: Message) -> Message:
+        """The order to start a script or a step, with each file that must come back replaced."""
+        start = f"{message['job']}.{message['gen']}"
+        if message["op"] == "step":
+            label, append, umask = str(message["step"]), bool(message["append"]), int(message["umask"])
+            tasks = [self._replaced(task, start, label, owner, append, umask) for task in message["tasks"]]
+            return {**message, "env": self._told(message["env"]), "tasks": tasks}
+        if "batch" not in message:
+            return message
+        batch = message["batch"]
+        batch = self._replaced(batch, start, "batch", owner, bool(batch["append"]), int(batch["umask"]))
+        return {**message, "batch": {**batch, "env": self._told(batch["env"])}}
+
+    def delivery(self, berth: Berth, name: str) -> Delivery:
+        """Raises ValueError: this start has no such file; OSError: it cannot be written."""
+        folder = self._folder / f"{berth.job_id}.{berth.generation}"
+        if "/" in name or not (folder / f"{name}.json").exists():
+            raise ValueError(f"job {berth.job_id} has no output file {name!r}")
+        target = _Target(**json.loads((folder / f"{name}.json").read_text()))
+        try:
+            fd = target.open("append")
+        except OpenFileError as error:
+            raise OSError(str(error)) from error
+        return Delivery(fd, folder / f"{name}.{berth.node}")
+
+    def forget(self, job_id: int, generation: int) -> None:
+        shutil.rmtree(self._folder / f"{job_id}.{generation}", ignore_errors=True)
+
+    def _told(self, env: dict[str, str]) -> dict[str, str]:
+        return {**env, VOLUMES_VARIABLE: ":".join(self._volumes)}
+
+    def _replaced(self, streams: Message, start: str, label: str, owner: Owner, append: bool, umask: int) -> Message:
+        changed = dict(streams)
+        for stream in ("stdout", "stderr"):
+            path = streams.get(stream, "")
+            if not path or self._stays(path):
+                continue
+            target = _Target(path, umask, owner.uid, owner.gid, owner.groups)
+            try:
+                changed[stream] = self._given(start, label, target, append)
+            except OpenFileError as error:
+                changed.setdefault("unopened", [stream, path, error.errno])
+        return changed
+
+    def _stays(self, path: str) -> bool:
+        path = os.path.normpath(path)
+        return path.startswith((*_OF_THE_NODE, *(f"{volume}/" for volume in self._volumes)))
+
+    def _given(self, start: str, label: str, target: _Target, append: bool) -> str:
+        """Where the pod writes it. An order that is given again finds what it made: nothing is emptied twice.
+
+        Raises OpenFileError.
+        """
+        name = f"{label}-{hashlib.sha256(target.path.encode(errors='surrogateescape')).hexdigest()[:16]}"
+        kept = self._folder / start / f"{name}.json"
+        if not kept.exists():
+            os.close(target.open("append" if append else "truncate"))
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept.write_text(json.dumps(asdict(target)))
+        return f"{self._spool}/{name}"
+
+
+def open_for(identity: Identity, path: str, mode: OpenMode, umask: int) -> int:
+    """The file, open as this user may open it. Raises OpenFileError.
+
+    User and umask of a process are those of all its threads: a child opens the file and hands it over.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = os.fork()
+        if child == 0:
+            _open_in_child(theirs, identity, path, mode, umask)
+        theirs.close()
+        answer, fds, _, _ = socket.recv_fds(ours, 64, 1)
+        os.waitpid(child, 0)
+    if not fds:
+        raise OpenFileError("stdout", path, int(answer or b"5"))
+    os.set_inheritable(fds[0], False)
+    return fds[0]
+
+
+def _open_in_child(answer: socket.socket, identity: Identity, path: str, mode: OpenMode, umask: int) -> None:
+    """Ends the child, whatever happens."""
+    try:
+        if not identity.is_own():
+            become(identity)
+        socket.send_fds(answer, [b"0"], [open_output(path, mode, umask=umask)])
+    except OpenFileError as error:
+        answer.send(str(error.errno).encode())
+    except OSError as error:
+        answer.send(str(error.errno or 5).encode())
+    finally:
+        os._exit(0)

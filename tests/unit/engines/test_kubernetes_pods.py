@@ -1,0 +1,35 @@
+"""What a start of a job looks like in Kubernetes, where that depends on the job."""
+
+from __future__ import annotations
+
+import pytest
+
+from bireme.core.model.jobs import JobSpec, Owner
+from bireme.engines.kubernetes.pods import Mount, PodRules, scratch_folder, start_name
+
+RULES = PodRules(cluster="c", image="bireme", mounts=(Mount("/data", {}),))
+
+
+@pytest.mark.parametrize(
+    ("work_dir", "submit_dir", "scratch"),
+    [
+        ("/home/ada/run", "/home/ada/run", "/home/ada/run"),
+        ("/home/ada/run/", "/home/ada/run", "/home/ada/run"),
+        ("/data/run", "/data/run", ""),
+        ("/data", "/data", ""),
+        ("/workspace/app", "/home/ada", ""),
+        ("/", "/", ""),
+        ("/root", "/root", ""),
+        ("/usr/share/app", "/usr/share/app", ""),
+    ],
+)
+def test_the_folder_of_submission_is_there_unless_the_image_or_a_volume_has_it(
+    work_dir: str, submit_dir: str, scratch: str
+) -> None:
+    spec = JobSpec(owner=Owner(uid=1000, gid=1000, user="ada"), work_dir=work_dir, submit_dir=submit_dir)
+    assert scratch_folder(RULES, spec) == scratch
+
+
+@pytest.mark.parametrize(("cluster", "name"), [("bireme", "bireme-7-1"), ("Team_A.prod", "team-a-prod-7-1")])
+def test_names_of_two_clusters_in_one_namespace_differ(cluster: str, name: str) -> None:
+    assert start_name(PodRules(cluster=cluster, image="bireme"), 7, 1) == name
