@@ -29,6 +29,8 @@ class Kubernetes:
     api: Api
     """As an administrator."""
     nodes: list[real_nodes.Node] = field(default_factory=list)
+    keepers: list[Keeper] = field(default_factory=list)
+    """All that are to be closed in the end."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -37,6 +39,16 @@ class Kubernetes:
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         return self.plane.kubectl(*arguments, stdin=stdin, kubeconfig=kubeconfig)
+
+    def power_on(self, node: real_nodes.Node) -> None:
+        """Boots a node that lost power; returns when it is Ready and its kubelet has counted its GPUs."""
+        node.power_on()
+        self.keepers.append(node.keeper)
+        self.wait_for_nodes()
+
+    def wait_for_nodes(self) -> None:
+        count = len(self.nodes)
+        wait_for(lambda: _usable(self.api, self.nodes[0].gpus) == count, f"{count} nodes with GPUs", within_s=120)
 
     def wait_for_pod(self, name: str, phase: str, namespace: str = "default", within_s: float = 60) -> dict[str, Any]:
         """The pod, once it is in this phase."""
@@ -77,10 +89,10 @@ def running(*, nodes: int = 0, gpus: int = 8, fake: int = 0, options: Options | 
         if nodes:
             real_nodes.make_bridge(slot)
         plane = ControlPlane(keeper, slot.folder, slot.host_address if nodes else "127.0.0.1", options).start()
-        kubernetes = Kubernetes(slot, keeper, plane, Api(plane.admin))
+        kubernetes = Kubernetes(slot, keeper, plane, Api(plane.admin), keepers=keepers)
         wait_for(lambda: _has_default_account(kubernetes.api), "the controller manager")
         if nodes:
-            _start_nodes(kubernetes, nodes, gpus, keepers)
+            _start_nodes(kubernetes, nodes, gpus)
         if fake:
             fake_nodes.start(keeper, plane)
             fake_nodes.add(kubernetes.api, fake, gpus)
@@ -91,14 +103,14 @@ def running(*, nodes: int = 0, gpus: int = 8, fake: int = 0, options: Options | 
         slot.release()
 
 
-def _start_nodes(kubernetes: Kubernetes, count: int, gpus: int, keepers: list[Keeper]) -> None:
+def _start_nodes(kubernetes: Kubernetes, count: int, gpus: int) -> None:
     archive = images.busybox(kubernetes.slot.folder)
     for index in range(count):
         node = real_nodes.Node(kubernetes.slot, kubernetes.plane, index, count, gpus)
-        keepers.append(node.keeper)
+        kubernetes.keepers.append(node.keeper)
         kubernetes.nodes.append(node)
         node.start([archive])
-    wait_for(lambda: _usable(kubernetes.api, gpus) == count, f"{count} nodes with {gpus} GPUs each", within_s=120)
+    kubernetes.wait_for_nodes()
 
 
 def _usable(api: Api, gpus: int) -> int:

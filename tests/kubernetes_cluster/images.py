@@ -11,7 +11,7 @@ import json
 import shutil
 import tarfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.kubernetes_cluster.processes import run
@@ -44,26 +44,35 @@ def busybox(folder: Path) -> Path:
     return _archive(folder / "busybox.tar", layer.getvalue(), {BUSYBOX: ["/bin/sh"], PAUSE: ["/bin/sleep", "infinity"]})
 
 
-def from_files(target: Path, name: str, paths: Iterable[tuple[Path, str]], command: list[str]) -> Path:
+def from_files(
+    target: Path,
+    name: str,
+    paths: Iterable[tuple[Path, str]],
+    command: list[str],
+    variables: Mapping[str, str] | None = None,
+) -> Path:
     """An image of these files and folders of this machine: (path here, path in the image)."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for here, there in paths:
             tar.add(here, there.lstrip("/"))
-    return _archive(target, layer.getvalue(), {name: command})
+    return _archive(target, layer.getvalue(), {name: command}, variables)
 
 
-def _archive(target: Path, layer: bytes, images: dict[str, list[str]]) -> Path:
+def _archive(
+    target: Path, layer: bytes, images: dict[str, list[str]], variables: Mapping[str, str] | None = None
+) -> Path:
     """One layer, several images that differ in their command: the format of `docker save`."""
     digest = hashlib.sha256(layer).hexdigest()
     manifest = []
+    more = [f"{key}={value}" for key, value in (variables or {}).items()]
     with tarfile.open(target, "w") as tar:
         _add(tar, f"{digest}/layer.tar", layer)
         for name, command in images.items():
             config = {
                 "architecture": _architecture(),
                 "os": "linux",
-                "config": {"Env": [_PATH], "Cmd": command},
+                "config": {"Env": [_PATH, *more], "Entrypoint": command},
                 "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
             }
             text = json.dumps(config).encode()

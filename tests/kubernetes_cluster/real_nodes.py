@@ -116,6 +116,11 @@ class Node:
         """The node and all that ran on it are gone at once."""
         self.keeper.close()
 
+    def power_on(self) -> None:
+        """After `power_off`: it boots with the disk it had, images among it. Ready a little later."""
+        self.keeper = Keeper(self.folder / "logs", isolated=True)
+        self.start([])
+
     @property
     def _cable(self) -> str:
         return f"{self.slot.name}-{self.index}"
@@ -125,7 +130,7 @@ class Node:
             run("ip", "link", "delete", self._cable)
         run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", str(self.keeper.pid))
         run("ip", "link", "set", self._cable, "master", self.slot.name, "up")
-        run("ip", "route", "add", self.slot.pod_range(self.index), "via", self.address)
+        run("ip", "route", "replace", self.slot.pod_range(self.index), "via", self.address)
         for command in (
             ["ip", "link", "set", "lo", "up"],
             ["ip", "address", "add", f"{self.address}/24", "dev", "eth0"],

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.kubernetes_cluster import images
@@ -36,7 +38,7 @@ class KubernetesCluster(Cluster):
         self._has_conf = bool(slurm_conf)
         self.kubernetes = kubernetes
         self.work.chmod(0o777)
-        self._settings = {
+        self.settings = {
             "config": str(kubernetes.kubeconfig),
             "image": IMAGE,
             "job_images": [images.BUSYBOX],
@@ -48,12 +50,22 @@ class KubernetesCluster(Cluster):
 
     def up(self) -> KubernetesCluster:
         self.home.mkdir(mode=0o700, exist_ok=True)
-        lines = [f"{key} = {json.dumps(value)}" for key, value in self._settings.items()]
+        lines = [f"{key} = {json.dumps(value)}" for key, value in self.settings.items()]
         (self.home / "bireme.toml").write_text("[kubernetes]\n" + "\n".join(lines) + "\n")
         self.bireme(
             "up", "--quiet", "--engine", "kubernetes", "--conf", str(self.conf_file) if self._has_conf else "none"
         )
         return self
+
+    @contextmanager
+    def running(self) -> Iterator[KubernetesCluster]:
+        """Up for a while; what it then leaves on this machine or in Kubernetes is an error."""
+        try:
+            yield self.up()
+        finally:
+            left = self.stop()
+        assert not left, f"left running: {left}"
+        self.until(lambda: not self.pods() and not self.secrets(), 120)
 
     def script(self, body: str, name: str = "job.sh") -> Path:
         """The image of the jobs has a plain shell and no bash."""
@@ -69,9 +81,8 @@ class KubernetesCluster(Cluster):
         return [secret["metadata"]["name"] for secret in found]
 
 
-def load_bash(kubernetes: Kubernetes) -> None:
-    """An image with this machine's bash and the programs of busybox, for scripts that begin with #!/bin/bash."""
-    root = kubernetes.slot.folder / "bash"
+def add_busybox(root: Path) -> None:
+    """A shell and the usual programs for an image whose files lie here. `bash` is left to those who want a real one."""
     (root / "bin").mkdir(parents=True)
     busybox = shutil.which("busybox")
     assert busybox is not None
@@ -79,7 +90,19 @@ def load_bash(kubernetes: Kubernetes) -> None:
     for applet in subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split():
         if applet not in ("busybox", "bash"):
             (root / "bin" / applet).symlink_to("busybox")
+
+
+def load_bash(kubernetes: Kubernetes) -> None:
+    """An image with this machine's bash and the programs of busybox, for scripts that begin with #!/bin/bash.
+
+    Its `python3` is the one that every pod of a job is given.
+    """
+    root = kubernetes.slot.folder / "bash"
+    add_busybox(root)
     shutil.copy("/bin/bash", root / "bin" / "bash")
+    python = root / "bin" / "python3"
+    python.write_text('#!/bin/sh\nexec /opt/bireme/bin/python3 "$@"\n')
+    python.chmod(0o755)
     linked = subprocess.run(["ldd", "/bin/bash"], check=True, capture_output=True, text=True).stdout
     for library in re.findall(r"(/\S+) \(0x", linked):
         (root / library.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)

@@ -8,26 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.kubernetes_cluster.cluster import missing, running
-from tests.support.kubernetes import KubernetesCluster, load_bireme
+from tests.kubernetes_cluster import fake_nodes
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
+from tests.support.kubernetes import KubernetesCluster
 
-pytestmark = pytest.mark.skipif(bool(missing(nodes=True)), reason=missing(nodes=True) or "-")
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 LONG_S = 120.0
 CONF = "ClusterName=failing\nSlurmctldHost=localhost\nSlurmdTimeout=5\nKillWait=2\nGresTypes=gpu\nMinJobAge=3600\n"
-CONF += "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nNodeName=node[1-2] CPUs=2 Gres=gpu:8\n"
+CONF += "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n"
 CONF += "PartitionName=main Nodes=ALL Default=YES\n"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KubernetesCluster]:
-    with running(nodes=2) as kubernetes:
-        load_bireme(kubernetes)
-        bireme = KubernetesCluster(kubernetes, slurm_conf=CONF)
-        try:
-            yield bireme.up()
-        finally:
-            left = bireme.stop()
-    assert not left
+def cluster(kubelets: Kubernetes) -> Iterator[KubernetesCluster]:
+    with KubernetesCluster(kubelets, slurm_conf=CONF).running() as bireme:
+        yield bireme
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +88,20 @@ def test_a_rule_of_admission_is_told_in_its_own_words(cluster: KubernetesCluster
     cluster.kubernetes.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-two")
 
 
+def test_a_node_that_vanishes_while_its_job_starts_gets_no_pod(cluster: KubernetesCluster) -> None:
+    """Planned on, bound to, and gone: Kubernetes itself takes such a pod for one that is just slow."""
+    cluster.kubernetes.api.create("/api/v1/nodes", fake_nodes.node(0, 8))
+    cluster.until(lambda: "idle" in cluster.run("sinfo", "-h", "-n", "fake-00000", "-o", "%T").stdout, LONG_S)
+    job = cluster.sbatch("-x", "node1,node2", "--gpus=8", "--wrap", "true")
+    cluster.until(lambda: cluster.pods(), LONG_S)
+    cluster.kubernetes.kubectl("delete", "node", "fake-00000")
+    cluster.until(lambda: not cluster.pods() and not cluster.secrets(), LONG_S)
+    cluster.until(lambda: cluster.records(job)[0]["state"] == "PENDING", LONG_S)
+    assert "Node fake-00000 was lost." in why(cluster, job)
+    cluster.run("scontrol", "update", f"jobid={job}", "excnodelist=")
+    assert cluster.wait(job, LONG_S)["state"] == "COMPLETED", cluster.log_tail()
+
+
 def test_an_evicted_pod_is_told_and_its_job_runs_again(cluster: KubernetesCluster) -> None:
     job = cluster.sbatch(
         "-N2", "--requeue", "--wrap", "touch e$SLURM_RESTART_COUNT; until test -e evicted; do sleep 0.1; done"
@@ -102,6 +111,7 @@ def test_an_evicted_pod_is_told_and_its_job_runs_again(cluster: KubernetesCluste
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "default"}}
     cluster.kubernetes.api.create(f"/api/v1/namespaces/default/pods/{pod}/eviction", body)
     cluster.until(lambda: (cluster.work / "e1").exists(), LONG_S)
+    assert "the pod was evicted (EvictionByEvictionAPI)" in why(cluster, job)
     (cluster.work / "evicted").touch()
     assert cluster.wait(job, LONG_S)["state"] == "COMPLETED"
     assert "evicted" in cluster.log_tail()
@@ -158,7 +168,6 @@ def test_what_a_dead_daemon_left_of_a_start_that_is_over_is_swept(cluster: Kuber
 
 
 def test_a_node_that_loses_power_is_told_and_its_job_runs_elsewhere(cluster: KubernetesCluster) -> None:
-    """The last: the node does not come back."""
     cluster.run("scontrol", "update", "nodename=node1", "state=drain", "reason=elsewhere")
     job = cluster.sbatch("--requeue", "--wrap", "touch on-$SLURMD_NODENAME; until test -e lost; do sleep 0.1; done")
     cluster.until(lambda: (cluster.work / "on-node2").exists(), LONG_S)
@@ -168,3 +177,7 @@ def test_a_node_that_loses_power_is_told_and_its_job_runs_elsewhere(cluster: Kub
     (cluster.work / "lost").touch()
     assert cluster.wait(job, LONG_S)["state"] == "COMPLETED"
     assert cluster.run("sinfo", "-h", "-n", "node2", "-o", "%T").stdout.strip() == "down*"
+    cluster.kubernetes.power_on(cluster.kubernetes.nodes[1])
+    cluster.until(lambda: cluster.run("sinfo", "-h", "-n", "node2", "-o", "%T").stdout.strip() == "idle", LONG_S)
+    back = cluster.sbatch("-w", "node2", "--gpus=8", "--wrap", "true")
+    assert cluster.wait(back, LONG_S)["state"] == "COMPLETED", cluster.log_tail()

@@ -6,22 +6,27 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.kubernetes_cluster.cluster import Kubernetes, missing, running
+from tests.kubernetes_cluster.certificates import Authority
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 ACCOUNT = "system:serviceaccount:bireme:bireme"
 
 
-@pytest.fixture(scope="module")
-def kubernetes() -> Iterator[Kubernetes]:
-    with running() as cluster:
-        cluster.kubectl("apply", "-k", str(DEPLOY))
-        yield cluster
+@pytest.fixture(scope="module", autouse=True)
+def _deployed(kubernetes: Kubernetes) -> Iterator[None]:
+    """Its daemon stays pending: nothing here schedules it."""
+    kubernetes.kubectl("apply", "-k", str(DEPLOY))
+    yield
+    kubernetes.kubectl("delete", "-k", str(DEPLOY))
 
 
 def may(kubernetes: Kubernetes, verb: str, what: str, namespace: str) -> bool:
@@ -100,11 +105,66 @@ def test_credentials_that_are_not_valid(kubernetes: Kubernetes, tmp_path: Path) 
     assert "credentials of the kubeconfig are not valid" in refusal(up(tmp_path / "home", tmp_path / "config"))
 
 
+def test_a_kubeconfig_of_another_cluster_is_not_trusted(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    """Of one that has this address no more, or never had it."""
+    other = Authority(tmp_path / "pki").kubeconfig(kubernetes.plane.server, "admin", ("system:masters",))
+    said = refusal(up(tmp_path / "home", other))
+    assert f"the kubeconfig does not trust {kubernetes.plane.server}" in said
+    assert "it is of another cluster, or the cluster was made anew" in said
+
+
+def test_a_home_whose_jobs_are_on_another_cluster(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    assert up(tmp_path / "home", kubernetes.kubeconfig, namespace="bireme").returncode == 0
+    down(tmp_path / "home")
+    remembered = tmp_path / "home" / "kubernetes" / "cluster"
+    remembered.write_text(f"{'0' * 64} https://elsewhere:6443\n")
+    said = refusal(up(tmp_path / "home", kubernetes.kubeconfig, namespace="bireme"))
+    assert "the jobs of this home are on another Kubernetes cluster (https://elsewhere:6443)" in said
+    assert "a home of its own (--home DIR)" in said
+    remembered.unlink()
+    assert up(tmp_path / "home", kubernetes.kubeconfig, namespace="bireme").returncode == 0, "as the sentence says"
+    down(tmp_path / "home")
+
+
+def test_a_kubernetes_that_is_too_old(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    with old_server() as address:
+        config = json.loads(kubernetes.kubeconfig.read_text())
+        config["clusters"][0]["cluster"] = {"server": address}
+        (tmp_path / "config").write_text(json.dumps(config))
+        said = refusal(up(tmp_path / "home", tmp_path / "config"))
+    assert f"{address} runs Kubernetes 1.28; Bireme needs 1.29 or newer, and is tested with 1.36" in said
+
+
+@contextmanager
+def old_server() -> Iterator[str]:
+    """Says that it is a Kubernetes 1.28, as those of a vendor say it."""
+
+    class Old(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"major": "1", "minor": "28+", "gitVersion": "v1.28.4-vendor"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Old) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_namespace_without_rights(kubernetes: Kubernetes, tmp_path: Path) -> None:
     nobody = kubernetes.plane.identity("nobody")
     said = refusal(up(tmp_path / "home", nobody))
-    assert "nobody" in said
-    assert "cannot" in said
+    assert 'User "nobody" cannot get resource "leases"' in said
+    assert "deploy/kubernetes/rights.yaml" in said
 
 
 def test_two_daemons_at_once(kubernetes: Kubernetes, tmp_path: Path) -> None:

@@ -24,10 +24,12 @@ needs_fakes = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def kubernetes() -> Iterator[Kubernetes]:
-    with running(nodes=2) as cluster:
-        yield cluster
+@pytest.fixture(scope="module", autouse=True)
+def _leave_no_pods(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if not missing(nodes=True):
+        kubelets = request.getfixturevalue("kubelets")
+        kubelets.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
 
 
 def pod(name: str, node: str, script: str, **limits: str) -> dict[str, Any]:
@@ -42,39 +44,40 @@ def pod(name: str, node: str, script: str, **limits: str) -> dict[str, Any]:
 
 
 @needs_nodes
-def test_a_pod_on_a_real_kubelet_sees_its_gpus(kubernetes: Kubernetes) -> None:
-    kubernetes.api.create(PODS, pod("one", "node1", "echo $NVIDIA_VISIBLE_DEVICES", **{"nvidia.com/gpu": "2"}))
-    kubernetes.wait_for_pod("one", "Succeeded")
-    given = kubernetes.kubectl("logs", "one").strip().split(",")
+def test_a_pod_on_a_real_kubelet_sees_its_gpus(kubelets: Kubernetes) -> None:
+    kubelets.api.create(PODS, pod("one", "node1", "echo $NVIDIA_VISIBLE_DEVICES", **{"nvidia.com/gpu": "2"}))
+    kubelets.wait_for_pod("one", "Succeeded")
+    given = kubelets.kubectl("logs", "one").strip().split(",")
     assert len(set(given)) == 2
     assert all(uuid.startswith("GPU-") for uuid in given)
 
 
 @needs_nodes
-def test_pods_of_two_nodes_reach_each_other_by_address(kubernetes: Kubernetes) -> None:
-    kubernetes.api.create(PODS, pod("server", "node1", "while true; do echo hello | nc -l -p 5000; done"))
-    address = kubernetes.wait_for_pod("server", "Running")["status"]["podIP"]
+def test_pods_of_two_nodes_reach_each_other_by_address(kubelets: Kubernetes) -> None:
+    kubelets.api.create(PODS, pod("server", "node1", "while true; do echo hello | nc -l -p 5000; done"))
+    address = kubelets.wait_for_pod("server", "Running")["status"]["podIP"]
     asking = f"until nc {address} 5000 < /dev/null | grep hello; do sleep 0.1; done"
-    kubernetes.api.create(PODS, pod("client", "node2", asking))
-    kubernetes.wait_for_pod("client", "Succeeded")
+    kubelets.api.create(PODS, pod("client", "node2", asking))
+    kubelets.wait_for_pod("client", "Succeeded")
 
 
 @needs_nodes
-def test_the_kubelet_refuses_more_gpus_than_are_left(kubernetes: Kubernetes) -> None:
-    kubernetes.api.create(PODS, pod("greedy", "node2", "true", **{"nvidia.com/gpu": "9"}))
-    refused = kubernetes.wait_for_pod("greedy", "Failed")
+def test_the_kubelet_refuses_more_gpus_than_are_left(kubelets: Kubernetes) -> None:
+    kubelets.api.create(PODS, pod("greedy", "node2", "true", **{"nvidia.com/gpu": "9"}))
+    refused = kubelets.wait_for_pod("greedy", "Failed")
     assert refused["status"]["reason"] == "UnexpectedAdmissionError" or "nvidia.com/gpu" in refused["status"]["reason"]
 
 
 @needs_nodes
-def test_a_node_whose_plug_is_pulled_is_noticed(kubernetes: Kubernetes) -> None:
-    kubernetes.nodes[1].power_off()
+def test_a_node_whose_plug_is_pulled_is_noticed(kubelets: Kubernetes) -> None:
+    kubelets.nodes[1].power_off()
 
     def lost() -> bool:
-        conditions = kubernetes.api.get("/api/v1/nodes/node2")["status"]["conditions"]
+        conditions = kubelets.api.get("/api/v1/nodes/node2")["status"]["conditions"]
         return any(one["type"] == "Ready" and one["status"] == "Unknown" for one in conditions)
 
     wait_for(lost, "node2 to be missed")
+    kubelets.power_on(kubelets.nodes[1])
 
 
 KILLED = """

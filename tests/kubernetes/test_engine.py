@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.kubernetes_cluster.cluster import missing, running
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
 from tests.kubernetes_cluster.images import BUSYBOX
-from tests.support.kubernetes import KubernetesCluster, load_bireme
+from tests.support.kubernetes import KubernetesCluster
 
-pytestmark = pytest.mark.skipif(bool(missing(nodes=True)), reason=missing(nodes=True) or "-")
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KubernetesCluster]:
-    with running(nodes=2) as kubernetes:
-        load_bireme(kubernetes)
-        bireme = KubernetesCluster(kubernetes)
-        try:
-            yield bireme.up()
-        finally:
-            left = bireme.stop()
-    assert not left
+def cluster(kubelets: Kubernetes) -> Iterator[KubernetesCluster]:
+    with KubernetesCluster(kubelets).running() as bireme:
+        yield bireme
 
 
 def test_nodes_are_the_cluster_s_with_their_gpus(cluster: KubernetesCluster) -> None:

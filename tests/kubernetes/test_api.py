@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 from tests.kubernetes_cluster import fake_nodes
-from tests.kubernetes_cluster.cluster import Kubernetes, missing, running
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
 
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, read_kubeconfig
+from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.mirror import Mirror
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 NODES = "/api/v1/nodes"
+OURS = "nvidia.com/gpu.product=NVIDIA-H200"
 
 
-@pytest.fixture(scope="module")
-def kubernetes() -> Iterator[Kubernetes]:
-    with running() as cluster:
-        yield cluster
+@pytest.fixture(scope="module", autouse=True)
+def _leave_no_nodes(kubernetes: Kubernetes) -> Iterator[None]:
+    yield
+    kubernetes.kubectl("delete", "--raw", f"{NODES}?labelSelector={OURS}")
 
 
 def with_api(kubeconfig: Path, steps: Callable[[KubernetesApi], Coroutine[Any, Any, None]]) -> None:
@@ -45,7 +47,7 @@ def test_many_requests_share_a_few_connections(kubernetes: Kubernetes) -> None:
         await asyncio.gather(*(api.ask("POST", NODES, fake_nodes.node(index, 8)) for index in range(100)))
         found = await asyncio.gather(*(api.ask("GET", f"{NODES}/fake-{index:05d}") for index in range(100)))
         assert [one["metadata"]["name"] for one in found] == [f"fake-{index:05d}" for index in range(100)]
-        items, _ = await api.list(NODES)
+        items, _ = await api.list(NODES, {"labelSelector": OURS})
         assert len(items) == 100
 
     with_api(kubernetes.kubeconfig, steps)
@@ -165,7 +167,37 @@ current-context: x
 """)
 
     async def steps(api: KubernetesApi) -> None:
-        assert (await api.ask("GET", "/api/v1/namespaces/default/pods"))["items"] == []
+        assert (await api.ask("GET", "/api/v1/namespaces/default/pods"))["kind"] == "PodList"
 
     with_api(config, steps)
     assert len(counter.read_text().split()) == 2
+
+
+def test_a_lease_that_ran_out_is_taken_again_before_anything_is_placed_or_somebody_has_it(
+    kubernetes: Kubernetes,
+) -> None:
+    """A daemon that slept: while it did, either nobody came, or another one did."""
+
+    async def steps(api: KubernetesApi) -> None:
+        first, second = (Lease(api, "default", "tested", name) for name in ("first", "second"))
+        await first.take()
+        await first.confirm()
+        first._until = 0.0  # it slept for longer than the Lease lasts
+        assert not first.held
+        await first.confirm()
+        assert first.held
+        path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/bireme-tested"
+        lease = await api.ask("GET", path)
+        lease["spec"]["renewTime"] = "2020-01-01T00:00:00.000000Z"
+        await api.ask("PUT", path, lease)
+        await second.take()
+        first._until = 0.0
+        with pytest.raises(ApiProblem, match="second holds the Lease default/bireme-tested"):
+            await first.confirm()
+        assert not first.held
+        await second.release()
+        await first.confirm()
+        assert first.held
+        await api.ask("DELETE", path)
+
+    with_api(kubernetes.kubeconfig, steps)

@@ -1,0 +1,113 @@
+"""`kubectl apply -k deploy/kubernetes`, for real: a daemon in the cluster, with the rights of its account alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
+from tests.kubernetes_cluster.processes import wait_for
+from tests.support.cluster import ROOT
+from tests.support.daemon_image import DAEMON, load_daemon
+
+pytestmark = pytest.mark.skipif(bool(missing(scheduler=True)), reason=missing(scheduler=True) or "-")
+LONG_S = 180.0
+VOLUME = "journal"
+
+
+@dataclass(slots=True)
+class Deployed:
+    kubernetes: Kubernetes
+
+    def bireme(self, *words: str) -> str:
+        """As somebody who may `kubectl exec` into the daemon's pod."""
+        return self.kubernetes.kubectl("exec", "-n", "bireme", "deploy/bireme", "--", "bireme", *words)
+
+    def is_ready(self) -> bool:
+        status = self.kubernetes.api.get("/apis/apps/v1/namespaces/bireme/deployments/bireme")["status"]
+        return bool(status.get("readyReplicas") == 1)
+
+    def pod(self) -> str:
+        found = self.kubernetes.api.get("/api/v1/namespaces/bireme/pods?labelSelector=app%3Dbireme")["items"]
+        return str(found[0]["metadata"]["name"])
+
+
+@pytest.fixture(scope="module")
+def deployed(kubelets: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """The folder as it is, with the image's name written into it, as docs/kubernetes.md says.
+
+    Over it lies what this test cluster lacks: an address of the API server without kube-proxy, names without DNS,
+    images without a registry, a disk without a provisioner.
+    """
+    load_daemon(kubelets, kubelets.slot.folder / "bundle")
+    folder = tmp_path_factory.mktemp("deploy")
+    base = shutil.copytree(ROOT / "deploy" / "kubernetes", folder / "kubernetes")
+    settings = base / "kustomization.yaml"
+    image, _, tag = DAEMON.partition(":")
+    settings.write_text(settings.read_text().replace("newTag: latest", f"newName: {image}\n    newTag: '{tag}'"))
+    (folder / "kustomization.yaml").write_text(json.dumps(overlay(kubelets)))
+    disk = kubelets.slot.folder / VOLUME
+    disk.mkdir()
+    os.chown(disk, 1000, 1000)
+    kubelets.api.create("/api/v1/persistentvolumes", volume(disk))
+    kubelets.plane.start_scheduler()
+    kubelets.kubectl("apply", "-k", str(folder))
+    try:
+        yield Deployed(kubelets)
+    finally:
+        kubelets.kubectl("delete", "-k", str(folder))
+        kubelets.kubectl("delete", "persistentvolume", VOLUME)
+        kubelets.plane.stop_scheduler()
+
+
+def overlay(kubernetes: Kubernetes) -> dict[str, object]:
+    host, _, port = kubernetes.plane.server.removeprefix("https://").rpartition(":")
+    variables: list[dict[str, object]] = [
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "KUBERNETES_SERVICE_HOST", "value": host},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": port},
+        {"name": "BIREME_KUBERNETES_PULL_POLICY", "value": "Never"},
+        {"name": "BIREME_KUBERNETES_GATEWAY", "value": "$(POD_IP):6830"},
+    ]
+    container = {"name": "daemon", "imagePullPolicy": "Never", "env": variables}
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "bireme", "namespace": "bireme"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["kubernetes"],
+        "patches": [{"patch": json.dumps(patch)}],
+    }
+
+
+def volume(disk: Path) -> dict[str, object]:
+    spec = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(disk)}}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": VOLUME}, "spec": spec}
+
+
+def test_a_daemon_in_the_cluster_becomes_ready_and_runs_a_gang(deployed: Deployed) -> None:
+    wait_for(deployed.is_ready, "the daemon to be ready", LONG_S)
+    assert deployed.bireme("sinfo", "-h", "-N", "-o", "%N").split() == ["node1", "node2"]
+    job = deployed.bireme("sbatch", "--parsable", "-N2", "--wrap", "srun hostname | sort").strip()
+    wait_for(lambda: not deployed.bireme("squeue", "-h", "-j", job), f"job {job} to end", LONG_S)
+    said = deployed.bireme("sacct", "-n", "-X", "-P", "-j", job, "-o", "State,NodeList").strip()
+    assert said == "COMPLETED|node[1-2]", deployed.kubernetes.kubectl("logs", "-n", "bireme", "deploy/bireme")
+    assert deployed.bireme("logs", job) == "node1\nnode2\n"
+
+
+def test_a_daemon_whose_pod_is_replaced_goes_on_with_its_queue(deployed: Deployed) -> None:
+    held = deployed.bireme("sbatch", "--parsable", "--hold", "--wrap", "true").strip()
+    before = deployed.pod()
+    deployed.kubernetes.kubectl("delete", "pod", "-n", "bireme", before)
+    wait_for(lambda: deployed.is_ready() and deployed.pod() != before, "another daemon to be ready", LONG_S)
+    assert deployed.bireme("squeue", "-h", "-j", held, "-o", "%T").strip() == "PENDING"
+    deployed.bireme("scancel", held)
