@@ -1,7 +1,6 @@
 """Backfill: jobs fill gaps, and delay nobody before them."""
 
 from itertools import pairwise
-
 from typing import Any
 
 from bireme.core.lifecycle.state import State

@@ -66,7 +66,7 @@ CLEARS = (e.JobEnded, e.JobLaunchFailed, e.LeftoverCleared)
 """Events after which the engine may forget a start."""
 
 NEWCOMERS_PART = 0.25
-"""This part of the changes that call for a full pass is enough when somebody comes who stands before jobs with slots."""
+"""This part of the changes that call for a full pass is enough when one comes who stands before jobs with slots."""
 FULL_PASS_S = 1.0
 """With a short queue, all of it is planned anew this often; a long one waits for the policy's interval."""
 
