@@ -13,9 +13,10 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.oracle.compare import known_differences
 from tests.oracle.exercised import uses
@@ -37,6 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "bireme"
 FILE = ROOT / "COMPATIBILITY.md"
 MEASURED = Path(__file__).with_name("measured.json")
+NEWER = Path(__file__).with_name("measured_newer.json")
+"""The same with the newest Slurm that was given, by `BIREME_SLURM_ROOT=... python -m tests.oracle --out` this file."""
 SAME, APPLIED, DIFFERS = "same", "applied, not compared", "differs"
 NOT_APPLIED, REFUSED = "accepted, not applied", "refused"
 STATUSES = (SAME, APPLIED, DIFFERS, NOT_APPLIED, REFUSED)
@@ -163,7 +166,7 @@ def _weighed(entry: Entry, kind: str, differing: dict[str, str], used: frozenset
 def document() -> str:
     found = entries()
     releases = sorted({release for names in load().values() for seen in names.values() for release in seen})
-    parts = [_HEAD.format(releases=" and ".join(releases)), _measured(), _totals(found)]
+    parts = [_HEAD.format(releases=" and ".join(releases)), _measured(), _newer(), _totals(found)]
     parts += [_kind(kind, listed) for kind, listed in found.items()]
     parts.append(_differences())
     return "\n".join(parts)
@@ -182,30 +185,41 @@ error that says so.
 
 def _measured() -> str:
     data = json.loads(MEASURED.read_text())
-    lines = [
-        "## What was compared",
-        "",
-        f"The oracle (`tests/oracle`) runs the same cases on {data['slurm']} and on Bireme with the same configuration",
-        "and compares item by item: a variable, a line of output, a field, a message, an exit code, a decision.",
-        "",
-        "| group | cases | items | the same | | of the rest |",
-        "|---|---|---|---|---|---|",
-    ]
-    groups = data["groups"]
+    return f"""\
+## What was compared
+
+The oracle (`tests/oracle`) runs the same cases on {data["slurm"]} and on Bireme with the same configuration
+and compares item by item: a variable, a line of output, a field, a message, an exit code, a decision.
+
+{_table(data["groups"])}"""
+
+
+def _newer() -> str:
+    data = json.loads(NEWER.read_text())
+    return f"""\
+## Beside {data["slurm"]}
+
+The same cases, and those that only a newer Slurm can be asked (`BIREME_SLURM_ROOT=FOLDER python -m tests.oracle`).
+Bireme speaks as 22.05 does: what the newer release words otherwise stands here as unexplained.
+
+{_table(data["groups"])}"""
+
+
+def _table(groups: dict[str, Any]) -> str:
+    lines = ["| group | cases | items | the same | | of the rest |", "|---|---|---|---|---|---|"]
+    kinds, choices = Counter[str](), Counter[str]()
     for name, group in groups.items():
-        rest = ", ".join(f"{count} {kind}" for kind, count in sorted(group["kinds"].items()))
-        lines.append(_row(name, group["cases"], group["items"], group["same"], rest))
-    total = {key: sum(group[key] for group in groups.values()) for key in ("cases", "items", "same")}
-    kinds = Counter[str]()
-    choices = Counter[str]()
-    for group in groups.values():
+        lines.append(_row(name, group["cases"], group["items"], group["same"], _listed(group["kinds"])))
         kinds.update(group["kinds"])
         choices.update(group["choices"])
-    rest = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    lines.append(_row("**all**", total["cases"], total["items"], total["same"], rest))
-    chosen = ", ".join(f"{count} {word}" for word, count in sorted(choices.items())) or "none"
-    lines += ["", f"Where both start a job, on other nodes than Slurm's: {chosen}.", ""]
+    total = {key: sum(group[key] for group in groups.values()) for key in ("cases", "items", "same")}
+    lines.append(_row("**all**", total["cases"], total["items"], total["same"], _listed(kinds)))
+    lines += ["", f"Where both start a job, on other nodes than Slurm's: {_listed(choices) or 'none'}.", ""]
     return "\n".join(lines)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
 
 
 def _row(name: str, cases: int, items: int, same: int, rest: str) -> str:

@@ -14,6 +14,8 @@ from tests.oracle.layouts import LAYOUTS
 from bireme.slurm.options.catalogue import TABLES
 from bireme.slurm.options.table import Command
 
+MEASURED_WITH = (22, 5)
+"""The release whose run COMPATIBILITY.md tells of."""
 _LONG = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
 _SHORT = re.compile(r"(?<![\w-])-([a-zA-Z])")
 _FORMAT = re.compile(r"(squeue|sinfo)[^|\n]* -o '([^']*)'")
@@ -36,11 +38,14 @@ _SHORT_OF_OTHERS = {
 
 def uses() -> frozenset[str]:
     found: set[str] = set()
+    layouts = []
     for group in load():
-        for case in group.cases:
+        cases = [case for case in group.cases if case.applies_to(MEASURED_WITH)]
+        layouts += [LAYOUTS[group.layout]] if cases else []
+        for case in cases:
             for line in _lines(case):
                 found |= _of_line(line)
-    for layout in LAYOUTS.values():
+    for layout in layouts:
         for line in (layout.settings + layout.nodes).splitlines():
             found |= {f"{_conf_kind(line)} {key}" for key in _KEY.findall(line)}
         found |= {f"gres.conf {key}" for key in ("NodeName", "Name", "Type", "File")}

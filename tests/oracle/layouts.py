@@ -65,4 +65,12 @@ PartitionName=kill Nodes=n[1-4] MaxTime=1-00:00:00 DefaultTime=01:00:00 Priority
 """,
 )
 
-LAYOUTS = {"base": BASE, "tree": TREE, "queue": QUEUE, "typed": TYPED, "preempt": PREEMPT}
+BLOCK = replace(
+    BASE.with_topology("block", "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4\n"),
+    nodes="""\
+NodeName=n[1-8] CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000 Gres=gpu:a100:4
+PartitionName=main Nodes=n[1-8] Default=YES MaxTime=1-00:00:00 DefaultTime=01:00:00
+""",
+)
+
+LAYOUTS = {"block": BLOCK, "base": BASE, "tree": TREE, "queue": QUEUE, "typed": TYPED, "preempt": PREEMPT}

@@ -163,6 +163,12 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(inner, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and value:
         for place, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}[{place}]")
+            yield from _leaves(inner, f"{path}[{_title(inner, place)}]")
     else:
         yield path, json.dumps(value)
+
+
+def _title(value: Any, place: int) -> str:
+    """Which element of a list it is: by its name or job, where it has one, since lists may be in another order."""
+    known = value.get("job_id", value.get("name")) if isinstance(value, dict) else None
+    return str(known) if isinstance(known, str | int) and known != "" else str(place)

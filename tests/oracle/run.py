@@ -90,11 +90,14 @@ def _alone(pair: Pair, case: Case) -> tuple[Items, Items]:
     return theirs, ours
 
 
+def _set_up(system: System, group: Group) -> None:
+    done = system.run(group.setup, "setup")
+    if done.code:
+        raise RuntimeError(f"{group.name}: the setup failed on {system.name}\n{done.out}{done.err}")
+
+
 def _items(system: System, group: Group) -> dict[str, Items]:
-    if group.setup:
-        done = system.run(group.setup, "setup")
-        if done.code:
-            raise RuntimeError(f"{group.name}: the setup failed on {system.name}\n{done.out}{done.err}")
+    _set_up(system, group)
     with ThreadPoolExecutor(group.at_once) as pool:
         found = pool.map(lambda case: _read(system, case), group.cases)
         return {case.name: items for case, items in zip(group.cases, found)}
@@ -112,6 +115,8 @@ def _read(system: System, case: Case, where: str = "") -> Items:
 def _decisions(group: Group, pair: Pair, known: list[Known]) -> Findings:
     """One case after another: each has the whole cluster."""
     findings = Findings(group.name)
+    for system in pair.systems:
+        _set_up(system, group)
     for case in group.cases:
         for _ in range(TRIES):
             with ThreadPoolExecutor(2) as pool:

@@ -296,8 +296,6 @@ class _Listing:
         from bireme.slurm.json_shapes.envelope import dump, envelope
         from bireme.slurm.json_shapes.jobs import job_shape
 
-        if not self.asked.get("states"):
-            self.states = None
         try:
             answer = self._ask({})
         except (ApiError, BiremeUnavailable) as error:

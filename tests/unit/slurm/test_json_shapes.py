@@ -65,9 +65,10 @@ def test_a_bare_record_has_every_key_of_a_full_one() -> None:
     assert full["job_state"] == ["FAILED", "COMPLETING"]
     assert full["tres_per_node"] == "gres/gpu:2"
     assert full["memory_per_tres"] == "gres/gpu:1024"
-    assert full["gres_detail"] == ["gpu:h100:2(IDX:0,1)"]
+    assert full["gres_detail"] == ["gpu:h100:2(IDX:0-1)"]
     assert full["mail_type"] == ["END", "FAIL"]
-    assert full["job_resources"]["allocated_hosts"] == 1
+    assert full["job_resources"]["nodes"]["count"] == 1
+    assert full["job_resources"]["nodes"]["allocation"][0]["cpus"] == {"count": 2, "used": 2}
 
 
 def test_accounting() -> None:

@@ -1,4 +1,4 @@
-"""A JobRecord as `squeue --json` and `scontrol show job --json` write it."""
+"""A JobRecord as `squeue --json` and `scontrol show job --json` of Slurm 26.05 write it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from bireme.slurm.formats import job_values as facts
 from bireme.slurm.formats.identity import waiting_tasks
+from bireme.slurm.formats.show_job import id_ranges
 from bireme.slurm.formats.values import Context, Record, gres_text, tres_per, tres_text
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, stamp, triple
 
@@ -46,6 +47,12 @@ def _identity(job: Record) -> Shape:
         "comment": _text(job, "comment"),
         "admin_comment": _text(job, "admin_comment"),
         "system_comment": "",
+        "step_id": {
+            "sluid": "",
+            "job_id": triple(job["job_id"]),
+            "step_het_component": triple(None),
+            "step_id": "entire",
+        },
     }
 
 
@@ -54,7 +61,7 @@ def _standing(job: Record) -> Shape:
     return {
         "job_state": list(dict.fromkeys(states)),
         "state_reason": facts.reason_word(job),
-        "state_description": "; ".join(str(each.get("text", "")) for each in job.get("reasons") or ()),
+        "state_description": "; ".join(_told(job)),
         "dependency": _text(job, "dependency"),
         "hold": bool(job.get("held_by")),
         "priority": triple(facts.priority(job)),
@@ -66,12 +73,16 @@ def _standing(job: Record) -> Shape:
         "reboot": False,
         "batch_flag": facts.is_batch(job),
         "flags": [],
-        "show_flags": ["ALL", "DETAIL", "LOCAL"],
         "profile": ["NOT_SET"],
-        "power": {"flags": []},
+        "priority_by_partition": [],
         "preempt_time": stamp(job.get("preempt_time")),
         "preemptable_time": stamp(None),
     }
+
+
+def _told(job: Record) -> list[str]:
+    """What Slurm leaves empty: the reasons as sentences."""
+    return [str(each.get("text", "")) for each in job.get("reasons") or () if each.get("kind") != "None"]
 
 
 def _minutes(seconds: float | None) -> float | None:
@@ -104,17 +115,17 @@ def _amounts(job: Record) -> Shape:
         "node_count": triple(facts.node_count(job)),
         "tasks": triple(job.get("num_tasks") or 1),
         "cpus_per_task": triple(job.get("cpus_per_task") or 1),
-        "tasks_per_node": triple(job.get("ntasks_per_node")),
-        "tasks_per_socket": triple(job.get("ntasks_per_socket")),
-        "tasks_per_core": triple(job.get("ntasks_per_core"), infinite=True),
+        "tasks_per_node": triple(job.get("ntasks_per_node") or 0),
+        "tasks_per_socket": _or_any(job.get("ntasks_per_socket")),
+        "tasks_per_core": _or_any(job.get("ntasks_per_core")),
         "tasks_per_board": triple(0),
-        "tasks_per_tres": triple(None),
+        "tasks_per_tres": triple(0),
         "threads_per_core": triple(None),
         "cores_per_socket": triple(None),
         "sockets_per_node": triple(None),
         "sockets_per_board": 0,
         "max_cpus": triple(0),
-        "max_nodes": triple(job.get("nodes_max") or 0),
+        "max_nodes": triple(0 if job.get("shares") else job.get("nodes_max") or 0),
         "memory_per_cpu": triple(memory if per == "cpu" else None),
         "memory_per_node": triple(memory if per == "node" else None),
         "memory_per_tres": f"gres/gpu:{memory}" if per == "gpu" else "",
@@ -123,6 +134,9 @@ def _amounts(job: Record) -> Shape:
         "billable_tres": triple(float((job.get("tres_allocated") or {}).get("billing") or 0)),
         "core_spec": job.get("core_spec") or 0,
         "thread_spec": 32766,
+        "segment_size": job.get("segment") or 0,
+        "memory_update_delay": 0,
+        "memory_update_margin": 0,
         "cpu_frequency_minimum": triple(None),
         "cpu_frequency_maximum": triple(None),
         "cpu_frequency_governor": triple(None),
@@ -136,6 +150,11 @@ def _amounts(job: Record) -> Shape:
         "tres_freq": "",
         "cpus_per_tres": _tres(job.get("cpus_per_tres")),
     }
+
+
+def _or_any(count: int | None) -> Shape:
+    """A number of tasks that nobody limited is said to be infinite, and not to be set."""
+    return triple(count) if count else {"set": False, "infinite": True, "number": 0}
 
 
 def _tres(text: str | None) -> str:
@@ -157,29 +176,35 @@ def _place(job: Record) -> Shape:
         "job_resources": _resources(job, shares) if shares else None,
         "job_size_str": [],
         "licenses": _text(job, "licenses"),
+        "licenses_allocated": _text(job, "licenses") if shares else "",
         "resv_name": _text(job, "reservation"),
     }
 
 
 def _gres_detail(share: Record) -> str:
-    return ",".join(f"{gres_text(gres)}(IDX:{','.join(map(str, gres.get('indices') or ()))})" for gres in share["gres"])
+    return ",".join(f"{gres_text(gres)}(IDX:{id_ranges(gres.get('indices') or ())})" for gres in share["gres"])
 
 
 def _resources(job: Record, shares: list[Any]) -> Shape:
     return {
-        "nodes": _text(job, "node_list"),
-        "allocated_cores": sum(share.get("cpus") or 0 for share in shares),
-        "allocated_cpus": sum(share.get("cpus") or 0 for share in shares),
-        "allocated_hosts": len(shares),
-        "allocated_nodes": [
-            {
-                "nodename": share["node"],
-                "cpus_used": share.get("cpus") or 0,
-                "memory_used": share.get("memory_mib") or 0,
-                "memory_allocated": share.get("memory_mib") or 0,
-            }
-            for share in shares
-        ],
+        "select_type": ["CR_CORE_MEMORY"],
+        "nodes": {
+            "count": len(shares),
+            "select_type": ["ONE_ROW"],
+            "list": _text(job, "node_list"),
+            "whole": bool(job.get("exclusive")),
+            "allocation": [
+                {
+                    "index": index,
+                    "name": share["node"],
+                    "cpus": {"count": share.get("cpus") or 0, "used": share.get("cpus") or 0},
+                    "memory": {"used": share.get("memory_mib") or 0, "allocated": share.get("memory_mib") or 0},
+                }
+                for index, share in enumerate(shares)
+            ],
+        },
+        "cpus": sum(share.get("cpus") or 0 for share in shares),
+        "threads_per_core": triple(None),
     }
 
 
@@ -191,20 +216,23 @@ def _request(job: Record) -> Shape:
         "standard_input": _text(job, "std_in"),
         "standard_output": _text(job, "std_out"),
         "standard_error": _text(job, "std_err"),
+        "stdin_expanded": _text(job, "std_in"),
+        "stdout_expanded": _text(job, "std_out"),
+        "stderr_expanded": _text(job, "std_err"),
+        "submit_line": _text(job, "submit_line"),
         "features": _text(job, "features"),
         "batch_features": "",
         "prefer": job.get("prefer") or "",
         "contiguous": bool(job.get("contiguous")),
-        "exclusive": ["true"] if job.get("exclusive") else [],
-        "oversubscribe": job.get("oversubscribe") == "YES",
         "shared": [] if job.get("oversubscribe") != "NO" else ["none"],
-        "minimum_switches": job.get("switches") or 0,
+        "required_switches": job.get("switches") or 0,
         "maximum_switch_wait_time": job.get("switches_wait_s") or 0,
         "mail_type": mail.split(",") if isinstance(mail, str) and mail else list(mail),
         "mail_user": _text(job, "mail_user"),
         "container": _text(job, "container_image"),
         "container_id": "",
-        "cron": None,
+        "container_type": "",
+        "cron": "",
         "extra": "",
         "network": "",
         "mcs_label": "",
