@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.kubernetes_cluster.cluster import missing, running
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
 from tests.kubernetes_cluster.images import BUSYBOX
-from tests.support.kubernetes import KubernetesCluster, load_bireme
+from tests.support.kubernetes import KubernetesCluster
 
-pytestmark = pytest.mark.skipif(bool(missing(nodes=True)), reason=missing(nodes=True) or "-")
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 CLAIM = (
@@ -21,15 +21,9 @@ CLAIM = (
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KubernetesCluster]:
-    with running(nodes=2) as kubernetes:
-        load_bireme(kubernetes)
-        bireme = KubernetesCluster(kubernetes)
-        try:
-            yield bireme.up()
-        finally:
-            left = bireme.stop()
-    assert not left
+def cluster(kubelets: Kubernetes) -> Iterator[KubernetesCluster]:
+    with KubernetesCluster(kubelets).running() as bireme:
+        yield bireme
 
 
 def spec_of(cluster: KubernetesCluster, gpus: int, command: str, **more: Any) -> dict[str, Any]:
