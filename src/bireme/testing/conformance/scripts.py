@@ -375,8 +375,8 @@ def a_node_that_restarted_ends_its_jobs_or_brings_them_back(session: Session) ->
 
 @SCRIPT_CHECKS.say()
 def a_launch_that_cannot_be_done_is_told_and_holds_nothing(session: Session) -> None:
-    """A folder that is not there: Slurm runs the script elsewhere or fails it; the nodes serve on either way."""
-    job = session.submit(Program(), "--chdir=/no/such/folder", "--output=/no/such/file")
+    """A folder that cannot be there: Slurm runs the script elsewhere or fails it; the nodes serve on either way."""
+    job = session.submit(Program(), "--chdir=/dev/null/folder", "--output=/dev/null/file")
     state, _ = session.ended(job)
     assert state in ("FAILED", "COMPLETED", "CANCELLED")
     after = session.submit(Program())
