@@ -11,8 +11,8 @@ from tests.slurm_cluster import installed, missing
 GROUPS = load()
 
 TOLERATED = 4
-"""Of a group's items: on a busy machine one of the two may be looked at in the middle of a change. More is a difference;
-`make compatibility` tolerates none."""
+"""Of a group's items: on a busy machine one of the two may be looked at in the middle of a change. More is a
+difference; `make compatibility` tolerates none."""
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no Slurm to compare with: {missing()}"),
