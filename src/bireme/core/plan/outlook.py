@@ -74,7 +74,11 @@ class Outlook:
     again: set[int] = field(default_factory=set)
     """Jobs that were looked at and wait for something else: looked at in every pass."""
     fresh: set[int] = field(default_factory=set)
-    """Jobs that came into the queue since."""
+    """Jobs that came into the queue since the latest pass."""
+    queue: list[Entry] = field(default_factory=list)
+    """All who waited when it was made, in order."""
+    joined: set[int] = field(default_factory=set)
+    """Jobs that came into the queue since then, or may stand elsewhere in it."""
     followers: dict[int, set[int]] = field(default_factory=dict)
     """job (or array) -> jobs that depend on it: its end may make it certain that they never start."""
     left: list[Entry] = field(default_factory=list)
@@ -106,7 +110,7 @@ class Outlook:
         """Follows an event that was applied. False: it cannot, the outlook is void."""
         match event:
             case e.JobSubmitted() | e.JobBecameEligible() | e.JobReleased() | e.JobRequeued():
-                self.fresh.add(event.job_id)
+                self._joins(event.job_id)
                 self.changes += 1
             case e.JobAllocated():
                 self.ends[event.job_id] = (gone_by(state, state.jobs[event.job_id], at), event.allocation)
@@ -119,7 +123,7 @@ class Outlook:
                 self._tell_followers(state, event.job_id)
                 self.changes += 1
                 if event.job_id in state.pending:
-                    self.fresh.add(event.job_id)
+                    self._joins(event.job_id)
             case e.JobEnding():
                 planned = self.ends.get(event.job_id)
                 if planned is not None and event.outcome.state != "PREEMPTED":  # who ends it knows when it is gone
@@ -133,6 +137,10 @@ class Outlook:
             case _:
                 return isinstance(event, HARMLESS)
         return True
+
+    def _joins(self, job_id: int) -> None:
+        self.fresh.add(job_id)
+        self.joined.add(job_id)
 
     def follow(self, job: Job) -> None:
         for dependency in job.spec.dependencies.items:

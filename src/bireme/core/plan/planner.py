@@ -55,9 +55,23 @@ def plan(
     """
     work = begin_pass(state, policy, now, promises, before)
     work.enough = enough
-    _walk(work, entries_of(state, state.pending.values()))
+    work.outlook.queue = _in_line(state, before)
+    _walk(work, work.outlook.queue)
     _resume(work)
     return Plan(tuple(work.starts), work.verdicts, work.behind, work.outlook)
+
+
+def _in_line(state: State, before: Outlook | None) -> list[Entry]:
+    """Everybody who waits, in order: most of a long queue stands as it stood in the pass before."""
+    pending = state.pending
+    if before is not None and not before.reordered:
+        joined = before.joined
+        line = [entry for entry in before.queue if entry.job_id in pending and entry.job_id not in joined]
+        line += entries_of(state, [pending[job_id] for job_id in joined if job_id in pending])
+        if len({entry.job_id for entry in line}) == len(pending):
+            line.sort()
+            return line
+    return entries_of(state, pending.values())
 
 
 def plan_again(

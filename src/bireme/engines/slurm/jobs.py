@@ -248,17 +248,19 @@ def _pending(job: Json, submitted: float) -> Pending:
 
 
 def _ending_word(job: Json) -> str:
-    """What a completing job will be: 22.05 does not say it, but why it ends is known already."""
+    """What a completing job will be: 22.05 does not say it, but why it ends is often known already. One that is being
+    cancelled has no status yet, and looks as one that was successful: nothing is said of either before it is over.
+    """
     status = exit_status(job.get("exit_code"))
     known = _ENDS_OF_REASONS.get(reasons_of(job)[0].kind)
-    return known or ("COMPLETED" if status.ok else "CANCELLED" if status.signal else "FAILED")
+    return known or ("COMPLETING" if status.ok else "CANCELLED" if status.signal else "FAILED")
 
 
 def _outcome(job: Json, word: str) -> Outcome:
     status = exit_status(job.get("exit_code"))
     if word == "OUT_OF_MEMORY":
         status = ExitStatus(status.code, status.signal, out_of_memory=True)
-    why = None if word == "COMPLETED" else reasons_of(job)[0]
+    why = None if word in ("COMPLETED", "COMPLETING") else reasons_of(job)[0]
     if why is not None and why.kind is ReasonKind.NON_ZERO_EXIT:
         why = reason(ReasonKind.NON_ZERO_EXIT, code=status.code)
     return Outcome(word, status, None if why is None or why.kind is ReasonKind.NONE else why)

@@ -189,7 +189,8 @@ def scancel_ends_a_running_job_and_all_of_it(session: Session) -> None:
     job = session.submit(script, "--output=out")
     session.until_said("out", "ready")
     session.run("scancel", job)
-    assert session.ended(job)[0] == "CANCELLED"
+    state, code = session.ended(job)
+    assert state == "CANCELLED", f"{state} {code}"
     session.until(lambda: session.cluster.is_clear(job), "no process of it")
 
 
