@@ -7,6 +7,7 @@ Slurm words it (`Invalid job id specified for job 9999`) and goes on with the ne
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +48,9 @@ def _requeue(session: Session, verb: str, words: list[str], body: dict[str, Any]
         words = [job for job in job_ids(session, words) if _is_incomplete(session, job)]
         if not words:
             return 0
+    if os.environ.get("SLURM_JOB_ID") in words:
+        # A job that requeues itself ends all of its processes: this one must live to say that it was done.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return _each(session, verb, words, "requeue", body)
 
 
