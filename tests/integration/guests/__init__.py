@@ -1,0 +1,1 @@
+"""Others' pods on fake nodes. A package, so that the cluster which its tests share ends with them."""
