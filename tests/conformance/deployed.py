@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.support.cluster import Cluster
 
 from bireme.client.sdk import Client
+from bireme.testing.conformance.checks import Check, NotApplicable
 from bireme.testing.conformance.programs import Program
-from bireme.testing.conformance.scripts import Deployment, Session
+from bireme.testing.conformance.scripts import Deployment, ScriptBody, Session, run_script_check
 
 
 class ClusterDeployment(Deployment):
@@ -40,3 +42,11 @@ class ClusterDeployment(Deployment):
             client.update(job, time_limit_s=1)
             client.release(job)
         return job
+
+
+def check_on(deployment: Deployment, check: Check[ScriptBody]) -> None:
+    """Runs one of the sentences; what a deployment says that it cannot do is skipped with its reason."""
+    try:
+        run_script_check(check, deployment)
+    except NotApplicable as reason:
+        pytest.skip(str(reason))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.conformance.deployed import ClusterDeployment
+from tests.conformance.deployed import ClusterDeployment, check_on
 from tests.support.cluster import Cluster, virtual_nodes
 
-from bireme.testing.conformance.checks import Check, NotApplicable
-from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody, run_script_check
+from bireme.testing.conformance.checks import Check
+from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody
 
 
 class EmbeddedDeployment(ClusterDeployment):
@@ -37,7 +37,4 @@ def embedded() -> Iterator[EmbeddedDeployment]:
 
 @pytest.mark.parametrize("check", list(SCRIPT_CHECKS), ids=str)
 def test_embedded(embedded: EmbeddedDeployment, check: Check[ScriptBody]) -> None:
-    try:
-        run_script_check(check, embedded)
-    except NotApplicable as reason:
-        pytest.skip(str(reason))
+    check_on(embedded, check)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conformance.deployed import ClusterDeployment, check_on
 from tests.slurm_cluster import Layout
 from tests.support.slurm_attached import Attached, attached
 
-from bireme.testing.conformance.checks import Check, NotApplicable
+from bireme.testing.conformance.checks import Check
 from bireme.testing.conformance.programs import Program
-from bireme.testing.conformance.scripts import SCRIPT_CHECKS, Deployment, ScriptBody, Session, run_script_check
+from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody, Session
 
 NODES = """\
 NodeName=n[1-3] CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=8000
@@ -21,33 +21,19 @@ PartitionName=main Nodes=n[1-3] Default=YES MaxTime=1-00:00:00 DefaultTime=00:10
 """
 
 
-class SlurmDeployment(Deployment):
+class SlurmDeployment(ClusterDeployment):
     places_by_itself = True
     patience_s = 300.0
     """Slurm lets a requeued job wait for two minutes, and looks again only now and then."""
 
+    cluster: Attached
+
     def __init__(self, bireme: Attached) -> None:
-        self.bireme = bireme
-
-    @property
-    def folder(self) -> Path:
-        return self.bireme.work
-
-    def run(self, *argv: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self.bireme.run(*argv, cwd=cwd, check=check)
-
-    def kill_daemon(self) -> None:
-        self.bireme.kill_daemon()
-
-    def stop_daemon(self) -> None:
-        self.bireme.down()
-
-    def start_daemon(self) -> None:
-        self.bireme.up_again()
+        self.cluster = bireme
 
     def restart_node(self, node: str) -> None:
         """slurmd is killed with its jobs; the next one says that it has none of them."""
-        slurm = self.bireme.slurm
+        slurm = self.cluster.slurm
         slurm.call("scontrol", "update", f"nodename={node}", "state=down", "reason=restarted")
         slurm.stop_daemon(f"slurmd.{node}", signal.SIGKILL)
         slurm.start_daemon(f"slurmd.{node}")
@@ -80,7 +66,4 @@ def slurm() -> Iterator[SlurmDeployment]:
 
 @pytest.mark.parametrize("check", list(SCRIPT_CHECKS), ids=str)
 def test_slurm(slurm: SlurmDeployment, check: Check[ScriptBody]) -> None:
-    try:
-        run_script_check(check, slurm)
-    except NotApplicable as reason:
-        pytest.skip(str(reason))
+    check_on(slurm, check)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.deployed import ClusterDeployment
+from tests.conformance.deployed import ClusterDeployment, check_on
 from tests.conformance.in_folder import FolderBench
 from tests.kubernetes_cluster.cluster import Kubernetes, missing
 from tests.support.cluster import ROOT
@@ -22,7 +22,7 @@ from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Engine
 from bireme.testing.conformance.checks import Check, NotApplicable
 from bireme.testing.conformance.port import PORT_CHECKS, PortBody, run_port_check
-from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody, run_script_check
+from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
@@ -93,10 +93,7 @@ def deployment(kubelets: Kubernetes) -> Iterator[KubernetesDeployment]:
 
 @pytest.mark.parametrize("check", list(SCRIPT_CHECKS), ids=str)
 def test_scripts(deployment: KubernetesDeployment, check: Check[ScriptBody]) -> None:
-    try:
-        run_script_check(check, deployment)
-    except NotApplicable as reason:
-        pytest.skip(str(reason))
+    check_on(deployment, check)
 
 
 def test_the_demos_scripts_run_unchanged(deployment: KubernetesDeployment) -> None:

@@ -32,8 +32,8 @@ AT_ONCE = 2
 """Pairs of clusters beside each other: most of the time all of them wait."""
 
 
-TRIES = 2
-"""A decision that came out otherwise is asked for once more: a pass may have come between two submissions."""
+TRIES = 3
+"""What came out otherwise is asked for again: one of the two may have been seen in the middle of a change."""
 
 
 def only(groups: list[Group], wanted: Callable[[Case], bool]) -> list[Group]:
@@ -75,18 +75,19 @@ def _found(group: Group, known: list[Known]) -> Findings:
         for case in group.cases:
             both = theirs[case.name], ours[case.name]
             outcome = compare(case.title, *both, known)
-            if outcome.unknown:
-                both = _alone(pair, case)
-                outcome = compare(case.title, *both, known)
+            for number in range(1, TRIES):
+                if outcome.unknown:
+                    both = _alone(pair, case, number)
+                    outcome = compare(case.title, *both, known)
             findings.said[case.title] = both
             findings.outcomes.append(outcome)
     return findings
 
 
-def _alone(pair: Pair, case: Case) -> tuple[Items, Items]:
+def _alone(pair: Pair, case: Case, number: int) -> tuple[Items, Items]:
     """Once more, with nothing beside it: what differs by chance is no difference between the systems."""
     with ThreadPoolExecutor(2) as pool:
-        theirs, ours = pool.map(lambda system: _read(system, case, "again."), pair.systems)
+        theirs, ours = pool.map(lambda system: _read(system, case, f"again{number}."), pair.systems)
     return theirs, ours
 
 

@@ -66,7 +66,7 @@ def _sees_everybody(api: Context, caller: Caller, what: str) -> bool:
     state = api.cluster.state
     user = state.accounts.users.get(caller.user)
     trusted = caller.admin or (user is not None and user.admin_level is not AdminLevel.NONE)
-    return trusted or what not in state.config.raw.get("PrivateData", "").lower().split(",")
+    return trusted or what not in state.config.words("PrivateData")
 
 
 def _mine(api: Context, request: Request, row: dict[str, Any]) -> bool:

@@ -39,7 +39,7 @@ async def list_reservations(api: Context, request: Request) -> Response:
     """The reservations, oldest first; with PrivateData=reservations users see those that they may use."""
     check_own_book(api)
     state, now, caller = api.cluster.state, api.now(), api.caller(request)
-    private = "reservations" in state.config.raw.get("PrivateData", "").lower().split(",")
+    private = "reservations" in state.config.words("PrivateData")
     seen = [each for each in state.reservations.values() if not private or _may_see(state, caller, each)]
     return answer({"reservations": [reservation_record(state, each, now) for each in seen], "now": now})
 

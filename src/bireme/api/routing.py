@@ -38,7 +38,7 @@ class Context:
 
     def sees(self, caller: Caller, owner_uid: int) -> bool:
         """Whether `caller` may know of a job at all: everybody may, unless PrivateData says that jobs are private."""
-        private = self.cluster.state.config.raw.get("PrivateData", "").lower().split(",")
+        private = self.cluster.state.config.words("PrivateData")
         return "jobs" not in private or caller.may_change(owner_uid)
 
     def inside_job(self, request: Request) -> int:

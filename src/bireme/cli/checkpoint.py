@@ -11,7 +11,7 @@ import os
 
 from bireme.cli.connection import make_transport
 from bireme.cli.voice import CommandFailure, refused_by_daemon, run_command
-from bireme.client.transport import ApiError, BiremeUnavailable
+from bireme.client.transport import BiremeError
 
 
 def main(argv: list[str]) -> int:
@@ -30,8 +30,6 @@ def _main(argv: list[str]) -> int:
     with make_transport() as transport:
         try:
             transport.post(f"/v1/jobs/{job}/checkpoint")
-        except BiremeUnavailable as error:
+        except BiremeError as error:
             raise refused_by_daemon(f"job {job}", error) from error
-        except ApiError as error:
-            raise CommandFailure(f"job {job}: {error.message}") from error
     return 0

@@ -18,7 +18,7 @@ from bireme.cli.allocation import Allocation, Interrupted
 from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
 from bireme.cli.sbatch import answered_at_once
-from bireme.cli.submission import clusters_asked, submission_body, submit, tell_options
+from bireme.cli.submission import interactive_body, submit, tell_options
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import Transport
 from bireme.daemon.paths import Paths
@@ -65,7 +65,7 @@ def _allocate(transport: Transport, asked: AllocationSubmission, voice: Voice) -
     options = asked.options[0]
     job_id = submit(
         transport,
-        submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0])),
+        interactive_body(transport, asked),
         SUBMISSION_FAILED[Command.SALLOC],
         voice,
     )

@@ -22,7 +22,7 @@ from bireme.cli.srun_session.session import Leg, Manners, Session
 from bireme.cli.srun_session.streams import choose_input, open_outputs, sent_to_nodes
 from bireme.cli.srun_session.tally import Tally
 from bireme.cli.srun_session.terminal import RawTerminal, window_size
-from bireme.cli.submission import clusters_asked, submission_body, submit, tell_options, test_only
+from bireme.cli.submission import interactive_body, submit, tell_options, test_only
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.core.model.steps import StepSpec
@@ -82,9 +82,7 @@ def _check_programs(step: StepRequest) -> None:
 
 def _test_only(transport: Transport, asked: RunSubmission, voice: Voice) -> int:
     if asked.jobs:
-        return test_only(
-            transport, submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0])), voice
-        )
+        return test_only(transport, interactive_body(transport, asked), voice)
     voice.say(f"Job {asked.steps[0].job_id} is running already: nothing to test")
     return 0
 
@@ -113,7 +111,7 @@ def seen_from_group(environment: Mapping[str, str], group: int) -> dict[str, str
 def _run_in_own_job(transport: Transport, asked: RunSubmission, voice: Voice) -> int:
     job_id = submit(
         transport,
-        submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0])),
+        interactive_body(transport, asked),
         SUBMISSION_FAILED[Command.SRUN],
         voice,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bireme.cli.caller import plain_spec
 from bireme.cli.own_command import OWN_COMMAND, become_slurms_own
@@ -18,6 +18,9 @@ from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.slurm.hostlist import compress
 from bireme.slurm.options.job import JobRequest
 from bireme.slurm.options.layers import Options
+
+if TYPE_CHECKING:  # sbatch starts sooner without
+    from bireme.slurm.options.interactive import AllocationSubmission, RunSubmission
 
 _TRIES_WHILE_FULL = 15
 _TEMPORARILY_FULL = 11  # EAGAIN: Slurm's number for "temporarily unable to accept job"
@@ -33,6 +36,11 @@ def submission_body(
         body["clusters"] = list(clusters)
     body["idempotency_key"] = os.urandom(16).hex()
     return body
+
+
+def interactive_body(transport: Transport, asked: RunSubmission | AllocationSubmission) -> dict[str, Any]:
+    """The same of srun or salloc, for the clusters that it names."""
+    return submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0]))
 
 
 def _part(request: JobRequest, script: str | None) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def top(state: State, caller: Caller, jobs: Sequence[Job]) -> list[e.Event]:
 
     What they gain the others lose, all alike, by their nice values.
     """
-    if not caller.admin and USER_TOP not in _scheduler_words(state):
+    if not caller.admin and USER_TOP not in state.config.words("SchedulerParameters"):
         raise Refusal(Why.ACCESS_DENIED, f"users may do this with SchedulerParameters={USER_TOP}")
     for job in jobs:
         _check_can_move(caller, job)
@@ -66,10 +66,6 @@ def top(state: State, caller: Caller, jobs: Sequence[Job]) -> list[e.Event]:
         gains[job.id] = -int(owed / left)
         owed += gains[job.id]
     return [_moved(state.jobs[job_id], gain) for job_id, gain in gains.items() if gain]
-
-
-def _scheduler_words(state: State) -> list[str]:
-    return state.config.raw.get("SchedulerParameters", "").lower().split(",")
 
 
 def _check_can_move(caller: Caller, job: Job) -> None:

@@ -71,7 +71,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
         partitions=tuple(partition.name for partition in partitions),
         requeue=state.config.settings.job_requeue if asked.requeue is None else asked.requeue,
     )
-    if spec.expedite_requeue and EXPEDITED not in state.config.raw.get("SlurmctldParameters", "").lower().split(","):
+    if spec.expedite_requeue and EXPEDITED not in state.config.words("SlurmctldParameters"):
         raise Refusal(Why.NOT_SUPPORTED, f"--requeue=expedite needs SlurmctldParameters={EXPEDITED} in slurm.conf")
     spec = settled(state, spec)
     _check_array(state, spec.array)

@@ -216,5 +216,9 @@ class ClusterConfig:
     source: str = ""
     """The slurm.conf it came from; empty when discovered."""
 
+    def words(self, key: str) -> list[str]:
+        """Of a global key whose value is a list of words, in small letters."""
+        return self.raw.get(key, "").lower().split(",")
+
     def default_partition(self) -> PartitionConfig | None:
         return next((partition for partition in self.partitions if partition.default), None)

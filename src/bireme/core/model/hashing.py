@@ -6,7 +6,11 @@ Invariant: as with any key, equal values have equal hashes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
+from operator import attrgetter
+from typing import Any
 
 
 class HashedOnce:
@@ -17,6 +21,11 @@ class HashedOnce:
         try:
             return self._hash
         except AttributeError:
-            values = tuple(getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
-            object.__setattr__(self, "_hash", hash(values))
+            values = _values_of(type(self))  # type: ignore[arg-type]  # mypy reads the class's own __hash__ as its type's
+            object.__setattr__(self, "_hash", hash(values(self)))
             return self._hash
+
+
+@cache
+def _values_of(kind: type[Any]) -> Callable[[object], object]:
+    return attrgetter(*(each.name for each in fields(kind)))

@@ -257,6 +257,11 @@ class Pending:
     expedited: bool = False
     """It was requeued, and stands before all others (--requeue=expedite)."""
 
+    @property
+    def free_to_go(self) -> bool:
+        """No gate is known to hold it."""
+        return self.eligible_at is not None and self.held_by is None and self.not_before is None
+
 
 @dataclass(frozen=True, slots=True)
 class Starting:

@@ -19,9 +19,8 @@ from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.due import gone_by
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
-from bireme.core.model.jobs import Job, ResourceRequest
+from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, NodeShare
-from bireme.core.placement.demand import Demand
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
 from bireme.core.plan.hope import Waiting
@@ -53,7 +52,6 @@ Whose = int | str | tuple[int, str] | tuple[str, int]
 class Answers:
     """What was found out about requests and holds until a node, a partition or the configuration changes."""
 
-    demands: dict[tuple[ResourceRequest, str], Demand] = field(default_factory=dict)
     searches: dict[tuple[object, ...], Search] = field(default_factory=dict)
     fit_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
     ranking: Ranking | None = None
@@ -74,11 +72,7 @@ class Outlook:
     again: set[int] = field(default_factory=set)
     """Jobs that were looked at and wait for something else: looked at in every pass."""
     fresh: set[int] = field(default_factory=set)
-    """Jobs that came into the queue since the latest pass."""
-    queue: list[Entry] = field(default_factory=list)
-    """All who waited when it was made, in order."""
-    joined: set[int] = field(default_factory=set)
-    """Jobs that came into the queue since then, or may stand elsewhere in it."""
+    """Jobs that came into the queue since."""
     followers: dict[int, set[int]] = field(default_factory=dict)
     """job (or array) -> jobs that depend on it: its end may make it certain that they never start."""
     left: list[Entry] = field(default_factory=list)
@@ -110,7 +104,7 @@ class Outlook:
         """Follows an event that was applied. False: it cannot, the outlook is void."""
         match event:
             case e.JobSubmitted() | e.JobBecameEligible() | e.JobReleased() | e.JobRequeued():
-                self._joins(event.job_id)
+                self.fresh.add(event.job_id)
                 self.changes += 1
             case e.JobAllocated():
                 self.ends[event.job_id] = (gone_by(state, state.jobs[event.job_id], at), event.allocation)
@@ -123,7 +117,7 @@ class Outlook:
                 self._tell_followers(state, event.job_id)
                 self.changes += 1
                 if event.job_id in state.pending:
-                    self._joins(event.job_id)
+                    self.fresh.add(event.job_id)
             case e.JobEnding():
                 planned = self.ends.get(event.job_id)
                 if planned is not None and event.outcome.state != "PREEMPTED":  # who ends it knows when it is gone
@@ -137,10 +131,6 @@ class Outlook:
             case _:
                 return isinstance(event, HARMLESS)
         return True
-
-    def _joins(self, job_id: int) -> None:
-        self.fresh.add(job_id)
-        self.joined.add(job_id)
 
     def follow(self, job: Job) -> None:
         for dependency in job.spec.dependencies.items:

@@ -55,23 +55,9 @@ def plan(
     """
     work = begin_pass(state, policy, now, promises, before)
     work.enough = enough
-    work.outlook.queue = _in_line(state, before)
-    _walk(work, work.outlook.queue)
+    _walk(work, entries_of(state, state.pending.values()))
     _resume(work)
     return Plan(tuple(work.starts), work.verdicts, work.behind, work.outlook)
-
-
-def _in_line(state: State, before: Outlook | None) -> list[Entry]:
-    """Everybody who waits, in order: most of a long queue stands as it stood in the pass before."""
-    pending = state.pending
-    if before is not None and not before.reordered:
-        joined = before.joined
-        line = [entry for entry in before.queue if entry.job_id in pending and entry.job_id not in joined]
-        line += entries_of(state, [pending[job_id] for job_id in joined if job_id in pending])
-        if len({entry.job_id for entry in line}) == len(pending):
-            line.sort()
-            return line
-    return entries_of(state, pending.values())
 
 
 def plan_again(
@@ -237,7 +223,7 @@ def _only_waits_for_others(work: Pass, job: Job, entry: Entry) -> bool:
         return False
     phase = job.phase
     assert isinstance(phase, Pending)
-    return phase.eligible_at is not None and phase.held_by is None and phase.not_before is None
+    return phase.free_to_go
 
 
 def _pass_over(work: Pass, job: Job, entry: Entry) -> None:

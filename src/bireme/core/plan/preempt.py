@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bireme.core.calendar.booking import Booking
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running
 from bireme.core.model.nodes import Health
@@ -68,7 +67,7 @@ def _victims(
     before.hold(Allocation(job.id, 0, partition.name, fit.shares, whole))
     work.after_preemption = before, standby
     work.count_as_held(job, partition, fit)
-    _promise(work, job, decision, fit, whole, partition.name)
+    _promise(work, job, decision, fit, partition)
     return decision
 
 
@@ -89,7 +88,7 @@ def awaits_victims(work: Pass, job: Job) -> bool:
     return any(why.kind is ReasonKind.PREEMPTED and why.fact("by") == job.id for why in reasons)
 
 
-def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, whole: bool, partition: str) -> None:
+def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, partition: PartitionConfig) -> None:
     """What the victims leave is the job's from the moment they are gone: nobody behind it may take it meanwhile."""
     outlook, settings = work.outlook, work.state.config.settings
     ended = [victim.grace_s + settings.kill_wait_s for victim in decision.victims if not victim.suspend]
@@ -97,8 +96,7 @@ def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, whole: bool, par
     for victim in decision.victims:
         outlook.expect(victim.job_id, gone, _freed(work, work.state.jobs[victim.job_id]))
     begin = outlook.calendar.rounded(gone)
-    owner = (job.id, job.spec.owner.uid, partition, job.spec.account)
-    booking = Booking(begin, begin + work.duration_s(job), fit.shares, whole, *owner)
+    booking = work.booking(job, partition, begin, begin + work.duration_s(job), fit.shares)
     outlook.restore(job.id, (*outlook.forget(job.id), booking))
 
 

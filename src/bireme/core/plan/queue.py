@@ -46,13 +46,17 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
     found: list[Entry] = []
     make = tuple.__new__  # what Entry(...) does, for a hundred thousand jobs in half the time
 
+    def rank(job: Job, tier: int) -> int:
+        if job.restarts and isinstance(job.phase, Pending) and job.phase.expedited:
+            return FIRST
+        return tier if by_tier else ranks.get(job.spec.qos, 0)
+
     def entries(job: Job) -> list[Entry]:
         spec, own = job.spec, by_partition.get(job.id, {})
         several = []
         for number, name in enumerate(spec.partitions):
             tier = tiers.get(name, 0)
-            rank = FIRST if _is_expedited(job) else tier if by_tier else ranks.get(spec.qos, 0)
-            ahead = (rank, not spec.reservation, tier, -own.get(name, job.priority))
+            ahead = (rank(job, tier), not spec.reservation, tier, -own.get(name, job.priority))
             several.append(Entry(*ahead, job.submitted_at, job.id, number, name, False))
         return several
 
@@ -65,21 +69,15 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
             found.append(last._replace(job_id=job.id))
         elif len(names) == 1:
             tier = tiers.get(names[0], 0)
-            rank = FIRST if _is_expedited(job) else tier if by_tier else ranks.get(spec.qos, 0)
-            phase, outside = job.phase, not spec.reservation
-            assert isinstance(phase, Pending)
-            free_to_go = phase.eligible_at is not None and phase.held_by is None and phase.not_before is None
-            plain = free_to_go and outside and not job.mirrored
-            place = (rank, outside, tier, -job.priority, job.submitted_at, job.id, 0, names[0], plain)
+            outside = not spec.reservation
+            assert isinstance(job.phase, Pending)
+            plain = job.phase.free_to_go and outside and not job.mirrored
+            place = (rank(job, tier), outside, tier, -job.priority, job.submitted_at, job.id, 0, names[0], plain)
             found.append(make(Entry, place))
         else:
             found.extend(entries(job))
     found.sort()
     return found
-
-
-def _is_expedited(job: Job) -> bool:
-    return job.restarts > 0 and isinstance(job.phase, Pending) and job.phase.expedited
 
 
 def best_first(state: State, job: Job) -> list[str]:

@@ -26,7 +26,7 @@ from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Pending, ResourceRequest, Running, Starting, Suspended
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind, reason
-from bireme.core.model.resources import Allocation
+from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.caps import cpus_held, within_cap
 from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.needs import part_of
@@ -149,11 +149,7 @@ class Pass:
         return request if waited_s < patience_s else replace(request, switches=None)
 
     def demand(self, job: Job, partition: PartitionConfig) -> Demand:
-        key = (self.asked(job), partition.name)
-        found = self.outlook.answers.demands.get(key)
-        if found is None:
-            found = self.outlook.answers.demands[key] = resolve(job.spec, partition, self.state.config.settings)
-        return found
+        return resolve(job.spec, partition, self.state.config.settings)
 
     def way(self, job: Job) -> Way:
         """What reservations leave to a job that starts now."""
@@ -447,9 +443,14 @@ class Pass:
         )
         if found is None:
             return None
-        whole = self.demand(job, partition).whole_nodes
-        owner = (job.id, job.spec.owner.uid, partition.name, job.spec.account)
-        return Booking(found[0], gone_by(self.state, job, found[0]), found[1], whole, *owner)
+        return self.booking(job, partition, found[0], gone_by(self.state, job, found[0]), found[1])
+
+    def booking(
+        self, job: Job, partition: PartitionConfig, begin: float, end: float, shares: tuple[NodeShare, ...]
+    ) -> Booking:
+        """A slot for the job, not booked yet."""
+        whole, spec = self.demand(job, partition).whole_nodes, job.spec
+        return Booking(begin, end, shares, whole, job.id, spec.owner.uid, partition.name, spec.account)
 
     def _kept_promise(self, job: Job, partition: PartitionConfig, not_after: float) -> Booking | None:
         """The slot an earlier pass gave it, if it still holds and there is no earlier one.
