@@ -1,5 +1,7 @@
 """Heterogeneous jobs: all components or none."""
 
+import pytest
+
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.requests import Target
@@ -82,6 +84,19 @@ def test_a_waiting_component_is_not_cancelled_alone() -> None:
     leader = world.submit_het("het", {"cpus": 8, "hold": True}, {"cpus": 8})
     with world.refused(Why.NOT_WHOLE_HET_JOB):
         world.record(requests.cancel(world.state, caller_named("alice"), Target(leader, het_offset=1)))
+
+
+@pytest.mark.parametrize("word", ["whole_hetjob", "whole_pack"])
+def test_what_is_asked_of_one_component_may_mean_all_of_them(word: str) -> None:
+    world = Scenario("2x8", raw={"SchedulerParameters": word})
+    leader = world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    second, alice = Target(leader, het_offset=1), caller_named("alice")
+    world.record(requests.hold(world.state, alice, second))
+    assert [job.phase.held_by for job in world.state.pending.values()] == ["user", "user"]
+    world.record(requests.release(world.state, alice, second))
+    world.expect({"het": "runs n1", "het+1": "runs n2"})
+    world.record(requests.cancel(world.state, alice, second))
+    world.expect({"het": "CANCELLED", "het+1": "CANCELLED"})
 
 
 def test_a_lost_component_brings_all_of_them_back() -> None:

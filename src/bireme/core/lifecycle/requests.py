@@ -41,6 +41,8 @@ from bireme.core.model.resources import ExitStatus
 from bireme.core.model.steps import Step, StepState
 
 KILL, TERM, CONT = 9, 15, 18
+WHOLE_HET_JOB = ("whole_hetjob", "whole_pack")
+"""Of SchedulerParameters, now and before: what is asked of one component is asked of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,13 @@ def _mine(state: State, caller: Caller, target: Target) -> list[Job]:
     return jobs
 
 
+def _or_whole(state: State, target: Target) -> Target:
+    """The component that is named, or with `whole_hetjob` all of its heterogeneous job."""
+    if target.het_offset is None or not set(WHOLE_HET_JOB).intersection(state.config.words("SchedulerParameters")):
+        return target
+    return replace(target, het_offset=None)
+
+
 def split_events(state: State, job: Job, task_id: int, taken: int = 0) -> tuple[list[e.Event], int]:
     """One waiting task leaves its array's record: (events, its id). `taken`: ids used up in this batch."""
     assert isinstance(job.array, ArrayWaiting)
@@ -108,6 +117,7 @@ def split_events(state: State, job: Job, task_id: int, taken: int = 0) -> tuple[
 
 def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
     """`scancel` without a signal: pending jobs end at once, running ones get SIGTERM, KillWait, SIGKILL."""
+    target = _or_whole(state, target)
     jobs = _mine(state, caller, target)
     if target.het_offset is not None and isinstance(jobs[0].phase, Pending):
         raise Refusal(Why.NOT_WHOLE_HET_JOB)  # the others would wait for it forever
@@ -191,7 +201,7 @@ def fail_step(state: State, caller: Caller, target: Target) -> list[e.Event]:
 
 def hold(state: State, caller: Caller, target: Target, as_user: bool = False) -> list[e.Event]:
     """An operator's hold can only be released by an operator, unless it is one `as_user` (`scontrol uhold`)."""
-    events: list[e.Event] = []
+    target, events = _or_whole(state, target), list[e.Event]()
     for job in _mine(state, caller, target):
         if not isinstance(job.phase, Pending):
             continue
@@ -203,7 +213,7 @@ def hold(state: State, caller: Caller, target: Target, as_user: bool = False) ->
 
 
 def release(state: State, caller: Caller, target: Target) -> list[e.Event]:
-    events: list[e.Event] = []
+    target, events = _or_whole(state, target), list[e.Event]()
     for job in _mine(state, caller, target):
         if not isinstance(job.phase, Pending):
             continue
