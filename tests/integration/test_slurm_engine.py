@@ -85,7 +85,8 @@ def test_srun_and_salloc_are_slurms_own(both: Attached) -> None:
     skip_in_chroot("what srun starts looks for programs there")
     said = both.run("srun", "-n2", "bash", "-c", "echo $SLURM_PROCID $SLURM_JOB_ID").stdout.split()
     assert sorted(said[::2]) == ["0", "1"]
-    assert both.run("sacct", "-nXP", "-j", said[1], "-o", "State").stdout.strip() == "COMPLETED"
+    told = ("sacct", "-nXP", "-j", said[1], "-o", "State")  # srun returns before slurmdbd has heard of the end
+    both.slurm.until(lambda: both.run(*told).stdout.strip() == "COMPLETED", "its end in the accounting")
     inside = both.run("salloc", "-n1", "bash", "-c", "command -v srun; srun echo within").stdout.split()
     assert inside == [_srun(both), "within"]
 

@@ -214,6 +214,22 @@ def test_a_node_that_leaves_the_configuration_takes_its_jobs_along() -> None:
     world.expect(goes="NODE_FAIL")
 
 
+def test_a_job_that_names_a_node_waits_for_that_one_when_it_has_left() -> None:
+    world = Scenario("3x8")
+    world.node("n2", "DRAIN")
+    world.submit("named", nodes=1, nodelist=("n2",))
+    world.submit("among", nodes=2, nodelist=("n1", "n2"))
+    world.expect(named="waits ReqNodeNotAvail", among="waits ReqNodeNotAvail")
+    whole = world.state.config
+    world.record([ClusterConfigured(replace(whole, nodes=(whole.nodes[0], whole.nodes[2])))])
+    world.expect()
+    for label in ("named", "among"):
+        assert world.state.verdicts[world.id_of(label)].reasons[0].fact("unavailable") == "n2"
+    world.record([ClusterConfigured(whole)])
+    world.report(o.NodeAnswered("n2", "agent", (), world.now))
+    world.expect(named="runs n2", among="runs n[1-2]")
+
+
 # -- what is left on a node, found by fault worlds ---------------------------------------------------------------------
 
 

@@ -96,3 +96,11 @@ def test_no_shell_is_built_from_strings() -> None:
                 )
             if isinstance(node, ast.Attribute) and node.attr == "system":
                 assert not (isinstance(node.value, ast.Name) and node.value.id == "os"), f"{name_of(path)}: os.system"
+
+
+def test_nothing_waits_in_a_way_that_loses_cancellations() -> None:
+    """Until Python 3.12 `wait_for` returns a result that comes together with a cancellation, and the task lives on."""
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and node.attr == "wait_for" and isinstance(node.value, ast.Name):
+                assert node.value.id != "asyncio", f"{name_of(path)}:{node.lineno}: use asyncio.timeout"

@@ -110,7 +110,8 @@ class Live:
                     yield recorded
             while not self.closing and queue in self._streams:
                 try:
-                    new = await asyncio.wait_for(queue.get(), _HEARTBEAT_S)
+                    async with asyncio.timeout(_HEARTBEAT_S):
+                        new = await queue.get()
                 except TimeoutError:
                     yield None
                     continue

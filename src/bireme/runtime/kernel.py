@@ -199,7 +199,7 @@ class Kernel:
             self._record_all(group, "planner", accepted, now)
             if not accepted:  # the calendar counts on a start that is not made
                 self._outlook = None
-        if passed.outlook.left:
+        if passed.outlook.left or passed.outlook.owed:
             self.replan = True
 
     def _take_verdicts(self, passed: Plan) -> None:

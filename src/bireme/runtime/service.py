@@ -178,7 +178,8 @@ class Runtime:
             if left is not None and left <= 0:
                 return False
             try:
-                await asyncio.wait_for(changed, left)
+                async with asyncio.timeout(left):
+                    await changed
             except TimeoutError:
                 return False
         return True
@@ -204,7 +205,8 @@ class Runtime:
             self._wake.clear()
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), self._next_wake_s())
+            async with asyncio.timeout(self._next_wake_s()):
+                await self._wake.wait()
         self._wake.clear()
 
     async def _gather(self) -> None:
@@ -214,7 +216,8 @@ class Runtime:
             return
         self._asked.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._asked.wait(), GATHER_S)
+            async with asyncio.timeout(GATHER_S):
+                await self._asked.wait()
 
     def _next_wake_s(self) -> float | None:
         """Rations are counted in steady time: the machine's clock may jump, and the daemon must not stand still."""

@@ -245,7 +245,10 @@ class Trial:
 
     def settle(self) -> None:
         """Until Bireme counts what is on the nodes as they are: GPUs and CPUs of all pods that have one."""
-        wait_for(lambda: self._counted() == self._there(), "Bireme to know of all pods")
+        try:
+            wait_for(lambda: self._counted() == self._there(), "Bireme to know of all pods")
+        except TimeoutError as error:
+            raise AssertionError(f"Bireme counts {self._counted()}, there is {self._there()}") from error
 
     def _there(self) -> dict[str, int]:
         """CPUs that pods ask for, by node, as Bireme counts them: whole ones."""

@@ -12,7 +12,7 @@ from bireme.core.lifecycle.refusals import Caller
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Owner, Pending
-from bireme.core.model.observations import BatchFinished, JobLaunched, NodeAnswered
+from bireme.core.model.observations import BatchFinished, JobLaunched, NodeAnswered, NodeClosed
 from bireme.core.model.policy import Policy
 from bireme.core.model.resources import SUCCESS
 from bireme.runtime.kernel import Kernel, Request
@@ -70,6 +70,16 @@ def three_looks() -> Any:
     """Asked before every look but the first."""
     looks = iter(range(1_000))
     return lambda: next(looks) >= 2
+
+
+def in_short_passes(kernel: Kernel, most: int) -> None:
+    """Until nothing is left to look at."""
+    for _ in range(most):
+        kernel.enough = three_looks()
+        turn(kernel, NOW)
+        if not kernel.replan:
+            return
+    raise AssertionError(f"after {most} passes there is still somebody to look at")
 
 
 def test_no_pass_is_so_short_that_it_looks_at_nobody(store: SqliteStore) -> None:
@@ -140,3 +150,26 @@ def test_a_full_pass_waits_until_enough_has_changed(store: SqliteStore) -> None:
     kernel.replan = True
     turn(kernel, NOW + 120)
     assert kernel.state.verdicts[3].expected_start == NOW + 660, "when the one that started at NOW + 60 ends"
+
+
+def test_those_that_wait_for_something_else_than_room_do_not_keep_a_pass_from_the_queues_end(
+    store: SqliteStore,
+) -> None:
+    """Every pass would look at them again: when they alone are more than a pass may look at, it never got further."""
+    kernel = kernel_with(store, "2x4")
+    queue(kernel, {"nodes": 1, "exclusive": True}, *[{"nodes": 2, "time_s": 600, "time_min_s": 60}] * 9, {"cpus": 1})
+    in_short_passes(kernel, 12)
+    assert waiting(kernel) == list(range(2, 11)), "the last one has its place"
+
+
+def test_a_queue_that_waits_for_a_node_is_not_looked_at_again_and_again(store: SqliteStore) -> None:
+    kernel = kernel_with(store, "2x4")
+    queue(kernel, *[{"nodes": 2}] * 9)
+    kernel.observations.append(NodeClosed("n2", "cordoned", "", NOW))
+    in_short_passes(kernel, 12)
+    assert {kernel.state.verdicts[job_id].reasons[0].kind.value for job_id in waiting(kernel)} == {"ReqNodeNotAvail"}
+    looks: list[int] = []
+    kernel.enough = lambda: bool(looks.append(1))
+    queue(kernel, {"nodes": 2})
+    turn(kernel, NOW)
+    assert len(looks) <= 1

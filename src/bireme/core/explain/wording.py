@@ -22,7 +22,7 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.QOS_USAGE_THRESHOLD: "Its QOS asks for a fair share of {limit}, and its user's is {share}.",
     ReasonKind.MAX_MEM_PER_LIMIT: "Partition {partition} allows a job {limit} MiB on a node, and it asks for {asked}.",
     ReasonKind.PARTITION_TIME_LIMIT: "Partition {partition} allows at most {limit_s_clock}.",
-    ReasonKind.REQUIRED_NODE_NOT_AVAILABLE: "Nodes it needs are down or drained: {unavailable}.",
+    ReasonKind.REQUIRED_NODE_NOT_AVAILABLE: "Nodes it needs are down, drained or gone: {unavailable}.",
     ReasonKind.LAUNCH_FAILED: "It could not be started ({tries} tries): {why}",
     ReasonKind.LAUNCH_FAILED_HELD: "It could not be started and is held after {tries} tries: {why}",
     ReasonKind.REQUEUED_HELD: "It was requeued and is held: scontrol release.",

@@ -71,6 +71,8 @@ class Search:
         self._segment = demand.segment if fabric.segment_max else None
         self._leaves_max = leaves_max
         self._required = table.mask(demand.nodelist)
+        if any(name not in table.index for name in demand.nodelist):  # it left the cluster: no other stands in for it
+            allowed = np.zeros_like(allowed)
         if demand.node_rules is not None:
             allowed = allowed & table.admitted(demand.node_rules)
         self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)

@@ -54,6 +54,8 @@ class Answers:
 
     searches: dict[tuple[object, ...], Search] = field(default_factory=dict)
     fit_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
+    away: dict[str, str] = field(default_factory=dict)
+    """Partition -> its nodes that nobody may use now, by name."""
     ranking: Ranking | None = None
     """Which of several places is the better one."""
 
@@ -70,7 +72,11 @@ class Outlook:
     waiting: Waiting = field(default_factory=Waiting)
     """Jobs that were looked at and wait for room: looked at again when something that they can use comes free."""
     again: set[int] = field(default_factory=set)
-    """Jobs that were looked at and wait for something else: looked at in every pass."""
+    """Jobs that were looked at and wait for something else: looked at in every round of passes."""
+    again_at: float = 0.0
+    """When these were last looked at."""
+    owed: bool = False
+    """Something has changed since then, and the passes were busy with what earlier ones had left."""
     fresh: set[int] = field(default_factory=set)
     """Jobs that came into the queue since."""
     followers: dict[int, set[int]] = field(default_factory=dict)

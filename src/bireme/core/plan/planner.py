@@ -77,10 +77,11 @@ def plan_again(
     work.enough = enough
     hope = work.hope
     assert hope is not None
+    again = _to_look_at_again(outlook, policy, now)
     freed, outlook.freed = outlook.freed, set()
     hopeful = hope.candidates(outlook.waiting, freed) if freed else set()
     fresh, outlook.fresh = outlook.fresh, set()
-    known = (state.pending.get(job_id) for job_id in {*outlook.again, *hopeful, *fresh})
+    known = (state.pending.get(job_id) for job_id in {*again, *hopeful, *fresh})
     entries = entries_of(state, [job for job in known if job is not None])
     last = outlook.last_booked
     if renew and last is not None and any(entry < last and entry.job_id in fresh for entry in entries):
@@ -98,6 +99,18 @@ def plan_again(
         _go_on(work)
     _resume(work)
     return Plan(tuple(work.starts), work.verdicts, work.behind, outlook)
+
+
+def _to_look_at_again(outlook: Outlook, policy: Policy, now: float) -> set[int]:
+    """Those that wait for something else than room; not while the queue's end has yet to be reached.
+
+    They may be more than one pass has time for: looked at in every one, they would keep all of them from getting there.
+    """
+    if outlook.left and abs(now - outlook.again_at) < policy.interval_s:
+        outlook.owed = outlook.owed or bool(outlook.again and (outlook.freed or outlook.fresh))
+        return set()
+    outlook.again_at, outlook.owed = now, False
+    return outlook.again - {entry.job_id for entry in outlook.left}
 
 
 def _only_newcomers_behind(state: State, outlook: Outlook) -> list[int] | None:
@@ -512,14 +525,27 @@ def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reas
     if not work.would_fit_empty(job, partition, (door, closed)):
         if closed and work.would_fit_empty(job, partition, (door, ())):
             return reason(ReasonKind.REQUIRED_NODE_NOT_AVAILABLE, reserved=1, **facts)
-        away = [name for name in partition.nodes if name in work.state.nodes]
-        away = [name for name in away if not work.state.nodes[name].schedulable]
+        away = ",".join(filter(None, (*_nodes_gone(work, job), _nodes_away(work, partition))))
         if door.confined and not away:
             return reason(ReasonKind.BAD_CONSTRAINTS, reservation=job.spec.reservation, **facts)
-        return reason(ReasonKind.REQUIRED_NODE_NOT_AVAILABLE, unavailable=",".join(away), **facts)
+        return reason(ReasonKind.REQUIRED_NODE_NOT_AVAILABLE, unavailable=away, **facts)
     line = work.line(job, partition.name)
     first = line not in work.waited_for
     work.waited_for.add(line)
     if not work.policy.backfill:
         work.block(line, job.id)
     return reason(ReasonKind.RESOURCES if first else ReasonKind.PRIORITY, **facts)
+
+
+def _nodes_gone(work: Pass, job: Job) -> list[str]:
+    """Nodes that it named (-w) and that are not of the cluster any more."""
+    return [name for name in dict.fromkeys(job.spec.resources.nodelist) if name not in work.state.nodes]
+
+
+def _nodes_away(work: Pass, partition: PartitionConfig) -> str:
+    """The names of its nodes that are down or drained: a whole queue may wait for them, and each job says so."""
+    answers, nodes = work.outlook.answers, work.state.nodes
+    if partition.name not in answers.away:
+        known = (nodes[name] for name in partition.nodes if name in nodes)
+        answers.away[partition.name] = ",".join(node.name for node in known if not node.schedulable)
+    return answers.away[partition.name]

@@ -194,7 +194,7 @@ class Pass:
             return False
         if job.spec.resources.switches is not None or job.spec.time_min_s is not None:
             return False
-        return all(why.kind in LACKS_ROOM for why in verdict.reasons)
+        return all(why.kind in LACKS_ROOM or why.fact("unavailable") for why in verdict.reasons)
 
     def line(self, job: Job, partition: str) -> str:
         """Where it queues up: those in a reservation and those outside do not wait for each other."""
@@ -531,12 +531,12 @@ def begin_pass(
     draft = state.occupancy.draft()
     waiting = bool(waiting_for_cpus(state))
     if before is not None and not waiting and before.calendar.entries < _entries_most(before):
-        outlook = Outlook(now, before.calendar.renewed(now), before.ends)
+        outlook = Outlook(now, before.calendar.renewed(now), before.ends, again_at=now)
         if len(before.answers.searches) < ANSWERS_MOST:
             outlook.answers = before.answers
     else:
         ends = {job.id: (_ends_at(state, job, now), job.held) for job in state.holding.values()}
-        outlook = Outlook(now, Calendar(draft.table, now, ends.values(), policy.resolution_s), ends)
+        outlook = Outlook(now, Calendar(draft.table, now, ends.values(), policy.resolution_s), ends, again_at=now)
     outlook.answers.ranking = ranking_of(state, policy, outlook.answers.ranking)
     outlook.suspended = waiting
     work = Pass(state, policy, now, draft, state.ledger.draft(), outlook, promises=promises or {})

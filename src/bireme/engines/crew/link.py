@@ -167,7 +167,8 @@ class AgentLink:
         self._answers[number] = future
         self._write(encode_line({**message, "id": number}))
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
             return {}
         finally:

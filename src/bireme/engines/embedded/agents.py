@@ -104,7 +104,8 @@ class AgentStarter:
             env=agent_environment(),
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), _STARTING_S)
+            async with asyncio.timeout(_STARTING_S):
+                out, err = await process.communicate()
         except TimeoutError:
             process.kill()
             log.error("agents of %s did not start within %g s", ",".join(nodes), _STARTING_S)

@@ -1,13 +1,13 @@
 """Which pods start together, and how many make the gang: read from the pods and from what made them. Pure.
 
 In this order: the native PodGroup, Bireme's own label and annotation, the owner. An owner that Bireme does not know, or
-one whose pods work alone (a Deployment, a Job without indexes), makes single pods.
+one whose pods work alone (a Deployment, a Job without indexes), makes single pods. `guests.py` keeps a `Gang` of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Object = Mapping[str, Any]
@@ -39,6 +39,33 @@ class Group:
     name: str
     size: int | None = None
     path: str = ""
+
+
+@dataclass(slots=True)
+class Gang:
+    """Pods that wait together; a single pod is a gang of one."""
+
+    key: str
+    group: Group | None
+    size: int | None
+    whole: int = 0
+    """How many are to come, where it is known; for those beyond `size` it is waited only a moment."""
+    enough_at: float | None = None
+    """When there were first as many as it needs."""
+    waiting: dict[str, Object] = field(default_factory=dict)
+    """By uid: no node yet, no gate closed."""
+    placed: set[str] = field(default_factory=set)
+    """Uids of members that have a node."""
+    submitted: tuple[str, ...] = ()
+    """Uids of the pods of the job that waits in the queue."""
+    job_ids: tuple[int, ...] = ()
+    attempt: int = 0
+    busy: bool = False
+    """Something about it is being asked of the queue or of the API server."""
+    refused: str = ""
+    told: str = ""
+    ruled_out: dict[str, set[str]] = field(default_factory=dict)
+    """Nodes, by pod, that its neighbours ruled out when it was submitted."""
 
 
 def group_of(pod: Object) -> Group | None:

@@ -1,8 +1,8 @@
 """The scheduler for everybody else's pods: those with `schedulerName: bireme` join Bireme's queue and are bound by it.
 
-A pod, or a gang of them (`guest_gangs`), is submitted as one job whose tasks are the pods (`guest_pods`); the planner
-places it like any other; `LaunchJob` becomes one binding and one event for each pod. The job ends when its pods have
-ended. To end it is to evict them: disruption budgets are respected, and grace is honoured by the kubelet.
+A pod, or a gang of them (`guest_gangs`), is submitted as one job whose tasks are the pods (`guest_jobs`); the planner
+places it like any other; `LaunchJob` becomes one binding and one event for each pod (`guest_binding`). Its end is that
+of its pods (`guest_places`); to end it is to evict them (`guest_eviction`).
 
 The engine owns it, shares its mirror of pods with it, and passes on the commands that are about guests. It decides
 nothing. Invariant: a pod is in at most one job that has not ended; after a restart the jobs say which pods they are.
@@ -13,23 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
-from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import HOLDING, Job, JobKind, JobSpec, Owner, Workload
-from bireme.core.model.resources import Allocation, ExitStatus
-from bireme.engines.kubernetes import guest_words
+from bireme.core.model.jobs import HOLDING, Job, JobSpec
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
+from bireme.engines.kubernetes.guest_binding import Binder
 from bireme.engines.kubernetes.guest_budgets import keepers
 from bireme.engines.kubernetes.guest_catalogue import SERVICE, Catalogue
 from bireme.engines.kubernetes.guest_crowd import Crowd, Turn
-from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of, whole_of
+from bireme.engines.kubernetes.guest_eviction import evict
+from bireme.engines.kubernetes.guest_gangs import Gang, group_of, rank_of, size_of, whole_of
+from bireme.engines.kubernetes.guest_jobs import job_of
 from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept
+from bireme.engines.kubernetes.guest_places import Key, Place, Places
 from bireme.engines.kubernetes.guest_pods import (
-    PARTITION,
-    TIME_LIMIT,
     Needs,
     gates_of,
     is_guest,
@@ -40,13 +39,12 @@ from bireme.engines.kubernetes.guest_pods import (
 from bireme.engines.kubernetes.guest_telling import Teller
 from bireme.engines.kubernetes.guest_volumes import volume_rules, why_not_yet
 from bireme.engines.kubernetes.nodes import Amounts
-from bireme.engines.kubernetes.pods import binding, is_over
+from bireme.engines.kubernetes.pods import is_over
 from bireme.ports import JobQueue, QueueRefusal, Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
 Object = Mapping[str, Any]
-Key = tuple[int, int]
 
 _GATHER_S = 0.02
 """Pods of a gang are created one after another; so long is waited for more before anything is worked out."""
@@ -54,54 +52,6 @@ _MORE_S = 1.0
 _STIR_S = 0.1
 _TELL_EVERY_S = 5.0
 _RETRY_S = 2.0
-_TRIES = 5
-_NAMED_MOST = 8
-_NOBODY = 65534
-
-
-@dataclass(slots=True)
-class _Gang:
-    """Pods that wait together; a single pod is a gang of one."""
-
-    key: str
-    group: Group | None
-    size: int | None
-    whole: int = 0
-    """How many are to come, where it is known; for those beyond `size` it is waited only a moment."""
-    enough_at: float | None = None
-    """When there were first as many as it needs."""
-    waiting: dict[str, Object] = field(default_factory=dict)
-    """By uid: no node yet, no gate closed."""
-    placed: set[str] = field(default_factory=set)
-    """Uids of members that have a node."""
-    submitted: tuple[str, ...] = ()
-    """Uids of the pods of the job that waits in the queue."""
-    job_ids: tuple[int, ...] = ()
-    attempt: int = 0
-    busy: bool = False
-    """Something about it is being asked of the queue or of the API server."""
-    refused: str = ""
-    told: str = ""
-    ruled_out: dict[str, set[str]] = field(default_factory=dict)
-    """Nodes, by pod, that its neighbours ruled out when it was submitted."""
-
-
-@dataclass(slots=True)
-class _Placed:
-    """A job of guests that holds its place."""
-
-    job_id: int
-    generation: int
-    namespace: str
-    nodes: dict[str, str]
-    """Pod name -> node."""
-    left: set[str]
-    """Names of pods that have not ended."""
-    each: Amounts
-    """What it holds for each of them, GPUs aside."""
-    worst: ExitStatus = field(default_factory=ExitStatus)
-    leaving: bool = False
-    binding: bool = True
 
 
 class Guests:
@@ -139,12 +89,13 @@ class Guests:
         self._accounts = accounts
         self._pods: dict[str, Object] = {}
         """Guests that have not ended, by namespace/name."""
-        self._gangs: dict[str, _Gang] = {}
+        self._gangs: dict[str, Gang] = {}
         self._gang_of: dict[str, str] = {}
         """Pod uid -> key of its gang."""
-        self._placed: dict[Key, _Placed] = {}
-        self._job_of: dict[str, Key] = {}
-        """namespace/name of a placed pod -> its job."""
+        self._places = Places(report, now)
+        self._binder = Binder(
+            api, self._places, self._pods, self._teller, report, now, work, self._take_places, self._crowd.leave
+        )
         self._checked = False
         """Everything was listed once."""
         self._dirty: dict[str, None] = {}
@@ -158,7 +109,7 @@ class Guests:
         for job in self._queue.workloads():
             assert job.spec.workload is not None
             if isinstance(job.phase, HOLDING):
-                self._hold(job, job.phase.allocation).binding = False
+                self._places.hold(job, job.phase.allocation).binding = False
             else:
                 self._waits_again(job)
 
@@ -166,16 +117,16 @@ class Guests:
         workload = job.spec.workload
         assert workload is not None
         base, _, attempt = workload.key.partition("#")
-        gang = self._gangs.setdefault(base, _Gang(base, None, None))
+        gang = self._gangs.setdefault(base, Gang(base, None, None))
         gang.attempt = int(attempt or 0)
         gang.job_ids = (*gang.job_ids, job.id)
 
     def check(self) -> None:
         """Once all pods are known: places whose pods ended, and jobs whose pods are gone, while nobody looked."""
-        for placed in list(self._placed.values()):
-            for name in list(placed.left):
-                if f"{placed.namespace}/{name}" not in self._pods:
-                    self._pod_over(placed, name, None)
+        for place in self._places.all():
+            for name in list(place.left):
+                if place.full_name(name) not in self._pods:
+                    self._places.pod_over(place, name, None)
         for gang in list(self._gangs.values()):
             if gang.job_ids and not gang.waiting:
                 self._withdraw(gang)
@@ -203,15 +154,15 @@ class Guests:
     def _tell_guards(self) -> None:
         """Tells of every job that a disruption budget keeps from being evicted, or no longer does."""
         self._guarding = False
-        pods = {key: self._pods_of(placed) for key, placed in self._placed.items() if not placed.leaving}
+        pods = {place.key: self._pods_of(place) for place in self._places.all() if not place.leaving}
         kept = keepers(self.catalogue.budgets, {key: found for key, found in pods.items() if found})
         news = [key for key in pods if kept.get(key, "") != self._guards.get(key, "")]
         self._guards = kept
         if news:
             self._report([o.GuardSeen(*key, kept.get(key, ""), self._now()) for key in news])
 
-    def _pods_of(self, placed: _Placed) -> list[Object]:
-        names = (f"{placed.namespace}/{name}" for name in placed.left)
+    def _pods_of(self, place: Place) -> list[Object]:
+        names = (place.full_name(name) for name in place.left)
         return [self._pods[name] for name in names if name in self._pods]
 
     # --- commands ------------------------------------------------------------------------------------------
@@ -219,36 +170,34 @@ class Guests:
     def takes(self, command: c.Command) -> bool:
         """Whether the command is about a job of guests."""
         match command:
-            case c.LaunchJob() | c.LaunchStep():
+            case c.LaunchJob() | c.LaunchStep() | c.FindJob():
                 return command.job.spec.workload is not None
             case _:
-                return (command.job_id, command.generation) in self._placed
+                return (command.job_id, command.generation) in self._places
 
     def obey(self, command: c.Command) -> None:
         match command:
             case c.LaunchJob():
-                self._work(self._launch(command))
+                self._work(self._bind(command))
             case c.TerminateJob():
-                self._work(self._evict(self._placed[(command.job_id, command.generation)]))
+                self._work(evict(self._api, self._places, self._places[command.job_id, command.generation]))
             case _:
                 log.info("pods of others take no %s", type(command).__name__)
 
+    async def _bind(self, command: c.LaunchJob) -> None:
+        await self._binder.bind(command)
+        self.guard()
+
     def acknowledge(self, job_id: int, generation: int) -> bool:
         """Whether it was a job of guests: it is over."""
-        placed = self._placed.pop((job_id, generation), None)
-        if placed is None:
-            return False
-        for name in placed.nodes:
-            self._job_of.pop(f"{placed.namespace}/{name}", None)
-        return True
+        return self._places.forget((job_id, generation))
 
     def held_for(self, pod: Object) -> Amounts | None:
         """What a job of guests holds for this pod, if one does."""
-        placed = self._placed.get(self._job_of.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", (0, 0)))
-        return None if placed is None else placed.each
+        return self._places.held_for(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def held_on(self, node: str) -> list[Key]:
-        return [key for key, placed in self._placed.items() if node in placed.nodes.values()]
+        return self._places.on(node)
 
     # --- what the cluster says -----------------------------------------------------------------------------
 
@@ -264,11 +213,11 @@ class Guests:
             self._pods.pop(name, None)
         else:
             self._pods[name] = pod
-        placed = self._placed.get(self._job_of.get(name, (0, 0)))
+        place = self._places.of_pod(name)
         if over:
             self._leaves(uid)
-            if placed is not None:
-                self._pod_over(placed, metadata["name"], pod)
+            if place is not None:
+                self._places.pod_over(place, metadata["name"], pod)
         elif pod["spec"].get("nodeName"):
             self._has_node(uid, pod)
         elif not metadata.get("deletionTimestamp"):
@@ -316,7 +265,7 @@ class Guests:
         if not gang.waiting and not gang.placed:
             self._forget(gang)
 
-    def _gang(self, uid: str, pod: Object) -> _Gang:
+    def _gang(self, uid: str, pod: Object) -> Gang:
         key = self._gang_of.get(uid)
         if key is None:
             group = group_of(pod)
@@ -325,19 +274,19 @@ class Guests:
         gang = self._gangs.get(key)
         if gang is None:
             group = group_of(pod)
-            gang = self._gangs[key] = _Gang(key, group, group.size if group else 1)
+            gang = self._gangs[key] = Gang(key, group, group.size if group else 1)
         elif gang.group is None and gang.size is None:  # known from the journal only
             gang.group = group_of(pod)
             gang.size = gang.group.size if gang.group else 1
         return gang
 
-    def _forget(self, gang: _Gang) -> None:
+    def _forget(self, gang: Gang) -> None:
         self._gangs.pop(gang.key, None)
         self._look_at_all(self._crowd.lets_go(gang.key))
 
     # --- into the queue ------------------------------------------------------------------------------------
 
-    def _look_at(self, gang: _Gang) -> None:
+    def _look_at(self, gang: Gang) -> None:
         self._dirty[gang.key] = None
         if not self._gathering:
             self._gathering = True
@@ -353,7 +302,7 @@ class Guests:
         if self._telling is None and any(gang.waiting for gang in self._gangs.values()):
             self._telling = asyncio.get_running_loop().call_later(_TELL_EVERY_S, self._tell_all)
 
-    def _consider(self, gang: _Gang) -> None:
+    def _consider(self, gang: Gang) -> None:
         if gang.size is None:
             gang.busy = True
             self._work(self._learn_size(gang))
@@ -390,7 +339,7 @@ class Guests:
         gang.busy = True
         self._work(self._submit(gang, ready))
 
-    def _waits_for_more(self, gang: _Gang) -> bool:
+    def _waits_for_more(self, gang: Gang) -> bool:
         """Whether to wait a moment for the rest: of few that come first the master may not be one."""
         loop = asyncio.get_running_loop()
         if gang.enough_at is None:
@@ -418,7 +367,7 @@ class Guests:
         for gang in [self._gangs[key] for key in self._crowd.with_particular if key in self._gangs]:
             self._check_neighbours(gang)
 
-    def _check_neighbours(self, gang: _Gang) -> None:
+    def _check_neighbours(self, gang: Gang) -> None:
         """What was ruled out when it was submitted may be another now."""
         for pod in self._crowd.particular(gang.key):
             before = gang.ruled_out.get(pod["metadata"]["uid"], set())
@@ -428,20 +377,20 @@ class Guests:
 
     # --- submitting ----------------------------------------------------------------------------------------
 
-    def _split(self, gang: _Gang, ready: Iterable[Object]) -> None:
+    def _split(self, gang: Gang, ready: Iterable[Object]) -> None:
         """Pods of a group that need not start together: each is a gang of its own."""
         for pod in list(ready):
             uid = pod["metadata"]["uid"]
             gang.waiting.pop(uid, None)
             self._gang_of[uid] = uid
-            alone = self._gangs.setdefault(uid, _Gang(uid, None, 1))
+            alone = self._gangs.setdefault(uid, Gang(uid, None, 1))
             alone.group, alone.size = None, 1
             alone.waiting[uid] = pod
             self._consider(alone)
         if not gang.waiting and not gang.placed:
             self._forget(gang)
 
-    async def _learn_size(self, gang: _Gang) -> None:
+    async def _learn_size(self, gang: Gang) -> None:
         assert gang.group is not None
         try:
             found = await self._api.ask("GET", gang.group.path)
@@ -453,7 +402,7 @@ class Guests:
             gang.busy = False
         self._look_at(gang)
 
-    async def _submit(self, gang: _Gang, pods: list[Object]) -> None:
+    async def _submit(self, gang: Gang, pods: list[Object]) -> None:
         gang.submitted = tuple(pod["metadata"]["uid"] for pod in pods)
         gang.attempt += 1
         try:
@@ -479,53 +428,37 @@ class Guests:
         if gang.submitted and not all(uid in gang.waiting for uid in gang.submitted):
             self._withdraw(gang)  # one left while it was being submitted
 
-    def _specs(self, gang: _Gang, pods: list[Object]) -> list[JobSpec]:
+    def _specs(self, gang: Gang, pods: list[Object]) -> list[JobSpec]:
         """One component for each kind of pod in the gang."""
         components: dict[Needs, list[Object]] = {}
         gang.ruled_out = {}
         for pod in pods:
             out = gang.ruled_out[pod["metadata"]["uid"]] = self._crowd.ruled_out(gang.key, pod)
             components.setdefault(self._needs(gang, pod, out), []).append(pod)
-        several = len(components) > 1
+        several, namespace = len(components) > 1, pods[0]["metadata"]["namespace"]
         return [
-            self._spec(gang, needs, members, offset if several else None)
+            job_of(
+                gang,
+                needs,
+                members,
+                offset if several else None,
+                account=self._accounts.get(namespace, namespace),
+                qos=self._qos_of(members[0]),
+                gpus_a_node=self._gpus_a_node(),
+            )
             for offset, (needs, members) in enumerate(components.items())
         ]
 
-    def _needs(self, gang: _Gang, pod: Object, out: set[str]) -> Needs:
+    def _needs(self, gang: Gang, pod: Object, out: set[str]) -> Needs:
         """Several of a gang share what the planner does not count: on every node as few as the smallest one holds."""
         most = self._crowd.most_a_node(gang.key, pod) if gang.size != 1 else 0
         return needs_of(pod, out | self._crowd.full, volume_rules(pod, self.catalogue.stock), most)
-
-    def _spec(self, gang: _Gang, needs: Needs, members: list[Object], offset: int | None) -> JobSpec:
-        first, namespace = members[0], members[0]["metadata"]["namespace"]
-        annotations = first["metadata"].get("annotations") or {}
-        labels = first["metadata"].get("labels") or {}
-        limit = annotations.get(TIME_LIMIT) or first["spec"].get("activeDeadlineSeconds")
-        partition = annotations.get(PARTITION) or labels.get(PARTITION)
-        names = tuple(pod["metadata"]["name"] for pod in members)
-        kind = gang.group.kind if gang.group else "Pod"
-        return JobSpec(
-            kind=JobKind.PODS,
-            name=gang.group.name if gang.group else names[0],
-            owner=Owner(uid=_NOBODY, gid=_NOBODY, user=namespace, group=namespace),
-            account=self._accounts.get(namespace, namespace),
-            qos=self._qos_of(first),
-            partitions=(partition,) if partition else (),
-            resources=needs.request(len(members), self._gpus_a_node()),
-            time_limit_s=int(limit) if limit else None,
-            time_limit_given=True,
-            het_component=offset,
-            site_factor=int(first["spec"].get("priority", 0)),
-            requeue=False,
-            workload=Workload(f"{gang.key}#{gang.attempt}", namespace, names, kind),
-        )
 
     def _qos_of(self, pod: Object) -> str:
         named = pod["spec"].get("priorityClassName", "") or (SERVICE if is_service(pod) else "")
         return self._queue.qos_named(named)
 
-    def _withdraw(self, gang: _Gang) -> None:
+    def _withdraw(self, gang: Gang) -> None:
         """Its pods are not what they were when it was submitted: out of the queue, and looked at anew."""
         ids, gang.job_ids, gang.submitted = gang.job_ids, (), ()
         self._look_at_all(self._crowd.lets_go(gang.key))
@@ -534,74 +467,9 @@ class Guests:
         if gang.waiting:
             self._look_at(gang)
 
-    # --- binding -------------------------------------------------------------------------------------------
-
-    def _hold(self, job: Job, allocation: Allocation) -> _Placed:
-        workload = job.spec.workload
-        assert workload is not None
-        nodes = dict(zip(workload.pods, (share.node for share in allocation.shares for _ in range(share.tasks))))
-        asked = job.spec.resources
-        cpus = asked.cpus_per_task or 1
-        each = Amounts(1000 * cpus, cpus * (asked.memory_per_cpu_mib or 0))
-        placed = _Placed(job.id, allocation.generation, workload.namespace, nodes, set(workload.pods), each)
-        self._placed[(job.id, allocation.generation)] = placed
-        for name in workload.pods:
-            self._job_of[f"{workload.namespace}/{name}"] = (job.id, allocation.generation)
-        return placed
-
-    async def _launch(self, command: c.LaunchJob) -> None:
-        key = (command.job.id, command.allocation.generation)
-        placed = self._placed.get(key) or self._hold(command.job, command.allocation)
-        obstacle = self._take_places(placed)
-        if obstacle:
-            self.acknowledge(*key)
-            self._report([o.JobRefused(*key, obstacle, self._now())])
-            return
-        placed.binding = True
-        problems = await asyncio.gather(*(self._bind(placed, name, node) for name, node in placed.nodes.items()))
-        placed.binding = False
-        failed = [problem for problem in problems if problem]
-        for problem in failed[:_NAMED_MOST]:
-            log.warning("job %d: %s", command.job.id, problem)
-        exist = any(f"{placed.namespace}/{name}" in self._pods for name in placed.nodes)
-        if len(failed) == len(problems) and exist:
-            self.acknowledge(*key)
-            self._report([o.JobRefused(*key, failed[0], self._now())])
-            return
-        # Pods that were all deleted before they had a place end their job: there is nothing to try again with.
-        self._report([o.JobLaunched(*key, self._now())])
-        spec = command.job.spec
-        if spec.workload is not None and spec.workload.kind == "PodGroup" and not spec.het_component:
-            await self._teller.group_bound(spec.workload.namespace, spec.name)
-        self.guard()
-        if not placed.left:
-            self._all_over(placed)
-
-    async def _bind(self, placed: _Placed, name: str, node: str) -> str:
-        """Empty when it is bound; else why not. What cannot be bound is left to whoever made it."""
-        pod = self._pods.get(f"{placed.namespace}/{name}")
-        if pod is None:
-            self._pod_over(placed, name, None)
-            return f"pod {name} is gone"
-        if pod["spec"].get("nodeName"):
-            return "" if pod["spec"]["nodeName"] == node else f"pod {name} is on {pod['spec']['nodeName']} already"
-        path = f"/api/v1/namespaces/{placed.namespace}/pods/{name}/binding"
-        for attempt in range(_TRIES):
-            try:
-                await self._api.ask("POST", path, binding(pod, node))
-                self._work(self._teller.bound(pod, node))
-                return ""
-            except ApiProblem as problem:
-                if not problem.passing or attempt == _TRIES - 1:
-                    self._crowd.leave(pod["metadata"]["uid"])
-                    self._pod_over(placed, name, None)
-                    return f"pod {name} could not be bound to {node}: {problem}"
-                await asyncio.sleep(_RETRY_S)
-        raise AssertionError("the last try returns")
-
-    def _take_places(self, placed: _Placed) -> str:
+    def _take_places(self, place: Place) -> str:
         """Empty: its pods may go where the planner said; else what came in the way, and they are looked at anew."""
-        waiting = [(self._pods.get(f"{placed.namespace}/{name}"), node) for name, node in placed.nodes.items()]
+        waiting = [(self._pods.get(place.full_name(name)), node) for name, node in place.nodes.items()]
         places = [(pod, node) for pod, node in waiting if pod is not None and not pod["spec"].get("nodeName")]
         gang = next((self._gangs.get(self._gang_of.get(pod["metadata"]["uid"], "")) for pod, _ in places), None)
         if gang is None:
@@ -610,49 +478,6 @@ class Guests:
         if obstacle:
             self._withdraw(gang)
         return obstacle
-
-    # --- ending --------------------------------------------------------------------------------------------
-
-    def _pod_over(self, placed: _Placed, name: str, pod: Object | None) -> None:
-        if name not in placed.left:
-            return
-        placed.left.discard(name)
-        status = guest_words.exit_status(pod)
-        if not status.ok and placed.worst.ok:
-            placed.worst = status
-        if not placed.left and not placed.binding:
-            self._all_over(placed)
-
-    def _all_over(self, placed: _Placed) -> None:
-        at, key = self._now(), (placed.job_id, placed.generation)
-        if placed.leaving:
-            self._report([o.JobCleared(*key, at)])
-        else:
-            self._report([o.BatchFinished(*key, placed.worst, at, cleared=True)])
-
-    async def _evict(self, placed: _Placed) -> None:
-        placed.leaving = True
-        if not placed.left:
-            self._all_over(placed)
-            return
-        await asyncio.gather(*(self._evict_one(placed, name) for name in sorted(placed.left)))
-
-    async def _evict_one(self, placed: _Placed, name: str) -> None:
-        """Until it goes: a disruption budget may say "not now" (429) for as long as it likes."""
-        path = f"/api/v1/namespaces/{placed.namespace}/pods/{name}/eviction"
-        body = guest_words.eviction(placed.namespace, name)
-        while name in placed.left:
-            try:
-                await self._api.ask("POST", path, body)
-                return
-            except ApiProblem as problem:
-                if problem.status == 404:
-                    self._pod_over(placed, name, None)
-                    return
-                if not problem.passing:
-                    log.error("cannot evict %s/%s: %s", placed.namespace, name, problem)
-                    return
-                await asyncio.sleep(_RETRY_S)
 
     # --- saying why ----------------------------------------------------------------------------------------
 
@@ -680,7 +505,7 @@ class Guests:
         gates = gates_of(pod)
         return f"its scheduling gates are closed: {', '.join(gates)}" if gates else self._why(gang) or "it just came"
 
-    def _why(self, gang: _Gang) -> str:
+    def _why(self, gang: Gang) -> str:
         if gang.refused:
             return gang.refused
         if gang.job_ids:

@@ -107,7 +107,7 @@ def is_gpu(resource: str) -> bool:
 def face(node: Object) -> dict[str, Any]:
     """All of a node that matters to Bireme: what it says beside that may change without anybody looking again."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    ready = next((one for one in status.get("conditions") or () if one["type"] == "Ready"), {})
+    ready: Object = next((one for one in status.get("conditions") or () if one["type"] == "Ready"), {})
     return {
         "uid": metadata.get("uid"),
         "labels": metadata.get("labels"),

@@ -134,7 +134,8 @@ class SlurmCommands:
         finally:
             os.close(stdin)
         try:
-            out, err = await asyncio.wait_for(process.communicate(), self.timeout_s)
+            async with asyncio.timeout(self.timeout_s):
+                out, err = await process.communicate()
         except TimeoutError:
             raise Silent(f"{argv[0]} did not answer within {self.timeout_s:g} s; is slurmctld overloaded?") from None
         finally:

@@ -76,7 +76,8 @@ class SlurmEngine:
         self.mirror.report = report
         self._following = asyncio.create_task(self.mirror.follow(), name="slurm mirror")
         try:
-            await asyncio.wait_for(self.mirror.looked.wait(), _START_PATIENCE_S)
+            async with asyncio.timeout(_START_PATIENCE_S):
+                await self.mirror.looked.wait()
         except TimeoutError:
             self.mirror.problem = self.mirror.problem or f"slurmctld does not answer yet: {WHAT_TO_CHECK}"
 
@@ -145,7 +146,8 @@ class SlurmEngine:
         """A daemon before this one may have submitted it: the first look at the queue tells."""
         if tag and not self.mirror.looked.is_set():
             try:
-                await asyncio.wait_for(self.mirror.looked.wait(), _FIRST_LOOK_S)
+                async with asyncio.timeout(_FIRST_LOOK_S):
+                    await self.mirror.looked.wait()
             except TimeoutError:
                 raise Refusal(Why.ERROR, said=self.problem or "Slurm does not answer") from None
         return self.mirror.tagged(tag)

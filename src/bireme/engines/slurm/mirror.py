@@ -132,7 +132,8 @@ class Mirror:
     async def _pause(self) -> None:
         while (left := self._next_look_s()) > 0:
             try:
-                await asyncio.wait_for(self._wake.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
                 self._wake.clear()
             except TimeoutError:
                 return

@@ -82,9 +82,8 @@ class RestSource(CommandSource):
     async def _get(self, path: str) -> bytes:
         self._commands.rate.note()
         try:
-            status, body = await asyncio.wait_for(
-                asyncio.to_thread(self._fetch, path, self._commands.timeout_s), self._commands.timeout_s + 1
-            )
+            async with asyncio.timeout(self._commands.timeout_s + 1):
+                status, body = await asyncio.to_thread(self._fetch, path, self._commands.timeout_s)
         except (OSError, http.client.HTTPException, TimeoutError) as error:
             raise Silent(f"slurmrestd at {self._address} does not answer ({error or type(error).__name__})") from error
         if status in _NOT_LET_IN or (status >= 400 and b"uthentication" in body[:2000]):

@@ -1,0 +1,41 @@
+"""The mirror's loop: it ends when it is told to, whatever comes at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bireme.engines.slurm.commands import Silent
+from bireme.engines.slurm.mirror import Mirror
+
+
+class Away:
+    """A Slurm that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def asked(*_: Any) -> Any:
+            raise Silent(f"no answer to {name}")
+
+        return asked
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_an_engine_that_stops_while_something_is_asked_of_slurm_does_not_wait_for_ever(turns: int) -> None:
+    """`turns` of the event loop lie between the two: a cancellation must not be taken for the end of a pause."""
+
+    async def stopped() -> None:
+        mirror = Mirror(Away())
+        following = asyncio.create_task(mirror.follow())
+        while not mirror.problem:
+            await asyncio.sleep(0)
+        mirror.hurry()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        following.cancel()
+        done, _ = await asyncio.wait([following], timeout=20)
+        assert done
+        assert following.cancelled()
+
+    asyncio.run(stopped())
