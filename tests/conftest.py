@@ -21,12 +21,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Four virtual nodes with eight GPUs each, shared by the tests of a module."""
-    running = Cluster()
-    try:
-        yield running.up()
-    finally:
-        left = running.stop()
-    assert not left, f"left running after `bireme down --end-jobs`: {left}"
+    with Cluster().running() as running:
+        yield running
 
 
 @pytest.fixture

@@ -22,13 +22,9 @@ FAILED = "sbatch: error: Batch job submission failed: "
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(CONF).up()
-    made.script("true\n", "fine.sh")
-    try:
+    with Cluster(CONF).running() as made:
+        made.script("true\n", "fine.sh")
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def refused(cluster: Cluster, *words: str, **how: object) -> str:

@@ -18,12 +18,8 @@ CONF = virtual_nodes(2, 2, cpus=16, settings="RequeueExit=99\nRequeueExitHold=98
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(CONF).up()
-    try:
+    with Cluster(CONF).running() as made:
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def submit_for(cluster: Cluster, seconds: int, script: Path, **options: Any) -> str:

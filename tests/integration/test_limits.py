@@ -14,17 +14,13 @@ CONF = virtual_nodes(2, 2, cpus=8, settings="Licenses=matlab:3,ansys\nAccounting
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(CONF).up()
-    made.script("sleep 100\n", "long.sh")
-    me = getpass.getuser()
-    made.run("sacctmgr", "-i", "add", "account", "lab")
-    made.run("sacctmgr", "-i", "add", "user", me, "account=lab", check=False)
-    made.run("sacctmgr", "-i", "modify", "user", me, "set", "DefaultAccount=lab")
-    try:
+    with Cluster(CONF).running() as made:
+        made.script("sleep 100\n", "long.sh")
+        me = getpass.getuser()
+        made.run("sacctmgr", "-i", "add", "account", "lab")
+        made.run("sacctmgr", "-i", "add", "user", me, "account=lab", check=False)
+        made.run("sacctmgr", "-i", "modify", "user", me, "set", "DefaultAccount=lab")
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def limit(cluster: Cluster, *words: str) -> None:

@@ -26,11 +26,8 @@ def cluster() -> Iterator[Cluster]:
     for user in (ANN, BOB):
         (made.work / user).mkdir(mode=0o700)
         os.chown(made.work / user, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
-    try:
-        yield made.up()
-    finally:
-        left = made.stop()
-    assert not left, left
+    with made.running():
+        yield made
 
 
 @pytest.fixture(scope="module")

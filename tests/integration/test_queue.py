@@ -14,12 +14,8 @@ CONF = virtual_nodes(3, 2, cpus=8, settings="MaxArraySize=2001")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(CONF).up()
-    try:
+    with Cluster(CONF).running() as made:
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def states(cluster: Cluster, job: str) -> set[str]:

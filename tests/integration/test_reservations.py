@@ -13,12 +13,8 @@ ME = getpass.getuser()
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(virtual_nodes(2, 2, cpus=4)).up()
-    try:
+    with Cluster(virtual_nodes(2, 2, cpus=4)).running() as made:
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def scontrol(cluster: Cluster, *words: str) -> str:

@@ -239,17 +239,13 @@ def test_unreadable_answers_are_told_and_tried_again(tmp_path: Path, both: Attac
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     second = Attached(both.slurm)
     second.settings(f'commands = "{tmp_path}"', "poll_s = 1")
-    try:
-        second.up()
+    with second.running():
         good.unlink()
         second.slurm.until(lambda: "Problem" in second.bireme("status").stdout, "it is told")
         assert "squeue --json cannot be read" in second.bireme("status").stdout
         assert json.loads(second.bireme("status", "--json").stdout)["problem"]
         good.touch()
         second.slurm.until(lambda: "Problem" not in second.bireme("status").stdout, "it follows again")
-    finally:
-        left = second.stop()
-    assert not left
 
 
 def test_a_wrong_cluster_is_told_and_the_daemon_stays(both: Attached, tmp_path: Path) -> None:
@@ -275,8 +271,7 @@ def test_slurmrestd_is_read_instead_and_an_expired_token_is_told(both: Attached,
     token.write_text(both.slurm.call("scontrol", "token", "lifespan=3600"))
     second = Attached(both.slurm)
     second.settings(f'rest = "http://{address}"', f'token_file = "{token}"', "poll_s = 1")
-    try:
-        second.up()
+    with second.running():
         job = second.sbatch("-N2", "--gres=gpu:1", "--wrap", "sleep 300", "-J", "by-rest")
         until(second, job, "RUNNING")
         how = ("squeue", "-h", "-j", job, "-o", "%i %j %D %N %C")
@@ -291,7 +286,4 @@ def test_slurmrestd_is_read_instead_and_an_expired_token_is_told(both: Attached,
         second.slurm.until(lambda: "Problem" not in second.bireme("status").stdout, "it follows again")
         second.run("scancel", job)
         second.slurm.until(lambda: squeue(second, job) == "", "its end")
-    finally:
-        left = second.stop()
-        both.slurm.stop_daemon("slurmrestd")
-    assert not left
+    both.slurm.stop_daemon("slurmrestd")

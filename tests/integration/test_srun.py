@@ -20,12 +20,8 @@ CONF = virtual_nodes(3, 4, cpus=8).replace("KillWait=2", "KillWait=1")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(CONF).up()
-    try:
+    with Cluster(CONF).running() as made:
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def srun(cluster: Cluster, *words: str, **how: object) -> subprocess.CompletedProcess[str]:

@@ -96,13 +96,9 @@ def kill_everything(cluster: Cluster, dice: random.Random) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(CONF).up()
-    try:
+    with Cluster(CONF).running() as made:
         (made.work / "worker.sh").write_text(WORKER)
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def runs(cluster: Cluster) -> list[tuple[str, str, int]]:

@@ -32,12 +32,8 @@ def test_a_partition_chooses_the_engine() -> None:
             settings += f'commands = "{wrappers(both.folder / "commands", slurm)}"\n'
             both.work = slurm.work
         (both.home / "bireme.toml").write_text(settings)
-        try:
-            both.up()
+        with both.running():
             _check(both, slurm)
-        finally:
-            left = both.stop()
-    assert not left
 
 
 def _check(both: Cluster, slurm: SlurmCluster) -> None:

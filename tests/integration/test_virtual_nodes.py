@@ -26,12 +26,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param != "root" and not user_namespaces_work():
         pytest.skip("this kernel gives ordinary users no user namespaces: nodes cannot have names of their own")
     owner = "nobody" if request.param == "nobody" and os.geteuid() == 0 else None
-    made = Cluster(CONF, owner=owner)
-    try:
-        yield made.up()
-    finally:
-        left = made.stop()
-    assert not left, left
+    with Cluster(CONF, owner=owner).running() as made:
+        yield made
 
 
 def test_every_task_sees_its_node(cluster: Cluster) -> None:

@@ -15,12 +15,8 @@ from tests.support.cluster import Cluster, virtual_nodes
 def cluster() -> Iterator[Cluster]:
     made = Cluster()
     made.conf(virtual_nodes(2, 2, cpus=8))
-    made.up()
-    try:
+    with made.running():
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def what_if(cluster: Cluster, *words: str) -> dict[str, Any]:

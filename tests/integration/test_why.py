@@ -21,12 +21,8 @@ SwitchName=spine Switches=leaf[1-2]
 def cluster() -> Iterator[Cluster]:
     made = Cluster()
     made.conf(virtual_nodes(3, 2, cpus=8, settings="TopologyPlugin=topology/tree"), topology=SWITCHES)
-    made.up()
-    try:
+    with made.running():
         yield made
-    finally:
-        left = made.stop()
-    assert not left, left
 
 
 def why(cluster: Cluster, job: str) -> dict[str, Any]:

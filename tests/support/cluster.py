@@ -18,9 +18,9 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -94,7 +94,7 @@ class Cluster:
 
     # -- life ------------------------------------------------------------------------------------------------------
 
-    def up(self) -> Cluster:
+    def up(self) -> Self:
         self.bireme("up", "--quiet", "--conf", str(self.conf_file))
         return self
 
@@ -121,6 +121,15 @@ class Cluster:
 
     def kill_agent(self, node: str) -> None:
         _kill_and_await(self.agent_pid(node))
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Up for a while; what it then leaves on this machine is an error."""
+        try:
+            yield self.up()
+        finally:
+            left = self.stop()
+        assert not left, f"left running after `bireme down --end-jobs`: {left}"
 
     def stop(self) -> list[str]:
         """Ends everything and removes the files. Returns what `bireme down --end-jobs` left running (should be [])."""

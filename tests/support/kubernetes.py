@@ -60,11 +60,8 @@ class KubernetesCluster(Cluster):
     @contextmanager
     def running(self) -> Iterator[KubernetesCluster]:
         """Up for a while; what it then leaves on this machine or in Kubernetes is an error."""
-        try:
-            yield self.up()
-        finally:
-            left = self.stop()
-        assert not left, f"left running: {left}"
+        with super().running():
+            yield self
         self.until(lambda: not self.pods() and not self.secrets(), 120)
 
     def script(self, body: str, name: str = "job.sh") -> Path:

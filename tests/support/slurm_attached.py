@@ -74,10 +74,5 @@ def skip_in_chroot(why: str) -> None:
 @contextmanager
 def attached(layout: Layout | None = None, *, for_everyone: bool = False) -> Iterator[Attached]:
     skip_without_slurm()
-    with running(layout or Layout()) as slurm:
-        bireme = Attached(slurm, for_everyone=for_everyone)
-        try:
-            yield bireme.up()
-        finally:
-            left = bireme.stop()
-    assert not left, f"left running: {left}"
+    with running(layout or Layout()) as slurm, Attached(slurm, for_everyone=for_everyone).running() as bireme:
+        yield bireme

@@ -26,7 +26,7 @@ from typing import Literal, get_args
 
 from bireme.agent.capability import Capability
 from bireme.agent.device_filter import DeviceId, deny_devices
-from bireme.agent.hierarchy import Hierarchy, find_v1, find_v2
+from bireme.agent.hierarchy import Hierarchy, find_v1, find_v2, write
 
 Kind = Literal["memory", "cpus", "devices"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -160,7 +160,7 @@ class Group:
         for hierarchy, path in self.places():
             if hierarchy.version == 2:
                 with suppress(OSError):  # a kernel before 5.14 has no such file
-                    _write(path / "cgroup.kill", "1")
+                    write(path / "cgroup.kill", "1")
         for _ in range(_KILL_ROUNDS):
             if not self.signal(signal.SIGKILL):
                 return True
@@ -241,7 +241,7 @@ def _try_entering(confinement: Confinement, kind: Kind) -> str:
         code = 0
         try:
             for file in group.join_files:
-                _write(Path(file), "0")
+                write(Path(file), "0")
         except OSError as error:
             code = error.errno or 1
         os._exit(code)
@@ -270,28 +270,28 @@ def _memory_v1(group: Path, limits: Limits) -> None:
         return
     swap_file = group / "memory.memsw.limit_in_bytes"  # memory and swap together; not on every kernel
     if limits.swap_bytes is not None and swap_file.exists():
-        _write(swap_file, "-1")  # or it would stand in the way of a larger memory limit
-    _write(group / "memory.limit_in_bytes", str(limits.memory_bytes))
+        write(swap_file, "-1")  # or it would stand in the way of a larger memory limit
+    write(group / "memory.limit_in_bytes", str(limits.memory_bytes))
     if limits.swap_bytes is not None and swap_file.exists():
-        _write(swap_file, str(limits.memory_bytes + limits.swap_bytes))
+        write(swap_file, str(limits.memory_bytes + limits.swap_bytes))
 
 
 def _memory_v2(group: Path, limits: Limits) -> None:
     if limits.memory_bytes is None:
         return
-    _write(group / "memory.max", str(limits.memory_bytes))
+    write(group / "memory.max", str(limits.memory_bytes))
     if limits.swap_bytes is not None and (group / "memory.swap.max").exists():
-        _write(group / "memory.swap.max", str(limits.swap_bytes))
+        write(group / "memory.swap.max", str(limits.swap_bytes))
 
 
 def _cpus(group: Path, limits: Limits) -> None:
     if limits.cpu_ids is not None:
-        _write(group / "cpuset.cpus", ",".join(map(str, limits.cpu_ids)))
+        write(group / "cpuset.cpus", ",".join(map(str, limits.cpu_ids)))
 
 
 def _devices_v1(group: Path, limits: Limits) -> None:
     for device in limits.denied_devices:
-        _write(group / "devices.deny", f"{device} rwm")
+        write(group / "devices.deny", f"{device} rwm")
 
 
 def _devices_v2(group: Path, limits: Limits) -> None:
@@ -322,12 +322,3 @@ def read_counter(file: Path, name: str) -> int:
         return next((int(row[1]) for row in rows if row[0] == name), 0)
     except OSError:
         return 0
-
-
-def _write(file: Path, text: str) -> None:
-    # Not write_text: a cgroup file must never be created or truncated, and takes its value in one write.
-    fd = os.open(file, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)

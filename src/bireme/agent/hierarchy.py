@@ -47,13 +47,13 @@ class Hierarchy:
         route = route[: route.index(self.mount) + 1]
         for folder in reversed(route):
             if controller not in _words(folder / "cgroup.subtree_control"):
-                _write(folder / "cgroup.subtree_control", f"+{controller}")
+                write(folder / "cgroup.subtree_control", f"+{controller}")
 
     def _pass_on_all(self, parent: Path) -> None:
         passed_on = _words(parent / "cgroup.subtree_control")
         for controller in (_words(parent / "cgroup.controllers") & _V2_CONTROLLERS) - passed_on:
             with suppress(OSError):
-                _write(parent / "cgroup.subtree_control", f"+{controller}")
+                write(parent / "cgroup.subtree_control", f"+{controller}")
 
 
 def find_v1(controller: str) -> Hierarchy | None:
@@ -95,7 +95,7 @@ def _vacate(folder: Path) -> None:
         (folder / _VACATED_LEAF).mkdir(exist_ok=True)
         for pid in _words(folder / "cgroup.procs"):
             with suppress(OSError):
-                _write(folder / _VACATED_LEAF / "cgroup.procs", pid)
+                write(folder / _VACATED_LEAF / "cgroup.procs", pid)
 
 
 def _fill_cpuset(folder: Path) -> None:
@@ -104,7 +104,7 @@ def _fill_cpuset(folder: Path) -> None:
         file = folder / name
         if file.exists() and not file.read_text().strip():
             inherited = (folder.parent / name).read_text().strip()
-            _write(file, inherited)
+            write(file, inherited)
 
 
 def _mounts(kind: str) -> list[tuple[Path, str, list[str]]]:
@@ -140,7 +140,8 @@ def _words(file: Path) -> set[str]:
         return set()
 
 
-def _write(file: Path, text: str) -> None:
+def write(file: Path, text: str) -> None:
+    """Not write_text: a cgroup file must never be created or truncated, and takes its value in one write."""
     fd = os.open(file, os.O_WRONLY)
     try:
         os.write(fd, text.encode())

@@ -109,7 +109,7 @@ def test_kill_ends_everything_and_only_then_remove_works(confinement):
         pytest.skip("nothing can be confined here")
     group = confinement.create("job_7", Limits())
     null, (read_fd, write_fd) = os.open("/dev/null", os.O_RDWR), os.pipe()
-    script = "setsid sleep 600 & sleep 600 & echo ready; wait"
+    script = "setsid sleep 600 & sleep 600 & echo ready; exec sleep 600"
     argv = ["sh", "-c", script]
     leader = spawn(argv, ENV, stdin_fd=null, stdout_fd=write_fd, stderr_fd=null, join_files=group.join_files)
     os.close(write_fd)
