@@ -19,12 +19,15 @@ from typing import Any
 import pytest
 
 from bireme.agent.batch import open_files
+from bireme.agent.fetcher import Fetcher
 from bireme.agent.gangway import Gangway, RefusedError
 from bireme.agent.identity import Identity
-from bireme.agent.output import OpenFileError
+from bireme.agent.output import OpenFileError, open_output
 from bireme.core.model.jobs import Owner
-from bireme.engines.kubernetes.gateway import Berth, Delivery, Gateway
-from bireme.engines.kubernetes.returned import ReturnedOutput, open_for
+from bireme.engines.kubernetes.as_submitter import open_for
+from bireme.engines.kubernetes.brought import MIB, MOST_BYTES, BroughtInput
+from bireme.engines.kubernetes.gateway import Berth, Delivery, Gateway, Offer
+from bireme.engines.kubernetes.returned import ReturnedOutput
 
 certificate = pytest.importorskip("bireme.engines.kubernetes.certificate", reason="needs the kubernetes extra")
 
@@ -43,9 +46,10 @@ class Harbour:
         pem = folder / "gateway.pem"
         self.authority = folder / "ca.pem"
         self.authority.write_text(certificate.ensure_certificate(pem))
-        self.gateway = Gateway(folder / "pods", b"secret", pem, self.admit, self.deliver)
-        self.spool = folder / "spool"
+        self.gateway = Gateway(folder / "pods", b"secret", pem, self.admit, self.deliver, self.provide)
+        self.spool, self.inbox = folder / "spool", folder / "inbox"
         self.returned = ReturnedOutput(folder / "output", (), str(self.spool))
+        self.brought = BroughtInput(folder / "input", ("/data",), str(self.inbox))
         self.port = 0
 
     def admit(self, sock: socket.socket, owner: Owner, job_id: int) -> None:
@@ -56,6 +60,9 @@ class Harbour:
 
     def deliver(self, berth: Berth, name: str) -> Delivery:
         return self.returned.delivery(berth, name)
+
+    def provide(self, berth: Berth, name: str) -> Offer:
+        return self.brought.offer(berth, name)
 
     def gangway(self, berth: Berth, *, token: str | None = None) -> Gangway:
         home = self.folder / "home" / berth.node
@@ -69,7 +76,7 @@ class Harbour:
         file = gangway.home / "pod.json"
         settings = {"node": berth.node, "home": str(gangway.home), "host": "127.0.0.1", "port": self.port}
         settings |= {"authority": str(self.authority), "token_file": str(gangway.token_file), "peers": PEERS}
-        settings |= {"spool": str(self.spool)}
+        settings |= {"spool": str(self.spool), "inbox": str(self.inbox)}
         file.write_text(json.dumps(settings))
         return file
 
@@ -290,10 +297,126 @@ def test_what_cannot_be_made_here_is_not_made_in_the_pod_either(tmp_path: Path) 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
 def test_files_are_opened_with_the_rights_of_the_submitter() -> None:
     nobody = Identity.of_user("nobody")
+
+    def opened(path: str) -> int:
+        return open_for(nobody, "stdout", path, lambda: open_output(path, "truncate", umask=0o027))
+
     with tempfile.TemporaryDirectory() as private, tempfile.TemporaryDirectory() as theirs:
         os.chown(theirs, nobody.uid, nobody.gid)
-        with pytest.raises(OpenFileError, match="Permission denied"):
-            open_for(nobody, f"{private}/x", "truncate", 0o022)
-        os.close(open_for(nobody, f"{theirs}/x", "truncate", 0o027))
+        with pytest.raises(OpenFileError, match=r"Could not open stdout file .*: Permission denied"):
+            opened(f"{private}/x")
+        os.close(opened(f"{theirs}/x"))
         made = Path(f"{theirs}/x").stat()
     assert (made.st_uid, made.st_mode & 0o777) == (nobody.uid, 0o640)
+
+
+# --- input that is brought -------------------------------------------------------------------------------------------
+
+
+def reading(path: Path | str, **more: Any) -> dict[str, Any]:
+    """An order to start a script that copies what it reads."""
+    batch: dict[str, Any] = {"script": "#!/bin/bash\ncat\n", "argv": [], "env": {}, "cwd": "/", "stdin": str(path)}
+    batch |= {"stdout": "/dev/null", "stderr": "/dev/null", "append": False, "umask": 0o022, **more}
+    about = {"op": "start", "job": HERE.job_id, "gen": 1, "uid": OWNER.uid, "gid": OWNER.gid, "groups": [], "share": {}}
+    return {**about, "alone": True, "batch": batch}
+
+
+async def ended(port: Harbour, message: dict[str, Any]) -> dict[str, Any]:
+    """What the agent of the pod says of the script's end."""
+    reader, writer = await asyncio.open_unix_connection(port.gateway.address(HERE).removeprefix("unix:"))
+    for word in ({"hello": "daemon", "version": 1}, message):
+        writer.write(json.dumps(word).encode() + b"\n")
+    async with asyncio.timeout(DEADLINE_S):
+        while (event := json.loads(await reader.readline())).get("ev") != "batch_ended":
+            pass
+    writer.close()
+    return dict(event)
+
+
+def test_a_script_reads_the_submitters_file() -> None:
+    async def run() -> None:
+        async with harbour() as port:
+            source, output = port.folder / "in.txt", port.folder / "out.txt"
+            source.write_bytes(b"x" * 2_000_000 + b"\nthe end\n")
+            port.inbox.mkdir()
+            async with port.pod(HERE):
+                told = port.brought.divert(OWNER, reading(source, stdout=str(output)))
+                assert Path(told["batch"]["stdin"]).parent == port.inbox
+                assert (await ended(port, told))["status"]["code"] == 0
+            assert output.read_bytes() == source.read_bytes()
+
+    asyncio.run(run())
+
+
+def test_a_script_whose_input_went_away_does_not_start() -> None:
+    async def run() -> None:
+        async with harbour() as port:
+            source = port.folder / "in.txt"
+            source.touch()
+            port.inbox.mkdir()
+            told = port.brought.divert(OWNER, reading(source))
+            source.unlink()
+            fetcher = Fetcher(port.inbox, port.gangway(HERE).dial, patience_s=0.0)
+            port.gateway.expect(HERE, OWNER, HERE.job_id)
+            wanted = Path(told["batch"]["stdin"])
+            wanted.with_suffix(".wanted").touch()
+            fetching = asyncio.create_task(fetcher.run())
+            await until(wanted.with_suffix(".failed").exists)
+            fetching.cancel()
+            failed = wanted.with_suffix(".failed").read_text()
+            assert failed == f"Could not open stdin file {source}: No such file or directory"
+            assert not wanted.exists()
+
+    asyncio.run(run())
+
+
+def test_a_pod_gets_no_input_of_others(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").touch()
+    brought = BroughtInput(tmp_path / "input", (), "/inbox")
+    name = Path(brought.divert(OWNER, reading(tmp_path / "in.txt"))["batch"]["stdin"]).name
+    os.close(brought.offer(HERE, name).fd)
+    for berth, asked in ((replace(HERE, generation=2), name), (HERE, "other"), (HERE, f"../7.1/{name}")):
+        with pytest.raises(ValueError, match="has no input file"):
+            brought.offer(berth, asked)
+    brought.forget(7, 1)
+    with pytest.raises(ValueError, match="has no input file"):
+        brought.offer(HERE, name)
+
+
+def test_input_of_tasks_is_brought_too_and_that_of_the_pod_is_left(tmp_path: Path) -> None:
+    (tmp_path / "in.0").touch()
+    brought = BroughtInput(tmp_path / "input", ("/data/",), "/inbox")
+    paths = (f"{tmp_path}/in.0", "/data/in.1", "/dev/null", f"{tmp_path}/of-the-image")
+    tasks = [{"id": 0}, *({"id": number, "stdin": path} for number, path in enumerate(paths, 1))]
+    told = brought.divert(OWNER, {"op": "step", "job": 7, "gen": 1, "step": 3, "tasks": tasks})["tasks"]
+    assert told[0] == {"id": 0}
+    assert told[1]["stdin"].startswith("/inbox/3-")
+    assert [task["stdin"] for task in told[2:]] == list(paths[1:])
+
+
+def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:
+    brought = BroughtInput(tmp_path / "input", (), "/inbox")
+    (tmp_path / "folder").mkdir()
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(MOST_BYTES + MIB)
+    os.mkfifo(tmp_path / "fifo")
+    for name, why in (
+        ("folder", "Is a directory"),
+        ("large", "it has 1025 MiB, and at most 1024 MiB are brought into a pod; it must lie on a volume"),
+        ("fifo", "only regular files can be brought into a pod"),
+        ("large/in", "Not a directory"),
+    ):
+        told = brought.divert(OWNER, reading(tmp_path / name))["batch"]
+        with pytest.raises(OpenFileError, match=f"Could not open stdin file {tmp_path / name}: {why}"):
+            open_files(told, None, make_folders=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+def test_nothing_is_read_that_the_submitter_may_not_read(tmp_path: Path) -> None:
+    nobody = Identity.of_user("nobody")
+    private = tmp_path / "in.txt"
+    private.touch(mode=0o600)
+    owner = Owner(uid=nobody.uid, gid=nobody.gid, user="nobody")
+    told = BroughtInput(tmp_path / "input", (), "/inbox").divert(owner, reading(private))["batch"]
+    with pytest.raises(OpenFileError, match=f"Could not open stdin file {private}: Permission denied"):
+        open_files(told, None, make_folders=True)

@@ -15,6 +15,7 @@ from tests.kubernetes_cluster.cluster import Kubernetes, missing
 from tests.support.kubernetes import BASH, KubernetesCluster
 
 from bireme.client.sdk import Client
+from bireme.engines.kubernetes.brought import MIB, MOST_BYTES
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 LONG_S = 120.0
@@ -120,6 +121,36 @@ def test_a_file_that_cannot_be_made_fails_the_job_as_slurm_does(cluster: Kuberne
     job = cluster.sbatch("-o", "file/out", "--wrap", "true")
     ended = cluster.wait(job, LONG_S)
     assert (ended["state"], ended["exit_signal"]) == ("FAILED", 53), ended
+
+
+def test_input_is_brought_from_the_submitters_files(cluster: KubernetesCluster) -> None:
+    """To scripts and to tasks on both nodes; a file that is the pod's own stays one."""
+    script = cluster.script(
+        "#!/bin/bash\n"
+        "#SBATCH -N2 --input=in.txt -o read\n"
+        "cat; echo of the pod > own.txt\n"
+        "srun -o read-%t --input=in-%t.txt cat\n"
+        "srun -n1 -N1 --input=own.txt cat\n"
+    )
+    (cluster.work / "in.txt").write_text("to the script\n" * 50_000)
+    for rank in (0, 1):
+        (cluster.work / f"in-{rank}.txt").write_text(f"to task {rank}\n")
+    job = cluster.sbatch(str(script))
+    assert cluster.wait(job, LONG_S)["state"] == "COMPLETED", cluster.log_tail()
+    assert (cluster.work / "read").read_text() == "to the script\n" * 50_000 + "of the pod\n"
+    assert [(cluster.work / f"read-{rank}").read_text() for rank in (0, 1)] == ["to task 0\n", "to task 1\n"]
+
+
+def test_input_that_cannot_be_had_fails_the_job_and_says_why(cluster: KubernetesCluster) -> None:
+    with (cluster.work / "large").open("wb") as file:
+        file.truncate(MOST_BYTES + MIB)
+    for name, reason in (("absent", "No such file or directory"), ("large", "it must lie on a volume")):
+        job = cluster.sbatch("--input", name, "--wrap", "cat")
+        ended = cluster.wait(job, LONG_S)
+        assert (ended["state"], ended["exit_signal"]) == ("FAILED", 53), ended
+        told = why(cluster, job)
+        assert f"Could not open stdin file {cluster.work / name}" in told, told
+        assert reason in told, told
 
 
 # --- around a job ---------------------------------------------------------------------------------------------------

@@ -32,19 +32,23 @@ _PER_CONTAINER = ("NVIDIA_", "AMD_", "ZE_")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """`hosts_file`: empty, or a file that this agent may write and that is the container's /etc/hosts."""
+    """`hosts_file`: empty, or a file that this agent may write and that is the container's /etc/hosts.
+
+    `inbox`: empty, or a folder into which input is brought (`inbox`).
+    """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     hosts_file: str = ""
+    inbox: str = ""
 
     @classmethod
-    def around(cls, environ: Mapping[str, str], hosts_file: str) -> Container:
+    def around(cls, environ: Mapping[str, str], hosts_file: str, inbox: str = "") -> Container:
         kept = {
             name: value
             for name, value in environ.items()
             if name not in _NOT_THE_IMAGES and not name.startswith(("BIREME_", "KUBERNETES_"))
         }
-        return cls(kept, hosts_file)
+        return cls(kept, hosts_file, inbox)
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
         """What a process of the job gets here that was to get `env`."""

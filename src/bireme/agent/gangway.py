@@ -11,6 +11,7 @@ into a pod. A connection's first line says what it is for:
   {"as": "api", "token"}               a command of the job: from here on it is HTTP with the daemon
   {"as": "stream", "token", "peer"}    `srun` of this node wants the agent of another pod of its job
   {"as": "file", "token", "name"}      output that goes to a file on the daemon's machine (`spool`)
+  {"as": "input", "token", "name"}     input that comes from a file there (`fetcher`)
 
 The gateway answers "ok" or says what is wrong, in one line. Invariant: the token is read from a file and is never an
 argument, a variable or a word in the log.

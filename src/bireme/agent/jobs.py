@@ -139,7 +139,14 @@ class JobRun:
         self._batch_launched = True
         self._message.pop("batch", None)  # script and environment: not needed again, and large
         named_after_job = any(str(self.key[0]) in (batch.get(stream) or "") for stream in ("stdout", "stderr"))
-        self._open_and_run(batch, time.monotonic() + _FOLDER_PATIENCE_S * named_after_job)
+        patience_s = _FOLDER_PATIENCE_S * named_after_job
+        self.node.inbox.when_here(batch.get("stdin") or "", lambda why: self._with_input(batch, patience_s, why))
+
+    def _with_input(self, batch: Message, patience_s: float, problem: str) -> None:
+        if not problem:
+            self._open_and_run(batch, time.monotonic() + patience_s)
+        elif self.phase is Phase.READY:
+            self._batch_not_started(status(0, IO_FAILURE_SIGNAL), problem)
 
     def _open_and_run(self, batch: Message, patient_until: float) -> None:
         if self.phase is not Phase.READY:  # terminated while it waited for its folder

@@ -18,6 +18,7 @@ from pathlib import Path
 from bireme.agent.confined import NodeConfinement
 from bireme.agent.container import Container
 from bireme.agent.identity import Identity
+from bireme.agent.inbox import Inbox
 from bireme.agent.loop import Loop
 from bireme.agent.orphans import OrphanWatch
 from bireme.agent.processes import Stray, strays
@@ -59,6 +60,7 @@ class Node:
     directory: str = field(init=False)
     orphans: OrphanWatch = field(init=False)
     scripts: ScriptPool = field(init=False)
+    inbox: Inbox = field(init=False)
     on_task: Callable[[], None] = field(default=lambda: None)
     """Called after a task was started."""
 
@@ -66,6 +68,7 @@ class Node:
         self.directory = str(self.settings.directory)
         self.orphans = OrphanWatch(JOB_MARKER)
         self.scripts = ScriptPool(f"{self.directory}/scripts")
+        self.inbox = Inbox(self.loop, self.settings.container.inbox)
 
     @property
     def name(self) -> str:

@@ -23,11 +23,13 @@ OpenMode = Literal["append", "truncate"]
 class OpenFileError(Exception):
     """A task's file could not be opened. `str()` is the line a user reads."""
 
-    def __init__(self, stream: str, path: str, errno: int) -> None:
-        super().__init__(f"Could not open {stream} file {path}: {os.strerror(errno)}")
+    def __init__(self, stream: str, path: str, errno: int, why: str = "") -> None:
+        """`why`: what the number does not say."""
+        super().__init__(f"Could not open {stream} file {path}: {why or os.strerror(errno)}")
         self.stream = stream
         self.path = path
         self.errno = errno
+        self.why = why
 
 
 def open_output(

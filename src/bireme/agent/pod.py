@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bireme.agent.birth import fork_agent
 from bireme.agent.container import Container
+from bireme.agent.fetcher import Fetcher
 from bireme.agent.gangway import ADDRESS_VARIABLE, Gangway
 from bireme.agent.node import NodeSettings
 from bireme.agent.spool import Spool
@@ -40,6 +41,8 @@ class PodSettings:
     hosts_file: str = ""
     spool: str = ""
     """A folder with output that the daemon wants; empty: none."""
+    inbox: str = ""
+    """A folder for input that the daemon has; empty: none."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, TypeError) as error:
         parser.error(f"cannot read the pod's settings {options.file}: {error}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    container = Container.around(os.environ, settings.hosts_file)
+    container = Container.around(os.environ, settings.hosts_file, settings.inbox)
     agent = NodeSettings(name=settings.node, home=settings.home, sample_s=settings.sample_s, container=container)
     pid, answer_fd = fork_agent(agent, None, own_log=False)
     with open(answer_fd, encoding="utf-8") as pipe:
@@ -82,6 +85,7 @@ async def _serve(settings: PodSettings, agent_pid: int) -> int:
     carrying = asyncio.create_task(gangway.run())
     spool = Spool(Path(settings.spool), gangway.dial) if settings.spool else None
     returning = asyncio.create_task(spool.run()) if spool is not None else None
+    fetching = asyncio.create_task(Fetcher(Path(settings.inbox), gangway.dial).run()) if settings.inbox else None
     ended = asyncio.create_task(asyncio.to_thread(os.waitpid, agent_pid, 0))
     await asyncio.wait([carrying, ended], return_when=asyncio.FIRST_COMPLETED)
     if carrying.done() and not ended.done():  # its sockets could not be made: without them the agent is of no use
@@ -89,6 +93,8 @@ async def _serve(settings: PodSettings, agent_pid: int) -> int:
         os.kill(agent_pid, signal.SIGTERM)
     _, status = await ended
     carrying.cancel()  # first: nobody is to ask for an agent that is gone
+    if fetching is not None:
+        fetching.cancel()
     if spool is not None and returning is not None:
         returning.cancel()
         await spool.finish()

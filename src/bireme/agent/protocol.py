@@ -18,7 +18,7 @@ Orders of the daemon, all idempotent and keyed by `job` and `gen`, each with the
   signal_step  step signal;  terminate_step  step grace_s [cause]
   usage, ping  id                                                -> {"re": id, ...}
              in a pod, prepare, start and step also bring hosts {node: address} and scripts {path: text} (`container`),
-             and streams may be `unopened` [stream path errno]: a file that the daemon was to make and could not
+             and streams may be `unopened` [stream path errno [why]]: a file that the daemon was to open and could not
   ack        job gen, or seq for everything up to it
   exit       [grace_s] [if_idle]: ends the jobs, then the agent; if_idle: only an agent with nothing to do
 Events carry `seq`, `job`, `gen`, `at` and are said again after a reconnect until acknowledged; `vanished` is said of

@@ -108,9 +108,17 @@ class StepRun:
         return ScriptRun(self.node.loop, paths, env, done, identity=self._owner.identity, cwd=cwd)
 
     def _start_task(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
+        def here(problem: str) -> None:
+            self._start_with_input(index, spec, env, greeting, problem)
+
+        self.node.inbox.when_here(spec.get("stdin", ""), here)
+
+    def _start_with_input(self, index: int, spec: Message, env: dict[str, str], greeting: bytes, problem: str) -> None:
         rank = spec["id"]
         if self._killed:
             self._never_ran(rank, status(0, signal.SIGKILL), "")
+        elif problem:
+            self._never_ran(rank, status(1), problem)
         else:
             try:
                 stdio = open_stdio(self._message, spec, self._owner.identity, self._files)

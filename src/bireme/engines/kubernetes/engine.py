@@ -34,6 +34,7 @@ from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.kubernetes import pods
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object, read_kubeconfig
+from bireme.engines.kubernetes.brought import BroughtInput
 from bireme.engines.kubernetes.checks import check_same_cluster, check_version
 from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.guest_neighbours import World
@@ -74,6 +75,7 @@ class KubernetesEngine(CrewEngine):
         self._api: KubernetesApi | None = None
         self._gateway: Gateway | None = None
         self._returned: ReturnedOutput | None = None
+        self._brought: BroughtInput | None = None
         self.admit: Admit = _nobody
         """Serves the API to commands inside pods; the daemon sets it before `start`."""
         self._links: dict[Berth, AgentLink] = {}
@@ -198,8 +200,9 @@ class KubernetesEngine(CrewEngine):
         folder = self._home / "kubernetes"
         kept = [mount.path for mount in self._rules.mounts if not mount.read_only]
         self._returned = ReturnedOutput(folder / "output", kept, pods.SPOOL)
-        deliver = self._returned.delivery
-        harbour = await open_harbour(folder, self._settings, api.server, self._admitted, deliver)
+        self._brought = BroughtInput(folder / "input", [mount.path for mount in self._rules.mounts], pods.INBOX)
+        deliver, provide = self._returned.delivery, self._brought.offer
+        harbour = await open_harbour(folder, self._settings, api.server, self._admitted, deliver, provide)
         self._gateway = harbour.gateway
         self._rules = replace(
             self._rules, gateway_host=harbour.host, gateway_port=harbour.port, authority=harbour.authority
@@ -312,7 +315,9 @@ class KubernetesEngine(CrewEngine):
         super().acknowledge(job_id, generation)
         self._sent_away.pop(key, None)
         assert self._returned is not None
+        assert self._brought is not None
         self._returned.forget(*key)
+        self._brought.forget(*key)
         for node in known:
             self._let_go(Berth(*key, node))
         self._work(self._delete_start(key))
@@ -344,14 +349,16 @@ class KubernetesEngine(CrewEngine):
     def _order(self, node: str, key: tuple[str, tuple[int, ...]], message: Message) -> None:
         """What runs a program of the job also says how its nodes are reached: all of its pods have called by then.
 
-        Its files that lie on no volume come back here.
+        Its files that lie on no volume come back here, or are brought from here.
         """
         message = self._with_scripts(message)
         if message["op"] in ("start", "step"):
             assert self._gateway is not None
             assert self._returned is not None
+            assert self._brought is not None
             berth = Berth(key[1][0], key[1][1], node)
-            diverted = self._returned.divert(self._gateway.owner(berth), message)
+            owner = self._gateway.owner(berth)
+            diverted = self._brought.divert(owner, self._returned.divert(owner, message))
             message = {**diverted, "hosts": self._gateway.hosts(berth)}
         super()._order(node, key, message)
 

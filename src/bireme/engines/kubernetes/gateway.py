@@ -23,7 +23,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from bireme.agent.gangway import Ends, relay
 from bireme.agent.spool import PIECE_BYTES
@@ -71,6 +71,17 @@ Deliver = Callable[[Berth, str], Delivery]
 """The file that this name of this pod stands for. Raises ValueError or OSError."""
 
 
+class Offer(NamedTuple):
+    """A file of the submitter's that a pod is to read, open."""
+
+    fd: int
+    size: int
+
+
+Provide = Callable[[Berth, str], Offer]
+"""The file that this name of this pod stands for. Raises ValueError or OSError."""
+
+
 @dataclass(slots=True)
 class _Pod:
     owner: Owner
@@ -88,13 +99,16 @@ class _PodLeftError(OSError):
 
 
 class Gateway:
-    def __init__(self, sockets: Path, secret: bytes, certificate: Path, admit: Admit, deliver: Deliver) -> None:
+    def __init__(
+        self, sockets: Path, secret: bytes, certificate: Path, admit: Admit, deliver: Deliver, provide: Provide
+    ) -> None:
         """`sockets`: a private folder. `certificate`: a PEM file with the certificate and its key."""
         self._sockets = sockets
         self._secret = secret
         self._certificate = certificate
         self._admit = admit
         self._deliver = deliver
+        self._provide = provide
         self._pods: dict[Berth, _Pod] = {}
         self._crews: dict[int, set[Berth]] = {}
         self._wanted: dict[tuple[Berth, int], asyncio.Future[Ends]] = {}
@@ -212,8 +226,23 @@ class Gateway:
             await relay((reader, writer), there)
         elif purpose == "file":
             await self._receive(self._deliver(berth, str(hello["name"])), reader, writer)
+        elif purpose == "input":
+            await self._give(self._provide(berth, str(hello["name"])), writer)
         else:
             raise ValueError(f"nothing is known of connections as {purpose!r}")
+
+    async def _give(self, offer: Offer, writer: asyncio.StreamWriter) -> None:
+        """All of a file, as fast as the pod takes it; read beside the loop, since a disk may be slow."""
+        with open(offer.fd, "rb") as file:
+            writer.write(f"ok\n{offer.size}\n".encode())
+            try:
+                while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                    writer.write(piece)
+                    await writer.drain()
+            except OSError as error:
+                log.warning("input of a job did not reach its pod: %s", error)
+            finally:
+                writer.close()
 
     async def _receive(self, delivery: Delivery, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pieces of a file, until the pod has no more. A disk may be slow: it is written beside the loop."""

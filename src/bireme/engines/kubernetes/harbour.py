@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bireme.engines.kubernetes.certificate import ensure_certificate
-from bireme.engines.kubernetes.gateway import Deliver, Gateway
+from bireme.engines.kubernetes.gateway import Deliver, Gateway, Provide
 from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Admit, EngineUnavailable
 
@@ -29,13 +29,13 @@ class Harbour:
 
 
 async def open_harbour(
-    folder: Path, settings: KubernetesSettings, server: str, admit: Admit, deliver: Deliver
+    folder: Path, settings: KubernetesSettings, server: str, admit: Admit, deliver: Deliver, provide: Provide
 ) -> Harbour:
     """`server`: the API server's address. Raises EngineUnavailable."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate = folder / "gateway.pem"
     authority = ensure_certificate(certificate)
-    gateway = Gateway(folder / "pods", _key(folder / "secret"), certificate, admit, deliver)
+    gateway = Gateway(folder / "pods", _key(folder / "secret"), certificate, admit, deliver, provide)
     port = await _listen(gateway, settings.gateway_port, folder / "port")
     return Harbour(gateway, settings.gateway_host or _own_address(server), port, authority)
 

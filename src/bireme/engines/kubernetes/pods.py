@@ -35,6 +35,8 @@ HOME = "/run/bireme"
 SECRETS = "/run/bireme-secrets"
 SPOOL = "/run/bireme-output"
 """Where a pod keeps output that is to come back to the daemon's machine."""
+INBOX = "/run/bireme-input"
+"""Where it keeps input that came from there."""
 
 CLUSTER_LABEL = "bireme.dev/cluster"
 JOB_LABEL = "bireme.dev/job"
@@ -168,6 +170,7 @@ def secret(
                 "sample_s": sample_s,
                 "hosts_file": f"{HOME}/{_HOSTS}",
                 "spool": SPOOL,
+                "inbox": INBOX,
             }
         )
     return {
@@ -222,6 +225,7 @@ def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid:
                 {"name": "bundle", "emptyDir": {}},
                 {"name": "home", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
                 {"name": "output", "emptyDir": {}},
+                {"name": "input", "emptyDir": {}},
                 {"name": "secrets", "secret": {"secretName": name, "defaultMode": 0o440, "items": _items(rank)}},
                 *({"name": f"volume-{n}", **mount.source} for n, mount in enumerate(rules.mounts)),
                 *([{"name": "work", "emptyDir": {}}] if scratch_folder(rules, job.spec) else []),
@@ -296,6 +300,7 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeSha
             {"name": "home", "mountPath": HOME},
             {"name": "home", "mountPath": "/etc/hosts", "subPath": _HOSTS},
             {"name": "output", "mountPath": SPOOL},
+            {"name": "input", "mountPath": INBOX},
             {"name": "secrets", "mountPath": SECRETS, "readOnly": True},
             *mounts,
         ],

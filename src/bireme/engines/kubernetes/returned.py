@@ -15,20 +15,20 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import struct
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bireme.agent.container import VOLUMES_VARIABLE
-from bireme.agent.identity import Identity, become
+from bireme.agent.identity import Identity
 from bireme.agent.output import OpenFileError, OpenMode, open_output
 from bireme.agent.protocol import Message
 from bireme.core.model.jobs import Owner
+from bireme.engines.kubernetes.as_submitter import open_for
 from bireme.engines.kubernetes.gateway import Berth
 
-_OF_THE_NODE = ("/dev/", "/proc/")
+OF_THE_NODE = ("/dev/", "/proc/")
 _PROGRESS = struct.Struct(">QQQ")
 
 
@@ -42,7 +42,13 @@ class _Target:
 
     def open(self, mode: OpenMode) -> int:
         """Raises OpenFileError."""
-        return open_for(Identity(self.uid, self.gid, tuple(self.groups)), self.path, mode, self.umask)
+        identity = Identity(self.uid, self.gid, tuple(self.groups))
+        return open_for(identity, "stdout", self.path, lambda: open_output(self.path, mode, umask=self.umask))
+
+
+def name_for(label: str, path: str) -> str:
+    """What a pod calls a file of this machine: the same for the same file of the same step."""
+    return f"{label}-{hashlib.sha256(path.encode(errors='surrogateescape')).hexdigest()[:16]}"
 
 
 class Delivery:
@@ -132,50 +138,17 @@ class ReturnedOutput:
 
     def _stays(self, path: str) -> bool:
         path = os.path.normpath(path)
-        return path.startswith((*_OF_THE_NODE, *(f"{volume}/" for volume in self._volumes)))
+        return path.startswith((*OF_THE_NODE, *(f"{volume}/" for volume in self._volumes)))
 
     def _given(self, start: str, label: str, target: _Target, append: bool) -> str:
         """Where the pod writes it. An order that is given again finds what it made: nothing is emptied twice.
 
         Raises OpenFileError.
         """
-        name = f"{label}-{hashlib.sha256(target.path.encode(errors='surrogateescape')).hexdigest()[:16]}"
+        name = name_for(label, target.path)
         kept = self._folder / start / f"{name}.json"
         if not kept.exists():
             os.close(target.open("append" if append else "truncate"))
             kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             kept.write_text(json.dumps(asdict(target)))
         return f"{self._spool}/{name}"
-
-
-def open_for(identity: Identity, path: str, mode: OpenMode, umask: int) -> int:
-    """The file, open as this user may open it. Raises OpenFileError.
-
-    User and umask of a process are those of all its threads: a child opens the file and hands it over.
-    """
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        child = os.fork()
-        if child == 0:
-            _open_in_child(theirs, identity, path, mode, umask)
-        theirs.close()
-        answer, fds, _, _ = socket.recv_fds(ours, 64, 1)
-        os.waitpid(child, 0)
-    if not fds:
-        raise OpenFileError("stdout", path, int(answer or b"5"))
-    os.set_inheritable(fds[0], False)
-    return fds[0]
-
-
-def _open_in_child(answer: socket.socket, identity: Identity, path: str, mode: OpenMode, umask: int) -> None:
-    """Ends the child, whatever happens."""
-    try:
-        if not identity.is_own():
-            become(identity)
-        socket.send_fds(answer, [b"0"], [open_output(path, mode, umask=umask)])
-    except OpenFileError as error:
-        answer.send(str(error.errno).encode())
-    except OSError as error:
-        answer.send(str(error.errno or 5).encode())
-    finally:
-        os._exit(0)
