@@ -173,7 +173,7 @@ def test_a_limit_is_lifted_when_enough_of_what_counts_has_ended() -> None:
     world.submit("waits", cpus=8, time_s=HOUR)
     expected = why(world, "waits").expected
     assert expected.certainty is Certainty.LIMITED
-    assert expected.limit_lifts_at == began + 2 * HOUR
+    assert expected.lifts_at == began + 2 * HOUR
     assert expected.lifted_by == ("1", "3")
 
 
@@ -183,7 +183,50 @@ def test_a_limit_that_endless_jobs_use_up_is_not_foretold() -> None:
     world.submit("holds", licenses="solver", time_s=None)
     world.submit("waits", licenses="solver", time_s=HOUR)
     expected = why(world, "waits").expected
-    assert (expected.certainty, expected.limit_lifts_at) == (Certainty.LIMITED, None)
+    assert (expected.certainty, expected.lifts_at) == (Certainty.LIMITED, None)
+
+
+def test_a_dependency_is_over_with_the_last_of_the_jobs_it_names() -> None:
+    world = Scenario("1x8")
+    world.submit("runs", cpus=8, time_s=HOUR)
+    world.submit("next", cpus=8, time_s=HOUR)
+    began = world.now
+    world.submit("both", after="afterok:runs,afterany:next")
+    world.submit("either", after="afterok:runs?afterany:next")
+    world.submit("begun", after="after:next+5")
+    world.submit("held", after="afterok:runs", hold=True)
+    opens = {label: why(world, label).expected for label in ("both", "either", "begun", "held")}
+    assert {label: (each.lifts_at, each.lifted_by) for label, each in opens.items()} == {
+        "both": (began + 2 * HOUR, ("1", "2")),
+        "either": (began + HOUR, ("1",)),
+        "begun": (began + HOUR + 300, ("2",)),
+        "held": (None, ()),
+    }
+
+
+def test_a_throttled_task_goes_with_the_end_of_one_that_runs() -> None:
+    world = Scenario("4x8")
+    world.submit("sweep", array="1-5%2", cpus=8, time_s=HOUR)
+    expected = why(world, "sweep").expected
+    assert expected.certainty is Certainty.GATED
+    assert (expected.lifts_at, len(expected.lifted_by)) == (world.now + HOUR, 1)
+
+
+def test_a_dependency_that_can_never_be_met_may_be_dropped() -> None:
+    world = Scenario("1x8")
+    world.submit("first")
+    world.submit("then", after="afterok:first")
+    world.cancel("first")
+    assert why(world, "then").blocks[0].reason == "DependencyNeverSatisfied"
+    suggestion = sooner(world, "then")["without --dependency"]
+    assert (suggestion.command, suggestion.starts_now) == ("scontrol update JobId=2 Dependency=", True)
+
+
+def test_a_dependency_on_an_endless_job_is_not_foretold() -> None:
+    world = Scenario("2x8")
+    world.submit("endless", time_s=None)
+    world.submit("waits", after="afterany:endless")
+    assert why(world, "waits").expected.lifts_at is None
 
 
 def test_a_time_limit_beyond_the_partitions_is_cut_to_what_it_allows() -> None:

@@ -31,7 +31,7 @@ from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 
 _JOB_FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_name,partition,state,reason,priority,"
-    "start_time,expected_start,elapsed_s,time_limit_s,node_list,node_count,num_cpus,gres_requested,tres_allocated"
+    "start_time,expected_start,elapsed_s,time_limit_s,node_list,node_count,num_cpus,tres_requested,tres_allocated"
 )
 _LIVE = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "PENDING"})
 _ORDER = {"RUNNING": 0, "SUSPENDED": 1, "COMPLETING": 2, "CONFIGURING": 3, "PENDING": 4}
@@ -242,7 +242,7 @@ def _queue(picture: Picture, rows: int) -> Table:
             "" if waits else _left(job),
             str(job.get("node_count") or ""),
             str(job.get("num_cpus") or ""),
-            str((job.get("tres_allocated") or {}).get("gres/gpu", "")) or (job.get("gres_requested") or ""),
+            str((job.get("tres_allocated") or job.get("tres_requested") or {}).get("gres/gpu", "")),
             f"({job.get('reason')})" if waits else job.get("node_list") or "",
         )
     if not picture.jobs:

@@ -17,6 +17,7 @@ from bireme.cli.reports import make_stamp
 from bireme.cli.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.client.transport import ApiError
 from bireme.slurm.hostlist import compress
+from bireme.slurm.sizes import format_memory
 from bireme.slurm.times import format_elapsed
 
 WIDTH = 80
@@ -24,6 +25,9 @@ LABEL = 16
 _POD = "pod/"
 _NAMED = 4
 """So many other jobs are named before it says how many more there are."""
+
+_SAID_ALREADY = ("None", "NonZeroExitCode", "RaisedSignal", "OutOfMemory")
+"""Reasons that say no more than how the job ended."""
 
 Record = dict[str, Any]
 
@@ -131,11 +135,16 @@ class _Page:
                 return f"It takes the place of {_jobs(expected['preempts'])}, and starts when they are gone."
             case "gated" if [block["reason"] for block in told["blocks"]] == ["BeginTime"]:
                 return "It stands in line from its begin time on."
+            case "gated" if expected["lifts_at"] is not None:
+                by = f", with {_jobs(expected['lifted_by'])}" if expected["lifted_by"] else ""
+                return f"What blocks it is over {self._when(expected['lifts_at'])} at the latest{by}."
+            case "gated" if any(block["reason"] == "DependencyNeverSatisfied" for block in told["blocks"]):
+                return "It never starts like this."
             case "gated":
                 return "Nobody can tell before what blocks it has happened."
-            case "limited" if expected["limit_lifts_at"] is not None:
+            case "limited" if expected["lifts_at"] is not None:
                 return (
-                    f"The limit lets it go {self._when(expected['limit_lifts_at'])} at the latest, with the end of "
+                    f"The limit lets it go {self._when(expected['lifts_at'])} at the latest, with the end of "
                     f"{_jobs(expected['lifted_by'])}, unless others start under it before."
                 )
             case "limited":
@@ -197,9 +206,10 @@ class _Page:
 
     def _places(self, told: Record) -> Iterator[str]:
         for place in told["places"]:
-            aside = f" ({place['aside']} more are held or wait for something else)" if place["aside"] else ""
+            aside = f" ({_aside(place['aside'])} for something else)" if place["aside"] else ""
             if not place["position"]:
-                yield f"not in line; {_count(place['in_line'], 'job')} of partition {place['partition']} are"
+                are = "is" if place["in_line"] == 1 else "are"
+                yield f"not in line; {_count(place['in_line'], 'job')} of partition {place['partition']} {are}"
                 continue
             yield f"{_ordinal(place['position'])} of {place['in_line']} in partition {place['partition']}{aside}"
             if place["before"]:
@@ -231,7 +241,7 @@ class _Page:
         told = job["running"]
         whole = ", whole" if told["whole_nodes"] else ""
         yield "Where", f"{compress(told['nodes'])}{whole}, in partition {told['partition']}"
-        yield "Holds", ", ".join(f"{name}={amount}" for name, amount in told["holds"] if amount)
+        yield "Holds", ", ".join(f"{name}={_amount(name, amount)}" for name, amount in told["holds"] if amount)
         if told["leaves"]:
             used, best = len(told["leaves"]), told["fewest_leaves"]
             good = "the fewest possible" if used <= best else f"{best} would be the fewest possible"
@@ -259,10 +269,8 @@ class _Page:
     def _ended(self, job: Record) -> Iterator[tuple[str, str]]:
         told = job["ended"]
         yield "How", told["text"]
-        reasons = [
-            each["text"] for each in told.get("reasons") or () if each["kind"] not in ("None", "NonZeroExitCode")
-        ]
-        for text in reasons:
+        more = (each for each in told.get("reasons") or () if each["kind"] not in _SAID_ALREADY)
+        for text in (each["text"] for each in more):
             yield "" if told["start_time"] is not None else "Waited for", text
         yield "Exit code", f"{told['exit_code'] or 0}:{told['exit_signal'] or 0}"
         if told["start_time"] is not None:
@@ -330,8 +338,16 @@ def _count(number: int, word: str, words: str = "") -> str:
     return f"{number} {word}" if number == 1 else f"{number} {words or word + 's'}"
 
 
+def _amount(tres: str, amount: int) -> str:
+    return format_memory(amount) if tres == "mem" else str(amount)
+
+
 def _have(number: int) -> str:
     return "has" if number == 1 else "have"
+
+
+def _aside(count: int) -> str:
+    return "1 more is held or waits" if count == 1 else f"{count} more are held or wait"
 
 
 def _ordinal(number: int) -> str:

@@ -96,7 +96,7 @@ class Daemon:
         app.state.context.live.close()
         await server.stop()
         if self._end_jobs:
-            await engine.end_jobs(float(runtime.state.config.settings.kill_wait_s))
+            await runtime.end_jobs(os.geteuid())
         await runtime.stop()
         return self._exit_code
 

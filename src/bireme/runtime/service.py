@@ -17,6 +17,7 @@ from math import inf
 
 from bireme.core.lifecycle.due import next_due
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.requests import cancel_all
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model import events as e
@@ -102,6 +103,13 @@ class Runtime:
             await self._store(self.kernel.configure(config, self.clock.now()))
         self.engine.reconfigure(config or self.state.config)
         self._wake.set()
+
+    async def end_jobs(self, uid: int) -> None:
+        """Nothing starts any more; what runs is cancelled, and ended by the engine with all that it keeps up."""
+        self._plan_after = inf
+        with contextlib.suppress(JournalError):  # they are ended all the same
+            await self._decided("down", lambda state, now: cancel_all(state, uid))
+        await self.engine.end_jobs(float(self.state.config.settings.kill_wait_s))
 
     async def stop(self) -> None:
         self._stopping = True

@@ -6,6 +6,7 @@ who calls it decides (the planner skips the job, `due` marks it eligible or canc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
 from bireme.core.lifecycle.reserving import reservation_gate
@@ -146,7 +147,7 @@ def _dependency(state: State, job: Job, now: float) -> Reason | None:
 
 def condition_met(state: State, job: Job, item: Dependency, now: float) -> Met:
     if item.kind is DependencyKind.SINGLETON:
-        return Met.NOT_YET if _another_of_same_name(state, job) else Met.YES
+        return Met.NOT_YET if any(earlier_of_same_name(state, job)) else Met.YES
     if item.kind is DependencyKind.AFTER_CORR:
         return _corresponding_met(state, job, item)
     if item.task_id is None and item.job_id in state.arrays:
@@ -235,8 +236,8 @@ def startable_tasks(state: State, job: Job) -> list[int]:
     return waiting
 
 
-def _another_of_same_name(state: State, job: Job) -> bool:
-    """singleton: an earlier job of the same user and name has not ended."""
+def earlier_of_same_name(state: State, job: Job) -> Iterator[Job]:
+    """singleton: earlier jobs of the same user and name that have not ended."""
 
     def same(other: Job) -> bool:
         return (
@@ -246,4 +247,4 @@ def _another_of_same_name(state: State, job: Job) -> bool:
             and other.spec.owner.uid == job.spec.owner.uid
         )
 
-    return any(same(other) for other in state.pending.values()) or any(same(other) for other in state.holding.values())
+    return (other for others in (state.pending, state.holding) for other in others.values() if same(other))

@@ -145,6 +145,13 @@ def _cancel_one(state: State, caller: Caller, job: Job, task_id: int | None) -> 
     return [e.JobEnding(job.id, job.generation, outcome)]
 
 
+def cancel_all(state: State, uid: int) -> list[e.Event]:
+    """`bireme down --end-jobs`: all that run, but not what another scheduler or controller started."""
+    ours = (job for job in state.holding.values() if not job.mirrored and job.spec.workload is None)
+    outcome = Outcome("CANCELLED", by_uid=uid)
+    return [e.JobEnding(job.id, job.generation, outcome) for job in ours if not isinstance(job.phase, Ending)]
+
+
 def _waited_for(state: State, job: Job) -> Reason | None:
     """A job that is cancelled while it waits goes on saying what it had waited for."""
     first = job_reasons(state, job)[0]

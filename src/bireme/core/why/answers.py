@@ -137,10 +137,11 @@ class Expected:
     endless: tuple[str, ...] = ()
     """Jobs without a time limit that hold nodes of its partitions, or go before it."""
     window_s: float = 0.0
-    limit_lifts_at: float | None = None
-    """Where limits alone keep it: when they let it go at the latest, if nobody starts before it under them."""
+    lifts_at: float | None = None
+    """Where limits alone keep it: when they let it go at the latest, if nobody starts before it under them. Behind a
+    gate (a dependency, its array's throttle): when that opens at the latest."""
     lifted_by: tuple[str, ...] = ()
-    """The running jobs that must have ended by then."""
+    """The jobs that must have ended by then, or begun."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from bireme.core.lifecycle.refusals import Caller, Refusal
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import admitted
 from bireme.core.model.cluster import PartitionState
-from bireme.core.model.jobs import ArrayWaiting, Job, Pending, ResourceRequest
+from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, Pending, ResourceRequest
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import resolve
@@ -29,7 +29,12 @@ from bireme.core.why.answers import Suggestion
 
 MINUTE_S = 60
 TRIES_PER_FAMILY = 5
-_OPENABLE = {ReasonKind.JOB_HELD_USER, ReasonKind.JOB_HELD_ADMIN, ReasonKind.BEGIN_TIME}
+_OPENABLE = {
+    ReasonKind.JOB_HELD_USER,
+    ReasonKind.JOB_HELD_ADMIN,
+    ReasonKind.BEGIN_TIME,
+    ReasonKind.DEPENDENCY_NEVER_SATISFIED,
+}
 _DROPPED: tuple[tuple[str, str, str, Any], ...] = (
     ("exclusive", "--exclusive", "", False),
     ("constraint", "--constraint", "Features=", ""),
@@ -94,7 +99,7 @@ def _families(state: State, job: Job, base: Trial, now: float) -> list[Family]:
     gates = closed_gates(state, job, now)
     if gates:
         kinds = {gate.kind for gate in gates}
-        return [_opened(state, job, now)] if kinds <= _OPENABLE else _unthrottled(job, kinds)
+        return [_opened(job, kinds, now)] if kinds <= _OPENABLE else _unthrottled(job, kinds)
     return [
         _shorter(state, job, base, now),
         *([candidate] for candidate in _elsewhere(state, job)),
@@ -110,8 +115,8 @@ def _families(state: State, job: Job, base: Trial, now: float) -> list[Family]:
 # -- gates -----------------------------------------------------------------------------------------------------------
 
 
-def _opened(state: State, job: Job, now: float) -> Family:
-    """Held, or not before a time: what if not."""
+def _opened(job: Job, kinds: set[ReasonKind], now: float) -> Family:
+    """Held, not before a time, or after what can no longer happen: what if not."""
     assert isinstance(job.phase, Pending)
     phase = replace(job.phase, held_by=None, reasons=(), eligible_at=now, not_before=None)
     spec = replace(job.spec, begin_at=None, hold=False)
@@ -122,6 +127,10 @@ def _opened(state: State, job: Job, now: float) -> Family:
     if job.spec.begin_at is not None and job.spec.begin_at > now:
         words.append("without --begin")
         commands.append(f"scontrol update JobId={job.id} StartTime=now")
+    if ReasonKind.DEPENDENCY_NEVER_SATISFIED in kinds:
+        spec = replace(spec, dependencies=Dependencies())
+        words.append("without --dependency")
+        commands.append(f"scontrol update JobId={job.id} Dependency=")
     return [Candidate(" and ".join(words), " && ".join(commands), replace(job, spec=spec, phase=phase))]
 
 

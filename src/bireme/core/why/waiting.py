@@ -43,6 +43,7 @@ from bireme.core.why.answers import (
     Weight,
 )
 from bireme.core.why.needs import needs_of
+from bireme.core.why.opening import opening
 
 Sees = Callable[[Job], bool]
 """Whether the asker may know of a job."""
@@ -230,6 +231,8 @@ def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], n
     bookings = trial.plan.outlook.bookings
     certainty = _certainty(state, job, trial, gates, endless)
     lifted = _relief(state, job, now) if certainty is Certainty.LIMITED else None
+    if certainty is Certainty.GATED:
+        lifted = opening(state, job, gates, now)
     return Expected(
         _promised(state, job, trial),
         certainty,
