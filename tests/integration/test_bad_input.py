@@ -221,6 +221,18 @@ def test_a_stale_pid_file_and_socket_are_no_obstacle(make_cluster: MakeCluster) 
     assert "rehearsal" in cluster.bireme("status").stdout
 
 
+def test_packages_of_another_python_are_no_obstacle(make_cluster: MakeCluster) -> None:
+    """As `module load` puts them on PYTHONPATH; the job that is submitted there has them."""
+    cluster = make_cluster(CONF)
+    cluster.down("--end-jobs")
+    (cluster.work / "numpy.py").write_text("raise SystemExit('a package of the user got in the way')")
+    theirs = {"PYTHONPATH": str(cluster.work)}
+    cluster.run("bireme", "up", "--quiet", env=theirs)
+    job = cluster.sbatch("-o", "seen", "--wrap", "echo $PYTHONPATH", env=theirs)
+    assert cluster.wait(job)["state"] == "COMPLETED"
+    assert (cluster.work / "seen").read_text() == f"{cluster.work}\n"
+
+
 def test_a_damaged_journal_is_refused_with_its_name(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(CONF)
     cluster.down("--end-jobs")

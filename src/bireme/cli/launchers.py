@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 
-import bireme
 from bireme.cli.main import SLURM_COMMANDS
+from bireme.daemon.interpreter import import_paths
 from bireme.daemon.paths import Paths
 
 _LONGEST_SHEBANG = 127  # older kernels read no more than 128 bytes of the first line
@@ -36,13 +35,6 @@ def write_launchers(paths: Paths) -> list[str]:
         if _write_if_different(os.path.join(paths.bin, name), text):
             written.append(name)
     return written
-
-
-def import_paths() -> list[str]:
-    """Where Bireme and what it needs are imported from, without `site` and its .pth files."""
-    package_root = os.path.dirname(os.path.dirname(os.path.abspath(bireme.__file__)))
-    installed = sysconfig.get_paths()
-    return list(dict.fromkeys([package_root, installed["purelib"], installed["platlib"]]))
 
 
 def launcher_text(name: str, python: str, paths: list[str], home: str) -> str:

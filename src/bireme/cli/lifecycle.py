@@ -20,6 +20,7 @@ from bireme.cli.launchers import write_launchers
 from bireme.cli.voice import CommandFailure, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.daemon import process
+from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
@@ -98,7 +99,7 @@ def _serve_here(paths: Paths, conf: str, engine: str) -> int:
     command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--foreground"]
     command += process.choice_words(conf, engine)
     sys.stdout.flush()
-    os.execv(sys.executable, command)
+    os.execve(sys.executable, command, own_environment())
 
 
 def _tell_up(paths: Paths, pid: int) -> None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths
 
 START_TIMEOUT_S = 60.0
@@ -46,7 +47,13 @@ def start(home: str | None = None, conf: str = "", engine: str = "", *, timeout_
         with open(paths.log, "ab") as log:
             os.chmod(paths.log, 0o600)
             launcher = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,), cwd="/"
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(write_end,),
+                cwd="/",
+                env=own_environment(),
             )
         os.close(write_end)
         launcher.wait()  # it forks the daemon and ends at once

@@ -11,6 +11,7 @@ import pytest
 
 from bireme.cli import launchers
 from bireme.cli.main import SLURM_COMMANDS, main
+from bireme.daemon.interpreter import import_paths
 from bireme.daemon.paths import Paths
 
 
@@ -77,6 +78,16 @@ def test_a_launcher_names_its_own_cluster_when_nobody_else_does(home: Path) -> N
     assert "start it with: bireme up" in done.stderr
 
 
+def test_a_launcher_writes_the_launchers_as_they_were(home: Path) -> None:
+    """People have them on their PATH, and type `bireme env` and `bireme up` again."""
+    paths = Paths(str(home))
+    paths.create()
+    launchers.write_launchers(paths)
+    before = Path(paths.bin, "squeue").read_text()
+    subprocess.run([f"{paths.bin}/bireme", "env"], env={"PATH": "/bin"}, capture_output=True, check=True)
+    assert Path(paths.bin, "squeue").read_text() == before
+
+
 def test_launchers_are_left_alone_when_nothing_changed(home: Path) -> None:
     paths = Paths(str(home))
     paths.create()
@@ -91,7 +102,7 @@ def test_a_launcher_reaches_an_interpreter_whose_path_has_blanks_or_is_long(tmp_
         python = place / "python"
         os.symlink(sys.executable, python)
         program = place / "squeue"
-        program.write_text(launchers.launcher_text("squeue", str(python), launchers.import_paths(), str(tmp_path)))
+        program.write_text(launchers.launcher_text("squeue", str(python), import_paths(), str(tmp_path)))
         program.chmod(0o755)
         done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
         assert done.stdout.startswith("slurm ")
