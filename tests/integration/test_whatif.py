@@ -43,6 +43,9 @@ def test_changes_to_a_busy_cluster(cluster: Cluster, tmp_path: Path) -> None:
     new = what_if(cluster, "--submit", str(script))["waiters"][-1]
     assert (new["name"], new["nodes"], new["submitted"]) == ("big", 2, True)
     assert new["after"] is not None
+    script.write_text("#!/bin/bash\n#SBATCH -N1 -t 10 -J head\n#SBATCH hetjob\n#SBATCH --gpus-per-node=2 -t 10\ntrue\n")
+    shown = cluster.bireme("whatif", "--submit", str(script)).stdout.splitlines()
+    assert [line.split()[:2] for line in shown if line.startswith("new")] == [["new+0", "head"], ["new+1", "head"]]
     assert cluster.run("squeue", "-h").stdout.count("\n") == 2, "nothing was submitted"
     said = cluster.bireme("whatif", "--add-nodes", "1x2:h100").stdout
     assert "sooner" in said

@@ -42,7 +42,7 @@ def _main(argv: list[str]) -> int:
         add_nodes=tuple(given.add_nodes),
         keys=_keys(given.set),
         drain=tuple(given.drain),
-        submit=tuple(spec for words in given.submit for spec in _specs(words)),
+        submit=tuple(_specs(words) for words in given.submit),
         submit_run_s=None if given.run is None else _seconds(given.run),
     )
     if change == Change(submit_run_s=change.submit_run_s):
@@ -92,12 +92,10 @@ def _keys(pairs: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _specs(words: list[str]) -> list[JobSpec]:
+def _specs(words: list[str]) -> tuple[JobSpec, ...]:
     context = submit_context(Command.SBATCH, words)
     batch = read_batch(words, read_named_script(words, peek(Command.SBATCH, words).get("chdir")), context)
-    if len(batch.requests) > 1:
-        raise CommandFailure(f"{words[0]}: heterogeneous jobs cannot be tried yet; try their components one by one")
-    return [replace(request.spec, script="what if") for request in batch.requests]
+    return tuple(replace(request.spec, script="what if") for request in batch.requests)
 
 
 def _seconds(text: str) -> float:
@@ -130,7 +128,8 @@ def _show(outcome: Outcome) -> None:
 
 def _cells(waiter: Waiter, outcome: Outcome, stamp: Callable[[float], str]) -> tuple[str, ...]:
     before = "-" if waiter.submitted else _when(waiter.before, stamp)
-    label = "new" if waiter.submitted else waiter.job
+    new = "new" if waiter.component is None else f"new+{waiter.component}"
+    label = new if waiter.submitted else waiter.job
     sizes = (str(waiter.nodes), str(waiter.gpus))
     return (label, waiter.name, waiter.user, *sizes, before, _when(waiter.after, stamp), _changed(waiter, outcome))
 

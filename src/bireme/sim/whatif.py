@@ -57,7 +57,8 @@ class Change:
     keys: Mapping[str, str] = field(default_factory=dict)
     drain: tuple[str, ...] = ()
     """Switches, or nodes as a hostlist."""
-    submit: tuple[JobSpec, ...] = ()
+    submit: tuple[tuple[JobSpec, ...], ...] = ()
+    """Submissions: one specification each, or all components of a heterogeneous job."""
     submit_run_s: float | None = None
     """How long submitted jobs run; None: as long as they may."""
 
@@ -77,6 +78,8 @@ class Waiter:
     """None: not within the horizon; of a submitted job: it is not there."""
     after: float | None
     submitted: bool = False
+    component: int | None = None
+    """Which one it is of a heterogeneous job."""
     last_before: float | None = None
     """Of an array: when its last task starts."""
     last_after: float | None = None
@@ -215,6 +218,7 @@ def _waiter(state: State, job: Job, before: _Told, after: _Told) -> Waiter:
         partition=",".join(job.spec.partitions),
         gpus=tres.get("gres/gpu", 0),
         nodes=tres.get("node", 1),
+        component=job.spec.het_component,
         before=min(one, default=None),
         after=min(two, default=None),
         last_before=max(one, default=None) if job.is_waiting_array else None,
@@ -290,8 +294,8 @@ class _Scene:
         if self.change.drain:
             names = drained_nodes(self.config, self.change.drain)
             self._ask(lambda state, now: operators.update_nodes(state, ROOT, names, "DRAIN", "what if"))
-        for spec in self.change.submit:
-            self._submit(spec, self.change.submit_run_s)
+        for specs in self.change.submit:
+            self._submit(specs, self.change.submit_run_s)
 
     def _ask(self, decide: Any) -> None:
         def answer(events: Sequence[e.Recorded], error: Exception | None) -> None:
@@ -300,21 +304,20 @@ class _Scene:
 
         self.world.ask("what if", decide, answer)
 
-    def _submit(self, spec: JobSpec, run_s: float | None) -> None:
-        owner = spec.owner
+    def _submit(self, specs: Sequence[JobSpec], run_s: float | None) -> None:
+        owner = specs[0].owner
         caller = Caller(uid=owner.uid, gid=owner.gid, user=owner.user, admin=owner.uid == 0)
 
         def answer(events: Sequence[e.Recorded], error: Exception | None) -> None:
             if error is not None:
-                raise BadChangeError(f"{spec.name}: {_sentence(error)}")
-            submitted = events[0].event
-            assert isinstance(submitted, e.JobSubmitted)
-            self.submitted.append(self.world.state.jobs[submitted.job_id])
-            self.waiting.add(submitted.job_id)
+                raise BadChangeError(f"{specs[0].name}: {_sentence(error)}")
+            ids = [recorded.event.job_id for recorded in events if isinstance(recorded.event, e.JobSubmitted)]
+            self.submitted.extend(self.world.state.jobs[job_id] for job_id in ids)
+            self.waiting.update(ids)
             if run_s is not None:
-                self.runs[submitted.job_id] = run_s
+                self.runs.update(dict.fromkeys(ids, run_s))
 
-        self.world.ask("what if submit", lambda state, now: submit(state, caller, [spec], now), answer)
+        self.world.ask("what if submit", lambda state, now: submit(state, caller, specs, now), answer)
 
     def _come_again(self) -> None:
         """The last days of the history, as the next ones. Jobs that this cluster refuses do not come."""

@@ -7,6 +7,7 @@ the values they know. Invariant: a pattern without `%` and `\\` comes back uncha
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 DEFAULT_OUTPUT = "slurm-%j.out"
 DEFAULT_ARRAY_OUTPUT = "slurm-%A_%a.out"
@@ -47,14 +48,18 @@ def expand_filename(pattern: str, values: FilenameValues) -> str:
         return re.sub(r"\\(.?)", r"\1", pattern, flags=re.DOTALL)
     if "%" not in pattern:
         return pattern
-    parts: list[str] = []
-    end = 0
+    before, last = _pieces(pattern)
+    return "".join([f"{plain}{_value(letter, width, values)}" for plain, letter, width in before]) + last
+
+
+@lru_cache(maxsize=256)
+def _pieces(pattern: str) -> tuple[tuple[tuple[str, str, str], ...], str]:
+    """((text before it, letter, width) of every specifier, the text after the last): most jobs share a few patterns."""
+    found, end = [], 0
     for match in _SPECIFIER.finditer(pattern):
-        parts.append(_plain(pattern[end : match.start()]))
-        parts.append(_value(match["letter"], match["width"], values))
+        found.append((_plain(pattern[end : match.start()]), match["letter"], match["width"]))
         end = match.end()
-    parts.append(_plain(pattern[end:]))
-    return "".join(parts)
+    return tuple(found), _plain(pattern[end:])
 
 
 def specifiers(pattern: str) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """What a change would do to the jobs that wait: worlds of the scenario language, taken as snapshots."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,11 +65,22 @@ def test_another_policy() -> None:
 def test_another_job() -> None:
     owner = Owner(uid=1002, gid=1002, user="bob")
     spec = build_spec("mine", {"nodes": 1, "gpus_per_node": 8, "time_s": HOUR}, owner)
-    outcome = asked(busy(), Change(submit=(spec,), submit_run_s=600.0))
+    outcome = asked(busy(), Change(submit=((spec,),), submit_run_s=600.0))
     mine = outcome.waiters[-1]
     assert (mine.name, mine.user, mine.submitted, mine.before) == ("mine", "bob", True, None)
     assert mine.after == NOW + HOUR, "on n1, until the gang begins"
     assert starts(outcome)["gang"] == (2 * HOUR, 2 * HOUR)
+
+
+def test_another_heterogeneous_job() -> None:
+    owner = Owner(uid=1002, gid=1002, user="bob")
+    head, work = (build_spec(name, {"gpus_per_node": 8, "time_s": HOUR}, owner) for name in ("head", "work"))
+    specs = (replace(head, het_component=0), replace(work, het_component=1))
+    outcome = asked(busy(), Change(submit=(specs,), submit_run_s=600.0))
+    told = {(each.name, each.component, each.after) for each in outcome.waiters if each.submitted}
+    both = NOW + 6 * HOUR
+    assert told == {("head", 0, both), ("work", 1, both)}, "together, when those before it have gone"
+    assert outcome.ends_after == both + 600, "the end of its script ends both"
 
 
 def test_run_times_come_from_history() -> None:
@@ -133,4 +145,4 @@ def test_a_key_that_is_none() -> None:
 def test_a_job_that_is_refused() -> None:
     spec = build_spec("huge", {"nodes": 40, "time_s": HOUR}, Owner(uid=1002, gid=1002, user="bob"))
     with pytest.raises(BadChangeError, match=r"huge: .*40 nodes asked"):
-        asked(busy(), Change(submit=(spec,)))
+        asked(busy(), Change(submit=((spec,),)))

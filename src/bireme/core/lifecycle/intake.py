@@ -110,7 +110,7 @@ def _cleared_leftovers(state: State, seen: o.Observation) -> list[e.Event]:
     if not isinstance(seen, o.JobCleared):
         return []
     key = (seen.job_id, seen.generation)
-    if not _left_somewhere(state, key):
+    if _held(state, *key) or not _left_somewhere(state, key):
         return []
     return [e.LeftoverCleared(*key), *_drained(state, seen.epilog_failed_on, "Epilog error")]
 

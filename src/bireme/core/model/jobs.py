@@ -389,6 +389,11 @@ class Job:
         return isinstance(self.array, ArrayWaiting)
 
     @property
+    def runs_script(self) -> bool:
+        """Of a heterogeneous job only the leader does; the other components are held for its steps."""
+        return self.spec.kind is JobKind.BATCH and self.het_job_id in (None, self.id)
+
+    @property
     def array_job_id(self) -> int | None:
         if isinstance(self.array, ArrayWaiting):
             return self.id

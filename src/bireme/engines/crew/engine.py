@@ -24,7 +24,6 @@ from bireme.agent.protocol import Message
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.jobs import JobKind
 from bireme.core.model.resources import ExitStatus, Usage, merge_usage
 from bireme.engines.crew.gangs import Farewell, Gang, Next, StepStart
 from bireme.engines.crew.link import AgentLink
@@ -145,11 +144,10 @@ class CrewEngine(ABC):
         job, allocation = command.job, command.allocation
         key = (job.id, allocation.generation)
         self._touch(key, allocation.node_names)
-        has_batch = job.spec.kind is JobKind.BATCH and _runs_script(job.het_job_id, job.id)
         prepares = {share.node: self._payloads.prepare(job, allocation, share) for share in allocation.shares}
         start = None
         components = self._components.get(job.id, ())
-        if has_batch:
+        if job.runs_script:
             start = self._payloads.start(job, allocation, prepares[allocation.first_node], components)
         if mates := {(other.id, held.generation) for other, held in components} - {key}:
             self._mates[key] = mates
@@ -424,11 +422,6 @@ _UNDERSTOOD = frozenset(
 
 def _drop(_observations: Sequence[o.Observation]) -> None:
     """Before `start` there is nobody to tell."""
-
-
-def _runs_script(het_job_id: int | None, job_id: int) -> bool:
-    """Of a heterogeneous job only the leader has a script; the other components are held for its steps."""
-    return het_job_id is None or het_job_id == job_id
 
 
 def _het_components(commands: Sequence[c.Command]) -> dict[int, list[Component]]:

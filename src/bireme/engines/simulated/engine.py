@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.jobs import Job, JobKind
+from bireme.core.model.jobs import Job
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.ports import Report, StepEndpoint
@@ -182,8 +182,7 @@ class SimulatedEngine:
         if script.refused or away:
             self.post(o.JobRefused(*key, script.refused or f"no answer from {away[0]}", self.clock.now()))
             return
-        batch = job.spec.kind is JobKind.BATCH
-        held = Held(*key, allocation.node_names, script, batch, left_s=script.run_s)
+        held = Held(*key, allocation.node_names, script, job.runs_script, left_s=script.run_s)
         self.holds[key] = held
         self._alarm(held, script.launch_s, self._launched)
 
@@ -244,10 +243,10 @@ class SimulatedEngine:
     def adopt(self, job: Job, allocation: Allocation, left_s: float) -> None:
         """A job that runs already, as in a snapshot of a live cluster; its script has so long to go."""
         now = self.clock.now()
-        batch = job.spec.kind is JobKind.BATCH
-        held = Held(job.id, allocation.generation, allocation.node_names, Script(left_s), batch, now, left_s=left_s)
+        key, nodes = (job.id, allocation.generation), allocation.node_names
+        held = Held(*key, nodes, Script(left_s), job.runs_script, now, left_s=left_s)
         held.going_since = now
-        self.holds[job.id, allocation.generation] = held
+        self.holds[key] = held
         self._await_end(held)
 
     def finish_step(self, job_id: int, generation: int, step_id: int, nodes: Iterable[str], status: ExitStatus) -> None:

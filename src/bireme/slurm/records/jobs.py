@@ -16,7 +16,7 @@ from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import Met, condition_met
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import base_state, job_reasons, phase_state
-from bireme.core.model.cluster import PartitionConfig
+from bireme.core.model.cluster import PartitionConfig, Settings
 from bireme.core.model.jobs import (
     ArrayWaiting,
     Dependencies,
@@ -464,7 +464,7 @@ FIELDS: dict[str, Getter] = {
     "ignored": lambda view: list(view.spec.ignored),
 }
 
-OF_SPEC = (
+OF_REQUEST = (
     "name",
     "user_id",
     "user_name",
@@ -483,12 +483,16 @@ OF_SPEC = (
     "ntasks_per_socket",
     "ntasks_per_core",
     "cpus_per_task",
+    "memory_mib",
+    "memory_per",
     "tmp_disk_mib",
     "gres_requested",
     "tres_per_job",
     "tres_per_node",
     "tres_per_task",
     "tres_per_socket",
+    "cpus_per_tres",
+    "tres_requested",
     "features",
     "required_nodes",
     "excluded_nodes",
@@ -518,17 +522,19 @@ OF_SPEC = (
     "warning",
     "ignored",
 )
-"""Fields that only depend on what was asked for: the same for all jobs that share a specification."""
-_CHANGING = tuple((name, get) for name, get in FIELDS.items() if name not in OF_SPEC)
-_asked: dict[int, tuple[JobSpec, dict[str, Any]]] = {}
-"""Those fields, by the identity of the specification (which is kept with them)."""
+"""Fields that only depend on what was asked for, and of which partition: the same for all jobs that share both."""
+_CHANGING = tuple((name, get) for name, get in FIELDS.items() if name not in OF_REQUEST)
+_asked: dict[tuple[int, int, int], tuple[JobSpec, PartitionConfig, Settings, dict[str, Any]]] = {}
+"""Those fields, by the identity of specification, partition and settings (which are kept with them)."""
 _ASKED_AT_MOST = 1_000
 
 
 def _what_was_asked(view: JobView) -> dict[str, Any]:
-    known = _asked.get(id(view.spec))
+    spec, partition, settings = view.spec, view.partition, view.state.config.settings
+    key = (id(spec), id(partition), id(settings))
+    known = _asked.get(key)
     if known is None:
         if len(_asked) >= _ASKED_AT_MOST:
             _asked.clear()
-        known = _asked[id(view.spec)] = (view.spec, {name: FIELDS[name](view) for name in OF_SPEC})
-    return known[1]
+        known = _asked[key] = (spec, partition, settings, {name: FIELDS[name](view) for name in OF_REQUEST})
+    return known[3]

@@ -12,7 +12,7 @@ from typing import Any
 
 from bireme.core.lifecycle.state import State
 from bireme.core.model.distribution import NodeMethod
-from bireme.core.model.jobs import Ending, Finished, Job, JobKind, Pending, Phase, Starting, Suspended
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
 from bireme.core.model.resources import SUCCESS, ExitStatus, GresShare, add_gres_tres
 from bireme.core.model.steps import BATCH_STEP, Step, StepState, step_label
 from bireme.slurm.gres import format_gres
@@ -80,8 +80,7 @@ def _asked_per_node(job: Job, step: Step) -> str:
 def batch_step_record(state: State, job: Job, now: float, phase: Phase | None = None) -> dict[str, Any] | None:
     """sacct's `42.batch`; None for a job that never started or has no script, as a het job's later components."""
     view = JobView(state, job, now, phase or job.phase)
-    runs_script = job.spec.kind is JobKind.BATCH and not job.spec.het_component
-    if not runs_script or view.allocation is None or view.started_at is None:
+    if not job.runs_script or view.allocation is None or view.started_at is None:
         return None
     share = view.allocation.shares[0]
     code, signal = values.shown_status(job.batch_status or SUCCESS)
