@@ -43,21 +43,23 @@ from bireme.slurm.records.steps import history_rows, step_row
 Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
 
-CHANGES_NOTHING_FREE = (
-    e.JobAccrualChanged,
-    e.JobStarted,
-    e.JobAllocated,
-    e.ArrayTaskSplit,
-    e.BatchExited,
-    e.JobCheckpointed,
-    e.JobEnding,
-    e.JobSignalled,
-    e.StepCreated,
-    e.StepStarted,
-    e.StepEnding,
-    e.StepNodeEnded,
-    e.JobForgotten,
-    e.JobResumed,
+CHANGES_NOTHING_FREE = frozenset(
+    (
+        e.JobAccrualChanged,
+        e.JobStarted,
+        e.JobAllocated,
+        e.ArrayTaskSplit,
+        e.BatchExited,
+        e.JobCheckpointed,
+        e.JobEnding,
+        e.JobSignalled,
+        e.StepCreated,
+        e.StepStarted,
+        e.StepEnding,
+        e.StepNodeEnded,
+        e.JobForgotten,
+        e.JobResumed,
+    )
 )
 """Events after which no waiting job can start that could not before: no pass is needed for them."""
 
@@ -273,7 +275,7 @@ class Kernel:
         elif isinstance(event, e.LeftoverFound):  # the engine has to hear it out
             key = (event.job_id, event.generation)
             group.acknowledged = [each for each in group.acknowledged if each != key]
-        if not isinstance(event, CHANGES_NOTHING_FREE):
+        if type(event) not in CHANGES_NOTHING_FREE:
             self.replan = True
 
     def _final_rows(self, event: e.JobEnded | e.JobCancelled, now: float) -> list[HistoryRow]:

@@ -10,7 +10,7 @@ import dataclasses
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -33,18 +33,17 @@ _write_plans: dict[type, _WritePlan] = {}
 
 def to_plain(value: Any, without: tuple[str, ...] = ()) -> Any:
     """Dictionaries, lists and scalars that msgspec can write: no field that has its default, none of `without`."""
-    if dataclasses.is_dataclass(value):
+    if type(value) in _write_plans or dataclasses.is_dataclass(value):
         return _plain_fields(value, without)
     return _plain_nested(value, False)
 
 
 def _plain_fields(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
     plan = _write_plans.get(type(value)) or _plan_writing(type(value))
-    plain = {
-        name: field
-        for name, field, default in zip(plan.names, plan.values(value), plan.defaults)
-        if field is not default and name not in without and field != default
-    }
+    fields: Iterable[tuple[str, Any, Any]] = zip(plan.names, plan.values(value), plan.defaults)
+    if without:
+        fields = (each for each in fields if each[0] not in without)
+    plain = {name: field for name, field, default in fields if field is not default and field != default}
     for name in plan.nested:
         if name in plain:
             plain[name] = _plain_nested(plain[name], name in plan.tagged)

@@ -40,11 +40,12 @@ class Meter:
     def move_to(self, now: float, half_life_s: float | None) -> None:
         """The same usage, written as of `now`."""
         kept, grown = _decay(now - self.at, half_life_s if self.decays else None)
-        used = self.used
-        for name in used:
-            used[name] *= kept
-        for name, rate in self.rates.items():
-            used[name] = used.get(name, 0.0) + rate * grown
+        used, rates = self.used, self.rates
+        for name, rate in rates.items():
+            used[name] = used.get(name, 0.0) * kept + rate * grown
+        if len(used) > len(rates):
+            for name in used.keys() - rates.keys():
+                used[name] *= kept
         self.at = max(now, self.at)
 
     def add_rates(self, rates: Iterable[tuple[str, float]], sign: int) -> None:

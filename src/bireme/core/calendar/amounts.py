@@ -49,14 +49,14 @@ def left_of(free: Free, key: Amount, position: int) -> int:
     """How much of an amount a node has left; of what must not be there, how much is: below zero."""
     name, type_ = key
     if name == CPU:
-        return int(free.cpus[position])
+        return free.cpus.item(position)
     if name == CORE:
-        return int(free.cores[position])
+        return free.cores.item(position)
     if name == MEMORY:
-        return int(free.memory[position])
+        return free.memory.item(position)
     if name == WHOLE:
-        return -int(free.whole[position])
+        return -free.whole.item(position)
     if name == JOBS:
-        return -int(free.jobs[position])
+        return -free.jobs.item(position)
     columns = free.gres.items()
-    return sum([int(column[position]) for mine, column in columns if mine[0] == name and type_ in (None, mine[1])])
+    return sum([column.item(position) for mine, column in columns if mine[0] == name and type_ in (None, mine[1])])

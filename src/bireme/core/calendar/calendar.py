@@ -147,7 +147,8 @@ class Calendar:
         self._bookings.append(booking)
         self._change_booking(booking, 1)
         for position, share in self._places(booking):
-            self._on_node.setdefault(position, []).append((booking, self._taken(booking, position, share)))
+            taken = self._releases.amounts.of(share, position, booking.whole_nodes)
+            self._on_node.setdefault(position, []).append((booking, taken))
 
     def unbook(self, booking: Booking) -> None:
         self._bookings.remove(booking)
@@ -157,11 +158,9 @@ class Calendar:
             del self._beginning[booking.begin]
             self._begins.remove(booking.begin)
             self._at_begin.pop(booking.begin, None)
-        for position, share in self._places(booking):
-            self._on_node[position].remove((booking, self._taken(booking, position, share)))
-
-    def _taken(self, booking: Booking, position: int, share: NodeShare) -> Vector:
-        return self._releases.amounts.of(share, position, booking.whole_nodes)
+        for position, _ in self._places(booking):
+            booked = self._on_node[position]
+            del booked[[each for each, _ in booked].index(booking)]
 
     def _places(self, booking: Booking) -> Iterator[tuple[int, NodeShare]]:
         for share in booking.shares:
@@ -199,12 +198,15 @@ class Calendar:
 
     def fits_without(self, need: Need, settings: Settings, free_now: Free, position: int, job_id: int | None) -> float:
         """The same, if the slots of a job were not there: its own may be in its way."""
-        wanted = self._wanted(need, settings, position)
-        if min(wanted.spare(free_now, position)) < 0:
+        if not self.has_room(need, settings, free_now, position):
             return -inf
         if all(booking.job_id == job_id for booking in self.booked_on(position)):
             return inf  # what is there now only grows
-        return open_until(*self._future(position, wanted, free_now, job_id))
+        return open_until(*self._future(position, self._wanted(need, settings, position), free_now, job_id))
+
+    def has_room(self, need: Need, settings: Settings, free_now: Free, position: int) -> bool:
+        """Whether a node has enough now, slots aside."""
+        return min(self._wanted(need, settings, position).spare(free_now, position)) >= 0
 
     def holds(self, booking: Booking, free_now: Free) -> bool:
         """Whether the slot could be booked as it is."""
@@ -224,16 +226,18 @@ class Calendar:
         """Parts of GPUs, and demands that nodes may share out in several ways, are left to the columns."""
         if self._table.fractions or not search.need.exact:
             return None
-        return self._known(search.need, search.settings, free_now)
+        return self._known(search.need, search.settings, search.usable, free_now)
 
-    def _known(self, need: Need, settings: Settings, free_now: Free) -> Openings:
+    def _known(self, need: Need, settings: Settings, usable: BoolArray, free_now: Free) -> Openings:
+        """Up to date for the usable nodes; the others are looked at again when somebody asks who may use them."""
         known = self._openings.get(need)
         if known is None:
             known = self._openings[need] = Openings(self._releases.first_fits(need, settings, free_now))
             known.dirty.update(position for position, booked in self._on_node.items() if booked)
-        for position in known.dirty:
+        changed = [position for position in known.dirty if usable[position]]
+        for position in changed:
             known.set(position, self._look(position, self._wanted(need, settings, position), free_now))
-        known.dirty.clear()
+        known.dirty.difference_update(changed)
         return known
 
     def _wanted(self, need: Need, settings: Settings, position: int) -> Wanted:

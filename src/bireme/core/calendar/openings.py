@@ -58,19 +58,19 @@ class Openings:
 
     def covering(self, begin: float, end: float, soon: float) -> BoolArray:
         """The nodes on which it fits during that time. What should have come by now comes `soon`."""
-        there: BoolArray = np.logical_and(self._starts(begin, soon) <= begin, self._end >= end)
+        there: BoolArray = np.logical_and(_starts(self._begin, begin, soon) <= begin, self._end >= end)
         found: BoolArray = np.logical_or.reduce(there, axis=1)
         return found
 
     def first(self, allowed: BoolArray, duration: float, after: float, soon: float) -> float:
         """When one of the allowed nodes begins to hold it for so long; inf: none ever does."""
-        starts, ends = self._starts(after, soon)[allowed], self._end[allowed]
+        starts, ends = _starts(self._begin[allowed], after, soon), self._end[allowed]
         long_enough = ends - duration >= starts if duration < inf else (ends == inf) & (starts < inf)
-        return float(np.min(starts, where=long_enough, initial=inf))
+        return float(np.minimum.reduce(starts, axis=None, where=long_enough, initial=inf))
 
     def moments(self, allowed: BoolArray, nodes: int, duration: float, after: float, soon: float) -> Floats:
         """In order: when so many of the allowed nodes begin to hold it for so long."""
-        starts = self._starts(after, soon)[allowed]
+        starts = _starts(self._begin[allowed], after, soon)
         ends = self._end[allowed]
         long_enough = ends - duration >= starts if duration < inf else (ends == inf) & (starts < inf)
         begins = np.sort(starts[long_enough])
@@ -83,9 +83,10 @@ class Openings:
             moments = moments[there >= nodes]
         return moments
 
-    def _starts(self, after: float, soon: float) -> Floats:
-        late = (self._begin < soon) & (self._begin > -inf)
-        return np.maximum(np.where(late, soon, self._begin), after)
+
+def _starts(begin: Floats, after: float, soon: float) -> Floats:
+    """From when on each opening can be used: what is open now after that time, what should have come by now `soon`."""
+    return np.where(begin == -inf, after, np.maximum(begin, max(after, soon)))
 
 
 def open_until(spare: Sequence[int], changes: Iterable[Change]) -> float:

@@ -63,43 +63,54 @@ class Hope:
         self._free = free
         self._calendar = calendar
         self._now = now
+        self._usable: dict[str, list[int]] = {}
+        """Of the nodes where something came free, those that jobs of a partition may use."""
+        self._roomy: dict[Shape, list[int]] = {}
+        """Those of them that still have what the shape needs, slots aside: within a pass there is only less."""
 
     def candidates(self, waiting: Waiting, freed: set[int]) -> set[int]:
         """Those that fit on one of these nodes, and those with a slot there: their own may be in their way."""
+        self._usable, self._roomy = {}, {}
         found = {booking.job_id for position in freed for booking in self._calendar.booked_on(position)}
         found = {job_id for job_id in found if job_id in waiting}
-        within: dict[str, list[int]] = {}
         for shape, jobs in waiting.shapes.items():
-            if shape[1] not in within:
-                within[shape[1]] = self._within(shape[1], freed)
-            longest = self._room_s(waiting.needs[shape], within[shape[1]])
-            if longest > 0:
+            if (name := shape[1]) not in self._usable:
+                self._usable[name] = self._within(name, freed)
+            if self._usable[name]:
+                longest = self._room_s(waiting.needs[shape], self._usable[name])
                 found.update(job_id for job_id, duration_s in jobs.items() if duration_s <= longest)
         return found
 
-    def still(self, waiting: Waiting, job_id: int, freed: set[int]) -> bool:
+    def still(self, waiting: Waiting, job_id: int) -> bool:
         """Whether it fits there when its turn comes, its own slots aside: others may have started in this pass."""
         if self._free.fractions:
             return True  # parts of GPUs are not counted here
         settings, fits = self._state.config.settings, self._calendar.fits_without
         for shape in waiting.shapes_of(job_id):
             need, duration_s = waiting.needs[shape], waiting.shapes[shape][job_id]
-            for position in self._within(shape[1], freed):
+            for position in self._with_room(shape, need):
                 if fits(need, settings, self._free, position, job_id) - self._now >= duration_s:
                     return True
         return False
 
     def _within(self, name: str, freed: set[int]) -> list[int]:
-        """Those of these nodes that jobs of the partition may use."""
         partition = self._state.partitions.get(name)
         if partition is None:
             return []
         usable = schedulable_nodes(self._state, partition)
         return [position for position in freed if usable[position]]
 
+    def _with_room(self, shape: Shape, need: Need) -> list[int]:
+        """Most hopes end here: whoever comes first takes what came free, and the next of the shape need not look."""
+        settings, has_room = self._state.config.settings, self._calendar.has_room
+        before = self._roomy.get(shape, self._usable.get(shape[1], ()))
+        left = [position for position in before if has_room(need, settings, self._free, position)]
+        self._roomy[shape] = left
+        return left
+
     def _room_s(self, need: Need, freed: Sequence[int]) -> float:
         """The longest that something that needs so much could stay on one of these nodes; below 0: it fits on none."""
-        if self._free.fractions and freed:
+        if self._free.fractions:
             return inf  # parts of GPUs are not counted here
         settings, fits = self._state.config.settings, self._calendar.fits_until
-        return max([fits(need, settings, self._free, position) for position in freed], default=-inf) - self._now
+        return max([fits(need, settings, self._free, position) for position in freed]) - self._now

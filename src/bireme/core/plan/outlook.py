@@ -27,19 +27,21 @@ from bireme.core.plan.hope import Waiting
 from bireme.core.plan.lines import Line
 from bireme.core.plan.queue import Entry
 
-HARMLESS = (
-    e.JobAccrualChanged,
-    e.ArrayTaskSplit,
-    e.JobStarted,
-    e.BatchExited,
-    e.JobCheckpointed,
-    e.JobSignalled,
-    e.StepCreated,
-    e.StepStarted,
-    e.StepEnding,
-    e.StepNodeEnded,
-    e.JobForgotten,
-    e.JobHeld,
+HARMLESS = frozenset(
+    (
+        e.JobAccrualChanged,
+        e.ArrayTaskSplit,
+        e.JobStarted,
+        e.BatchExited,
+        e.JobCheckpointed,
+        e.JobSignalled,
+        e.StepCreated,
+        e.StepStarted,
+        e.StepEnding,
+        e.StepNodeEnded,
+        e.JobForgotten,
+        e.JobHeld,
+    )
 )
 """Events that change neither what is free, nor what is promised, nor who may start."""
 
@@ -108,6 +110,8 @@ class Outlook:
 
     def note(self, state: State, event: e.Event, at: float) -> bool:
         """Follows an event that was applied. False: it cannot, the outlook is void."""
+        if type(event) in HARMLESS:
+            return True
         match event:
             case e.JobSubmitted() | e.JobBecameEligible() | e.JobReleased() | e.JobRequeued():
                 self.fresh.add(event.job_id)
@@ -135,7 +139,7 @@ class Outlook:
                 self._tell_followers(state, event.job_id)
                 self.changes += 1
             case _:
-                return isinstance(event, HARMLESS)
+                return False
         return True
 
     def follow(self, job: Job) -> None:

@@ -92,7 +92,7 @@ def plan_again(
     for job_id in fresh:
         outlook.waiting.remove(job_id)
     left, outlook.left = outlook.left, []
-    work.sure = (hopeful - fresh, freed)
+    work.hopeful = hopeful - fresh
     if not (_walk(work, entries) and _walk_where_slots_were(work)):
         outlook.left += left
     elif _walk(work, left):
@@ -139,7 +139,7 @@ def _walk_where_slots_were(work: Pass) -> bool:
         freed, outlook.freed = outlook.freed, set()
         hopeful = hope.candidates(outlook.waiting, freed) - work.begun
         work.known |= hopeful
-        work.sure = (hopeful, freed)
+        work.hopeful = hopeful
         jobs = [work.state.pending[job_id] for job_id in hopeful if job_id in work.state.pending]
         going_on = _walk(work, entries_of(work.state, jobs))
     return going_on

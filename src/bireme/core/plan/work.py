@@ -102,8 +102,8 @@ class Pass:
     """In a small pass: jobs that an earlier one has looked at. What blocks a line stands behind them."""
     hope: Hope | None = None
     """In a small pass: which of those that wait for room may hope."""
-    sure: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
-    """In a small pass: the jobs that could start before it began, and the nodes on which they could."""
+    hopeful: set[int] = field(default_factory=set)
+    """In a small pass: the jobs that could have started where something came free, before it began."""
     _searches: dict[tuple[object, ...], Search] = field(default_factory=dict)
     """For jobs in reservations and around them; the others' are kept in the outlook."""
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
@@ -162,10 +162,7 @@ class Pass:
 
     def may_hope(self, job_id: int) -> bool:
         """Whether it is worth a look: in a small pass others may have taken what it hoped for."""
-        hopeful, freed = self.sure
-        if self.hope is None or job_id not in hopeful:
-            return True
-        return self.hope.still(self.outlook.waiting, job_id, freed)
+        return self.hope is None or job_id not in self.hopeful or self.hope.still(self.outlook.waiting, job_id)
 
     def judge(self, job: Job, reasons: tuple[Reason, ...]) -> None:
         """What keeps it from starting, in all of its partitions together, and when it is expected to."""

@@ -20,6 +20,9 @@ _SPARE_ROWS = 1_000
 """Rows of jobs that are gone are dropped when there are more of them than of others, and at least so many."""
 
 
+_UNKNOWN: tuple[None, None, tuple[int, ...]] = (None, None, ())
+
+
 class Columns:
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
@@ -55,11 +58,12 @@ class Columns:
         fresh: list[tuple[float, ...]] = []
         get = self._rows_of.get
         for job in jobs:
-            known = get(job.id)
-            if known is None or known[0] is not job.spec or known[1] is not job.phase:
-                known = self._rows_of[job.id] = (job.spec, job.phase, self._make(job, fresh))
-                self.uneven |= len(known[2]) != 1
-            rows += known[2]
+            spec, phase, mine = get(job.id, _UNKNOWN)
+            if spec is not job.spec or phase is not job.phase:
+                mine = self._make(job, fresh)
+                self._rows_of[job.id] = (job.spec, job.phase, mine)
+                self.uneven |= len(mine) != 1
+            rows += mine
         if fresh:
             self._facts = np.concatenate((self._facts, np.array(fresh, dtype=np.float64)))
         if not self.uneven:

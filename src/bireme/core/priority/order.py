@@ -60,10 +60,15 @@ def reprioritise(queue: Queue, now: float) -> None:
     jobs: Iterable[Job] = queue.pending.values()
     if basis.has_flag("CALCULATE_RUNNING"):
         jobs = chain(jobs, queue.holding.values())
-    _set_all(queue, basis, [job for job in jobs if job.spec.priority is None and not job.mirrored], now)
-    for job in queue.pending.values():
-        if job.spec.priority is not None and not job.mirrored:
+    weighed: list[Job] = []
+    for job in jobs:
+        if job.mirrored:
+            continue
+        if job.spec.priority is None:
+            weighed.append(job)
+        elif job.id in queue.pending:
             job.priority = max(1, job.spec.priority)
+    _set_all(queue, basis, weighed, now)
 
 
 def _set_all(queue: Queue, basis: Basis, jobs: Sequence[Job], now: float) -> None:
