@@ -50,3 +50,11 @@ def test_mpiexec_finds_the_allocation_and_starts_its_proxies_with_srun(cluster: 
     assert sorted(said) == [f"{rank} of 8 on n{1 if rank < 4 else 2}: 28" for rank in range(8)]
     steps = cluster.run("sacct", "-n", "-P", "-j", f"{job_id}.0", "-o", "JobName,NTasks,NodeList").stdout
     assert steps == "hydra_pmi_proxy|2|n[1-2]\n"
+
+
+def test_ranks_of_both_components_of_a_heterogeneous_job_are_one_world(cluster: Cluster, program: Path) -> None:
+    step = f"srun --mpi=pmi2 --het-group=0,1 {program}"
+    job_id = cluster.sbatch("-N1", "-n3", "-w", "n1", ":", "-N1", "-n5", "-w", "n2", "--wrap", step)
+    assert cluster.wait(job_id)["state"] == "COMPLETED", cluster.output(job_id)
+    said = cluster.output(job_id).splitlines()
+    assert sorted(said) == [f"{rank} of 8 on n{1 if rank < 3 else 2}: 28" for rank in range(8)]

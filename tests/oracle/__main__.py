@@ -23,7 +23,7 @@ def main() -> int:
         print(f"no oracle here: {reason}")
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the clusters are taken down
-    known, outcomes = known_differences(), list[Outcome]()
+    known, outcomes = known_differences(installed().version), list[Outcome]()
     begun = time.monotonic()
     for findings in run_groups(only(load(), lambda case: given.only in case.title), known):
         outcomes.extend(findings.outcomes)

@@ -6,7 +6,7 @@ Pure. Invariant: an item is counted once, and a known difference counts as a dif
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
@@ -15,6 +15,8 @@ from pathlib import Path
 
 DIFFERENCES = Path(__file__).with_name("differences.toml")
 ABSENT = "(absent)"
+Release = tuple[int, int]
+FIRST_RELEASE, LAST_RELEASE = (0, 0), (99, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,16 @@ class Known:
     touches: tuple[str, ...] = ()
     says: str = ""
     """Covers only what either of them says so."""
+    since: Release = FIRST_RELEASE
+    until: Release = LAST_RELEASE
+    """With which releases of Slurm it shows itself, both of them included."""
+
+    @property
+    def releases(self) -> str:
+        """In words; empty: all of them."""
+        first = f"from {_dotted(self.since)}" if self.since != FIRST_RELEASE else ""
+        last = f"to {_dotted(self.until)}" if self.until != LAST_RELEASE else ""
+        return f"{first} {last}".strip()
 
     def covers(self, case: str, item: str, slurm: str, bireme: str) -> bool:
         if not fnmatchcase(case, self.cases) or (self.only_ours and slurm != ABSENT):
@@ -77,8 +89,12 @@ class Outcome:
         return "\n".join(said)
 
 
-def known_differences() -> list[Known]:
-    data = tomllib.loads(DIFFERENCES.read_text()) if DIFFERENCES.exists() else {}
+def known_differences(version: Release) -> list[Known]:
+    """Those that show themselves with this release of Slurm."""
+    return [one for one in listed_differences() if one.since <= version <= one.until]
+
+
+def listed_differences() -> list[Known]:
     return [
         Known(
             entry["cases"],
@@ -88,9 +104,20 @@ def known_differences() -> list[Known]:
             entry.get("only_ours", False),
             tuple(entry.get("touches", ())),
             entry.get("says", ""),
+            _release(entry.get("since", FIRST_RELEASE)),
+            _release(entry.get("until", LAST_RELEASE)),
         )
-        for entry in data.get("difference", [])
+        for entry in tomllib.loads(DIFFERENCES.read_text())["difference"]
     ]
+
+
+def _release(numbers: Sequence[int]) -> Release:
+    major, minor = numbers
+    return major, minor
+
+
+def _dotted(release: Release) -> str:
+    return f"{release[0]}.{release[1]:02}"
 
 
 def compare(title: str, slurm: dict[str, str], bireme: dict[str, str], known: list[Known]) -> Outcome:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.oracle.compare import known_differences
+from tests.oracle.compare import listed_differences
 from tests.oracle.exercised import uses
 from tests.oracle.inventory import load
+from tests.oracle.normal import ADDED, DROPPED
 
 from bireme.cli import sacct as sacct_command
 from bireme.cli import sattach as sattach_command
@@ -145,7 +146,7 @@ def entries() -> dict[str, list[Entry]]:
     known = judges()
     inventory = load()
     assert inventory.keys() <= known.keys(), f"nobody judges {inventory.keys() - known.keys()}"
-    differing = {name: one.reason for one in known_differences() for name in one.touches}
+    differing = {name: one.reason for one in listed_differences() for name in one.touches}
     used = uses()
     return {
         kind: [_weighed(known[kind](name), kind, differing, used) for name in names]
@@ -200,9 +201,15 @@ def _newer() -> str:
 ## Beside {data["slurm"]}
 
 The same cases, and those that only a newer Slurm can be asked (`BIREME_SLURM_ROOT=FOLDER python -m tests.oracle`).
-Bireme speaks as 22.05 does: what the newer release words otherwise stands here as unexplained.
+Documents in JSON have the newer release's shape, variables are those of either release, and texts are those of 22.05:
+where the newer release words one otherwise, that is counted as *version*. Variables that only one of the two releases
+has are compared with that one: {_variables(ADDED)} (newer), {_variables(DROPPED)} (dropped since).
 
 {_table(data["groups"])}"""
+
+
+def _variables(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _table(groups: dict[str, Any]) -> str:
@@ -253,10 +260,10 @@ def _kind(kind: str, listed: list[Entry]) -> str:
 
 def _differences() -> str:
     lines = ["## What is known to differ", "", "Each is a test: one that is gone must be taken from the list.", ""]
-    lines += ["| where | what | kind | why |", "|---|---|---|---|"]
-    for one in known_differences():
+    lines += ["| where | what | kind | with | why |", "|---|---|---|---|---|"]
+    for one in listed_differences():
         what = ", ".join(f"`{item}`" for item in one.items)
-        lines.append(f"| `{one.cases}` | {what} | {one.kind} | {one.reason} |".replace("||", "\\|\\|"))
+        lines.append(f"| `{one.cases}` | {what} | {one.kind} | {one.releases} | {one.reason} |".replace("||", "\\|\\|"))
     return "\n".join([*lines, ""])
 
 

@@ -13,6 +13,7 @@ _QUICK = {"SchedulerParameters": "bf_interval=1,sched_interval=2,bf_continue,bat
 BASE = Layout().having(
     **_QUICK,
     ClusterName="oracle",
+    PriorityType="priority/basic",  # the default of 22.05; that of newer releases is multifactor
     FirstJobId=FIRST_JOB_ID,
     RequeueExit=99,
     RequeueExitHold=98,

@@ -32,14 +32,28 @@ _HIDDEN_VARIABLES = re.compile(
 """Their values are addresses, process ids, times, and what the daemons log."""
 
 
+ADDED = (
+    "SLURM_JOB_EXCLUSIVE", "SLURM_JOB_GROUP", "SLURM_JOB_OVERSUBSCRIBE", "SLURM_OOM_KILL_STEP", "SLURM_TRES_BIND",
+    "SLURM_TRES_PER_TASK",
+)  # fmt: skip
+"""Variables that 22.05 has not and 26.05 has."""
+DROPPED = ("SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", "SLURM_NODE_ALIASES")
+"""Variables that 22.05 has and 26.05 has not. Bireme sets both kinds, so that scripts of either release find theirs;
+with a release that has no such variable, it is not compared."""
+
+
 _BUSY_STEP = re.compile(r"srun: (?:Job \S+ step creation .*disabled, retrying.*|Step created for .*)\n")
 """Slurm has not yet cleared the step before: another time it has."""
 
 
 class Names:
-    """The names of one system that mean the same on the other. `texts`: all that a case said, to number its jobs."""
+    """The names of one system that mean the same on the other.
 
-    def __init__(self, folders: Iterable[str], texts: Iterable[str]) -> None:
+    `texts`: all that a case said, to number its jobs. `release`: of the Slurm that Bireme is compared with.
+    """
+
+    def __init__(self, folders: Iterable[str], texts: Iterable[str], release: tuple[int, int]) -> None:
+        self._unknown = (*(ADDED if release <= (22, 5) else ()), *(DROPPED if release >= (26, 5) else ()))
         self._folders = sorted(folders, key=len, reverse=True)
         self._host = re.compile(rf"\b{re.escape(socket.gethostname().partition('.')[0])}\b")
         ids = sorted({number for text in texts for number in _ID.findall(text)}, key=int)
@@ -62,7 +76,8 @@ class Names:
     def environment(self, dump: str) -> dict[str, str]:
         """The variables of a NUL-separated dump that a job manager sets."""
         given = dict(entry.partition("=")[::2] for entry in dump.split("\0") if "=" in entry)
-        return {name: self.text(value) for name, value in sorted(given.items()) if _is_set_for_jobs(name)}
+        wanted = sorted(name for name in given if _is_set_for_jobs(name) and not name.startswith(self._unknown))
+        return {name: self.text(given[name]) for name in wanted}
 
 
 def elapsed(text: str) -> str:

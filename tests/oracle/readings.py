@@ -18,6 +18,10 @@ from tests.oracle.pair import Said
 
 Items = dict[str, str]
 
+_PASSING_LEAF = re.compile(
+    r"\b(?:cpus\.load\.\w+|cpu_load|memory\.free\.\w+\.number|free_mem\.number|time\.elapsed|microseconds|planned\.number)$"
+)
+"""Values in a JSON document that are another at every look."""
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:.()-]*)=")
 
 
@@ -120,7 +124,8 @@ def tree(said: Said, names: Names) -> Items:
         return items | {"json": f"{error}: {said.out[:200]}"}
     document.pop("meta", None)
     for path, value in _leaves(document, ""):
-        items[path] = normal.elapsed(names.text(value))
+        passing = _PASSING_LEAF.search(path)
+        items[path] = f"<{passing[0]}>" if passing else normal.elapsed(names.text(value))
     return items
 
 
@@ -170,5 +175,11 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def _title(value: Any, place: int) -> str:
     """Which element of a list it is: by its name or job, where it has one, since lists may be in another order."""
-    known = value.get("job_id", value.get("name")) if isinstance(value, dict) else None
-    return str(known) if isinstance(known, str | int) and known != "" else str(place)
+    match value:
+        case {"job_id": int(known)} | {"name": str(known)} if known != "":
+            return str(known)
+        case {"type": str(known)}:  # a TRES without a name
+            return known
+        case {"partition": {"name": str(partition)}, "nodes": {"nodes": [str(first), *_]}}:  # a group of sinfo's
+            return f"{partition} {first}"
+    return str(place)

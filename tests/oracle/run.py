@@ -109,7 +109,7 @@ def _read(system: System, case: Case, where: str = "") -> Items:
     said = system.run(case.run, folder)
     left = left_files(said.folder)
     texts = [said.out, said.err, *(path.name for path in left), *(path.read_text(errors="replace") for path in left)]
-    names = Names([str(said.folder), str(system.folder)], texts)
+    names = Names([str(said.folder), str(system.folder)], texts, installed().version)
     return READINGS[case.read](said, names)
 
 

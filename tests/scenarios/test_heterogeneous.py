@@ -5,10 +5,12 @@ import pytest
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.step_creation import Part, create_spanning_step
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.policy import Policy
+from bireme.core.model.steps import StepSpec
 from bireme.core.plan.planner import plan
 from bireme.core.why.answers import Certainty
 from bireme.core.why.sooner import find_sooner
@@ -208,3 +210,37 @@ def test_nothing_is_said_of_a_component_that_is_over_while_the_others_wait() -> 
     assert world.described()["pair+1"] == "COMPLETED"
     decided = plan(world.state, rules.policy, world.now)
     assert decided.verdicts.keys() <= world.state.pending.keys()
+
+
+def spanning(leader: int, *specs: StepSpec) -> list[Part]:
+    """A part of the step in each component, in their order."""
+    return [(Target(leader, het_offset=offset), spec) for offset, spec in enumerate(specs)]
+
+
+def test_a_step_over_components_has_one_number_and_counts_its_tasks_on() -> None:
+    world = Scenario("3x8")
+    leader = world.submit_het("het", {"cpus": 2}, {"cpus": 8, "nodes": 2})
+    world.expect({"het": "runs n1", "het+1": "runs n[2-3]"})
+    world.step("het+1", ntasks=1)
+    world.finish_step("het+1", 0)  # so this component's next number is 1, the leader's still 0
+    asked = spanning(leader, StepSpec(ntasks=2), StepSpec(ntasks=3, nodes_min=2))
+    world.record(create_spanning_step(world.state, caller_named("alice"), asked))
+    parts = [world.job("het").steps[1], world.job("het+1").steps[1]]
+    assert [(part.first_task, part.ntasks, part.first_node) for part in parts] == [(0, 2, 0), (2, 3, 1)]
+    whole = parts[1].spec.het
+    assert whole is not None
+    assert (whole.leader, whole.nodes, whole.node_of_task) == (leader, ("n1", "n2", "n3"), (0, 0, 1, 1, 2))
+    assert (whole.tasks_per_node, whole.held) == ([2, 2, 1], (("n1", 2), ("n2", 8), ("n3", 8)))
+    assert world.replayed().jobs[leader].steps[1].spec == parts[0].spec
+
+
+def test_a_step_over_components_begins_in_all_of_them_or_in_none() -> None:
+    world = Scenario("2x8")
+    leader = world.submit_het("het", {"cpus": 8}, {"cpus": 8})
+    world.expect({"het": "runs n1", "het+1": "runs n2"})
+    world.step("het+1", ntasks=1)
+    alice, both = caller_named("alice"), spanning(leader, StepSpec(ntasks=1), StepSpec(ntasks=1))
+    with world.refused(Why.NODES_BUSY):
+        world.record(create_spanning_step(world.state, alice, both))
+    with world.refused(Why.INVALID_JOB_ID):  # twice in one component
+        world.record(create_spanning_step(world.state, alice, [both[0], both[0]]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.oracle.cases import load
-from tests.oracle.compare import known_differences
+from tests.oracle.compare import listed_differences
 from tests.oracle.compatibility import FILE, document
 from tests.oracle.layouts import LAYOUTS
 from tests.oracle.readings import READINGS
@@ -29,6 +29,6 @@ def test_there_are_as_many_cases_as_promised() -> None:
 
 
 def test_every_known_difference_has_a_kind_and_a_reason() -> None:
-    for one in known_differences():
+    for one in listed_differences():
         assert one.kind in KINDS, f"{one.cases}: {one.kind}"
         assert one.reason, one.cases

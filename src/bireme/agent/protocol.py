@@ -12,7 +12,7 @@ Orders of the daemon, all idempotent and keyed by `job` and `gen`, each with the
                                                                  -> launched | refused, later batch_ended {.. cleared}
   terminate  grace_s [cause]                                     -> cleared, also for a job nobody knows
   signal     signal scope=batch|steps|all;  suspend;  resume
-  step       step key argv env cwd umask append [mpi node_of_rank cpu_bind cpu_ids task_prolog task_epilog]
+  step       step key argv env cwd umask append [mpi world cpu_bind cpu_ids task_prolog task_epilog]
              tasks [{id env [argv stdin stdout stderr terminal]}]: no path means that srun has the stream
                                                                  -> step_began, later step_ended
   signal_step  step signal;  terminate_step  step grace_s [cause]

@@ -2,6 +2,7 @@
 
 `pmi` knows the protocol and does no IO; this moves the bytes and takes fences to the other nodes, through the
 step's stream client (`steps` sends and receives the frames). A step on one node needs nobody for its fences.
+Tasks are numbered in the step, ranks in the world: in a heterogeneous job that is more than one component's step.
 
 Invariant: one socket per local task, closed when the task is over.
 """
@@ -25,20 +26,24 @@ class StepPmi:
         *,
         key_space: str,
         node_of_rank: Sequence[int],
-        local_ranks: tuple[int, ...],
+        local_tasks: tuple[int, ...],
+        first_rank: int,
         send_fence: Callable[[dict[str, str]], None],
         abort: Callable[[int, str], None],
     ) -> None:
         self._loop = loop
-        self._step = PmiStep(key_space, len(node_of_rank), local_ranks, process_mapping(node_of_rank))
+        ranks = tuple(first_rank + task for task in local_tasks)
+        self._step = PmiStep(key_space, len(node_of_rank), ranks, process_mapping(node_of_rank))
         self._server = PmiNode(self._step)
-        self._alone = len(local_ranks) == len(node_of_rank)
+        self._alone = len(ranks) == len(node_of_rank)
+        self._first_rank = first_rank
         self._send_fence = send_fence
         self._abort = abort
         self._sockets: dict[int, socket.socket] = {}
 
-    def open(self, rank: int, env: dict[str, str], child_fd: int) -> int:
+    def open(self, task: int, env: dict[str, str], child_fd: int) -> int:
         """Adds the task's PMI variables to `env`; returns its end of the socket pair, for the caller to close."""
+        rank = self._first_rank + task
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._sockets[rank] = ours
@@ -46,7 +51,10 @@ class StepPmi:
         self._loop.watch(ours.fileno(), READ, lambda _events: self._read(rank))
         return theirs.detach()
 
-    def close(self, rank: int) -> None:
+    def close(self, task: int) -> None:
+        self._hang_up(self._first_rank + task)
+
+    def _hang_up(self, rank: int) -> None:
         ours = self._sockets.pop(rank, None)
         if ours is not None:
             self._loop.unwatch(ours.fileno())
@@ -67,7 +75,7 @@ class StepPmi:
         if data:
             self._carry_out(self._server.handle(rank, data))
         else:
-            self.close(rank)
+            self._hang_up(rank)
 
     def _carry_out(self, actions: list[PmiAction]) -> None:
         for action in actions:
@@ -88,4 +96,4 @@ class StepPmi:
             try:
                 ours.sendall(action.data)
             except OSError:
-                self.close(action.rank)
+                self._hang_up(action.rank)

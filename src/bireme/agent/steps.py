@@ -300,11 +300,13 @@ class StepRun:
     # --- PMI -----------------------------------------------------------------------------------------------
 
     def _pmi_server(self) -> StepPmi:
+        world = self._message["world"]
         return StepPmi(
             self.node.loop,
-            key_space=f"{self.key[0]}.{self.key[1]}.{self.id}",
-            node_of_rank=self._message["node_of_rank"],
-            local_ranks=tuple(task["id"] for task in self._message["tasks"]),
+            key_space=world["name"],
+            node_of_rank=world["node_of_rank"],
+            local_tasks=tuple(task["id"] for task in self._message["tasks"]),
+            first_rank=world["first_rank"],
             send_fence=self._send_fence,
             abort=self._pmi_abort,
         )

@@ -44,14 +44,23 @@ class Frame(NamedTuple):
 class StepStreams:
     """The connections to all nodes of one step."""
 
-    def __init__(self, job_id: int, step_id: int, key: str, endpoints: Mapping[str, str]) -> None:
+    def __init__(
+        self, job_id: int, step_id: int, key: str, endpoints: Mapping[str, str], fences: Fences | None = None
+    ) -> None:
+        """`fences`: shared by the parts of a step that lies in several components of a heterogeneous job."""
         self._hello = {"hello": "stream", "version": protocol.VERSION, "job": job_id, "step": step_id, "key": key}
         self._endpoints = dict(endpoints)
         self._selector = selectors.DefaultSelector()
         self._nodes: dict[str, _NodeConnection] = {}
         self._open = set(endpoints)
         self._early: list[Frame] = []
-        self._fence: dict[str, dict[str, str]] = {}
+        self._fences = fences or Fences()
+        self._fences.join(self)
+
+    @property
+    def open_nodes(self) -> frozenset[str]:
+        """Those that may still say something."""
+        return frozenset(self._open)
 
     @property
     def finished(self) -> bool:
@@ -139,20 +148,20 @@ class StepStreams:
 
     def _take(self, frame: Frame, held: _NodeConnection, frames: list[Frame]) -> None:
         if frame.kind == protocol.FENCE:
-            self._join_fence(frame)
+            self._fences.come(self, frame.node, frame.value())
             return
         frames.append(frame)
         if frame.kind == protocol.STEP_ENDED:
             self._open.discard(held.node)
             self._drop(held)
-            self._complete_fence()
+            self._fences.complete()
 
     def _lose(self, held: _NodeConnection, why: str, frames: list[Frame]) -> None:
         self._drop(held)
         if held.node in self._open:
             self._open.discard(held.node)
             frames.append(Frame(held.node, LOST, protocol.ALL_TASKS, why.encode()))
-            self._complete_fence()
+            self._fences.complete()
 
     def _drop(self, held: _NodeConnection) -> None:
         if self._nodes.pop(held.node, None) is not None:
@@ -177,21 +186,34 @@ class StepStreams:
             held.wanted = wanted
             self._selector.modify(held.socket, wanted, held)
 
-    # --- PMI fences ----------------------------------------------------------------------------------------
-
-    def _join_fence(self, frame: Frame) -> None:
-        self._fence[frame.node] = frame.value()
-        self._complete_fence()
-
-    def _complete_fence(self) -> None:
-        """Every node that is still there came to the fence: tell all of them what all of them put in."""
-        if not self._fence or not self._open <= self._fence.keys():
-            return
-        merged: dict[str, str] = {}
-        for pairs in self._fence.values():
-            merged.update(pairs)
-        self._fence.clear()
+    def open_fence(self, merged: dict[str, str]) -> None:
+        """Tells the nodes what all of them put in before the fence."""
         self._broadcast(protocol.encode_json_frame(protocol.FENCE_RESULT, protocol.ALL_TASKS, merged))
+
+
+class Fences:
+    """Where all nodes of a step meet: what each of them put in is told to all when the last one has come."""
+
+    def __init__(self) -> None:
+        self._parts: list[StepStreams] = []
+        self._came: dict[tuple[int, str], dict[str, str]] = {}
+
+    def join(self, part: StepStreams) -> None:
+        self._parts.append(part)
+
+    def come(self, part: StepStreams, node: str, pairs: dict[str, str]) -> None:
+        self._came[self._parts.index(part), node] = pairs
+        self.complete()
+
+    def complete(self) -> None:
+        """Opens the fence when every node that is still there has come to it."""
+        awaited = {(place, node) for place, part in enumerate(self._parts) for node in part.open_nodes}
+        if not self._came or not awaited <= self._came.keys():
+            return
+        merged = {name: value for pairs in self._came.values() for name, value in pairs.items()}
+        self._came.clear()
+        for part in self._parts:
+            part.open_fence(merged)
 
 
 class _NodeConnection:

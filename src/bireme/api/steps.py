@@ -17,7 +17,7 @@ from bireme.api.targets import one_target
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.step_creation import create_step
+from bireme.core.lifecycle.step_creation import Part, create_spanning_step
 from bireme.core.model.events import StepCreated
 from bireme.core.model.jobs import Job
 from bireme.core.model.steps import StepSpec
@@ -30,32 +30,44 @@ _MAY_CHANGE_SOON = (Why.NODES_BUSY, Why.JOB_PENDING, Why.JOB_SUSPENDED)
 
 @routes.post(
     "/v1/jobs/{job}/steps",
-    body="`spec` (a StepSpec) and `environment` (object): the variables of the tasks.",
+    body="`spec` (a StepSpec) and `environment` (object): the variables of the tasks. Or `het`: a list of objects with "
+    "`job` (a component such as `42+1`), `spec` and `environment`: one step over several components.",
     wait="Seconds to wait for resources that other steps of the job use; then 409.",
 )
 async def create_job_step(api: Context, request: Request) -> Response:
     """Create a step: lay its tasks out over the job's nodes and start them.
 
-    The answer says where its streams are: for each node, the endpoint to connect to and the tasks it runs.
+    The answer says where its streams are: for each node, the endpoint to connect to and the tasks it runs. Of a step
+    over several components it has `parts`, one such answer for each.
     """
     body = await api.body(request)
-    spec = _read_spec(api, body)
-    target, caller = one_target(request.path_params["job"]), api.caller(request)
+    parts = _read_parts(api, body, request.path_params["job"])
+    caller = api.caller(request)
     deadline = asyncio.get_running_loop().time() + number(request, "wait", 0.0)
     while True:
         try:
             recorded = await api.cluster.do(
-                api.cause(request), lambda state, _: create_step(state, caller, target, spec)
+                api.cause(request), lambda state, _: create_spanning_step(state, caller, parts)
             )
             break
         except Refusal as refusal:
             left = deadline - asyncio.get_running_loop().time()
             if refusal.why not in _MAY_CHANGE_SOON or left <= 0 or api.live.closing:
                 raise
-            await api.live.changed([job.id for job in requests.find(api.cluster.state, target)], left)
-    created = recorded[-1].event
-    assert isinstance(created, StepCreated)
-    return answer(_created(api, created, inside=bool(api.inside_job(request))))
+            jobs = [job.id for target, _ in parts for job in requests.find(api.cluster.state, target)]
+            await api.live.changed(jobs, left)
+    inside = bool(api.inside_job(request))
+    made = [_created(api, one.event, inside=inside) for one in recorded if isinstance(one.event, StepCreated)]
+    return answer({"parts": made} if "het" in body else made[-1])
+
+
+def _read_parts(api: Context, body: dict[str, Any], job: str) -> list[Part]:
+    if "het" not in body:
+        return [(one_target(job), _read_spec(api, body))]
+    parts = body["het"]
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise ProblemError(400, "het: expected a list of objects")
+    return [(one_target(str(part.get("job") or job)), _read_spec(api, part)) for part in parts]
 
 
 def _read_spec(api: Context, body: dict[str, Any]) -> StepSpec:

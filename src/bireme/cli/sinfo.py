@@ -193,10 +193,10 @@ class _Listing:
 
     def _print_data(self, nodes: list[dict[str, Any]], partitions: list[dict[str, Any]]) -> int:
         from bireme.slurm.json_shapes.envelope import dump, envelope
-        from bireme.slurm.json_shapes.nodes import node_shape, sinfo_shape
+        from bireme.slurm.json_shapes.nodes import sinfo_shape
 
         shown = [node for node in nodes if self._shows(node)]
         wanted = [p for p in partitions if not self.partitions or p["name"] in self.partitions]
-        body = {"sinfo": sinfo_shape(wanted, shown), "nodes": [node_shape(node) for node in shown]}
+        body = {"sinfo": sinfo_shape(wanted, shown)}
         sys.stdout.write(dump(envelope("sinfo", body), yaml="yaml" in self.asked))
         return 0

@@ -267,7 +267,7 @@ class _Listing:
 
     def _print_steps(self, plan: Any) -> int:
         from bireme.slurm.formats import fields
-        from bireme.slurm.formats.identity import job_label
+        from bireme.slurm.formats.identity import label_in_steps
 
         wanted = {"user_name", "user_id", "array_job_id", "array_throttle", "het_offset", "partition"}
         jobs, now = self._jobs(wanted)
@@ -277,9 +277,10 @@ class _Listing:
             if job["state"] in ("PENDING", "CONFIGURING"):
                 continue
             for step in self.transport.get(f"/v1/jobs/{job['job_id']}/steps")["steps"]:
-                if step.get("state") in _LIVE_STEPS and self._wanted_step(job, step):
+                own = step["job_id"] == job["job_id"]  # an array's or a heterogeneous job's id means all of it
+                if own and step.get("state") in _LIVE_STEPS and self._wanted_step(job, step):
                     about = {key: job.get(key) for key in ("user_name", "array_job_id", "array_task_id")}
-                    steps.append({**step, **about, "job_label": job_label(job)})
+                    steps.append({**step, **about, "job_label": label_in_steps(job)})
         fields.sort_records(steps, self.sort, self._table(), context)
         lines = [] if "noheader" in self.asked else [plan.header()]
         reports.show(lines + plan.lines(steps, context))
@@ -294,14 +295,16 @@ class _Listing:
         """--json and --yaml: everything, in the shape of Slurm's own; filters by job and user still hold."""
         from bireme.client.transport import ApiError, BiremeUnavailable
         from bireme.slurm.json_shapes.envelope import dump, envelope
-        from bireme.slurm.json_shapes.jobs import job_shape
+        from bireme.slurm.json_shapes.jobs import NODE_FIELDS, job_shape, latest_pass
 
         try:
             answer = self._ask({})
+            nodes = self.transport.get("/v1/nodes", {"fields": ",".join(NODE_FIELDS)})["nodes"]
         except (ApiError, BiremeUnavailable) as error:
             raise reports.failure("squeue", LOAD_ERROR, error) from None
-        jobs = [job_shape(job) for job in answer["jobs"] if self._wanted(job)]
-        update = {"last_backfill": 0, "last_update": int(answer.get("now") or 0)}
+        by_name = {node["name"]: node for node in nodes}
+        jobs = [job_shape(job, by_name) for job in answer["jobs"] if self._wanted(job)]
+        update = {"last_backfill": int(latest_pass(answer["jobs"])), "last_update": int(answer.get("now") or 0)}
         sys.stdout.write(dump(envelope("squeue", {"jobs": jobs}, update), yaml="yaml" in self.asked))
         return 0
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from bireme.agent.stream_client import StepStreams
+from bireme.agent.stream_client import Fences, StepStreams
 from bireme.cli.allocation import Allocation, Interrupted
 from bireme.cli.caller import plain, submit_context
 from bireme.cli.connection import make_transport
@@ -102,10 +102,11 @@ def _jobs_inside(argv: list[str], context: SubmitContext, asked: RunSubmission) 
 
 
 def seen_from_group(environment: Mapping[str, str], group: int) -> dict[str, str]:
-    """The environment in which a component's numbers stand where the first one's did."""
+    """The environment in which a component's numbers stand where the first one's did; what it did not ask for, none."""
     ending = f"_HET_GROUP_{group}"
     own = {name.removesuffix(ending): value for name, value in environment.items() if name.endswith(ending)}
-    return {**environment, **own}
+    of_components = {name.partition("_HET_GROUP_")[0] for name in environment if "_HET_GROUP_" in name}
+    return {**{name: value for name, value in environment.items() if name not in of_components}, **own}
 
 
 def _run_in_own_job(transport: Transport, asked: RunSubmission, voice: Voice) -> int:
@@ -180,12 +181,12 @@ def _run_steps(
     with ExitStack() as held:
         legs: list[Leg] = []
         node_of: dict[int, str] = {}
-        for job, step in places:
-            spec = sent_to_nodes(replace(step.spec, io_key=os.urandom(16).hex()))
-            created = create_step(transport, job, spec, {**step.environment, **_window_variables(spec)}, voice)
+        parts = [_part(job, step) for job, step in places]
+        fences = Fences()
+        for (job, spec, _), created in zip(parts, create_steps(transport, parts, voice)):
             endpoints = {place["node"]: place["endpoint"] for place in created["nodes"]}
-            streams = held.enter_context(StepStreams(created["job_id"], created["step_id"], spec.io_key, endpoints))
-            streams.connect()
+            streams = StepStreams(created["job_id"], created["step_id"], spec.io_key, endpoints, fences)
+            held.enter_context(streams).connect()
             first = len(node_of)
             legs.append(Leg(streams, StepControl(transport, job, created), first))
             node_of |= {first + task: place["node"] for place in created["nodes"] for task in place["tasks"]}
@@ -201,11 +202,28 @@ def _window_variables(spec: StepSpec) -> dict[str, str]:
     return {} if size is None else {ROWS_VARIABLE: str(size[0]), COLUMNS_VARIABLE: str(size[1])}
 
 
-def create_step(
-    transport: Transport, job: str, spec: StepSpec, environment: dict[str, str], voice: Voice
-) -> dict[str, Any]:
-    """The daemon's answer: step id and where its tasks are. Waits while other steps use what it needs."""
-    body = {"spec": plain(spec), "environment": environment}
+Part = tuple[str, StepSpec, dict[str, str]]
+"""A job (or a component of a heterogeneous one), what is to run there, and the variables of its tasks."""
+
+
+def _part(job: str, step: StepRequest) -> Part:
+    spec = sent_to_nodes(replace(step.spec, io_key=os.urandom(16).hex()))
+    return job, spec, {**step.environment, **_window_variables(spec)}
+
+
+def create_steps(transport: Transport, parts: list[Part], voice: Voice) -> list[dict[str, Any]]:
+    """The daemon's answers: step id and where its tasks are. Waits while other steps use what they need.
+
+    Several parts are one step, which begins in all components or in none.
+    """
+    bodies = [{"job": job, "spec": plain(spec), "environment": environment} for job, spec, environment in parts]
+    if len(bodies) == 1:
+        return [_created(transport, parts[0], bodies[0], voice)]
+    return list(_created(transport, parts[0], {"het": bodies}, voice)["parts"])
+
+
+def _created(transport: Transport, part: Part, body: dict[str, Any], voice: Voice) -> dict[str, Any]:
+    job, spec, _ = part
     told = False
     while True:
         params = {"wait": _RETRY_WAIT_S} if told else None

@@ -154,7 +154,7 @@ def test_json_has_slurms_shape(api: FakeApi, capsys: pytest.CaptureFixture[str])
     job = next(job for job in data["jobs"] if job["job_id"] == 31)
     assert job["job_state"] == ["RUNNING"]
     assert job["node_count"] == {"set": True, "infinite": False, "number": 2}
-    assert job["time_limit"] == {"set": True, "infinite": True, "number": 0}
+    assert job["time_limit"] == {"set": False, "infinite": True, "number": 0}
     assert next(job for job in data["jobs"] if job["job_id"] == 32)["array_task_string"] == "2-4%2"
 
 

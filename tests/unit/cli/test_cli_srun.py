@@ -336,3 +336,5 @@ def test_multi_prog_must_name_every_task(home: Path, capfd: pytest.CaptureFixtur
 def test_the_component_of_a_heterogeneous_job_sees_its_own_numbers() -> None:
     environment = {"SLURM_NTASKS": "1", "SLURM_NTASKS_HET_GROUP_1": "2", "SLURM_NTASKS_HET_GROUP_0": "1"}
     assert seen_from_group(environment, 1)["SLURM_NTASKS"] == "2"
+    asked = {"SLURM_CPUS_PER_TASK": "4", "SLURM_CPUS_PER_TASK_HET_GROUP_0": "4"}
+    assert "SLURM_CPUS_PER_TASK" not in seen_from_group({**environment, **asked}, 1)  # of the first component alone

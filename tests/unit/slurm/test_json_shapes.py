@@ -23,7 +23,7 @@ JSON = st.recursive(
 def test_numbers_that_may_be_absent_or_unlimited() -> None:
     assert triple(5) == {"set": True, "infinite": False, "number": 5}
     assert triple(None) == {"set": False, "infinite": False, "number": 0}
-    assert triple(None, infinite=True) == {"set": True, "infinite": True, "number": 0}
+    assert triple(None, infinite=True) == {"set": False, "infinite": True, "number": 0}
 
 
 def test_exit_codes() -> None:
@@ -51,15 +51,17 @@ def test_yaml_text() -> None:
 
 
 def test_a_bare_record_has_every_key_of_a_full_one() -> None:
-    bare = job_shape({"job_id": 1, "state": "PENDING"})
+    bare = job_shape({"job_id": 1, "state": "PENDING"}, {})
     full = job_shape(
         {
             "job_id": 2, "state": "COMPLETING", "base_state": "FAILED", "array_job_id": 1, "array_task_id": 7,
             "memory_per": "gpu", "memory_mib": 1024, "tres_per_node": "gpu:2", "node_list": "n1",
             "mail_type": "END,FAIL",
-            "shares": [{"node": "n1", "cpus": 2, "memory_mib": 512,
+            "cpus_per_task": 2, "tres_per_task": "gpu:h100:1", "std_out": "a", "std_err": "b",
+            "shares": [{"node": "n1", "cpus": 2, "memory_mib": 512, "cpu_ids": [6, 7],
                         "gres": [{"name": "gpu", "type": "h100", "count": 2, "indices": [0, 1]}]}],
-        }
+        },
+        {"n1": {"name": "n1", "sockets": 2, "cores_per_socket": 2, "threads_per_core": 2}},
     )  # fmt: skip
     assert bare.keys() == full.keys()
     assert full["job_state"] == ["FAILED", "COMPLETING"]
@@ -68,13 +70,21 @@ def test_a_bare_record_has_every_key_of_a_full_one() -> None:
     assert full["gres_detail"] == ["gpu:h100:2(IDX:0-1)"]
     assert full["mail_type"] == ["END", "FAIL"]
     assert full["job_resources"]["nodes"]["count"] == 1
-    assert full["job_resources"]["nodes"]["allocation"][0]["cpus"] == {"count": 2, "used": 2}
+    share = full["job_resources"]["nodes"]["allocation"][0]
+    assert share["cpus"] == {"count": 2, "used": 2}
+    assert [[core["status"] for core in socket["cores"]] for socket in share["sockets"]] == [
+        [["UNALLOCATED"], ["UNALLOCATED"]],
+        [["UNALLOCATED"], ["ALLOCATED"]],
+    ]
+    assert full["tres_per_task"] == "cpu=2,gres/gpu:h100=1"
+    assert (full["standard_error"], bare["standard_error"]) == ("b", "")
 
 
 def test_accounting() -> None:
-    assert tres_list({"cpu": 2, "gres/gpu": 1}) == [
+    assert tres_list({"gres/gpu:h100": 1, "gres/gpu": 1, "cpu": 2}) == [
         {"type": "cpu", "name": "", "id": 1, "count": 2},
-        {"type": "gres", "name": "gpu", "id": 1002, "count": 1},
+        {"type": "gres", "name": "gpu", "id": 1001, "count": 1},
+        {"type": "gres", "name": "gpu:h100", "id": 1002, "count": 1},
     ]
     steps = [{"step_id": 0, "state": "COMPLETED", "usage": {"user_cpu_s": 1.5, "system_cpu_s": 0.25}}]
     shape = accounting_shape({"job_id": 4, "state": "RUNNING", "end_time": 99, "steps": steps})
@@ -95,3 +105,15 @@ def test_nodes_and_partitions() -> None:
     groups = sinfo_shape([partition], nodes)
     assert [group["nodes"]["nodes"] for group in groups] == [["n1"], ["n2"]]
     assert groups[0]["cpus"]["allocated"] == 2
+
+
+def test_what_a_partition_shares_and_limits() -> None:
+    shape = partition_shape(
+        {"name": "shared", "over_subscribe": "FORCE:4", "default": True, "max_memory_per_cpu_mib": 512, "lln": True}
+    )
+    assert shape["flags"] == ["DEFAULT", "LLN"]
+    assert shape["maximums"]["oversubscribe"] == {"jobs": 4, "flags": ["force"]}
+    assert shape["maximums"]["partition_memory_per_cpu"] == triple(512)
+    assert shape["maximums"]["partition_memory_per_node"] == triple(None)
+    assert shape["defaults"]["partition_memory_per_node"] == triple(0)
+    assert shape["preempt_mode"] == ["CLUSTER_GLOBAL"]

@@ -74,11 +74,13 @@ def test_a_plain_job_has_exactly_slurms_set() -> None:
         "SLURM_GTIDS": "0",
         "SLURM_JOBID": "2",
         "SLURM_JOB_CPUS_PER_NODE": "2",
+        "SLURM_JOB_EXCLUSIVE": "NO",
         "SLURM_JOB_GID": "100",
         "SLURM_JOB_ID": "2",
         "SLURM_JOB_NAME": "plain",
         "SLURM_JOB_NODELIST": "n1",
         "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_JOB_OVERSUBSCRIBE": "NO",
         "SLURM_JOB_PARTITION": "gpu",
         "SLURM_JOB_UID": "1000",
         "SLURM_JOB_USER": "ada",
@@ -87,6 +89,7 @@ def test_a_plain_job_has_exactly_slurms_set() -> None:
         "SLURM_NODEID": "0",
         "SLURM_NODELIST": "n1",
         "SLURM_NODE_ALIASES": "(null)",
+        "SLURM_OOM_KILL_STEP": "0",
         "SLURM_PRIO_PROCESS": "0",
         "SLURM_PROCID": "0",
         "SLURM_SUBMIT_DIR": "/home/ada",
@@ -395,3 +398,14 @@ def test_idle_threads_are_not_counted() -> None:
 def test_profile(asked: str, shown: str) -> None:
     found = batch_variables(job(step_defaults=(("SLURM_PROFILE", asked),)), ONE, FACTS)
     assert found["SLURM_PROFILE"] == shown
+
+
+def test_what_newer_releases_say_of_a_request() -> None:
+    per_task = (GresRequest("gpu", "a100", 2),)
+    asked = ResourceRequest(ntasks=1, cpus_per_task=3, gres_per_task=per_task, exclusive=True)
+    said = added(job(resources=asked, step_defaults=(("SLURM_OOM_KILL_STEP", "1"),)))
+    assert said["SLURM_TRES_PER_TASK"] == "cpu=3,gres/gpu:a100=2"
+    assert said["SLURM_TRES_BIND"] == "gres/gpu:per_task:2"
+    assert (said["SLURM_JOB_EXCLUSIVE"], said["SLURM_OOM_KILL_STEP"]) == ("NODE", "1")
+    bound = job(resources=asked, step_defaults=(("SLURM_GPU_BIND", "closest"),))
+    assert added(bound)["SLURM_TRES_BIND"] == "gres/gpu:closest"

@@ -7,7 +7,7 @@ import pytest
 from bireme.core.model.distribution import Distribution, NodeMethod
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, ResourceRequest
 from bireme.core.model.resources import Allocation, GresRequest, GresShare, NodeShare
-from bireme.core.model.steps import Step, StepNode, StepSpec
+from bireme.core.model.steps import HetStep, Step, StepNode, StepSpec
 from bireme.slurm.variables.cluster import ClusterFacts
 from bireme.slurm.variables.steps import (
     Launch,
@@ -18,7 +18,12 @@ from bireme.slurm.variables.steps import (
 )
 
 FACTS = ClusterFacts(name="c", topology={"n2": ("s.n2", "switch.node")})
-JOB = Job(19, JobSpec(owner=Owner(uid=1, gid=2, user="ada"), resources=ResourceRequest(ntasks=3)), 0.0, Pending(0.0))
+JOB = Job(
+    19,
+    JobSpec(owner=Owner(uid=1, gid=2, user="ada", group="crew"), resources=ResourceRequest(ntasks=3)),
+    0.0,
+    Pending(0.0),
+)
 ALLOCATION = Allocation(19, 1, "gpu", (NodeShare("n1", 2, 0, tasks=2), NodeShare("n2", 2, 0, tasks=1)))
 LAUNCH = Launch(host="127.0.0.1", port=4242)
 
@@ -37,6 +42,7 @@ def test_what_all_tasks_share() -> None:
         "SLURM_DISTRIBUTION": "block",
         "SLURM_JOBID": "19",
         "SLURM_JOB_GID": "2",
+        "SLURM_JOB_GROUP": "crew",
         "SLURM_JOB_ID": "19",
         "SLURM_JOB_PARTITION": "gpu",
         "SLURM_JOB_UID": "1",
@@ -75,6 +81,21 @@ def test_what_each_task_has_of_its_own() -> None:
         "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.node",
     }
     assert task_variables(TWO_NODES, 0, 1, FACTS)["SLURM_GTIDS"] == "0,1"
+
+
+def test_a_step_over_components_is_one_to_its_tasks() -> None:
+    whole = HetStep(
+        leader=18, first_task=1, first_node=1, nodes=("n1", "n1", "n2"), node_of_task=(0, 1, 1, 2),
+        held=(("n1", 2), ("n1", 4), ("n2", 4)),
+    )  # fmt: skip
+    part = replace(TWO_NODES, spec=StepSpec(het=whole))
+    said = step_variables(JOB, ALLOCATION, part, FACTS, LAUNCH)
+    assert (said["SLURM_JOB_ID"], said["SLURM_JOBID"], said["SLURM_NTASKS"]) == ("18", "18", "4")
+    assert (said["SLURM_JOB_NUM_NODES"], said["SLURM_JOB_CPUS_PER_NODE"]) == ("3", "2,4(x2)")
+    assert (said["SLURM_STEP_NODELIST"], said["SLURM_STEP_TASKS_PER_NODE"]) == ("n[1,1-2]", "1,2,1")
+    assert "SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0" not in said  # srun's own environment has the first component's
+    task = task_variables(part, 1, 0, FACTS)
+    assert (task["SLURM_PROCID"], task["SLURM_NODEID"], task["SLURM_GTIDS"]) == ("3", "2", "3")
 
 
 def test_an_allocation_of_its_own_has_the_allocations_variables_too() -> None:

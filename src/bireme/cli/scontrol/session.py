@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bireme.cli import reports
 
 if TYPE_CHECKING:
+    from bireme.cli.scontrol.one_cluster import OneCluster
     from bireme.client.transport import Transport
     from bireme.slurm.formats.values import Context
 
@@ -17,7 +18,7 @@ class Session:
 
     def __init__(self, asked: Mapping[str, str | None]) -> None:
         self._asked = dict(asked)
-        self._transport: Transport | None = None
+        self._transport: Transport | OneCluster | None = None
         self.ended = False
 
     def has(self, name: str) -> bool:
@@ -40,10 +41,18 @@ class Session:
         return self.has("oneliner")
 
     @property
-    def transport(self) -> Transport:
+    def transport(self) -> Transport | OneCluster:
+        """To all that the daemon has, or with -M to one of its clusters."""
         if self._transport is None:
-            self._transport = reports.transport()
+            plain, name = reports.transport(), self._asked.get("clusters")
+            self._transport = plain if name is None else _to_one_cluster(plain, name)
         return self._transport
+
+    def choose_cluster(self, name: str) -> int:
+        """In the prompt: what follows is about this one; without a name, about all again."""
+        self._asked["clusters"] = name or None
+        self._transport = None
+        return 0
 
     def context(self, answer: Mapping[str, Any] | None = None) -> Context:
         return reports.make_context(now=float((answer or {}).get("now") or 0) or None)
@@ -69,3 +78,15 @@ class Session:
     def say(self, text: str) -> None:
         if not self.has("quiet"):
             print(text)
+
+
+def _to_one_cluster(transport: Transport, text: str) -> OneCluster:
+    """As Slurm's scontrol: one cluster at a time, the first of those that are named."""
+    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few name one
+    from bireme.cli.scontrol.one_cluster import OneCluster
+
+    try:
+        return OneCluster(transport, chosen_clusters(transport, text)[0])
+    except UnknownClusterError as error:
+        told = "\n".join(f"scontrol: error: {line}" for line in str(error).splitlines())
+        raise reports.CommandError(f"{told}\nscontrol: fatal: Could not get cluster information") from None

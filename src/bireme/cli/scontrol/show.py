@@ -40,10 +40,12 @@ def _print_blocks(session: Session, blocks: Iterable[Sequence[str]]) -> None:
     sys.stdout.writelines(block_text(block, oneliner=session.oneliner) for block in blocks)
 
 
-def _print_data(session: Session, body: dict[str, Any]) -> int:
+def _print_data(session: Session, body: dict[str, Any], **times: float) -> int:
+    """`times`: when what is shown was looked at, as Slurm says it behind the records."""
     from bireme.slurm.json_shapes.envelope import dump, envelope
 
-    sys.stdout.write(dump(envelope("scontrol", body), yaml=session.has("yaml")))
+    whole = {name: int(at) for name, at in times.items()}
+    sys.stdout.write(dump(envelope("scontrol", body, whole), yaml=session.has("yaml")))
     return 0
 
 
@@ -62,9 +64,12 @@ def jobs(session: Session, ids: list[str]) -> int:
         if len(selector.tasks) == 1:  # one task of those that still wait under one record
             answer["jobs"] = [_as_task(job, selector.tasks[0], expand_tasks) for job in answer["jobs"]]
     if session.wants_data:
-        from bireme.slurm.json_shapes.jobs import job_shape
+        from bireme.slurm.json_shapes.jobs import job_shape, latest_pass
 
-        return _print_data(session, {"jobs": [job_shape(job) for job in answer["jobs"]]})
+        nodes = {node["name"]: node for node in session.get("/v1/nodes", LOAD_JOBS)["nodes"]}
+        shapes = [job_shape(job, nodes) for job in answer["jobs"]]
+        times = {"last_backfill": latest_pass(answer["jobs"]), "last_update": answer.get("now") or 0}
+        return _print_data(session, {"jobs": shapes}, **times)
     if not answer["jobs"]:
         print("No jobs in the system")
         return 0
@@ -103,7 +108,7 @@ def _selector(text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def steps(session: Session, ids: list[str]) -> int:
-    from bireme.slurm.formats.identity import job_label, parse_selector
+    from bireme.slurm.formats.identity import label_in_steps, parse_selector
     from bireme.slurm.formats.show_job import step_block
 
     what = "slurm_get_job_steps error"
@@ -116,11 +121,11 @@ def steps(session: Session, ids: list[str]) -> int:
         if job["state"] not in ("RUNNING", "SUSPENDED", "COMPLETING"):
             continue
         for step in session.get(f"/v1/jobs/{job['job_id']}/steps", what)["steps"]:
-            if step.get("state") not in ("RUNNING", "STARTING", "SUSPENDED"):
+            if step["job_id"] != job["job_id"] or step.get("state") not in ("RUNNING", "STARTING", "SUSPENDED"):
                 continue
             if selector is None or selector.step in (None, str(step["step_id"])):
                 found.append(step)
-                blocks.append(step_block(step, context, f"{job_label(job)}.{step['step_id']}"))
+                blocks.append(step_block(step, context, f"{label_in_steps(job)}.{step['step_id']}"))
     if session.wants_data:
         return _print_data(session, {"steps": found})
     if not blocks:
@@ -149,7 +154,7 @@ def nodes(session: Session, ids: list[str]) -> int:
     if session.wants_data:
         from bireme.slurm.json_shapes.nodes import node_shape
 
-        return _print_data(session, {"nodes": [node_shape(node) for node in found]})
+        return _print_data(session, {"nodes": [node_shape(node) for node in found]}, last_update=answer.get("now") or 0)
     context = session.context(answer)
     _print_blocks(session, (node_block(node, context, details=session.has("details")) for node in found))
     return code
@@ -170,7 +175,8 @@ def partitions(session: Session, ids: list[str]) -> int:
     if session.wants_data:
         from bireme.slurm.json_shapes.nodes import partition_shape
 
-        return _print_data(session, {"partitions": [partition_shape(partition) for partition in chosen]})
+        shapes = [partition_shape(partition) for partition in chosen]
+        return _print_data(session, {"partitions": shapes}, last_update=answer.get("now") or 0)
     context = session.context(answer)
     _print_blocks(session, (partition_block(partition, context) for partition in chosen))
     return 0

@@ -8,7 +8,8 @@ NODES_BUSY, and srun tries again. Invariant: steps that do not overlap never sha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target, find
@@ -16,7 +17,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Pending, Running, Starting, Suspended
 from bireme.core.model.resources import GresRequest, GresShare, NodeShare
-from bireme.core.model.steps import INTERACTIVE_STEP, StepNode, StepSpec, StepState
+from bireme.core.model.steps import INTERACTIVE_STEP, HetStep, StepNode, StepSpec, StepState
 from bireme.core.placement.gpu_binding import Bound, bind_gpus
 from bireme.core.placement.task_layout import LayoutError, layout
 
@@ -35,17 +36,64 @@ class _Left:
         return sum(len(self.devices.get(key, ())) + self.counts.get(key, 0) for key in set(keys))
 
 
+Part = tuple[Target, StepSpec]
+"""What is asked of one component of a heterogeneous job, or of a plain job."""
+
+
 def create_step(state: State, caller: Caller, target: Target, spec: StepSpec) -> list[e.Event]:
-    job = _running_job(state, caller, target)
+    return create_spanning_step(state, caller, [(target, spec)])
+
+
+def create_spanning_step(state: State, caller: Caller, parts: Sequence[Part]) -> list[e.Event]:
+    """One step over several components of a heterogeneous job (or in one job), under one number in each of them."""
+    jobs = [_running_job(state, caller, target) for target, _ in parts]
+    if len({job.id for job in jobs}) < len(jobs) or len({job.het_job_id or job.id for job in jobs}) > 1:
+        raise Refusal(Why.INVALID_JOB_ID, "one step lies in components of one heterogeneous job, once in each")
+    specs = [spec if spec.het is None else replace(spec, het=None) for _, spec in parts]
+    nodes = [_laid_out(job, spec) for job, spec in zip(jobs, specs)]
+    if jobs[0].het_job_id is not None:
+        specs = _spanning(jobs, specs, nodes)
+    number = INTERACTIVE_STEP if specs[0].interactive else max(job.next_step for job in jobs)
+    return [
+        e.StepCreated(job.id, job.generation, number, spec, laid_out) for job, spec, laid_out in zip(jobs, specs, nodes)
+    ]
+
+
+def _spanning(jobs: Sequence[Job], specs: Sequence[StepSpec], nodes: Sequence[tuple[StepNode, ...]]) -> list[StepSpec]:
+    """The specifications, each with the whole step and where its own part begins."""
+    assert jobs[0].het_job_id is not None
+    begins = list(accumulate((len(part) for part in nodes), initial=0))
+    counts = [sum(len(node.task_ids) for node in part) for part in nodes]
+    node_of_task: list[int] = []
+    for part, first in zip(nodes, begins):
+        places = {task: first + place for place, node in enumerate(part) for task in node.task_ids}
+        node_of_task += [places[task] for task in range(len(places))]
+    held = tuple((share.node, share.cpus) for job in jobs if job.allocation for share in job.allocation.shares)
+    names = tuple(node.node for part in nodes for node in part)
+    return [
+        replace(
+            spec,
+            het=HetStep(
+                leader=jobs[0].het_job_id,
+                first_task=first_task,
+                first_node=first_node,
+                nodes=names,
+                node_of_task=tuple(node_of_task),
+                held=held,
+            ),
+        )
+        for spec, first_task, first_node in zip(specs, accumulate(counts, initial=0), begins)
+    ]
+
+
+def _laid_out(job: Job, spec: StepSpec) -> tuple[StepNode, ...]:
     assert isinstance(job.phase, Running)
     shares = _eligible_shares(job, spec)
     ntasks, nodes = _size(job, spec, shares)
     _check_memory(spec, shares)
     left = {share.node: _left_on(job, share, spec.overlap) for share in shares}
     chosen = _in_job_order(job, _choose(spec, shares, left, ntasks, nodes))
-    step_nodes = _lay_out(spec, chosen, left, ntasks, _uses_exact(spec))
-    number = INTERACTIVE_STEP if spec.interactive else job.next_step
-    return [e.StepCreated(job.id, job.generation, number, spec, step_nodes)]
+    return _lay_out(spec, chosen, left, ntasks, _uses_exact(spec))
 
 
 def _running_job(state: State, caller: Caller, target: Target) -> Job:

@@ -22,6 +22,29 @@ def step_label(step_id: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HetStep:
+    """The whole of a step that lies in a heterogeneous job, and where this component's part of it begins.
+
+    Each component has a step of its own, all under one number; tasks and nodes are counted on through them.
+    """
+
+    leader: int
+    """The job that the tasks are told they are in."""
+    first_task: int
+    first_node: int
+    nodes: tuple[str, ...]
+    """Of the whole step, in the order of the components."""
+    node_of_task: tuple[int, ...]
+    """For each task of the whole step, the place of its node in `nodes`."""
+    held: tuple[tuple[str, int], ...]
+    """The nodes of all components that the step lies in, with the CPUs held there."""
+
+    @property
+    def tasks_per_node(self) -> list[int]:
+        return [self.node_of_task.count(place) for place in range(len(self.nodes))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
     """What one srun asks for inside a job. None means not asked: inherited from the job by the rules."""
 
@@ -84,6 +107,8 @@ class StepSpec:
     interactive: bool = False
     """salloc's own shell inside the allocation."""
     submit_line: str = ""
+    het: HetStep | None = None
+    """Made when the step is laid out; nobody asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +155,12 @@ class Step:
     @property
     def label(self) -> str:
         return step_label(self.id)
+
+    @property
+    def first_task(self) -> int:
+        """Where its tasks begin in the whole of a step over several components."""
+        return self.spec.het.first_task if self.spec.het else 0
+
+    @property
+    def first_node(self) -> int:
+        return self.spec.het.first_node if self.spec.het else 0

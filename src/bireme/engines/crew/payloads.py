@@ -161,7 +161,7 @@ class PayloadWriter:
         if spec.pty and ROWS_VARIABLE in env:
             common["window"] = {"rows": int(env[ROWS_VARIABLE]), "columns": int(env[COLUMNS_VARIABLE])}
         if spec.mpi == "pmi2":
-            common |= {"mpi": spec.mpi, "node_of_rank": _node_of_rank(step)}
+            common |= {"mpi": spec.mpi, "world": _world(step, allocation)}
         for index, node in enumerate(step.nodes):
             tasks = [self._task(job, step, index, local, argvs) for local in range(len(node.task_ids))]
             yield node.node, {**common, "tasks": tasks, "cpu_ids": node.cpu_ids}
@@ -189,13 +189,13 @@ def _stdio(job: Job, step: Step, node: StepNode, index: int, rank: int) -> Messa
             return {"terminal": True}
         return {"stdin": _NOWHERE, "stdout": _NOWHERE, "stderr": _NOWHERE}
     values = FilenameValues(
-        job_id=job.id,
+        job_id=spec.het.leader if spec.het else job.id,
         array_job_id=job.array_job_id,
         array_task_id=job.task_id,
         step=step.id if step.id >= 0 else step.label,
         node=_short(node.node),
-        node_index=index,
-        task_index=rank,
+        node_index=step.first_node + index,
+        task_index=step.first_task + rank,
         user=job.spec.owner.user,
         job_name=job.spec.name,
     )
@@ -216,9 +216,18 @@ def _stream(pattern: str, values: FilenameValues, rank: int, work_dir: str) -> s
     return _absolute(expand_filename(pattern, values), work_dir)
 
 
-def _node_of_rank(step: Step) -> list[int]:
-    places = {rank: index for index, node in enumerate(step.nodes) for rank in node.task_ids}
-    return [places[rank] for rank in range(step.ntasks)]
+def _world(step: Step, allocation: Allocation) -> Message:
+    """What an MPI program's tasks are told of each other: its name, where each rank is, which rank is our task 0."""
+    if step.spec.het:
+        job_id, places = step.spec.het.leader, list(step.spec.het.node_of_task)
+    else:
+        where = {rank: index for index, node in enumerate(step.nodes) for rank in node.task_ids}
+        job_id, places = step.job_id, [where[rank] for rank in range(step.ntasks)]
+    return {
+        "name": f"{job_id}.{allocation.generation}.{step.id}",
+        "node_of_rank": places,
+        "first_rank": step.first_task,
+    }
 
 
 def _denied_devices(node: NodeConfig, share: NodeShare) -> list[str]:

@@ -38,6 +38,11 @@ def waiting_tasks(job: Record, bitstr_len: int = SHOWN_TASKS) -> str:
     return f"{text}%{throttle}" if throttle else text
 
 
+def label_in_steps(job: Record) -> str:
+    """A step's job in `squeue -s` and `scontrol show step`: a component of a heterogeneous job by its own id."""
+    return str(job["job_id"]) if job.get("het_job_id") else job_label(job)
+
+
 def step_label(job: Record, step_id: int | str) -> str:
     """`42.0`, `42_7.batch`."""
     return f"{job_label(job)}.{step_id}"

@@ -1,4 +1,4 @@
-"""A finished or running job with its steps as `sacct --json` writes it."""
+"""A finished or running job with its steps as `sacct --json` of Slurm 26.05 writes it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def accounting_shape(job: Record) -> Shape:
         "cluster": job.get("cluster") or "",
         "partition": job.get("partition") or "",
         "qos": job.get("qos") or "",
+        "qosreq": "",
+        "sluid": "",
+        "original_sluid": "",
         "nodes": job.get("node_list") or "None assigned",
         "allocation_nodes": (job.get("node_count") or 0) if job.get("node_list") else 0,
         "array": {
@@ -52,18 +55,19 @@ def accounting_shape(job: Record) -> Shape:
         "comment": {"administrator": job.get("admin_comment") or "", "job": job.get("comment") or "", "system": ""},
         "constraints": job.get("features") or "",
         "container": job.get("container_image") or "",
-        "flags": [],
+        "exclusive": "NODE" if job.get("exclusive") else "NO",
+        "flags": ["START_RECEIVED"] if job.get("start_time") else [],
         "hold": bool(job.get("held_by")),
         "kill_request_user": str(job["cancelled_by"]) if job.get("cancelled_by") is not None else "",
         "licenses": job.get("licenses") or "",
         "mcs": {"label": ""},
         "priority": triple(job.get("priority") or 0),
-        "reservation": {"id": 0, "name": job.get("reservation") or ""},
+        "oversubscribe": "YES" if job.get("oversubscribe") == "YES" else "NO",
+        "reservation": {"id": 0, "name": job.get("reservation") or "", "requested": ""},
         "restart_cnt": job.get("restarts") or 0,
         "script": "",
-        "stdin_expanded": job.get("std_in") or "",
-        "stdout_expanded": job.get("std_out") or "",
-        "stderr_expanded": job.get("std_err") or "",
+        "segment_size": job.get("segment") or 0,
+        **_files(job),
         "submit_line": job.get("submit_line") or "",
         "used_gres": "",
         "wckey": {"wckey": job.get("wckey") or "", "flags": []},
@@ -83,6 +87,13 @@ def _job_times(job: Record) -> Shape:
         "limit": triple(None if limit is None else limit // 60, infinite=True),
         "planned": triple(max(0, int((job.get("start_time") or 0) - (job.get("eligible_time") or 0)))),
     }
+
+
+def _files(job: Record) -> Shape:
+    """By their names, patterns filled in; the error file only where it is another than the output's."""
+    error = job.get("std_err") if job.get("std_err") != job.get("std_out") else ""
+    names = {"stdin": job.get("std_in") or "", "stdout": job.get("std_out") or "", "stderr": error or ""}
+    return {**names, **{f"{stream}_expanded": name for stream, name in names.items()}}
 
 
 def _split_seconds(seconds: float) -> Shape:
@@ -116,40 +127,64 @@ def _required(job: Record) -> Shape:
 
 
 def tres_list(tres: Mapping[str, Any] | None) -> list[Shape]:
-    """`[{"type": "cpu", "name": "", "id": 1, "count": 4}, ...]`."""
+    """`[{"type": "cpu", "name": "", "id": 1, "count": 4}, ...]`, by id; of GRES, a kind stands before its types."""
+    own = sorted(set(tres or ()).difference(_TRES_IDS))
+    ids = _TRES_IDS | {name: _FIRST_GRES_ID + place for place, name in enumerate(own)}
     shapes: list[Shape] = []
-    for index, (name, count) in enumerate((tres or {}).items()):
+    for name, count in sorted((tres or {}).items(), key=lambda entry: ids[entry[0]]):
         kind, _, rest = name.partition("/")
-        identity = _TRES_IDS.get(name, _FIRST_GRES_ID + index)
-        shapes.append({"type": kind, "name": rest, "id": identity, "count": count})
+        shapes.append({"type": kind, "name": rest, "id": ids[name], "count": count})
     return shapes
 
 
+_NO_FILES = dict.fromkeys(("stderr", "stdin", "stdout", "stderr_expanded", "stdin_expanded", "stdout_expanded"), "")
+"""The files of a step are not kept."""
+
+
+def _step_times(step: Record) -> Shape:
+    """Of a step, begin and end are numbers that may be unset, and there is a limit."""
+    times = _times(step, [step])
+    return {**times, "start": triple(times["start"]), "end": triple(times["end"]), "limit": triple(None, infinite=True)}
+
+
 def step_shape(job: Record, step: Record) -> Shape:
-    usage = step.get("usage") or {}
     nodes = step.get("node_list") or ""
-    peak = [
-        {"type": "mem", "name": "", "id": 2, "count": int(usage.get("max_rss_kib") or 0) * 1024,
-         "task": usage.get("max_rss_task") or 0, "node": usage.get("max_rss_node") or ""},
-        {"type": "vmem", "name": "", "id": 7, "count": int(usage.get("max_vmsize_kib") or 0) * 1024,
-         "task": usage.get("max_rss_task") or 0, "node": usage.get("max_rss_node") or ""},
-    ]  # fmt: skip
+    usage = {"min": [], "average": [_NO_ENERGY], "total": [_NO_ENERGY]}
     return {
-        "step": {"id": f"{job['job_id']}.{step['step_id']}", "name": step.get("name") or ""},
-        "state": [step.get("state") or ""],
+        "time": _step_times(step),
         "exit_code": exit_shape(step.get("exit_code"), step.get("exit_signal")),
-        "time": _times(step, [step]),
         "nodes": {"count": step.get("node_count") or 0, "range": nodes, "list": expand(nodes) if nodes else []},
         "tasks": {"count": step.get("num_tasks") or 1},
-        "task": {"distribution": str(step.get("layout") or "Unknown")},
-        "CPU": {"requested_frequency": {"min": triple(0), "max": triple(0)}, "governor": "0"},
+        "CPU": _frequency(asked=step["step_id"] in ("batch", "extern")),
+        "kill_request_user": str(step["cancelled_by"]) if step.get("cancelled_by") is not None else "",
+        "state": [step.get("state") or ""],
         "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": triple(0)}},
+        "step": {"id": f"{job['job_id']}.{step['step_id']}", "name": step.get("name") or "", **_NO_FILES},
+        "submit_line": step.get("submit_line") or "",
+        "task": {"distribution": str(step.get("layout") or "Unknown")},
         "tres": {
-            "requested": {"max": peak, "min": [], "average": [], "total": []},
-            "consumed": {"max": [], "min": [], "average": [], "total": []},
+            "requested": {"max": _peaks(step.get("usage") or {}), **usage},
+            "consumed": {"max": [], **usage},
             "allocated": tres_list(step.get("tres_allocated")),
         },
-        "kill_request_user": str(step["cancelled_by"]) if step.get("cancelled_by") is not None else "",
-        "pid": "",
-        "submit_line": step.get("submit_line") or "",
     }
+
+
+_NO_ENERGY = {"type": "energy", "name": "", "id": 3, "count": 0}
+
+
+def _peaks(usage: Mapping[str, Any]) -> list[Shape]:
+    """The most memory that a task had, and where: what was measured."""
+    where = {"task": usage.get("max_rss_task") or 0, "node": usage.get("max_rss_node") or ""}
+    measured = (("mem", 2, usage.get("max_rss_kib")), ("vmem", 7, usage.get("max_vmsize_kib")))
+    return [
+        {"type": kind, "name": "", "id": identity, "count": int(kib) * 1024, **where}
+        for kind, identity, kib in measured
+        if kib
+    ]
+
+
+def _frequency(*, asked: bool) -> Shape:
+    """Clock rates are left alone. Slurm has zeros for a script and nothing for a step that srun started."""
+    rate = triple(0 if asked else None)
+    return {"requested_frequency": {"min": rate, "max": rate}, "governor": "0" if asked else "Unknown"}

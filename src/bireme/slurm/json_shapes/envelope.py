@@ -1,6 +1,6 @@
 """What every --json answer has around its records, and the text of it: JSON or YAML.
 
-Numbers that may be unset or unlimited are triples {"set", "infinite", "number"}, as Slurm writes them since 23.02.
+The shape is that of Slurm 26.05. Numbers that may be unset or unlimited are triples {"set", "infinite", "number"}.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from bireme.slurm.version import SLURM_VERSION
 
 Shape = dict[str, Any]
-PARSER = "data_parser/v0.0.40"
+PARSER = "data_parser/v0.0.45"
 
 
 def triple(value: float | None, *, infinite: bool = False) -> Shape:
     """A number that may be absent; `infinite` says that absence means no limit."""
     if value is None:
-        return {"set": infinite, "infinite": infinite, "number": 0}
+        return {"set": False, "infinite": infinite, "number": 0}
     return {"set": True, "infinite": False, "number": value}
 
 

@@ -1,7 +1,12 @@
-"""A JobRecord as `squeue --json` and `scontrol show job --json` of Slurm 26.05 write it."""
+"""A JobRecord as `squeue --json` and `scontrol show job --json` of Slurm 26.05 write it.
+
+Invariant: every key is there for every record; what Bireme has no word for (flags of Slurm's inside, ids of its own)
+has the value that says nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bireme.slurm.formats import job_values as facts
@@ -10,12 +15,21 @@ from bireme.slurm.formats.show_job import id_ranges
 from bireme.slurm.formats.values import Context, Record, gres_text, tres_per, tres_text
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, stamp, triple
 
+NODE_FIELDS = ("name", "sockets", "cores_per_socket", "threads_per_core")
+"""What is read of a node's record."""
 _PLAIN = Context(now=0, stamp=str)
 """TRES texts do not depend on the clock."""
 
 
-def job_shape(job: Record) -> Shape:
-    return {**_identity(job), **_standing(job), **_times(job), **_amounts(job), **_place(job), **_request(job)}
+def latest_pass(jobs: Iterable[Record]) -> float:
+    """When the queue was last gone through, as its jobs tell it."""
+    return max((float(job.get("last_sched_time") or 0) for job in jobs), default=0.0)
+
+
+def job_shape(job: Record, nodes: Mapping[str, Record]) -> Shape:
+    """`nodes`: by name, to tell which cores of their sockets are the job's."""
+    own = {**_identity(job), **_standing(job), **_times(job), **_amounts(job)}
+    return {**own, **_place(job, nodes), **_request(job)}
 
 
 def _text(job: Record, key: str) -> str:
@@ -131,7 +145,7 @@ def _amounts(job: Record) -> Shape:
         "memory_per_tres": f"gres/gpu:{memory}" if per == "gpu" else "",
         "minimum_cpus_per_node": triple(facts.min_cpus(job)),
         "minimum_tmp_disk_per_node": triple(job.get("tmp_disk_mib") or 0),
-        "billable_tres": triple(float((job.get("tres_allocated") or {}).get("billing") or 0)),
+        "billable_tres": _billable(job),
         "core_spec": job.get("core_spec") or 0,
         "thread_spec": 32766,
         "segment_size": job.get("segment") or 0,
@@ -145,11 +159,24 @@ def _amounts(job: Record) -> Shape:
         "tres_per_job": _tres(job.get("tres_per_job")),
         "tres_per_node": _tres(job.get("tres_per_node") or job.get("gres_requested")),
         "tres_per_socket": _tres(job.get("tres_per_socket")),
-        "tres_per_task": _tres(job.get("tres_per_task")),
+        "tres_per_task": _tres_per_task(job),
         "tres_bind": "",
         "tres_freq": "",
         "cpus_per_tres": _tres(job.get("cpus_per_tres")),
     }
+
+
+def _billable(job: Record) -> Shape:
+    """Set once the job holds something."""
+    allocated = job.get("tres_allocated") or {}
+    return {"set": bool(allocated), "infinite": False, "number": float(allocated.get("billing") or 0)}
+
+
+def _tres_per_task(job: Record) -> str:
+    """`cpu=3,gres/gpu=1`: the CPUs of a task are among them where there are several."""
+    cpus = int(job.get("cpus_per_task") or 1)
+    gres = [each.rpartition(":") for each in _tres(job.get("tres_per_task")).split(",") if each]
+    return ",".join([*([f"cpu={cpus}"] if cpus > 1 else []), *(f"{name}={count}" for name, _, count in gres)])
 
 
 def _or_any(count: int | None) -> Shape:
@@ -162,7 +189,7 @@ def _tres(text: str | None) -> str:
     return tres_per(text).replace("gres:", "gres/")
 
 
-def _place(job: Record) -> Shape:
+def _place(job: Record, nodes: Mapping[str, Record]) -> Shape:
     shares = job.get("shares") or []
     return {
         "nodes": _text(job, "node_list"),
@@ -173,7 +200,7 @@ def _place(job: Record) -> Shape:
         "excluded_nodes": _text(job, "excluded_nodes"),
         "failed_node": "",
         "gres_detail": [_gres_detail(share) for share in shares if share.get("gres")],
-        "job_resources": _resources(job, shares) if shares else None,
+        "job_resources": _resources(job, shares, nodes) if shares else None,
         "job_size_str": [],
         "licenses": _text(job, "licenses"),
         "licenses_allocated": _text(job, "licenses") if shares else "",
@@ -185,7 +212,7 @@ def _gres_detail(share: Record) -> str:
     return ",".join(f"{gres_text(gres)}(IDX:{id_ranges(gres.get('indices') or ())})" for gres in share["gres"])
 
 
-def _resources(job: Record, shares: list[Any]) -> Shape:
+def _resources(job: Record, shares: list[Any], nodes: Mapping[str, Record]) -> Shape:
     return {
         "select_type": ["CR_CORE_MEMORY"],
         "nodes": {
@@ -199,6 +226,7 @@ def _resources(job: Record, shares: list[Any]) -> Shape:
                     "name": share["node"],
                     "cpus": {"count": share.get("cpus") or 0, "used": share.get("cpus") or 0},
                     "memory": {"used": share.get("memory_mib") or 0, "allocated": share.get("memory_mib") or 0},
+                    "sockets": _sockets(share, nodes.get(share["node"]) or {}),
                 }
                 for index, share in enumerate(shares)
             ],
@@ -208,6 +236,27 @@ def _resources(job: Record, shares: list[Any]) -> Shape:
     }
 
 
+def _sockets(share: Record, node: Record) -> list[Shape]:
+    """Every core of the node's sockets, and whether the job has it."""
+    each, threads = int(node.get("cores_per_socket") or 1), int(node.get("threads_per_core") or 1)
+    held = {cpu // threads for cpu in share.get("cpu_ids") or ()}
+    return [
+        {
+            "index": socket,
+            "cores": [
+                {"index": core, "status": ["ALLOCATED" if socket * each + core in held else "UNALLOCATED"]}
+                for core in range(each)
+            ],
+        }
+        for socket in range(int(node.get("sockets") or 0))
+    ]
+
+
+def _error_file(job: Record) -> str:
+    """Named only where it is another file than the output's."""
+    return "" if job.get("std_err") == job.get("std_out") else _text(job, "std_err")
+
+
 def _request(job: Record) -> Shape:
     mail = job.get("mail_type") or []
     return {
@@ -215,20 +264,20 @@ def _request(job: Record) -> Shape:
         "current_working_directory": _text(job, "work_dir"),
         "standard_input": _text(job, "std_in"),
         "standard_output": _text(job, "std_out"),
-        "standard_error": _text(job, "std_err"),
+        "standard_error": _error_file(job),
         "stdin_expanded": _text(job, "std_in"),
         "stdout_expanded": _text(job, "std_out"),
-        "stderr_expanded": _text(job, "std_err"),
+        "stderr_expanded": _error_file(job),
         "submit_line": _text(job, "submit_line"),
         "features": _text(job, "features"),
         "batch_features": "",
         "prefer": job.get("prefer") or "",
         "contiguous": bool(job.get("contiguous")),
-        "shared": [] if job.get("oversubscribe") != "NO" else ["none"],
+        "shared": ["oversubscribe"] if job.get("oversubscribe") == "YES" else [],
         "required_switches": job.get("switches") or 0,
         "maximum_switch_wait_time": job.get("switches_wait_s") or 0,
         "mail_type": mail.split(",") if isinstance(mail, str) and mail else list(mail),
-        "mail_user": _text(job, "mail_user"),
+        "mail_user": _text(job, "mail_user") or _text(job, "user_name"),
         "container": _text(job, "container_image"),
         "container_id": "",
         "container_type": "",

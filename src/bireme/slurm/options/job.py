@@ -174,6 +174,8 @@ def _environment(options: Options, context: SubmitContext) -> Exported:
 
 def _step_defaults(options: Options) -> tuple[tuple[str, str], ...]:
     defaults = [(variable, options.written(name) or "") for name, variable in _STEP_DEFAULTS.items() if name in options]
+    if "oom-kill-step" in options:
+        defaults.append(("SLURM_OOM_KILL_STEP", "1" if options.flag("oom-kill-step") else "0"))
     if options.command is not Command.SRUN:
         if "export" in options:
             defaults.append(("SLURM_EXPORT_ENV", options.text("export")))

@@ -43,12 +43,15 @@ def batch_variables(
         HOSTNAME=share.node,
         SLURM_CPUS_ON_NODE=str(usable_cpus(job.spec.resources, share, facts)),
         SLURM_GTIDS="0",
+        SLURM_JOB_EXCLUSIVE="NODE" if job.spec.resources.exclusive else "NO",
+        SLURM_JOB_OVERSUBSCRIBE="YES" if job.spec.resources.oversubscribe else "NO",
         SLURM_LOCALID="0",
         SLURM_NODEID="0",
         SLURM_PRIO_PROCESS="0",
         SLURM_PROCID="0",
         TMPDIR="/tmp",
     )
+    variables.setdefault("SLURM_OOM_KILL_STEP", "0")
     variables.update(node_variables(share.node, facts))
     variables.update(gpu_variables(share, facts, "SLURM_JOB_GPUS", confined=confined))
     if job.restarts:
@@ -186,6 +189,8 @@ def request_variables(spec: JobSpec, shares: Sequence[NodeShare]) -> Variables:
         "SLURM_GPUS": _gpus(request.gres_per_job),
         "SLURM_GPUS_PER_TASK": _gpus(request.gres_per_task),
         "SLURM_GPUS_PER_SOCKET": _gpus(request.gres_per_socket),
+        "SLURM_TRES_PER_TASK": tres_per_task(request.cpus_per_task, request.gres_per_task),
+        "SLURM_TRES_BIND": tres_bind(dict(spec.step_defaults).get("SLURM_GPU_BIND", ""), request.gres_per_task),
         "SLURM_NTASKS": task_count(request, shares),
     }
     variables = {name: str(value) for name, value in asked.items() if value is not None}
@@ -274,6 +279,7 @@ HET_VARIABLES = (
     "SLURM_NTASKS_PER_SOCKET",
     "SLURM_TASKS_PER_NODE",
     "SLURM_THREADS_PER_CORE",
+    "SLURM_TRES_PER_TASK",
 )
 """The variables that a heterogeneous job has once for each component, under Slurm's name for one and its older one."""
 _GROUP_NAMES = ("HET_GROUP", "PACK_GROUP")
@@ -293,6 +299,19 @@ def _gpus(requests: Sequence[GresRequest]) -> str | None:
     """`5` or `a100:5`, as --gpus takes it; None when no GPU was asked for this way."""
     gpus = [request for request in requests if request.name == "gpu"]
     return ",".join(f"{gpu.type}:{gpu.count}" if gpu.type else str(gpu.count) for gpu in gpus) or None
+
+
+def tres_per_task(cpus: int | None, gres: Sequence[GresRequest]) -> str | None:
+    """`cpu=2,gres/gpu:a100=1`, which newer releases set beside SLURM_CPUS_PER_TASK and SLURM_GPUS_PER_TASK."""
+    each = [f"gres/{one.name}{f':{one.type}' if one.type else ''}={one.count}" for one in gres]
+    return ",".join([*([f"cpu={cpus}"] if cpus else []), *each]) or None
+
+
+def tres_bind(asked: str, per_task: Sequence[GresRequest]) -> str | None:
+    """How GPUs are tied to tasks, in the newer releases' words: as asked, else so many to each task."""
+    gpus = sum(request.count for request in per_task if request.name == "gpu")
+    how = asked or (f"per_task:{gpus}" if gpus else "")
+    return f"gres/gpu:{how}" if how else None
 
 
 def _step_defaults(spec: JobSpec) -> Variables:

@@ -7,13 +7,13 @@ Invariant: task ids, node ids and local ids are those of the step's layout; the 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution, NodeMethod
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, gpus_seen
-from bireme.core.model.steps import Step, StepNode, StepSpec
+from bireme.core.model.steps import HetStep, Step, StepNode, StepSpec
 from bireme.slurm.counts import compress_counts
 from bireme.slurm.distribution import format_distribution
 from bireme.slurm.hostlist import compress
@@ -27,6 +27,8 @@ from bireme.slurm.variables.allocation import (
     node_variables,
     owner_variables,
     part_variables,
+    tres_bind,
+    tres_per_task,
 )
 from bireme.slurm.variables.cluster import GPU_VARIABLES, ClusterFacts
 
@@ -43,21 +45,23 @@ class Launch:
 
 
 def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterFacts, launch: Launch) -> Variables:
-    """Variables of all tasks of the step."""
-    spec = step.spec
-    node_list = compress(node.node for node in step.nodes)
-    tasks_per_node = compress_counts([len(node.task_ids) for node in step.nodes])
+    """Variables of all tasks of the step; in a heterogeneous job, of its parts in all components."""
+    spec, whole = step.spec, _Whole.of(step)
+    node_list = compress(whole.nodes)
+    tasks_per_node = compress_counts(whole.tasks_per_node)
+    ntasks, node_count = str(sum(whole.tasks_per_node)), str(len(whole.nodes))
     if launch.own_allocation:
         variables = allocation_variables(job, allocation, facts)
     else:
         variables = _identity(job, allocation, step, facts)
     variables.update(owner_variables(job.spec))
+    variables.update(_in_components(spec.het) if spec.het else _in_one_job(job, allocation, facts))
     variables.update(
-        SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0=cpus_per_node(job, allocation, facts),
+        SLURM_JOB_GROUP=job.spec.owner.group,
         SLURM_LAUNCH_NODE_IPADDR=launch.host,
-        SLURM_NNODES=str(len(step.nodes)),
-        SLURM_NPROCS=str(step.ntasks),
-        SLURM_NTASKS=str(step.ntasks),
+        SLURM_NNODES=node_count,
+        SLURM_NPROCS=ntasks,
+        SLURM_NTASKS=ntasks,
         SLURM_PRIO_PROCESS="0",
         SLURM_SRUN_COMM_HOST=launch.host,
         SLURM_SRUN_COMM_PORT=str(launch.port),
@@ -65,15 +69,15 @@ def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterF
         SLURM_STEP_ID=step.label,
         SLURM_STEP_LAUNCHER_PORT=str(launch.port),
         SLURM_STEP_NODELIST=node_list,
-        SLURM_STEP_NUM_NODES=str(len(step.nodes)),
-        SLURM_STEP_NUM_TASKS=str(step.ntasks),
+        SLURM_STEP_NUM_NODES=node_count,
+        SLURM_STEP_NUM_TASKS=ntasks,
         SLURM_STEP_TASKS_PER_NODE=tasks_per_node,
         SLURM_TASKS_PER_NODE=tasks_per_node,
         SLURM_UMASK=f"{job.spec.umask if spec.umask is None else spec.umask:04o}",
         SRUN_DEBUG=str(launch.debug_level),
         TMPDIR="/tmp",
     )
-    variables.update(_distribution(step, launch))
+    variables.update(_distribution(step.spec, whole, launch))
     variables.update(_asked(step))
     if launch.own_allocation:
         for name in _NOT_OF_OWN_ALLOCATION:
@@ -86,12 +90,13 @@ def task_variables(
 ) -> Variables:
     """What one task has of its own, but SLURM_TASK_PID, which only the agent knows."""
     node = step.nodes[node_index]
+    ranks = [step.first_task + task for task in node.task_ids]
     variables = {
         "SLURM_CPUS_ON_NODE": str(node.cpus),
-        "SLURM_GTIDS": ",".join(map(str, node.task_ids)),
+        "SLURM_GTIDS": ",".join(map(str, ranks)),
         "SLURM_LOCALID": str(local_id),
-        "SLURM_NODEID": str(node_index),
-        "SLURM_PROCID": str(node.task_ids[local_id]),
+        "SLURM_NODEID": str(step.first_node + node_index),
+        "SLURM_PROCID": str(ranks[local_id]),
     }
     variables.update(node_variables(node.node, facts))
     variables.update(_gpus(node, local_id, facts, confined))
@@ -104,6 +109,7 @@ def fallback_variables(step: Step) -> Variables:
     return {
         "SLURM_JOB_NAME": step.spec.name,
         "SLURM_JOB_NODELIST": compress(node.node for node in step.nodes),
+        "SLURM_OOM_KILL_STEP": "0",
     }
 
 
@@ -150,17 +156,47 @@ def _identity(job: Job, allocation: Allocation, step: Step, facts: ClusterFacts)
     return variables
 
 
-def _distribution(step: Step, launch: Launch) -> Variables:
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """The nodes of the whole step, over all components that it lies in, and how many tasks each has."""
+
+    nodes: Sequence[str]
+    tasks_per_node: Sequence[int]
+
+    @classmethod
+    def of(cls, step: Step) -> _Whole:
+        if step.spec.het:
+            return cls(step.spec.het.nodes, step.spec.het.tasks_per_node)
+        return cls([node.node for node in step.nodes], [len(node.task_ids) for node in step.nodes])
+
+
+def _in_one_job(job: Job, allocation: Allocation, facts: ClusterFacts) -> Variables:
+    return {"SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0": cpus_per_node(job, allocation, facts)}
+
+
+def _in_components(het: HetStep) -> Variables:
+    """The tasks are in the leader's job; its nodes are those of the components that the step lies in."""
+    nodes = compress(node for node, _ in het.held)
+    return {
+        "SLURM_JOBID": str(het.leader),
+        "SLURM_JOB_CPUS_PER_NODE": compress_counts([cpus for _, cpus in het.held]),
+        "SLURM_JOB_ID": str(het.leader),
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": str(len(het.held)),
+        "SLURM_NODELIST": nodes,
+    }
+
+
+def _distribution(spec: StepSpec, whole: _Whole, launch: Launch) -> Variables:
     """As asked. Unasked inside a job, srun settles it: cyclic with at most a task a node, else block."""
-    asked: Distribution = step.spec.distribution
+    asked: Distribution = spec.distribution
     if asked.nodes is NodeMethod.PLANE:
         return {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": str(asked.plane_size)}
     if asked != DEFAULT_DISTRIBUTION:
         return {"SLURM_DISTRIBUTION": format_distribution(asked).lower()}
-    spec = step.spec
     if launch.own_allocation and spec.memory_per_node_mib is None and spec.memory_per_cpu_mib is None:
         return {}
-    return {"SLURM_DISTRIBUTION": "cyclic" if step.ntasks <= len(step.nodes) else "block"}
+    return {"SLURM_DISTRIBUTION": "cyclic" if sum(whole.tasks_per_node) <= len(whole.nodes) else "block"}
 
 
 def _asked(step: Step) -> Variables:
@@ -175,8 +211,11 @@ def _asked(step: Step) -> Variables:
         variables["SLURM_OVERCOMMIT"] = "1"
     if spec.ntasks_per_gpu:
         variables["SLURM_NTASKS_PER_TRES"] = str(spec.ntasks_per_gpu)
-    if binding := _tres_bind(spec):
-        variables["SLURMD_TRES_BIND"] = f"gpu:{binding}"
+    if asked := tres_per_task(spec.cpus_per_task, spec.gres_per_task):
+        variables["SLURM_TRES_PER_TASK"] = asked
+    if binding := tres_bind(spec.gpu_bind, spec.gres_per_task) or _shared_gpus(spec):
+        variables["SLURM_TRES_BIND"] = binding
+        variables["SLURMD_TRES_BIND"] = binding.removeprefix("gres/")
     if spec.cpu_bind:
         variables.update(cpu_bind_variables(spec.cpu_bind))
     if spec.mem_bind:
@@ -188,14 +227,9 @@ def _asked(step: Step) -> Variables:
     return variables
 
 
-def _tres_bind(spec: StepSpec) -> str:
-    """How GPUs are tied to tasks: as asked, else as follows from the GPUs for each task or the tasks for each GPU."""
-    if spec.gpu_bind:
-        return spec.gpu_bind
-    per_task = sum(request.count for request in spec.gres_per_task if request.name == "gpu")
-    if per_task:
-        return f"per_task:{per_task}"
-    return f"single:{spec.ntasks_per_gpu}" if spec.ntasks_per_gpu else ""
+def _shared_gpus(spec: StepSpec) -> str:
+    """The binding that follows from --ntasks-per-gpu."""
+    return f"gres/gpu:single:{spec.ntasks_per_gpu}" if spec.ntasks_per_gpu else ""
 
 
 def _memory_bind(value: str) -> Variables:
