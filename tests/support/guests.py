@@ -49,6 +49,9 @@ class Bireme:
         self.appears(name)
         return str(self.kubernetes.wait_for_pod(name, "Running")["spec"]["nodeName"])
 
+    def has_node(self, name: str) -> bool:
+        return bool(self.kubernetes.api.get(f"{PODS}/{name}")["spec"].get("nodeName"))
+
     def message(self, name: str) -> str:
         """What the pod's condition says, once it says something."""
         self.appears(name)

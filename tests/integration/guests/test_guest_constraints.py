@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.kubernetes_cluster.api import Api
 from tests.kubernetes_cluster.processes import wait_for
 from tests.support.guests import PODS, Bireme
 
@@ -37,6 +38,19 @@ def offering(bireme: Bireme, nodes: tuple[str, ...], **amounts: str) -> Iterator
 def with_nics(count: int) -> dict[str, Any]:
     limits = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "1Gi", NIC: str(count)}
     return {"containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}]}
+
+
+def csi_volume(api: Api, name: str, driver: str) -> None:
+    """A volume that can be attached anywhere, and a claim that is bound to it."""
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    sizes: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    csi = {"driver": driver, "volumeHandle": f"handle-{name}"}
+    volume = sizes | {"capacity": {"storage": "1Gi"}, "csi": csi}
+    claim = sizes | {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": name}
+    head = {"apiVersion": "v1", "metadata": {"name": name}}
+    api.create("/api/v1/persistentvolumes", {**head, "kind": "PersistentVolume", "spec": volume})
+    api.create(claims, {**head, "kind": "PersistentVolumeClaim", "spec": claim})
+    wait_for(lambda: api.get(f"{claims}/{name}")["status"].get("phase") == "Bound", f"claim {name} to be bound")
 
 
 def test_a_pod_goes_where_its_volume_is_and_waits_for_one_that_is_not_bound(bireme: Bireme) -> None:
@@ -78,9 +92,43 @@ def test_a_gang_shares_network_cards_and_none_is_promised_twice(bireme: Bireme) 
             bireme.create(f"c{number}", **gang, **with_nics(1))
         assert sorted(bireme.node_of(f"c{number}") for number in range(4)) == [FIRST, FIRST, SECOND, SECOND]
         bireme.create("late", **with_nics(1))
-        assert bireme.message("late")
+        assert f"no node that it may use has enough of {NIC}" in bireme.message("late")
         bireme.kubernetes.api.delete(f"{PODS}/c0")
         bireme.node_of("late")
+
+
+def test_a_node_gets_no_more_volumes_than_its_driver_attaches(bireme: Bireme) -> None:
+    api, driver = bireme.kubernetes.api, "disk.example.com"
+    drivers = [{"name": driver, "nodeID": FIRST, "allocatable": {"count": 1}}]
+    head = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": FIRST}}
+    api.create("/apis/storage.k8s.io/v1/csinodes", {**head, "spec": {"drivers": drivers}})
+    for number in range(2):
+        csi_volume(api, f"data{number}", driver)
+    claimed = [[{"name": "data", "persistentVolumeClaim": {"claimName": f"data{number}"}}] for number in range(2)]
+    bireme.create("reader", volumes=claimed[0], **here())
+    assert bireme.node_of("reader") == FIRST
+    bireme.create("second-reader", volumes=claimed[0], **here())
+    assert bireme.node_of("second-reader") == FIRST, "it is attached there already"
+    bireme.create("other", volumes=claimed[1], **here())
+    assert f"has enough of volumes of {driver} that can be attached" in bireme.message("other")
+    for name in ("reader", "second-reader"):
+        api.delete(f"{PODS}/{name}")
+    assert bireme.node_of("other") == FIRST
+    api.delete(f"/apis/storage.k8s.io/v1/csinodes/{FIRST}")
+
+
+def test_what_a_pod_prefers_decides_between_nodes_that_hold_it(bireme: Bireme) -> None:
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["fake-00021"]}
+    term = {"weight": 1, "preference": {"matchExpressions": [rule]}}
+    liked = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    bireme.create("anywhere")
+    bireme.node_of("anywhere")
+    bireme.create("rather", affinity=liked)
+    assert bireme.node_of("rather") == "fake-00021"
+    bireme.create("neighbour", nodeSelector={"kubernetes.io/hostname": "fake-00021"}, gpus=7)
+    bireme.node_of("neighbour")
+    bireme.create("elsewhere", affinity=liked)
+    assert bireme.node_of("elsewhere") != "fake-00021", "it is full, and nothing was promised"
 
 
 def test_a_kubelet_gets_no_more_pods_than_it_takes(bireme: Bireme) -> None:

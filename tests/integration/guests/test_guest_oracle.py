@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.integration.guests.test_guest_constraints import csi_volume
 from tests.kubernetes_cluster.processes import wait_for
 from tests.support.guests import PODS, Bireme
 
@@ -27,7 +28,11 @@ LEAF, HOST = "network.topology.nvidia.com/leaf", "kubernetes.io/hostname"
 SPECIAL = {"key": "example.com/special", "value": "yes", "effect": "NoSchedule"}
 SOFT = {"key": "example.com/rather-not", "value": "", "effect": "PreferNoSchedule"}
 NIC = "example.com/nic"
+DISKS = ("disk0", "disk1", "disk2")
+DRIVER = "disk.example.com"
+"""Of which no node attaches more than one; the last two nodes say nothing of it."""
 MARK = "bireme.test/oracle"
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 BIREME, KUBE = "bireme", "default-scheduler"
 
 
@@ -120,8 +125,8 @@ def _toleration(random: Random, spec: dict[str, Any]) -> None:
 
 
 def _volume(random: Random, spec: dict[str, Any]) -> None:
-    claim = random.choice(("local", "local", "absent"))
-    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    claims = random.choice((("local",), ("absent",), *(tuple(random.sample(DISKS, count)) for count in (1, 1, 2))))
+    spec["volumes"] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
 
 
 def _init(random: Random, spec: dict[str, Any]) -> None:
@@ -132,7 +137,7 @@ def _init(random: Random, spec: dict[str, Any]) -> None:
 
 _CHANGES = (
     _selector, _node_affinity, _pod_affinity, _pod_affinity, _anti_affinity, _anti_affinity, _spread, _spread, _port,
-    _toleration, _volume, _init,
+    _toleration, _volume, _volume, _init,
 )  # fmt: skip
 
 
@@ -150,11 +155,18 @@ def oracle(bireme: Bireme) -> Iterator[Bireme]:
         more = {NIC: "4"} if number < 2 else {}
         api.patch(f"/api/v1/nodes/{name}/status", {"status": {"capacity": more, "allocatable": more}})
     _local_volume(bireme)
+    for disk in DISKS:
+        csi_volume(api, disk, DRIVER)
+    for name in NODES[:3]:
+        drivers = [{"name": DRIVER, "nodeID": name, "allocatable": {"count": 1}}]
+        head = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}}
+        api.create(CSI_NODES, {**head, "spec": {"drivers": drivers}})
     bireme.kubernetes.plane.start_scheduler()
     try:
         yield bireme
     finally:
         bireme.kubernetes.plane.stop_scheduler()
+        api.delete(CSI_NODES)
         for name in NODES:
             labels = dict.fromkeys((MARK, NIC, "bireme.test/number"))
             api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}, "spec": {"taints": None}})

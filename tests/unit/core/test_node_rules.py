@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.core.model.node_rules import NODE_NAME, LabelRule, NodeRules, Taint, Toleration
+from bireme.core.model.cluster import Settings
+from bireme.core.model.node_rules import NODE_NAME, LabelRule, NodeRules, Preference, Taint, Toleration
+from bireme.testing.scenario import Scenario
 
 LABELS = {"gpu": "h200", "zone": "a", "slots": "8"}
 
@@ -59,3 +61,16 @@ def test_all_rules_and_one_of_the_alternatives() -> None:
 def test_a_taint_that_nothing_tolerates_keeps_it_away() -> None:
     assert not NodeRules().admit("n1", {}, (Taint("x"),))
     assert NodeRules(tolerations=(Toleration("x", "Exists"),)).admit("n1", {}, (Taint("x"),))
+
+
+def test_a_preferred_node_goes_before_a_fuller_one_and_excludes_none() -> None:
+    world = Scenario("3x8", settings=Settings(memory_is_consumable=False))
+    rather = NodeRules(preferred=(Preference(5, (LabelRule(NODE_NAME, "In", ("n3",)),)),))
+    against = NodeRules(preferred=(Preference(-5, (LabelRule(NODE_NAME, "In", ("n1", "n3")),)),))
+    assert rather.keys() == set()
+    world.submit("first", cpus=4)
+    world.submit("liked", cpus=5, node_rules=rather)
+    world.submit("full", cpus=4, node_rules=rather)
+    world.submit("avoids", cpus=2, node_rules=against)
+    world.submit("packed", cpus=3)
+    world.expect(first="runs n1", liked="runs n3", full="runs n1", avoids="runs n2", packed="runs n3")

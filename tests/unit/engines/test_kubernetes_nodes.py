@@ -90,6 +90,13 @@ def test_cordons_taints_and_silent_kubelets_keep_jobs_away() -> None:
     assert (readiness(silent).up, readiness(silent).why_down) == (False, "Kubelet stopped")
 
 
+def test_nodes_that_are_rather_not_to_be_used_weigh_more() -> None:
+    taints = [{"key": "spot", "effect": "PreferNoSchedule"}, {"key": "old", "effect": "PreferNoSchedule"}]
+    soft = {**node(), "spec": {"taints": taints}}
+    assert [node_config(node()).weight, node_config(soft).weight] == [1, 3]
+    assert node_config(soft, tolerated={"old"}).weight == 2
+
+
 def wired(name: str, **levels: str) -> dict[str, Any]:
     return node(name, {NVIDIA + level: value for level, value in levels.items()})
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from bireme.engines.kubernetes.guest_neighbours import World, interact, is_particular, lacking, room_left, ruled_out
 from bireme.engines.kubernetes.guest_pods import needs_of
-from bireme.engines.kubernetes.guest_volumes import Stock, volume_rules, why_not_yet
+from bireme.engines.kubernetes.guest_volumes import Stock, attachments_of, volume_rules, why_not_yet
 
 
 def pod(*volumes: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -77,3 +79,66 @@ def test_what_is_not_there_yet_is_named() -> None:
     assert "WaitForFirstConsumer" in late
     (alone,) = why_not_yet(pod(claimed("alone")), STOCK)
     assert "ReadWriteOncePod" in alone
+
+
+# --- how many volumes a node can have ------------------------------------------------------------------------
+
+DISK = "disk.example.com"
+
+
+def csi_node(**limits: int | None) -> dict[str, Any]:
+    drivers = [{"name": name.replace("disk", DISK), "allocatable": {"count": most}} for name, most in limits.items()]
+    return {"metadata": {}, "spec": {"drivers": drivers}}
+
+
+DISKS = Stock(
+    claims={f"team/d{number}": claim(f"disk-{number}") for number in range(4)},
+    volumes={
+        f"disk-{number}": {"metadata": {}, "spec": {"csi": {"driver": DISK, "volumeHandle": f"h{number}"}}}
+        for number in range(4)
+    },
+    csi_nodes={"n1": csi_node(disk=2), "n2": csi_node(disk=1), "n3": csi_node(other=1)},
+)
+NODES: dict[str, dict[str, str]] = {"n1": {}, "n2": {}, "n3": {}, "n4": {}}
+
+
+def with_disks(*numbers: int, node: str = "") -> dict[str, Any]:
+    return pod(*(claimed(f"d{number}") for number in numbers), **({"nodeName": node} if node else {}))
+
+
+def disks_on(**nodes: tuple[int, ...]) -> World:
+    placed = tuple(with_disks(*numbers, node=node) for node, numbers in nodes.items())
+    return World(placed, NODES, stock=DISKS)
+
+
+def test_only_limited_volumes_make_pods_wait_for_each_other() -> None:
+    unlimited = Stock(DISKS.claims, DISKS.volumes)
+    assert is_particular(with_disks(0), DISKS)
+    assert interact(with_disks(0), with_disks(1), DISKS)
+    assert not is_particular(with_disks(0), unlimited)
+    assert not interact(with_disks(0), with_disks(1), unlimited)
+    assert not is_particular(pod({"name": "scratch", "emptyDir": {}}), DISKS)
+
+
+def test_a_node_gets_no_more_volumes_than_it_can_attach() -> None:
+    assert ruled_out(with_disks(0), disks_on(n1=(1, 2))) == {"n1"}
+    assert ruled_out(with_disks(0, 3), disks_on(n1=(1,))) == {"n1", "n2"}
+    assert ruled_out(with_disks(0), disks_on(n1=(0, 2), n2=(0,))) == set(), "it is attached there already"
+    assert room_left(with_disks(0), disks_on())["n1"] == 2
+
+
+def test_what_no_node_can_attach_is_named() -> None:
+    everywhere = replace(disks_on(n1=(1, 2), n2=(3,)), labels={"n1": {}, "n2": {}})
+    everywhere = replace(everywhere, stock=replace(DISKS, csi_nodes={"n1": csi_node(disk=2), "n2": csi_node(disk=1)}))
+    assert lacking(with_disks(0), everywhere) == [f"volumes of {DISK} that can be attached"]
+    tied = with_disks(0)
+    tied["spec"]["nodeSelector"] = {"host": "n1"}
+    assert lacking(tied, replace(disks_on(n1=(1, 2)), labels={"n1": {"host": "n1"}, "n4": {}}))
+    assert lacking(with_disks(0), disks_on(n1=(1, 2), n2=(3,))) == [], "there are nodes without a limit"
+
+
+def test_volumes_of_old_kinds_are_those_of_their_drivers() -> None:
+    aws = {"name": "data", "awsElasticBlockStore": {"volumeID": "vol-1"}}
+    assert attachments_of(pod(aws), Stock()) == {("ebs.csi.aws.com", "vol-1")}
+    inline = {"name": "data", "csi": {"driver": DISK}}
+    assert attachments_of(pod(inline), Stock()) == frozenset()

@@ -77,11 +77,21 @@ class LabelRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Preference:
+    """Nodes for which all of its rules hold are liked by so much more; less, if it is negative."""
+
+    weight: int
+    rules: tuple[LabelRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRules:
     all_of: tuple[LabelRule, ...] = ()
     any_of: tuple[tuple[LabelRule, ...], ...] = ()
     """Alternatives, each a list of rules that all hold; none: nothing more is asked."""
     tolerations: tuple[Toleration, ...] = ()
+    preferred: tuple[Preference, ...] = ()
+    """These exclude no node: of those that are allowed and would do as well, they say which is better."""
 
     def admit(self, name: str, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
         if not self.admits_labels(name, labels):
@@ -95,9 +105,15 @@ class NodeRules:
             return False
         return not self.any_of or any(all(rule.holds(named) for rule in one) for one in self.any_of)
 
+    def liking(self, name: str, labels: Mapping[str, str]) -> int:
+        """How much better than others the node is."""
+        named = {**labels, NODE_NAME: name}
+        return sum(one.weight for one in self.preferred if all(rule.holds(named) for rule in one.rules))
+
     def keys(self) -> set[str]:
         """The labels that matter to it."""
-        return {rule.key for rules in (self.all_of, *self.any_of) for rule in rules} - {NODE_NAME}
+        liked = (one.rules for one in self.preferred)
+        return {rule.key for rules in (self.all_of, *self.any_of, *liked) for rule in rules} - {NODE_NAME}
 
     def __str__(self) -> str:
         parts = [str(rule) for rule in self.all_of]

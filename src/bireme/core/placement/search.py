@@ -73,8 +73,10 @@ class Search:
         self._required = table.mask(demand.nodelist)
         if any(name not in table.index for name in demand.nodelist):  # it left the cluster: no other stands in for it
             allowed = np.zeros_like(allowed)
+        self._liked: IntArray | None = None
         if demand.node_rules is not None:
             allowed = allowed & table.admitted(demand.node_rules)
+            self._liked = table.liked(demand.node_rules)
         self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
         self._single = demand.nodes_most == 1 and not demand.nodelist and len(self._masks) == 1
         self._any_node = self._single and fabric.flat and not (demand.contiguous or self._segment)
@@ -311,7 +313,8 @@ class Search:
         return all(len(free) == len(devices.get(key, ())) for key, free in room.devices.items())
 
     def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
-        """Positions in order of preference: required, by weight, by the score, then those with the least left over."""
+        """Positions in order of preference: required, by weight, as the job likes them, by the score, with the least
+        left over."""
         able = np.flatnonzero(mask)
         if len(able) < 2:
             return able
@@ -322,7 +325,8 @@ class Search:
         cpus = free.cpus[able]
         if self._least_loaded:
             gpus, cpus = -gpus, -cpus
-        order = np.lexsort((able, cpus, gpus, -points, self._table.weight[able], ~self._required[able]))
+        liked = points if self._liked is None else self._liked[able]
+        order = np.lexsort((able, cpus, gpus, -points, -liked, self._table.weight[able], ~self._required[able]))
         return able[order]
 
 

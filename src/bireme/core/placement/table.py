@@ -8,7 +8,7 @@ the same way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,11 +75,18 @@ class NodeTable:
 
     def admitted(self, rules: NodeRules) -> BoolArray:
         """Nodes that the rules let a job use; worked out once for each set of rules."""
+        rules = replace(rules, preferred=()) if rules.preferred else rules
         mask = self._rule_masks.get(rules)
         if mask is None:
             answers = [rules.admit(node.name, dict(node.labels), node.taints) for node in self.nodes]
             mask = self._rule_masks[rules] = np.array(answers, dtype=np.bool_)
         return mask
+
+    def liked(self, rules: NodeRules) -> IntArray | None:
+        """How much each node is preferred to others; None: nothing is."""
+        if not rules.preferred:
+            return None
+        return np.array([rules.liking(node.name, dict(node.labels)) for node in self.nodes], dtype=np.int64)
 
     def mask(self, names: Sequence[str]) -> BoolArray:
         chosen = np.zeros(len(self.nodes), dtype=np.bool_)

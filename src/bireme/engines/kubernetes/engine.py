@@ -38,6 +38,7 @@ from bireme.engines.kubernetes.brought import BroughtInput
 from bireme.engines.kubernetes.checks import check_same_cluster, check_version
 from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.guest_neighbours import World
+from bireme.engines.kubernetes.guest_volumes import Stock
 from bireme.engines.kubernetes.guests import Guests
 from bireme.engines.kubernetes.harbour import open_harbour
 from bireme.engines.kubernetes.insistence import Insistence, path_of
@@ -183,6 +184,7 @@ class KubernetesEngine(CrewEngine):
             alive,
             {name: node["metadata"].get("labels") or {} for name, node in known.items()},
             {name: node["status"].get("allocatable") or {} for name, node in known.items()},
+            self._guests.catalogue.stock if self._guests is not None else Stock(),
         )
 
     async def _first_lists(self, *mirrors: Mirror) -> None:

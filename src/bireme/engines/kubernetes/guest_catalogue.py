@@ -30,7 +30,8 @@ class Catalogue:
         self._claims = Mirror(api, "/api/v1/persistentvolumeclaims", _any(volumes_changed))
         self._volumes = Mirror(api, "/api/v1/persistentvolumes", _any(volumes_changed))
         self._storage = Mirror(api, "/apis/storage.k8s.io/v1/storageclasses", _any(volumes_changed))
-        self.mirrors = (self._classes, self._budgets, self._claims, self._volumes, self._storage)
+        self._csi_nodes = Mirror(api, "/apis/storage.k8s.io/v1/csinodes", _any(volumes_changed))
+        self.mirrors = (self._classes, self._budgets, self._claims, self._volumes, self._storage, self._csi_nodes)
 
     @property
     def ranks(self) -> list[Rank]:
@@ -46,7 +47,8 @@ class Catalogue:
 
     @property
     def stock(self) -> Stock:
-        return Stock(self._claims.objects, self._volumes.objects, self._storage.objects)
+        volumes, nodes = self._volumes.objects, self._csi_nodes.objects
+        return Stock(self._claims.objects, volumes, self._storage.objects, nodes)
 
 
 def _any(changed: Callable[[], None]) -> Callable[[str, Object], None]:

@@ -14,8 +14,19 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from bireme.engines.kubernetes.guest_neighbours import World, interact, is_particular, mind, room_left, ruled_out
+from bireme.core.model.node_rules import Preference
+from bireme.engines.kubernetes.guest_neighbours import (
+    World,
+    interact,
+    is_particular,
+    lacking,
+    mind,
+    room_left,
+    ruled_out,
+)
 from bireme.engines.kubernetes.guest_pods import anti_affinity, keeps_apart
+from bireme.engines.kubernetes.guest_preferences import has_preferences, preferences_of
+from bireme.engines.kubernetes.guest_volumes import Stock
 from bireme.engines.kubernetes.pods import is_over
 
 Object = Mapping[str, Any]
@@ -29,9 +40,11 @@ class Turn(Enum):
 
 
 class Crowd:
-    def __init__(self, world: Callable[[], World], pods_most: Callable[[str], int]) -> None:
-        """`pods_most`: how many pods a node takes."""
-        self._watched, self._pods_most = world, pods_most
+    def __init__(
+        self, world: Callable[[], World], pods_most: Callable[[str], int], stock: Callable[[], Stock] = Stock
+    ) -> None:
+        """`pods_most`: how many pods a node takes. `stock`: what is known of volumes."""
+        self._watched, self._pods_most, self._stock = world, pods_most, stock
         self._keep_apart: dict[str, Object] = {}
         """Everybody's pods, by uid, that have a node and keep others away from it."""
         self._node_of: dict[str, str] = {}
@@ -110,14 +123,16 @@ class Crowd:
         if any(mind(first, other) for other in others_of_gang) and not all(map(keeps_apart, ready)):
             return Turn.NEVER
         before = [pods for other, pods in self._particular.items() if other not in {key, *self._known_to_wait}]
-        if any(interact(other, mine) for pods in before for other in pods for mine in particular):
+        stock = self._stock()
+        if any(interact(other, mine, stock) for pods in before for other in pods for mine in particular):
             self._held_back[key] = None
             return Turn.LATER
         self._particular[key] = particular
         return Turn.NOW
 
     def _is_particular(self, pod: Object) -> bool:
-        return is_particular(pod) or any(interact(other, pod) for other in self._keep_apart.values())
+        particular = is_particular(pod, self._stock())
+        return particular or any(interact(other, pod) for other in self._keep_apart.values())
 
     def lets_go(self, key: str) -> list[str]:
         """It has its place or has left the queue: the gangs that it held back."""
@@ -155,6 +170,13 @@ class Crowd:
 
     def ruled_out(self, key: str, pod: Object) -> set[str]:
         return ruled_out(pod, self._world()) if key in self._particular else set()
+
+    def lacking(self, key: str, pod: Object) -> list[str]:
+        """What nodes and pods together have too little of for it, wherever it went."""
+        return lacking(pod, self._world()) if key in self._particular else []
+
+    def preferences(self, pod: Object) -> tuple[Preference, ...]:
+        return preferences_of(pod, self._world()) if has_preferences(pod) else ()
 
     def most_a_node(self, key: str, pod: Object) -> int:
         """How many like it every node surely holds, by what the planner does not count; 0: any number."""

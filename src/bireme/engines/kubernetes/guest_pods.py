@@ -8,13 +8,13 @@ Invariant: a pod never gets a node that its own words exclude.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import ceil
 from typing import Any
 
 from bireme.core.model.jobs import ResourceRequest
-from bireme.core.model.node_rules import NODE_NAME, LabelRule, NodeRules, Toleration
+from bireme.core.model.node_rules import NODE_NAME, LabelRule, NodeRules, Preference, Toleration
 from bireme.core.model.resources import GresRequest
 from bireme.engines.kubernetes.nodes import MIB, MIG_PREFIX, RESOURCE_LABEL, is_gpu, quantity
 from bireme.engines.kubernetes.pods import JOB_LABEL, SCHEDULER
@@ -77,12 +77,16 @@ def is_service(pod: Object) -> bool:
 
 
 def needs_of(
-    pod: Object, exclude: Iterable[str] = (), tied: Iterable[Alternatives] = (), most_a_node: int = 0
+    pod: Object,
+    exclude: Iterable[str] = (),
+    tied: Iterable[Alternatives] = (),
+    most_a_node: int = 0,
+    preferred: tuple[Preference, ...] = (),
 ) -> Needs:
     """CPUs are whole here: half a CPU is one.
 
     `exclude`: nodes that other pods' places rule out. `tied`: what its volumes ask of the node. `most_a_node`: how many
-    like it a node surely holds, by what the planner does not count; 0: any number.
+    like it a node surely holds, by what the planner does not count; 0: any number. `preferred`: where it likes to be.
     """
     spec = pod["spec"]
     asked = requests_of(spec)
@@ -92,7 +96,7 @@ def needs_of(
         cpus=max(1, ceil(asked.get("cpu", 0))),
         memory_mib=ceil(asked.get("memory", 0) / MIB),
         gpus=gpus,
-        rules=_rules(spec, gpus, tied),
+        rules=replace(_rules(spec, gpus, tied), preferred=preferred),
         most_a_node=1 if keeps_apart(pod) else most_a_node,
         spread=placement == "spread",
         exclude=tuple(sorted(exclude)),

@@ -1,7 +1,8 @@
 """Volumes that tie a pod to nodes: its claims, read to rules about nodes or to the reason why it must wait. Pure.
 
 A claim that is bound brings the node affinity and the zone of its volume. One that is not bound yet keeps the pod
-waiting: Bireme binds pods, and leaves volumes to whoever provides them.
+waiting: Bireme binds pods, and leaves volumes to whoever provides them. Drivers say how many volumes a node can have at
+once: `attachable` and `attachments_of` are what `guest_neighbours` counts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from bireme.core.model.node_rules import LabelRule
 from bireme.engines.kubernetes.guest_pods import Alternatives, term_rules
 
 Object = Mapping[str, Any]
+Attachment = tuple[str, str]
+"""Driver, and its own name for the volume: a volume is attached to a node once, however many pods use it there."""
 
+_ONCE_BUILT_IN = {
+    "awsElasticBlockStore": ("ebs.csi.aws.com", "volumeID"),
+    "azureDisk": ("disk.csi.azure.com", "diskURI"),
+    "cinder": ("cinder.csi.openstack.org", "volumeID"),
+    "gcePersistentDisk": ("pd.csi.storage.gke.io", "pdName"),
+    "portworxVolume": ("pxd.portworx.com", "volumeID"),
+    "vsphereVolume": ("csi.vsphere.vmware.com", "volumePath"),
+}
+"""Kinds of volume that Kubernetes hands to these drivers."""
 _ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _SEVERAL = "__"
 """Between the zones of a volume that is in several."""
@@ -27,6 +39,8 @@ class Stock:
     claims: Mapping[str, Object] = field(default_factory=dict)
     volumes: Mapping[str, Object] = field(default_factory=dict)
     classes: Mapping[str, Object] = field(default_factory=dict)
+    csi_nodes: Mapping[str, Object] = field(default_factory=dict)
+    """What the drivers on each node say of themselves, by the node's name."""
 
 
 def claims_of(pod: Object) -> list[str]:
@@ -82,3 +96,36 @@ def _asked_by(volume: Object) -> Iterable[Alternatives]:
     for key in _ZONES:
         if labels.get(key):
             yield ((LabelRule(key, "In", tuple(labels[key].split(_SEVERAL))),),)
+
+
+# --- how many volumes a node can have ------------------------------------------------------------------------
+
+
+def attachable(stock: Stock) -> dict[str, dict[str, int]]:
+    """Node -> driver -> how many of its volumes the node can have at once, where the driver says so."""
+    return {node: limits for node, one in stock.csi_nodes.items() if (limits := _limits(one))}
+
+
+def _limits(csi_node: Object) -> dict[str, int]:
+    drivers = csi_node["spec"].get("drivers") or ()
+    counts = ((driver["name"], (driver.get("allocatable") or {}).get("count")) for driver in drivers)
+    return {name: int(count) for name, count in counts if count is not None}
+
+
+def attachments_of(pod: Object, stock: Stock) -> frozenset[Attachment]:
+    """What must be attached to the node of this pod."""
+    bound = (_volume(claim, stock) for claim in claims_of(pod))
+    sources = [volume["spec"] for volume in bound if volume is not None]
+    found = (_attachment(source) for source in (*sources, *(pod["spec"].get("volumes") or ())))
+    return frozenset(one for one in found if one is not None)
+
+
+def _attachment(source: Object) -> Attachment | None:
+    """Of a PersistentVolume, or of a volume that a pod names itself; its own CSI volumes are made on the node."""
+    csi = source.get("csi") or {}
+    if "volumeHandle" in csi:
+        return csi["driver"], csi["volumeHandle"]
+    for kind, (driver, name) in _ONCE_BUILT_IN.items():
+        if kind in source:
+            return driver, str(source[kind].get(name, ""))
+    return None

@@ -83,7 +83,7 @@ class Guests:
         self._teller = Teller(api, now)
         self._learn_labels = learn_labels
         self._gpus_a_node = gpus_a_node
-        self._crowd = Crowd(world, pods_most)
+        self._crowd = Crowd(world, pods_most, lambda: self.catalogue.stock)
         self._stirring = False
         self._api, self._queue, self._report, self._now, self._work = api, queue, report, now, work
         self._accounts = accounts
@@ -417,7 +417,7 @@ class Guests:
                 await asyncio.sleep(_RETRY_S)
                 self._look_at(gang)
             else:
-                gang.refused = str(refusal)
+                gang.refused = self._with_what_lacks(gang, str(refusal))
                 self._crowd.shut_out(gang.key, by_others=any(gang.ruled_out.values()))
                 self._look_at_all(self._crowd.lets_go(gang.key))
         except (ValueError, KeyError, TypeError) as error:  # a pod that the API server let through and we cannot read
@@ -427,6 +427,12 @@ class Guests:
             gang.busy = False
         if gang.submitted and not all(uid in gang.waiting for uid in gang.submitted):
             self._withdraw(gang)  # one left while it was being submitted
+
+    def _with_what_lacks(self, gang: Gang, refusal: str) -> str:
+        """The queue does not know what the planner does not count."""
+        particular = self._crowd.particular(gang.key)
+        words = sorted({word for pod in particular for word in self._crowd.lacking(gang.key, pod)})
+        return f"no node that it may use has enough of {', '.join(words)}" if words else refusal
 
     def _specs(self, gang: Gang, pods: list[Object]) -> list[JobSpec]:
         """One component for each kind of pod in the gang."""
@@ -452,7 +458,8 @@ class Guests:
     def _needs(self, gang: Gang, pod: Object, out: set[str]) -> Needs:
         """Several of a gang share what the planner does not count: on every node as few as the smallest one holds."""
         most = self._crowd.most_a_node(gang.key, pod) if gang.size != 1 else 0
-        return needs_of(pod, out | self._crowd.full, volume_rules(pod, self.catalogue.stock), most)
+        tied, preferred = volume_rules(pod, self.catalogue.stock), self._crowd.preferences(pod)
+        return needs_of(pod, out | self._crowd.full, tied, most, preferred)
 
     def _qos_of(self, pod: Object) -> str:
         named = pod["spec"].get("priorityClassName", "") or (SERVICE if is_service(pod) else "")

@@ -180,7 +180,7 @@ class Landscape:
 
     def _node_config(self, node: Object) -> NodeConfig:
         reserved = self._others.reserved(node["metadata"]["name"])
-        return nodes.node_config(node, label_keys=self._label_keys, reserved=reserved)
+        return nodes.node_config(node, self._label_keys, reserved, self._tolerated)
 
     def _partitions(self, found: list[Object]) -> tuple[PartitionConfig, ...]:
         """Those of slurm.conf, else one per selector, else one with everything.

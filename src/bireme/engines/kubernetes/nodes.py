@@ -53,6 +53,7 @@ TOPOLOGY_LABELS = (
 )
 """Families of labels, each from the switch next to the node upwards. The first family that a node carries is used."""
 
+_RATHER_NOT = "PreferNoSchedule"
 _SUFFIXES = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15),
@@ -120,13 +121,17 @@ def face(node: Object) -> dict[str, Any]:
 
 
 def node_config(
-    node: Object, weight: int = 1, label_keys: Set[str] = frozenset(), reserved: Amounts = NO_AMOUNTS
+    node: Object,
+    label_keys: Set[str] = frozenset(),
+    reserved: Amounts = NO_AMOUNTS,
+    tolerated: Set[str] = frozenset(),
 ) -> NodeConfig:
     """A node's resources as `allocatable` has them: what the kubelet keeps for itself is not Bireme's to give.
 
     `reserved`: what pods take that come with the node.
 
-    `label_keys`: the labels that some pod's rules ask about; the others would only be carried along.
+    `label_keys`: the labels that some pod's rules ask about; the others would only be carried along. `tolerated`: keys
+    of taints that do not count.
     """
     metadata, status = node["metadata"], node.get("status", {})
     labels = metadata.get("labels") or {}
@@ -140,7 +145,7 @@ def node_config(
         sockets=1,
         cores_per_socket=cpus,
         memory_mib=max(offered.memory_mib - reserved.memory_mib, 1),
-        weight=weight,
+        weight=1 + sum(taint.get("effect") == _RATHER_NOT for taint in _taints_but(node, tolerated)),
         features=_features(labels),
         gres=_pools(offered.gpus, labels),
         labels=_asked_labels(labels, label_keys, offered.gpus),
@@ -155,6 +160,10 @@ def _asked_labels(
     if len(gpus) == 1:
         chosen[RESOURCE_LABEL] = gpus[0][0]
     return tuple(sorted(chosen.items()))
+
+
+def _taints_but(node: Object, tolerated: Set[str]) -> list[Object]:
+    return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["key"] not in tolerated]
 
 
 def _taints(node: Object) -> tuple[Taint, ...]:
