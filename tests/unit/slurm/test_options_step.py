@@ -138,3 +138,13 @@ def test_refusals() -> None:
 def test_any_run_is_understood_or_refused(argv: list[str], environment: dict[str, str]) -> None:
     with contextlib.suppress(OptionError):
         run(*argv, environment=environment)
+
+
+def test_what_the_job_says_in_two_ways_counts_once() -> None:
+    told = {**JOB, "SLURM_GPUS_PER_TASK": "1", "SLURM_CPUS_PER_TASK": "2", "SLURM_TRES_PER_TASK": "cpu=2,gres/gpu=1"}
+    spec = step("hostname", environment=told)
+    assert (spec.gres_per_task, spec.cpus_per_task) == ((GresRequest("gpu", None, 1),), 2)
+    by_hand = step("--gpus-per-task=2", "-c3", "hostname", environment=told)
+    assert (by_hand.gres_per_task, by_hand.cpus_per_task) == ((GresRequest("gpu", None, 2),), 3)
+    as_tres = step("--tres-per-task=cpu=4,gres/gpu=3", "hostname", environment=told)
+    assert (as_tres.gres_per_task, as_tres.cpus_per_task) == ((GresRequest("gpu", None, 3),), 4)

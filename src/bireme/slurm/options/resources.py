@@ -46,14 +46,24 @@ def gres_of(options: Options, name: str) -> tuple[GresRequest, ...]:
 
 
 def per_task_gres(options: Options) -> tuple[GresRequest, ...]:
-    """--gpus-per-task, and the generic resources of --tres-per-task."""
+    """--gpus-per-task, and the generic resources of --tres-per-task; what both speak of (as a job's variables do) once."""
     tres = options.typed("tres-per-task", TresPerTask)
-    return (*gres_of(options, "gpus-per-task"), *(parse_gres(tres.gres) if tres else ()))
+    first, second = gres_of(options, "gpus-per-task"), parse_gres(tres.gres) if tres else ()
+    if _asked_as_tres(options, "gpus-per-task"):
+        first, second = second, first
+    named = {request.name for request in first}
+    return (*first, *(request for request in second if request.name not in named))
 
 
 def cpus_per_task_of(options: Options) -> int | None:
     tres = options.typed("tres-per-task", TresPerTask)
-    return options.number("cpus-per-task") or (tres.cpus if tres else None)
+    by_tres, by_number = tres.cpus if tres else None, options.number("cpus-per-task")
+    return by_tres or by_number if _asked_as_tres(options, "cpus-per-task") else by_number or by_tres
+
+
+def _asked_as_tres(options: Options, name: str) -> bool:
+    """By hand with --tres-per-task, where the job's variables have the other option."""
+    return options.asked("tres-per-task") and not options.asked(name)
 
 
 def distribution_text(options: Options) -> str:
