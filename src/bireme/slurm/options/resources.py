@@ -46,7 +46,7 @@ def gres_of(options: Options, name: str) -> tuple[GresRequest, ...]:
 
 
 def per_task_gres(options: Options) -> tuple[GresRequest, ...]:
-    """--gpus-per-task, and the generic resources of --tres-per-task; what both speak of (as a job's variables do) once."""
+    """--gpus-per-task, and the generic resources of --tres-per-task; what both name, as a job's variables do, once."""
     tres = options.typed("tres-per-task", TresPerTask)
     first, second = gres_of(options, "gpus-per-task"), parse_gres(tres.gres) if tres else ()
     if _asked_as_tres(options, "gpus-per-task"):
