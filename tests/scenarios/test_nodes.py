@@ -238,7 +238,7 @@ def test_a_node_back_from_the_dead_gets_nothing_before_it_is_clear() -> None:
     world = Scenario("1x8")
     world.engine.obeys = False
     world.report(o.NodeAnswered("n1", "agent", ((99, 3),), world.now))
-    assert world.engine.commands[-1] == c.TerminateJob(99, 3, ("n1",), 0)
+    assert world.engine.commands[-1] == c.TerminateJob(99, 3, ("n1",), 0, given_up=("n1",))
     assert node_state(world, "n1") == "IDLE+COMPLETING"
     world.submit("new")
     world.expect(new="waits ReqNodeNotAvail")
@@ -264,7 +264,79 @@ def test_what_is_left_is_ended_again_after_a_restart() -> None:
     world = Scenario("1x8")
     world.engine.obeys = False
     world.report(o.NodeAnswered("n1", "agent", ((99, 3),), world.now))
-    assert outstanding(world.replayed()) == [c.TerminateJob(99, 3, ("n1",), 0)]
+    assert outstanding(world.replayed()) == [c.TerminateJob(99, 3, ("n1",), 0, given_up=("n1",))]
+
+
+def lost_gang() -> Scenario:
+    """A gang on n1 and n2; n2 has been out of reach for SlurmdTimeout, and n1 is clear."""
+    world = Scenario("3x8", settings=Settings(slurmd_timeout_s=300, **FLAT))
+    world.submit("gang", nodes=2, cpus=8)
+    world.expect(gang="runs n[1-2]")
+    world.engine.obeys = False
+    world.report(o.NodeSilent("n2", "no answer", world.now))
+    world.wait(300)
+    world.expect(gang="ends NODE_FAIL")
+    assert world.engine.commands[-1].given_up == ("n2",)
+    world.report(o.JobCleared(1, 1, world.now, uncleared_on=("n2",)))
+    return world
+
+
+def test_a_gang_that_lost_a_node_leaves_the_others_at_once_and_starts_again() -> None:
+    world = lost_gang()
+    world.expect(gang="starts n[1,3]")
+    assert world.job("gang").restarts == 1
+    assert world.state.nodes["n2"].leftovers == {(1, 1)}
+    assert world.replayed().nodes == world.state.nodes
+
+
+def test_the_lost_node_comes_back_and_is_used_when_the_old_start_is_gone() -> None:
+    world = lost_gang()
+    world.submit("next", cpus=8)
+    world.expect(gang="starts n[1,3]", next="waits Resources")
+    world.report(o.NodeAnswered("n2", "agent", ((1, 1),), world.now))
+    world.expect()
+    assert world.engine.commands[-1] == c.TerminateJob(1, 1, ("n2",), 0, given_up=("n2",))
+    world.report(o.JobCleared(1, 1, world.now, uncleared_on=("n2",)))  # said twice
+    world.expect()
+    world.report(o.JobCleared(1, 1, world.now))
+    world.expect(next="starts n2")
+    assert world.job("gang").generation == 2
+
+
+def test_of_several_lost_nodes_each_is_used_when_it_is_clear() -> None:
+    world = lost_gang()
+    world.report(o.NodeAnswered("n3", "agent", ((1, 1),), world.now))
+    assert world.state.nodes["n3"].leftovers == {(1, 1)}
+    world.report(o.JobCleared(1, 1, world.now, uncleared_on=("n2",)))
+    assert (world.state.nodes["n2"].leftovers, world.state.nodes["n3"].leftovers) == ({(1, 1)}, frozenset())
+    assert world.replayed().nodes == world.state.nodes
+
+
+def test_a_job_that_was_ending_already_does_not_wait_for_a_lost_node_either() -> None:
+    world = Scenario("2x8", settings=Settings(slurmd_timeout_s=300, **FLAT))
+    world.submit("gang", nodes=2, cpus=8)
+    world.expect(gang="runs n[1-2]")
+    world.engine.obeys = False
+    world.report(o.NodeSilent("n2", "no answer", world.now))
+    world.cancel("gang")
+    world.expect(gang="ends CANCELLED")
+    world.wait(300)
+    assert world.engine.commands[-1].given_up == ("n2",)
+    world.report(o.NodeAnswered("n2", "agent", ((1, 1),), world.now))
+    assert world.job("gang").phase.given_up == (), "it answers: it is waited for"
+    world.report(o.JobCleared(1, 1, world.now))
+    world.expect(gang="CANCELLED")
+
+
+def test_a_node_that_is_set_down_is_not_waited_for_while_it_does_not_answer() -> None:
+    world = Scenario("1x8")
+    world.submit("job")
+    world.expect(job="runs n1")
+    world.engine.obeys = False
+    world.node("n1", "DOWN")
+    assert world.engine.commands[-1].given_up == ("n1",)
+    world.report(o.JobCleared(1, 1, world.now, uncleared_on=("n1",)))
+    world.expect(job="waits ReqNodeNotAvail")
 
 
 def others(world: Scenario, node: str, cpus: int = 0, gpus: int = 0, memory_mib: int = 0) -> None:

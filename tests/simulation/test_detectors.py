@@ -10,8 +10,10 @@ import pytest
 from bireme.core.lifecycle import charging
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
+from bireme.core.model import observations as o
 from bireme.core.placement.occupancy import Occupancy
-from bireme.engines.crew.gangs import Gang, Next
+from bireme.engines.crew.engine import CrewEngine
+from bireme.engines.crew.gangs import Farewell, Gang, Next
 from bireme.engines.simulated.agents import Behaviour, Run, SimulatedAgent
 from bireme.runtime.kernel import Group, Kernel
 from bireme.sim.faults.daemon import Daemon
@@ -88,6 +90,16 @@ def test_orders_to_end_a_job_that_get_lost() -> None:
         daemon.kernel.commands = fewer  # type: ignore[method-assign]
 
     assert "never finished" in str(found_out(sabotage))
+
+
+def test_a_node_that_was_given_up_and_is_thought_to_be_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CrewEngine, "_said_goodbye", lambda crew, key, farewell, at: o.JobCleared(*key, at))
+    assert "is still on" in str(found_out())
+
+
+def test_a_node_that_is_given_up_although_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Farewell, "over", lambda farewell, deaf: True)
+    assert "which answered" in str(found_out())
 
 
 def test_a_charge_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,7 +270,7 @@ class Kernel:
             group.history.extend(history_rows(self.state, self.state.jobs[event.job_id], event.seen.phase, now))
         if isinstance(event, e.StepNodeEnded):
             group.history.extend(self._step_rows(event, now))
-        if isinstance(event, CLEARS):
+        if isinstance(event, CLEARS) and not (isinstance(event, e.LeftoverCleared) and event.still_on):
             group.acknowledged.append((event.job_id, event.generation))
         elif isinstance(event, e.LeftoverFound):  # the engine has to hear it out
             key = (event.job_id, event.generation)

@@ -27,9 +27,16 @@ def turn(kernel: Kernel, *seen: o.Observation) -> Group:
 def test_what_a_node_still_holds_is_ended_and_not_acknowledged_before_it_is_gone(tmp_path: Path) -> None:
     kernel = kernel_with_nodes(tmp_path)
     group = turn(kernel, o.NodeAnswered("n1", "agent", ((7, 2),), 1.0))
-    assert kernel.commands(group) == [c.TerminateJob(7, 2, ("n1",), 0)]
+    assert kernel.commands(group) == [c.TerminateJob(7, 2, ("n1",), 0, given_up=("n1",))]
     assert group.acknowledged == []
     assert turn(kernel, o.JobLaunched(7, 2, 1.0)).acknowledged == [], "it would not be heard out"
+    assert turn(kernel, o.JobCleared(7, 2, 1.0)).acknowledged == [(7, 2)]
+
+
+def test_a_start_that_is_left_somewhere_is_acknowledged_when_it_is_left_nowhere(tmp_path: Path) -> None:
+    kernel = kernel_with_nodes(tmp_path)
+    turn(kernel, o.NodeAnswered("n1", "agent", ((7, 2),), 1.0), o.NodeAnswered("n2", "agent", ((7, 2),), 1.0))
+    assert turn(kernel, o.JobCleared(7, 2, 1.0, uncleared_on=("n2",))).acknowledged == []
     assert turn(kernel, o.JobCleared(7, 2, 1.0)).acknowledged == [(7, 2)]
 
 

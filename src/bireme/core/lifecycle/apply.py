@@ -97,6 +97,10 @@ def _node_registered(state: State, event: e.NodeRegistered, at: float) -> Sequen
             node.up_since = event.at if node.health is not Health.UP else node.up_since
             node.health = Health.UP
         node.last_seen, node.agent = event.at, event.agent
+    for job in state.holding.values():  # it answers again: what ends there is waited for again
+        if isinstance(job.phase, Ending) and event.node in job.phase.given_up:
+            left = tuple(name for name in job.phase.given_up if name != event.node)
+            job.phase = replace(job.phase, given_up=left)
     return NOTHING
 
 
@@ -113,12 +117,18 @@ def _leftover_found(state: State, event: e.LeftoverFound, at: float) -> Sequence
     if node is not None:
         node.leftovers |= {(event.job_id, event.generation)}
         state.usable.clear()
-    return (c.TerminateJob(event.job_id, event.generation, (event.node,), 0),)
+    return (terminate_leftover(event.node, event.job_id, event.generation),)
+
+
+def terminate_leftover(node: str, job_id: int, generation: int) -> c.TerminateJob:
+    """Its job is over already: nobody waits, so the node is as good as given up."""
+    return c.TerminateJob(job_id, generation, (node,), 0, given_up=(node,))
 
 
 def _leftover_cleared(state: State, event: e.LeftoverCleared, at: float) -> Sequence[c.Command]:
     for node in state.nodes.values():
-        node.leftovers -= {(event.job_id, event.generation)}
+        if node.name not in event.still_on:
+            node.leftovers -= {(event.job_id, event.generation)}
     state.usable.clear()
     return NOTHING
 
@@ -345,11 +355,13 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
     grace_s = state.config.settings.kill_wait_s if event.grace_s is None else event.grace_s
     grace_s = 0 if event.kill_now else grace_s
     if isinstance(phase, Ending):
+        given_up = tuple(sorted({*phase.given_up, *event.given_up}))
+        job.phase = ending = replace(phase, given_up=given_up)
         if phase.requeue and not event.requeue:  # it was to come back, and now is not
-            job.phase = replace(phase, requeue=False, hold=False, outcome=event.outcome)
+            job.phase = ending = replace(ending, requeue=False, hold=False, outcome=event.outcome)
     else:
         assert isinstance(phase, Starting | Running | Suspended)
-        job.phase = Ending(
+        job.phase = ending = Ending(
             allocation=phase.allocation,
             started_at=phase.since if isinstance(phase, Starting) else phase.started_at,
             since=at,
@@ -358,9 +370,10 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
             hold=event.hold,
             suspended_s=suspending.suspended_until(phase, at),
             was_suspended=isinstance(phase, Suspended),
+            given_up=event.given_up,
         )
     cause = stepping.CAUSES.get(event.outcome.state, "")
-    return (c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s, cause),)
+    return (c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s, cause, ending.given_up),)
 
 
 def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command]:

@@ -6,7 +6,8 @@ at the latest. Neither reads a clock, and neither looks at every job: `timetable
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from math import inf
 
 from bireme.core.accounting.resets import next_reset
@@ -178,19 +179,29 @@ def _budget_ends(state: State, job: Job, phase: Running) -> tuple[float, Rule] |
 
 
 def _nodes_due(state: State, now: float, already: set[int]) -> Iterator[e.Event]:
-    """Jobs on a node that has been silent for SlurmdTimeout are given up."""
+    """A node that has been silent for SlurmdTimeout is given up: its jobs end, and none of them waits for its word."""
     timeout = state.config.settings.slurmd_timeout_s
     away = [state.nodes[name] for name in _lost_nodes(state)]
     lost = {node.name for node in away if timeout and now - (node.last_seen or now) >= timeout}
     if not lost:
         return
+    yield from (event for event in given_up(state, lost) if event.job_id not in already)
+
+
+def given_up(state: State, nodes: Collection[str]) -> Iterator[e.JobEnding]:
+    """Nobody waits for these nodes any more: what ran there ends, and what was ending ends without their word.
+
+    The others of a gang are free as soon as they are clear. A node that comes back is cleared before it is used again.
+    """
     for job in state.holding.values():
-        allocation = job.allocation
-        if job.id in already or job.mirrored or isinstance(job.phase, Ending) or allocation is None:
+        phase, allocation = job.phase, job.allocation
+        gone = tuple(name for name in allocation.node_names if name in nodes) if allocation is not None else ()
+        if job.mirrored or not gone:
             continue
-        gone = lost.intersection(allocation.node_names)
-        if gone:
-            yield node_failure(job, sorted(gone)[0], state.config.settings.job_requeue)
+        if not isinstance(phase, Ending):
+            yield replace(node_failure(job, gone[0], state.config.settings.job_requeue), given_up=gone)
+        elif not set(gone) <= set(phase.given_up):
+            yield e.JobEnding(job.id, job.generation, phase.outcome, phase.requeue, phase.hold, given_up=gone)
 
 
 def _lost_nodes(state: State) -> tuple[str, ...]:

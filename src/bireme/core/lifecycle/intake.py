@@ -73,7 +73,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
         case o.BatchFinished():
             return _batch_finished(state, job, seen)
         case o.JobCleared():
-            ended = _ended(state, job, seen.at) if isinstance(job.phase, Ending) else []
+            ended = [*_ended(state, job, seen.at), *_left(state, seen)] if isinstance(job.phase, Ending) else []
             return [*ended, *_drained(state, seen.epilog_failed_on, "Epilog error")]
         case o.JobVanished():
             return _vanished(state, job, seen)
@@ -106,13 +106,15 @@ def _held(state: State, job_id: int, generation: int) -> bool:
 
 
 def _cleared_leftovers(state: State, seen: o.Observation) -> list[e.Event]:
-    """Nothing is left of a start that was over already: its nodes can be given to others."""
-    if not isinstance(seen, o.JobCleared):
+    """Nothing is left there of a start that was over already: these nodes can be given to others."""
+    if not isinstance(seen, o.JobCleared) or _held(state, seen.job_id, seen.generation):
         return []
     key = (seen.job_id, seen.generation)
-    if _held(state, *key) or not _left_somewhere(state, key):
+    left_on = {node.name for node in state.nodes.values() if key in node.leftovers}
+    if left_on <= set(seen.uncleared_on):
         return []
-    return [e.LeftoverCleared(*key), *_drained(state, seen.epilog_failed_on, "Epilog error")]
+    still_on = tuple(name for name in seen.uncleared_on if name in left_on)
+    return [e.LeftoverCleared(*key, still_on), *_drained(state, seen.epilog_failed_on, "Epilog error")]
 
 
 def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
@@ -181,7 +183,7 @@ def _maybe_begun(job: Job, why: Reason) -> e.JobEnding:
     return e.JobEnding(job.id, job.generation, outcome, requeue=batch, kill_now=True)
 
 
-def _left(state: State, seen: o.JobRefused) -> list[e.Event]:
+def _left(state: State, seen: o.JobRefused | o.JobCleared) -> list[e.Event]:
     nodes = (node for node in seen.uncleared_on if node in state.nodes)
     return [e.LeftoverFound(node, seen.job_id, seen.generation) for node in nodes]
 

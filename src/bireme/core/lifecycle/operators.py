@@ -7,12 +7,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from bireme.core.lifecycle.components import with_companions
-from bireme.core.lifecycle.due import node_failure
+from bireme.core.lifecycle.due import given_up
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.model.jobs import Ending
 from bireme.core.model.nodes import Health
 
 PARTITION_FIELDS = {field.name for field in fields(PartitionConfig)}
@@ -43,7 +42,7 @@ def update_nodes(
         new_health = _resumed_health(state.nodes[name].health) if health == "back" else health
         events.append(e.NodeUpdated(name, caller.uid, new_health, drained, back, weight, features))
     if word == "DOWN":
-        events.extend(with_companions(state, _jobs_lost(state, set(names))))
+        events.extend(with_companions(state, list(given_up(state, names))))
     return events
 
 
@@ -66,15 +65,6 @@ def _meaning(word: str) -> tuple[str | None, bool | None]:
 def _resumed_health(now: Health) -> str | None:
     """A node set down by hand answers again at once; a silent one is up when it answers."""
     return Health.UP.value if now is Health.DOWN else None
-
-
-def _jobs_lost(state: State, names: set[str]) -> list[e.Event]:
-    lost: list[e.Event] = []
-    for job in state.holding.values():
-        gone = names.intersection(job.allocation.node_names) if job.allocation else set()
-        if gone and not isinstance(job.phase, Ending):
-            lost.append(node_failure(job, sorted(gone)[0], state.config.settings.job_requeue))
-    return lost
 
 
 def update_partition(state: State, caller: Caller, name: str, changes: Mapping[str, Any]) -> list[e.Event]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bireme.core.lifecycle.apply import terminate_leftover
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.stepping import terminate_step
 from bireme.core.model import commands as c
@@ -18,7 +19,7 @@ from bireme.core.model.steps import StepState
 def outstanding(state: State) -> list[c.Command]:
     commands = [command for job in state.holding.values() if not job.mirrored for command in _of_job(state, job)]
     for node in state.nodes.values():
-        commands.extend(c.TerminateJob(*key, (node.name,), 0) for key in sorted(node.leftovers))
+        commands.extend(terminate_leftover(node.name, *key) for key in sorted(node.leftovers))
     return commands
 
 
@@ -28,7 +29,8 @@ def _of_job(state: State, job: Job) -> Iterator[c.Command]:
         yield c.LaunchJob(job, phase.allocation)
     elif isinstance(phase, Ending):
         grace_s = state.config.settings.kill_wait_s
-        yield c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s)
+        nodes = phase.allocation.node_names
+        yield c.TerminateJob(job.id, job.generation, nodes, grace_s, given_up=phase.given_up)
     elif isinstance(phase, Suspended):
         yield c.SuspendJob(job.id, job.generation, phase.allocation.node_names)
     elif isinstance(phase, Running):

@@ -30,6 +30,8 @@ class TerminateJob:
     grace_s: int
     cause: str = ""
     """What the job's stderr is told, in Slurm's words: TIME LIMIT, JOB REQUEUE ..."""
+    given_up: tuple[str, ...] = ()
+    """Those of the nodes that are not waited for while they do not answer; they are told when they are back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ class JobEnding:
     """No SIGTERM and KillWait first: nothing useful is left to ask."""
     grace_s: int | None = None
     """Time between SIGTERM and SIGKILL; None is KillWait."""
+    given_up: tuple[str, ...] = ()
+    """Nodes of it that have not answered for SlurmdTimeout: its end does not wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +297,11 @@ class LeftoverFound:
 
 @dataclass(frozen=True, slots=True)
 class LeftoverCleared:
-    """Nothing of that start is left on any node."""
+    """Nothing of that start is left on any node, or only where it says so."""
 
     job_id: int
     generation: int
+    still_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,6 +310,8 @@ class Ending:
     """When the last process was gone; a batch script's own end."""
     was_suspended: bool = False
     """It was ended while suspended: it has no CPUs to give back."""
+    given_up: tuple[str, ...] = ()
+    """Nodes that do not answer and are not waited for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,12 +138,14 @@ class BatchFinished:
 
 @dataclass(frozen=True, slots=True)
 class JobCleared:
-    """Nothing of this generation is left on any of its nodes (answer to TerminateJob, also when there never was)."""
+    """Nothing of this generation is left on its nodes (answer to TerminateJob, also when there never was)."""
 
     job_id: int
     generation: int
     at: float
     epilog_failed_on: tuple[str, ...] = ()
+    uncleared_on: tuple[str, ...] = ()
+    """But for these, which were given up and do not answer: another JobCleared follows when they do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,10 +168,16 @@ class CrewEngine(ABC):
         self._done.pop(key, None)  # whoever asks is to hear the answer, also of what was acknowledged already
         nodes = set(command.nodes) | set(gang.nodes if gang else ())
         self._touch(key, nodes)
-        self._farewells.setdefault(key, Farewell(set())).waiting.update(nodes)
+        farewell = self._farewells.setdefault(key, Farewell())
+        farewell.waiting.update(nodes)
+        farewell.given_up.update(command.given_up)
         for node in nodes:
             self.link(node, key).confirm(("start", key))
+            for step_id in self._steps.get(key, ()):
+                self.link(node, key).confirm(("step", (*key, step_id)))
             self._terminate_on(node, key, command.grace_s, command.cause)
+        if farewell.over(partial(self._is_deaf, key)):
+            self._later(self._said_goodbye(key, farewell, self.now()))
 
     def _terminate_on(self, node: str, key: Key, grace_s: int, cause: str = "") -> None:
         order = {"op": "terminate", "job": key[0], "gen": key[1], "grace_s": grace_s, "cause": cause}
@@ -296,9 +302,19 @@ class CrewEngine(ABC):
         if gang is not None:
             self._advance(key, gang, gang.cleared(node), event["at"], seen)
         farewell = self._farewells.get(key)
-        if farewell is not None and farewell.cleared(node, epilog_failed=bool(event.get("epilog_failed"))):
+        if farewell is not None:
+            farewell.cleared(node, epilog_failed=bool(event.get("epilog_failed")))
+            if farewell.over(partial(self._is_deaf, key)):
+                seen.append(self._said_goodbye(key, farewell, event["at"]))
+
+    def _said_goodbye(self, key: Key, farewell: Farewell, at: float) -> o.JobCleared:
+        """Nodes that were given up say theirs when they are back: until then it is remembered."""
+        if not farewell.waiting:
             del self._farewells[key]
-            seen.append(o.JobCleared(*key, event["at"], farewell.epilog_failed_on))
+        return o.JobCleared(*key, at, farewell.epilog_failed_on, tuple(sorted(farewell.waiting)))
+
+    def _is_deaf(self, key: Key, node: str) -> bool:
+        return not self.link(node, key).connected.is_set()
 
     def _on_vanished(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("start", key))
@@ -368,7 +384,7 @@ class CrewEngine(ABC):
         gang = self._gangs.get(key)
         if gang is None:
             return
-        deaf = {node for node in gang.nodes if not self.link(node, key).connected.is_set()}
+        deaf = {node for node in gang.nodes if self._is_deaf(key, node)}
         if gang.problem:  # it was being taken back: who has not answered by now is told when it comes back
             deaf = set(gang.to_clear)
         seen: list[o.Observation] = []

@@ -9,6 +9,7 @@ as refused only when every node it could reach is clear again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -84,16 +85,20 @@ class Gang:
 
 @dataclass(slots=True)
 class Farewell:
-    """The end of one (job, generation): over when all its nodes are clear."""
+    """The end of one (job, generation): over when all its nodes are clear, but for those that were given up."""
 
-    waiting: set[str]
+    waiting: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
     epilog_failed_on: tuple[str, ...] = ()
 
-    def cleared(self, node: str, *, epilog_failed: bool = False) -> bool:
+    def cleared(self, node: str, *, epilog_failed: bool = False) -> None:
         self.waiting.discard(node)
         if epilog_failed:
             self.epilog_failed_on += (node,)
-        return not self.waiting
+
+    def over(self, deaf: Callable[[str], bool]) -> bool:
+        """A node that was given up and answers again is waited for."""
+        return all(node in self.given_up and deaf(node) for node in self.waiting)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,6 +47,8 @@ class Fleet:
         self.latency_s = 0.002
         """Messages take up to so long."""
         self._unreachable: set[str] = set()
+        self._heard_since: dict[str, float] = {}
+        """Of the nodes that have a connection: since when."""
         self._witness = witness
         self._random = random.Random(seed)
         self._crew: SimulatedCrew | None = None
@@ -67,11 +70,23 @@ class Fleet:
     def attach(self, crew: SimulatedCrew | None) -> None:
         """A daemon begins (None: it died)."""
         self._crew = crew
+        self._heard_since.clear()
         for node in self.agents if crew is not None else ():
             self._reconnect(node)
 
     def reachable(self, node: str) -> bool:
         return node not in self._unreachable
+
+    def heard(self, node: str, *, still: bool = True) -> None:
+        """The daemon has a connection to it from now on, or none."""
+        if still:
+            self._heard_since[node] = self.clock.now()
+        else:
+            self._heard_since.pop(node, None)
+
+    def away_since(self, node: str, at: float) -> bool:
+        """Whether the daemon was without a connection to it at some time since then."""
+        return self._heard_since.get(node, inf) >= at
 
     def cut_off(self, node: str) -> None:
         """Nobody can reach it; what runs there runs on."""
@@ -246,6 +261,7 @@ class SimulatedCrew(CrewEngine):
         if connection is None:
             return
         connection.end()
+        self._fleet.heard(node, still=False)
         self._link(node).lost()
         self._silent_unless_it_answers(node)
 
@@ -257,6 +273,7 @@ class SimulatedCrew(CrewEngine):
             self._report([o.NodeSilent(node, reason, self.now())])
 
     def _welcomed(self, node: str, message: Message) -> None:
+        self._fleet.heard(node)
         holds = tuple((job, generation) for job, generation in message["holds"])
         for key in holds:
             self._touch(key, (node,))

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from bireme.core.lifecycle import requests
@@ -115,6 +116,8 @@ class Player:
         self._random = random.Random(f"player {story.seed}")
         self._outages: Counter[str] = Counter()
         self._turns_now = 0
+        self._ending_at: dict[tuple[int, int], float] = {}
+        """When each start of a job was told to end."""
         self._touched: dict[int, float] = {}
         """When something last happened to each job."""
         self._moved_at = BEGIN
@@ -300,6 +303,7 @@ class Player:
     def _committed(self, state: State, events: Sequence[e.Recorded]) -> None:
         self.events += len(events)
         self.truth.committed(events)
+        self._check_given_up(events)
         self.ledger.follow(state, events)
         if any(hasattr(recorded.event, "job_id") for recorded in events):
             self._moved_at = self.clock.now()
@@ -310,6 +314,21 @@ class Player:
             if job is not None and job.spec.kind is JobKind.INTERACTIVE:
                 run_s = read_behaviour(job.spec.comment).run
                 self._later(run_s, partial(self.people.complete, job.id))
+
+    def _check_given_up(self, events: Sequence[e.Recorded]) -> None:
+        """A job that was told to end ends without the word of a node only when the node could not be heard."""
+        ended: set[tuple[int, int]] = set()
+        for event in (recorded.event for recorded in events):
+            if isinstance(event, e.JobEnded):
+                ended.add((event.job_id, event.generation))
+            if not isinstance(event, e.LeftoverFound) or (event.job_id, event.generation) not in ended:
+                continue
+            told_at = self._ending_at.get((event.job_id, event.generation), -inf)
+            if not self.fleet.away_since(event.node, told_at):
+                raise Violation(f"job {event.job_id} was given up on {event.node}, which answered")
+        for event in (recorded.event for recorded in events):
+            if isinstance(event, e.JobEnding):
+                self._ending_at.setdefault((event.job_id, event.generation), self.clock.now())
 
     def _check_state(self, daemon: Daemon) -> None:
         daemon.state.validate()

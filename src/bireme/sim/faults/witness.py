@@ -47,6 +47,8 @@ class GroundTruth:
         """By (job, generation), of all that the journal allocated."""
         self.accepted: dict[str, int] = {}
         """Submissions that were answered with an id, by their key."""
+        self.left: set[tuple[str, Key]] = set()
+        """Where the journal says that something of a start that is over may be left."""
         self.known: set[int] = set()
         self.forgotten: set[int] = set()
 
@@ -99,7 +101,9 @@ class GroundTruth:
             raise Violation(f"{_name(run.key)}: its script began before {', '.join(sorted(missing))} was prepared")
         for other in self.agents.values():
             twin = other.runs.get(run.key[0])
-            if twin is not None and twin.key != run.key and twin.living():
+            if twin is None or twin.key == run.key or (other.node, twin.key) in self.left:
+                continue  # where nobody answers it is ended before anybody else gets its place
+            if twin.living():
                 raise Violation(f"{_name(run.key)} began while {_name(twin.key)} still ran on {other.node}")
 
     def ended(self, agent: SimulatedAgent, run: Run, step: int | None, status: ExitStatus) -> None:
@@ -109,7 +113,7 @@ class GroundTruth:
     # -- what the journal says -----------------------------------------------------------------------------------------
 
     def committed(self, events: Sequence[e.Recorded]) -> None:
-        left = {(each.event.node, each.event.job_id) for each in events if isinstance(each.event, e.LeftoverFound)}
+        over: list[Key] = []
         for recorded in events:
             event = recorded.event
             if isinstance(event, e.JobSubmitted | e.ArrayTaskSplit):
@@ -119,9 +123,17 @@ class GroundTruth:
             elif isinstance(event, e.BatchExited):
                 self._exited(event)
             elif isinstance(event, e.JobEnded | e.JobLaunchFailed):
-                self._over(event, left)
+                over.append((event.job_id, event.generation))
+                self.starts[over[-1]].over = True
+            elif isinstance(event, e.LeftoverFound):
+                self.left.add((event.node, (event.job_id, event.generation)))
+            elif isinstance(event, e.LeftoverCleared):
+                over.append((event.job_id, event.generation))
+                self.left -= {each for each in self.left if each[1] == over[-1] and each[0] not in event.still_on}
             elif isinstance(event, e.JobForgotten):
                 self.forgotten.add(event.job_id)
+        for key in over:
+            self._is_over(key)
 
     def _allocated(self, event: e.JobAllocated) -> None:
         key = (event.job_id, event.allocation.generation)
@@ -140,12 +152,10 @@ class GroundTruth:
         if status != event.status:
             raise Violation(f"{_name(key)}: the journal says it exited with {event.status}, the truth is {status}")
 
-    def _over(self, event: e.JobEnded | e.JobLaunchFailed, left: set[tuple[str, int]]) -> None:
-        key = (event.job_id, event.generation)
-        self.starts[key].over = True
+    def _is_over(self, key: Key) -> None:
         for agent in self.agents.values():
             run = agent.runs.get(key[0])
-            if run is not None and run.key == key and (agent.node, key[0]) not in left:
+            if run is not None and run.key == key and (agent.node, key) not in self.left:
                 raise Violation(f"{_name(key)} is over, says the journal, and is still on {agent.node}")
 
 
