@@ -48,8 +48,8 @@ class Harbour:
         self.authority.write_text(certificate.ensure_certificate(pem))
         self.gateway = Gateway(folder / "pods", b"secret", pem, self.admit, self.deliver, self.provide)
         self.spool, self.inbox = folder / "spool", folder / "inbox"
-        self.returned = ReturnedOutput(folder / "output", (), str(self.spool))
-        self.brought = BroughtInput(folder / "input", ("/data",), str(self.inbox))
+        self.returned = ReturnedOutput(folder / "output", str(self.spool))
+        self.brought = BroughtInput(folder / "input", str(self.inbox))
         self.port = 0
 
     def admit(self, sock: socket.socket, owner: Owner, job_id: int) -> None:
@@ -220,7 +220,7 @@ def test_output_of_a_pod_is_carried_to_the_submitters_file_while_it_grows() -> N
         async with harbour() as port:
             wanted = port.folder / "job.out"
             wanted.write_text("of an earlier run\n")
-            told = port.returned.divert(OWNER, order(wanted))["batch"]
+            told = port.returned.divert(OWNER, order(wanted), ())["batch"]
             assert told["stdout"] == told["stderr"] != str(wanted)
             assert wanted.read_text() == "", "emptied, as a start does"
             port.spool.mkdir()
@@ -239,15 +239,15 @@ def test_output_of_a_pod_is_carried_to_the_submitters_file_while_it_grows() -> N
 
 def test_a_restarted_daemon_goes_on_where_the_file_ends(tmp_path: Path) -> None:
     wanted = tmp_path / "job.out"
-    returned = ReturnedOutput(tmp_path / "output", (), "/spool")
-    name = Path(returned.divert(OWNER, order(wanted))["batch"]["stdout"]).name
+    returned = ReturnedOutput(tmp_path / "output", "/spool")
+    name = Path(returned.divert(OWNER, order(wanted), ())["batch"]["stdout"]).name
     first = returned.delivery(HERE, name)
     first.write(b"abc")
     first._note(4)  # the next piece was announced, and half of it written
     os.write(first._fd, b"de")
     first.close()
-    again = ReturnedOutput(tmp_path / "output", (), "/spool")
-    again.divert(OWNER, order(wanted))  # said again: empties nothing
+    again = ReturnedOutput(tmp_path / "output", "/spool")
+    again.divert(OWNER, order(wanted), ())  # said again: empties nothing
     second = again.delivery(HERE, name)
     assert second.position == 5
     second.write(b"fg")
@@ -258,8 +258,8 @@ def test_a_restarted_daemon_goes_on_where_the_file_ends(tmp_path: Path) -> None:
 def test_what_a_requeued_job_had_written_is_kept_when_it_appends(tmp_path: Path) -> None:
     wanted = tmp_path / "job.out"
     wanted.write_text("first\n")
-    returned = ReturnedOutput(tmp_path / "output", (), "/spool")
-    name = Path(returned.divert(OWNER, order(wanted, append=True, generation=2))["batch"]["stdout"]).name
+    returned = ReturnedOutput(tmp_path / "output", "/spool")
+    name = Path(returned.divert(OWNER, order(wanted, append=True, generation=2), ())["batch"]["stdout"]).name
     delivery = returned.delivery(replace(HERE, generation=2), name)
     assert delivery.position == 0
     delivery.write(b"second\n")
@@ -268,8 +268,8 @@ def test_what_a_requeued_job_had_written_is_kept_when_it_appends(tmp_path: Path)
 
 
 def test_a_pod_gets_only_files_that_its_own_start_was_given(tmp_path: Path) -> None:
-    returned = ReturnedOutput(tmp_path / "output", ("/data",), "/spool")
-    told = returned.divert(OWNER, order(tmp_path / "job.out"))["batch"]
+    returned = ReturnedOutput(tmp_path / "output", "/spool")
+    told = returned.divert(OWNER, order(tmp_path / "job.out"), ("/data/",))["batch"]
     assert told["env"] == {"BIREME_VOLUMES": "/data"}
     name = Path(told["stdout"]).name
     for berth, asked in ((replace(HERE, generation=2), name), (HERE, "other"), (HERE, f"../7.1/{name}")):
@@ -282,14 +282,14 @@ def test_a_pod_gets_only_files_that_its_own_start_was_given(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", ["/data/job.out", "/dev/null", "/data/a/../job.out"])
 def test_what_stays_is_left_to_the_pod(tmp_path: Path, path: str) -> None:
-    returned = ReturnedOutput(tmp_path / "output", ("/data/",), "/spool")
-    assert returned.divert(OWNER, order(Path(path)))["batch"]["stdout"] == path
+    returned = ReturnedOutput(tmp_path / "output", "/spool")
+    assert returned.divert(OWNER, order(Path(path)), ("/data/",))["batch"]["stdout"] == path
 
 
 def test_what_cannot_be_made_here_is_not_made_in_the_pod_either(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     wanted = tmp_path / "file" / "job.out"
-    told = ReturnedOutput(tmp_path / "output", (), "/spool").divert(OWNER, order(wanted))["batch"]
+    told = ReturnedOutput(tmp_path / "output", "/spool").divert(OWNER, order(wanted), ())["batch"]
     with pytest.raises(OpenFileError, match=f"Could not open stdout file {wanted}: Not a directory"):
         open_files(told, None, make_folders=True)
 
@@ -340,7 +340,7 @@ def test_a_script_reads_the_submitters_file() -> None:
             source.write_bytes(b"x" * 2_000_000 + b"\nthe end\n")
             port.inbox.mkdir()
             async with port.pod(HERE):
-                told = port.brought.divert(OWNER, reading(source, stdout=str(output)))
+                told = port.brought.divert(OWNER, reading(source, stdout=str(output)), ())
                 assert Path(told["batch"]["stdin"]).parent == port.inbox
                 assert (await ended(port, told))["status"]["code"] == 0
             assert output.read_bytes() == source.read_bytes()
@@ -354,7 +354,7 @@ def test_a_script_whose_input_went_away_does_not_start() -> None:
             source = port.folder / "in.txt"
             source.touch()
             port.inbox.mkdir()
-            told = port.brought.divert(OWNER, reading(source))
+            told = port.brought.divert(OWNER, reading(source), ())
             source.unlink()
             fetcher = Fetcher(port.inbox, port.gangway(HERE).dial, patience_s=0.0)
             port.gateway.expect(HERE, OWNER, HERE.job_id)
@@ -372,8 +372,8 @@ def test_a_script_whose_input_went_away_does_not_start() -> None:
 
 def test_a_pod_gets_no_input_of_others(tmp_path: Path) -> None:
     (tmp_path / "in.txt").touch()
-    brought = BroughtInput(tmp_path / "input", (), "/inbox")
-    name = Path(brought.divert(OWNER, reading(tmp_path / "in.txt"))["batch"]["stdin"]).name
+    brought = BroughtInput(tmp_path / "input", "/inbox")
+    name = Path(brought.divert(OWNER, reading(tmp_path / "in.txt"), ())["batch"]["stdin"]).name
     os.close(brought.offer(HERE, name).fd)
     for berth, asked in ((replace(HERE, generation=2), name), (HERE, "other"), (HERE, f"../7.1/{name}")):
         with pytest.raises(ValueError, match="has no input file"):
@@ -385,17 +385,18 @@ def test_a_pod_gets_no_input_of_others(tmp_path: Path) -> None:
 
 def test_input_of_tasks_is_brought_too_and_that_of_the_pod_is_left(tmp_path: Path) -> None:
     (tmp_path / "in.0").touch()
-    brought = BroughtInput(tmp_path / "input", ("/data/",), "/inbox")
+    brought = BroughtInput(tmp_path / "input", "/inbox")
     paths = (f"{tmp_path}/in.0", "/data/in.1", "/dev/null", f"{tmp_path}/of-the-image")
     tasks = [{"id": 0}, *({"id": number, "stdin": path} for number, path in enumerate(paths, 1))]
-    told = brought.divert(OWNER, {"op": "step", "job": 7, "gen": 1, "step": 3, "tasks": tasks})["tasks"]
+    step = {"op": "step", "job": 7, "gen": 1, "step": 3, "tasks": tasks}
+    told = brought.divert(OWNER, step, ("/data/",))["tasks"]
     assert told[0] == {"id": 0}
     assert told[1]["stdin"].startswith("/inbox/3-")
     assert [task["stdin"] for task in told[2:]] == list(paths[1:])
 
 
 def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:
-    brought = BroughtInput(tmp_path / "input", (), "/inbox")
+    brought = BroughtInput(tmp_path / "input", "/inbox")
     (tmp_path / "folder").mkdir()
     with (tmp_path / "large").open("wb") as file:
         file.truncate(MOST_BYTES + MIB)
@@ -406,7 +407,7 @@ def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:
         ("fifo", "only regular files can be brought into a pod"),
         ("large/in", "Not a directory"),
     ):
-        told = brought.divert(OWNER, reading(tmp_path / name))["batch"]
+        told = brought.divert(OWNER, reading(tmp_path / name), ())["batch"]
         with pytest.raises(OpenFileError, match=f"Could not open stdin file {tmp_path / name}: {why}"):
             open_files(told, None, make_folders=True)
 
@@ -417,6 +418,6 @@ def test_nothing_is_read_that_the_submitter_may_not_read(tmp_path: Path) -> None
     private = tmp_path / "in.txt"
     private.touch(mode=0o600)
     owner = Owner(uid=nobody.uid, gid=nobody.gid, user="nobody")
-    told = BroughtInput(tmp_path / "input", (), "/inbox").divert(owner, reading(private))["batch"]
+    told = BroughtInput(tmp_path / "input", "/inbox").divert(owner, reading(private), ())["batch"]
     with pytest.raises(OpenFileError, match=f"Could not open stdin file {private}: Permission denied"):
         open_files(told, None, make_folders=True)

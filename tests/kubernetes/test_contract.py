@@ -47,7 +47,9 @@ def cluster(kubelets: Kubernetes) -> Iterator[KubernetesCluster]:
     bireme = KubernetesCluster(kubelets, slurm_conf=CONF, job_images=[BASH])
     shared = bireme.work / "shared"
     shared.mkdir(mode=0o777)
-    bireme.settings["volumes"] = [f"host:{shared}:{shared}"]
+    reserved = bireme.work / "reserved"
+    reserved.mkdir(mode=0o777)
+    bireme.settings["volumes"] = [f"host:{shared}:{shared}", f"partition=urgent:host:{reserved}:{reserved}"]
     etc = bireme.conf(CONF.format(etc=bireme.folder / "etc")).parent
     for name in ("prolog", "epilog"):
         (etc / name).write_text(AROUND.format(name=name, shared=shared))
@@ -121,6 +123,18 @@ def test_a_file_that_cannot_be_made_fails_the_job_as_slurm_does(cluster: Kuberne
     job = cluster.sbatch("-o", "file/out", "--wrap", "true")
     ended = cluster.wait(job, LONG_S)
     assert (ended["state"], ended["exit_signal"]) == ("FAILED", 53), ended
+
+
+def test_a_volume_of_a_partition_is_seen_by_its_jobs_alone(cluster: KubernetesCluster) -> None:
+    reserved = cluster.work / "reserved"
+    for partition in ("main", "urgent"):
+        write = f"echo {partition} > {reserved}/{partition}; ls {reserved}"
+        job = cluster.sbatch("-p", partition, "-o", f"{reserved}/out-%x", "-J", partition, "--wrap", write)
+        cluster.wait(job, LONG_S)
+    assert (reserved / "urgent").read_text() == "urgent\n"
+    assert (reserved / "out-urgent").read_text().split() == ["out-main", "out-urgent", "urgent"]
+    assert not (reserved / "main").exists(), "it has no such folder, or an empty one of its own"
+    assert (reserved / "out-main").exists(), "its output came back through the daemon"
 
 
 def test_input_is_brought_from_the_submitters_files(cluster: KubernetesCluster) -> None:

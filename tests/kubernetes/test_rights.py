@@ -43,7 +43,7 @@ def may(kubernetes: Kubernetes, verb: str, what: str, namespace: str) -> bool:
     ("verb", "what", "namespace"),
     [("list", "nodes", ""), ("watch", "pods", "default"), ("create", "pods/binding", "default"),
      ("create", "pods", "bireme"), ("delete", "pods", "bireme"), ("create", "secrets", "bireme"),
-     ("update", "leases.coordination.k8s.io", "bireme")],
+     ("update", "leases.coordination.k8s.io", "bireme"), ("watch", "csinodes.storage.k8s.io", "")],
 )  # fmt: skip
 def test_the_daemon_may_do_its_work(kubernetes: Kubernetes, verb: str, what: str, namespace: str) -> None:
     assert may(kubernetes, verb, what, namespace or "default")

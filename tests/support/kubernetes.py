@@ -32,9 +32,16 @@ def load_bireme(kubernetes: Kubernetes) -> None:
 class KubernetesCluster(Cluster):
     """`bireme up --engine kubernetes`. Its working folder is a volume that all pods see under the same path."""
 
-    def __init__(self, kubernetes: Kubernetes, slurm_conf: str = "", **settings: str | int | list[str]) -> None:
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        slurm_conf: str = "",
+        *,
+        for_everyone: bool = False,
+        **settings: str | int | list[str],
+    ) -> None:
         """`slurm_conf`: without nodes, which are the cluster's own; none: no configuration file at all."""
-        super().__init__(slurm_conf)
+        super().__init__(slurm_conf, for_everyone=for_everyone)
         self._has_conf = bool(slurm_conf)
         self.kubernetes = kubernetes
         self.work.chmod(0o777)

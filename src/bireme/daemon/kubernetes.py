@@ -5,6 +5,7 @@ Called by `engines`. Invariant: a setting that cannot be meant is refused with i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bireme.core.model.cluster import ClusterConfig
@@ -70,6 +71,19 @@ def _partition(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _mount(text: str) -> Mount:
+    """With whose it is, if not everybody's: `partition=NAME:` or `account=NAME:` before the volume."""
+    head, _, rest = text.partition(":")
+    if "=" not in head:
+        return _volume(text)
+    whose, name = _pair("kubernetes.volumes", head)
+    if whose not in ("partition", "account"):
+        raise SettingsError(
+            f"kubernetes.volumes: {text!r} begins with neither partition=NAME: nor account=NAME:, nor with a volume"
+        )
+    return replace(_volume(rest), **{whose: name})
+
+
+def _volume(text: str) -> Mount:
     words = text.split(":")
     read_only = words[-1] == "ro"
     match words[:-1] if read_only else words:

@@ -138,8 +138,8 @@ class Settings:
     kubernetes_volumes: tuple[str, ...] = setting(
         (),
         "kubernetes.volumes",
-        "Volumes that every job sees: `pvc:CLAIM:/path`, `host:/folder:/path` or `nfs:SERVER:/export:/path`; `:ro` "
-        "at the end: nothing may be written there.",
+        "Volumes that jobs see: `pvc:CLAIM:/path`, `host:/folder:/path` or `nfs:SERVER:/export:/path`; `:ro` at the "
+        "end: nothing may be written there. After `partition=NAME:` or `account=NAME:` only jobs of these.",
     )
     kubernetes_partitions: tuple[str, ...] = setting(
         (),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
+from bireme.core.model.resources import Allocation
 from bireme.engines.kubernetes.pods import Mount, PodRules, scratch_folder, start_name
 
 RULES = PodRules(cluster="c", image="bireme", mounts=(Mount("/data", {}),))
@@ -27,9 +28,36 @@ def test_the_folder_of_submission_is_there_unless_the_image_or_a_volume_has_it(
     work_dir: str, submit_dir: str, scratch: str
 ) -> None:
     spec = JobSpec(owner=Owner(uid=1000, gid=1000, user="ada"), work_dir=work_dir, submit_dir=submit_dir)
-    assert scratch_folder(RULES, spec) == scratch
+    assert scratch_folder(RULES.mounts, spec) == scratch
 
 
 @pytest.mark.parametrize(("cluster", "name"), [("bireme", "bireme-7-1"), ("Team_A.prod", "team-a-prod-7-1")])
 def test_names_of_two_clusters_in_one_namespace_differ(cluster: str, name: str) -> None:
     assert start_name(PodRules(cluster=cluster, image="bireme"), 7, 1) == name
+
+
+@pytest.mark.parametrize(
+    ("account", "partition", "seen"),
+    [
+        ("other", "main", {"/data": "everybody"}),
+        ("other", "gpu", {"/data": "gpu"}),
+        ("ml", "main", {"/data": "everybody", "/models": "ml"}),
+        ("ml", "gpu", {"/data": "gpu", "/models": "ml"}),
+    ],
+)
+def test_volumes_are_those_of_everybody_of_the_partition_and_of_the_account(
+    account: str, partition: str, seen: dict[str, str]
+) -> None:
+    rules = PodRules(
+        cluster="c",
+        image="bireme",
+        mounts=(
+            Mount("/data", {"name": "gpu"}, partition="gpu"),
+            Mount("/data/", {"name": "everybody"}),
+            Mount("/models", {"name": "ml"}, account="ml"),
+        ),
+    )
+    spec = JobSpec(owner=Owner(uid=1000, gid=1000, user="ada"), account=account)
+    job = Job(id=7, spec=spec, submitted_at=0.0, phase=Pending(0.0))
+    found = rules.mounts_of(job, Allocation(7, 1, partition, ()))
+    assert {mount.path.rstrip("/"): mount.source["name"] for mount in found} == seen

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from bireme.agent.protocol import Message
 from bireme.core.model.jobs import Owner
 from bireme.engines.kubernetes.as_submitter import open_for
 from bireme.engines.kubernetes.gateway import Berth, Offer
-from bireme.engines.kubernetes.returned import OF_THE_NODE, name_for
+from bireme.engines.kubernetes.returned import is_of_pod, name_for
 
 MIB = 1 << 20
 MOST_BYTES = 1024 * MIB
@@ -62,21 +62,24 @@ class _Source:
 
 
 class BroughtInput:
-    def __init__(self, folder: Path, volumes: Iterable[str], inbox: str) -> None:
-        """`volumes`: folders that all pods have. `inbox`: a folder of every pod."""
+    def __init__(self, folder: Path, inbox: str) -> None:
+        """`inbox`: a folder of every pod."""
         self._folder = folder
-        self._of_pods = (*OF_THE_NODE, *(f"{volume.rstrip('/')}/" for volume in volumes))
         self._inbox = inbox
 
-    def divert(self, owner: Owner, message: Message) -> Message:
-        """The order to start a script or a step, with each file that must be brought replaced."""
+    def divert(self, owner: Owner, message: Message, volumes: Sequence[str]) -> Message:
+        """The order to start a script or a step, with each file that must be brought replaced.
+
+        `volumes`: folders that the job's pods have.
+        """
         start = f"{message['job']}.{message['gen']}"
         if message["op"] == "step":
             label = str(message["step"])
-            return {**message, "tasks": [self._replaced(task, start, label, owner) for task in message["tasks"]]}
+            tasks = [self._replaced(task, start, label, owner, volumes) for task in message["tasks"]]
+            return {**message, "tasks": tasks}
         if "batch" not in message:
             return message
-        return {**message, "batch": self._replaced(message["batch"], start, "batch", owner)}
+        return {**message, "batch": self._replaced(message["batch"], start, "batch", owner, volumes)}
 
     def offer(self, berth: Berth, name: str) -> Offer:
         """Raises ValueError: this start has no such file; OSError: it cannot be read any more."""
@@ -91,9 +94,9 @@ class BroughtInput:
     def forget(self, job_id: int, generation: int) -> None:
         shutil.rmtree(self._folder / f"{job_id}.{generation}", ignore_errors=True)
 
-    def _replaced(self, streams: Message, start: str, label: str, owner: Owner) -> Message:
+    def _replaced(self, streams: Message, start: str, label: str, owner: Owner, volumes: Sequence[str]) -> Message:
         path = streams.get("stdin", "")
-        if not path or os.path.normpath(path).startswith(self._of_pods):
+        if not path or is_of_pod(path, volumes):
             return streams
         source = _Source(path, owner.uid, owner.gid, owner.groups)
         try:

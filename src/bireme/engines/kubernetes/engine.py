@@ -90,6 +90,8 @@ class KubernetesEngine(CrewEngine):
         self._gone: set[Berth] = set()
         """Pods whose end was told; what is still said of them (its deletion) is no news either."""
         self._epilog_failed: set[Berth] = set()
+        self._mounts_of: dict[Key, tuple[pods.Mount, ...]] = {}
+        """The volumes of starts for which an order was given."""
         self._sent_away: dict[Key, str] = {}
         """Starts of which somebody else ends a pod, with its grace: what their scripts then do is not their own end."""
         self.queue: JobQueue | None = None
@@ -200,9 +202,8 @@ class KubernetesEngine(CrewEngine):
 
     async def _open_harbour(self, api: KubernetesApi) -> None:
         folder = self._home / "kubernetes"
-        kept = [mount.path for mount in self._rules.mounts if not mount.read_only]
-        self._returned = ReturnedOutput(folder / "output", kept, pods.SPOOL)
-        self._brought = BroughtInput(folder / "input", [mount.path for mount in self._rules.mounts], pods.INBOX)
+        self._returned = ReturnedOutput(folder / "output", pods.SPOOL)
+        self._brought = BroughtInput(folder / "input", pods.INBOX)
         deliver, provide = self._returned.delivery, self._brought.offer
         harbour = await open_harbour(folder, self._settings, api.server, self._admitted, deliver, provide)
         self._gateway = harbour.gateway
@@ -283,6 +284,9 @@ class KubernetesEngine(CrewEngine):
                 self._tell_guests(self._guests, command)
             else:
                 ours.append(command)
+            if isinstance(command, c.LaunchJob | c.LaunchStep):
+                key = (command.job.id, command.allocation.generation)
+                self._mounts_of[key] = self._rules.mounts_of(command.job, command.allocation)
         super().send(ours)
 
     def _tell_guests(self, guests: Guests, command: c.Command) -> None:
@@ -316,6 +320,7 @@ class KubernetesEngine(CrewEngine):
         known = self._nodes_of.get(key, set()) | {b.node for b in self._links if (b.job_id, b.generation) == key}
         super().acknowledge(job_id, generation)
         self._sent_away.pop(key, None)
+        self._mounts_of.pop(key, None)
         assert self._returned is not None
         assert self._brought is not None
         self._returned.forget(*key)
@@ -360,7 +365,10 @@ class KubernetesEngine(CrewEngine):
             assert self._brought is not None
             berth = Berth(key[1][0], key[1][1], node)
             owner = self._gateway.owner(berth)
-            diverted = self._brought.divert(owner, self._returned.divert(owner, message))
+            mounts = self._mounts_of[berth.job_id, berth.generation]
+            kept = [mount.path for mount in mounts if not mount.read_only]
+            diverted = self._returned.divert(owner, message, kept)
+            diverted = self._brought.divert(owner, diverted, [mount.path for mount in mounts])
             message = {**diverted, "hosts": self._gateway.hosts(berth)}
         super()._order(node, key, message)
 

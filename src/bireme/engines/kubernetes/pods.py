@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -53,11 +53,16 @@ _HOSTS = "hosts"
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A volume of the settings: `source` is the volume as Kubernetes writes it, without a name."""
+    """A volume of the settings: `source` is the volume as Kubernetes writes it, without a name.
+
+    `partition`, `account`: only jobs of these see it; empty: all.
+    """
 
     path: str
     source: Mapping[str, Any]
     read_only: bool = False
+    partition: str = ""
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,16 @@ class PodRules:
 
     def namespace_of(self, spec: JobSpec) -> str:
         return self.account_namespaces.get(spec.account, self.namespace)
+
+    def mounts_of(self, job: Job, allocation: Allocation) -> tuple[Mount, ...]:
+        """The volumes of a job's pods. Of two with one path that for fewer jobs: an account's, then a partition's."""
+        seen = [
+            mount
+            for mount in self.mounts
+            if mount.partition in ("", allocation.partition) and mount.account in ("", job.spec.account)
+        ]
+        seen.sort(key=lambda mount: (bool(mount.account), bool(mount.partition)))
+        return tuple({mount.path.rstrip("/"): mount for mount in seen}.values())
 
     def image_of(self, job: Job, allocation: Allocation) -> str:
         asked = job.spec.container_image.removeprefix("docker://").replace("#", "/", 1)
@@ -194,6 +209,7 @@ def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid:
     """The pod of the rank-th node. `owner_uid`: of the Secret."""
     share = allocation.shares[rank]
     name = start_name(rules, job.id, allocation.generation)
+    mounts = rules.mounts_of(job, allocation)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -220,15 +236,15 @@ def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid:
             "securityContext": _identity(job.spec),
             "tolerations": [*rules.tolerations, *_NODE_TROUBLE],
             "initContainers": [_carrier(rules)],
-            "containers": [_container(rules, job, allocation, share)],
+            "containers": [_container(rules, job, allocation, share, mounts)],
             "volumes": [
                 {"name": "bundle", "emptyDir": {}},
                 {"name": "home", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
                 {"name": "output", "emptyDir": {}},
                 {"name": "input", "emptyDir": {}},
                 {"name": "secrets", "secret": {"secretName": name, "defaultMode": 0o440, "items": _items(rank)}},
-                *({"name": f"volume-{n}", **mount.source} for n, mount in enumerate(rules.mounts)),
-                *([{"name": "work", "emptyDir": {}}] if scratch_folder(rules, job.spec) else []),
+                *({"name": f"volume-{n}", **mount.source} for n, mount in enumerate(mounts)),
+                *([{"name": "work", "emptyDir": {}}] if scratch_folder(mounts, job.spec) else []),
             ],
         },
     }
@@ -278,14 +294,15 @@ def _carrier(rules: PodRules) -> Object:
     }
 
 
-def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeShare) -> Object:
+def _container(
+    rules: PodRules, job: Job, allocation: Allocation, share: NodeShare, mounts: tuple[Mount, ...]
+) -> Object:
     wanted = resources_of(share)
-    mounts = [
-        {"name": f"volume-{n}", "mountPath": mount.path, "readOnly": mount.read_only}
-        for n, mount in enumerate(rules.mounts)
+    mounted = [
+        {"name": f"volume-{n}", "mountPath": mount.path, "readOnly": mount.read_only} for n, mount in enumerate(mounts)
     ]
-    if scratch := scratch_folder(rules, job.spec):
-        mounts.append({"name": "work", "mountPath": scratch})
+    if scratch := scratch_folder(mounts, job.spec):
+        mounted.append({"name": "work", "mountPath": scratch})
     return {
         "name": "job",
         "image": rules.image_of(job, allocation),
@@ -302,19 +319,19 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, share: NodeSha
             {"name": "output", "mountPath": SPOOL},
             {"name": "input", "mountPath": INBOX},
             {"name": "secrets", "mountPath": SECRETS, "readOnly": True},
-            *mounts,
+            *mounted,
         ],
     }
 
 
-def scratch_folder(rules: PodRules, spec: JobSpec) -> str:
+def scratch_folder(mounts: Iterable[Mount], spec: JobSpec) -> str:
     """Where a job was submitted, if no volume has that folder: each of its pods gets an empty one there.
 
     Without it a script would begin somewhere else than it thinks. A folder that was asked for (--chdir) is the image's,
     and so is one that images fill themselves: nothing is laid over these.
     """
     folder = spec.work_dir.rstrip("/")
-    on_volume = any(f"{folder}/".startswith(f"{mount.path.rstrip('/')}/") for mount in rules.mounts)
+    on_volume = any(f"{folder}/".startswith(f"{mount.path.rstrip('/')}/") for mount in mounts)
     if folder != spec.submit_dir.rstrip("/") or on_volume or folder.count("/") < 2:
         return ""
     return "" if folder.startswith(_OF_IMAGES) else folder

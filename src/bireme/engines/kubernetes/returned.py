@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from bireme.core.model.jobs import Owner
 from bireme.engines.kubernetes.as_submitter import open_for
 from bireme.engines.kubernetes.gateway import Berth
 
-OF_THE_NODE = ("/dev/", "/proc/")
+_OF_THE_NODE = ("/dev/", "/proc/")
 _PROGRESS = struct.Struct(">QQQ")
 
 
@@ -44,6 +44,15 @@ class _Target:
         """Raises OpenFileError."""
         identity = Identity(self.uid, self.gid, tuple(self.groups))
         return open_for(identity, "stdout", self.path, lambda: open_output(self.path, mode, umask=self.umask))
+
+
+def is_of_pod(path: str, volumes: Iterable[str]) -> bool:
+    """Whether a pod with these volumes has the file itself, or needs none."""
+    return os.path.normpath(path).startswith((*_OF_THE_NODE, *(f"{volume.rstrip('/')}/" for volume in volumes)))
+
+
+def _told(env: dict[str, str], volumes: Iterable[str]) -> dict[str, str]:
+    return {**env, VOLUMES_VARIABLE: ":".join(volume.rstrip("/") for volume in volumes)}
 
 
 def name_for(label: str, path: str) -> str:
@@ -86,24 +95,26 @@ class Delivery:
 
 
 class ReturnedOutput:
-    def __init__(self, folder: Path, volumes: Iterable[str], spool: str) -> None:
-        """`volumes`: folders of all pods that may be written and stay. `spool`: a folder of every pod."""
+    def __init__(self, folder: Path, spool: str) -> None:
+        """`spool`: a folder of every pod."""
         self._folder = folder
-        self._volumes = tuple(volume.rstrip("/") for volume in volumes)
         self._spool = spool
 
-    def divert(self, owner: Owner, message: Message) -> Message:
-        """The order to start a script or a step, with each file that must come back replaced."""
+    def divert(self, owner: Owner, message: Message, volumes: Sequence[str]) -> Message:
+        """The order to start a script or a step, with each file that must come back replaced.
+
+        `volumes`: folders of the job's pods that may be written and stay.
+        """
         start = f"{message['job']}.{message['gen']}"
         if message["op"] == "step":
             label, append, umask = str(message["step"]), bool(message["append"]), int(message["umask"])
-            tasks = [self._replaced(task, start, label, owner, append, umask) for task in message["tasks"]]
-            return {**message, "env": self._told(message["env"]), "tasks": tasks}
+            tasks = [self._replaced(task, start, label, owner, append, umask, volumes) for task in message["tasks"]]
+            return {**message, "env": _told(message["env"], volumes), "tasks": tasks}
         if "batch" not in message:
             return message
         batch = message["batch"]
-        batch = self._replaced(batch, start, "batch", owner, bool(batch["append"]), int(batch["umask"]))
-        return {**message, "batch": {**batch, "env": self._told(batch["env"])}}
+        batch = self._replaced(batch, start, "batch", owner, bool(batch["append"]), int(batch["umask"]), volumes)
+        return {**message, "batch": {**batch, "env": _told(batch["env"], volumes)}}
 
     def delivery(self, berth: Berth, name: str) -> Delivery:
         """Raises ValueError: this start has no such file; OSError: it cannot be written."""
@@ -120,14 +131,20 @@ class ReturnedOutput:
     def forget(self, job_id: int, generation: int) -> None:
         shutil.rmtree(self._folder / f"{job_id}.{generation}", ignore_errors=True)
 
-    def _told(self, env: dict[str, str]) -> dict[str, str]:
-        return {**env, VOLUMES_VARIABLE: ":".join(self._volumes)}
-
-    def _replaced(self, streams: Message, start: str, label: str, owner: Owner, append: bool, umask: int) -> Message:
+    def _replaced(
+        self,
+        streams: Message,
+        start: str,
+        label: str,
+        owner: Owner,
+        append: bool,
+        umask: int,
+        volumes: Sequence[str],
+    ) -> Message:
         changed = dict(streams)
         for stream in ("stdout", "stderr"):
             path = streams.get(stream, "")
-            if not path or self._stays(path):
+            if not path or is_of_pod(path, volumes):
                 continue
             target = _Target(path, umask, owner.uid, owner.gid, owner.groups)
             try:
@@ -135,10 +152,6 @@ class ReturnedOutput:
             except OpenFileError as error:
                 changed.setdefault("unopened", [stream, path, error.errno])
         return changed
-
-    def _stays(self, path: str) -> bool:
-        path = os.path.normpath(path)
-        return path.startswith((*OF_THE_NODE, *(f"{volume}/" for volume in self._volumes)))
 
     def _given(self, start: str, label: str, target: _Target, append: bool) -> str:
         """Where the pod writes it. An order that is given again finds what it made: nothing is emptied twice.
