@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,27 +34,32 @@ class SlurmDeployment(ClusterDeployment):
         self.cluster = bireme
 
     def restart_node(self, node: str) -> None:
-        """slurmd is killed with its jobs; the next one says that it has none of them."""
+        """slurmd is killed, and with it all that ran there; the next one says that it has none of it."""
         slurm = self.cluster.slurm
         slurm.call("scontrol", "update", f"nodename={node}", "state=down", "reason=restarted")
         slurm.stop_daemon(f"slurmd.{node}", signal.SIGKILL)
+        for pid in _pids_with(f"SLURMD_NODENAME={node}", f"SLURM_CONF={slurm.folder}/slurm.conf"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        spool = slurm.folder / "spool" / node
+        slurm.until(lambda: not [*spool.glob(f"{node}_*.*")], f"the slurmstepd of {node} have ended, and their sockets")
         slurm.start_daemon(f"slurmd.{node}")
         slurm.until(lambda: slurm.call("sinfo", "-h", "-n", node, "-o", "%T") in ("idle", "mixed"), f"{node} is back")
 
     def is_clear(self, job: str) -> bool:
-        return not _pids_of(job)
+        return not _pids_with(f"SLURM_JOB_ID={job}")
 
     def limited(self, session: Session, program: Program) -> str:
         """OverTimeLimit=0 and a minute: the least that sbatch takes, and Slurm looks every half minute."""
         return session.submit(program, "--time=1")
 
 
-def _pids_of(job: str) -> list[str]:
-    found = []
+def _pids_with(*variables: str) -> list[int]:
+    wanted, found = {variable.encode() for variable in variables}, []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"SLURM_JOB_ID={job}".encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parent.name)
+            if wanted.issubset(path.read_bytes().split(b"\0")):
+                found.append(int(path.parent.name))
         except OSError:
             continue  # it ended while we looked
     return found

@@ -77,10 +77,15 @@ def _check_clusters(both: Cluster) -> None:
     assert both.run("sinfo", "-h", "-M", "rehearsal", "-o", "%R").stdout.split() == ["gpu", "cpu", "all"]
     assert "cpu" not in both.run("sinfo", "-h", "-M", "own", "-o", "%R").stdout.split()
     assert both.run("sacct", "-nXP", "-M", "rehearsal", "-j", f"{own},{other}", "-o", "JobID").stdout.split() == [other]
+    assert f"JobId={other} " in both.run("scontrol", "-M", "rehearsal", "-o", "show", "job", other).stdout
+    assert "NodeName=v1 " not in both.run("scontrol", "-M", "rehearsal", "-o", "show", "node").stdout
+    elsewhere = both.run("scontrol", "-M", "own", "update", f"JobId={other}", "Comment=x", check=False)
+    assert (elsewhere.returncode, "Invalid job id specified" in elsewhere.stderr) == (1, True)
     both.run("scancel", "-M", "own", "-u", "root")
     assert both.run("squeue", "-h", "-o", "%i").stdout.split() == [other]
     both.run("scancel", "-M", "rehearsal", other)
-    for command in (["sbatch", "--wrap", "true"], ["squeue"], ["sinfo"], ["scancel", other], ["srun", "true"]):
+    for command in (["sbatch", "--wrap", "true"], ["squeue"], ["sinfo"], ["scancel", other], ["srun", "true"],
+                    ["scontrol", "ping"]):  # fmt: skip
         refused = both.run(command[0], "-M", "nowhere", *command[1:], check=False)
         assert refused.returncode == 1
         assert f"{command[0]}: error: No cluster 'nowhere' known by database.\n" in refused.stderr
