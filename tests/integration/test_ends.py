@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 def submit_for(cluster: Cluster, seconds: int, script: Path, **options: Any) -> str:
-    """A time limit in seconds: sbatch counts in minutes, as Slurm's does."""
+    """A time limit in seconds, from when the script says `on`: sbatch counts in minutes, as Slurm's does."""
+    output = cluster.work / options["output"]
     with Client(str(cluster.home)) as client:
-        body = client._body(str(script), (), {"chdir": str(cluster.work), **options})
-        body["spec"] |= {"time_limit_s": seconds, "time_limit_given": True}
-        return str(client.transport.post("/v1/jobs", body)["job_id"])
+        job = client.submit(script, time="10", chdir=str(cluster.work), **options)
+        cluster.until(lambda: output.exists() and "on" in output.read_text())
+        ran_s = time.time() - cluster.records(str(job))[0]["start_time"]
+        client.update(job, time_limit_s=int(ran_s) + seconds)
+        return str(job)
 
 
 def sacct(cluster: Cluster, job: str, fields: str = "JobID,State,ExitCode") -> list[list[str]]:
@@ -71,7 +75,7 @@ def test_the_warning_goes_to_steps_unless_told_otherwise(cluster: Cluster) -> No
 
 
 def test_a_script_that_listens_ends_by_itself(cluster: Cluster) -> None:
-    script = cluster.script("trap 'echo bye; exit 7' TERM; while :; do sleep 0.05; done", "listens.sh")
+    script = cluster.script("trap 'echo bye; exit 7' TERM; echo on; while :; do sleep 0.05; done", "listens.sh")
     job = submit_for(cluster, 1, script, output="listens.out")
     record = cluster.wait(job, 30)
     assert (record["state"], "bye" in (cluster.work / "listens.out").read_text()) == ("TIMEOUT", True)
