@@ -94,3 +94,8 @@ def is_batch(job: Record) -> bool:
 
 def priority(job: Record) -> int:
     return int(job.get("priority") or 0)
+
+
+def error_file(job: Record) -> str:
+    """Named only where it is another file than the output's, as newer releases have it."""
+    return "" if job.get("std_err") == job.get("std_out") else str(job.get("std_err") or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bireme.slurm.formats.job_values import FINISHED
+from bireme.slurm.formats.job_values import FINISHED, error_file
 from bireme.slurm.formats.values import Record
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, triple
@@ -90,9 +90,8 @@ def _job_times(job: Record) -> Shape:
 
 
 def _files(job: Record) -> Shape:
-    """By their names, patterns filled in; the error file only where it is another than the output's."""
-    error = job.get("std_err") if job.get("std_err") != job.get("std_out") else ""
-    names = {"stdin": job.get("std_in") or "", "stdout": job.get("std_out") or "", "stderr": error or ""}
+    """By their names, patterns filled in."""
+    names = {"stdin": job.get("std_in") or "", "stdout": job.get("std_out") or "", "stderr": error_file(job)}
     return {**names, **{f"{stream}_expanded": name for stream, name in names.items()}}
 
 

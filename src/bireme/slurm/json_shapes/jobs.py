@@ -252,11 +252,6 @@ def _sockets(share: Record, node: Record) -> list[Shape]:
     ]
 
 
-def _error_file(job: Record) -> str:
-    """Named only where it is another file than the output's."""
-    return "" if job.get("std_err") == job.get("std_out") else _text(job, "std_err")
-
-
 def _request(job: Record) -> Shape:
     mail = job.get("mail_type") or []
     return {
@@ -264,10 +259,10 @@ def _request(job: Record) -> Shape:
         "current_working_directory": _text(job, "work_dir"),
         "standard_input": _text(job, "std_in"),
         "standard_output": _text(job, "std_out"),
-        "standard_error": _error_file(job),
+        "standard_error": facts.error_file(job),
         "stdin_expanded": _text(job, "std_in"),
         "stdout_expanded": _text(job, "std_out"),
-        "stderr_expanded": _error_file(job),
+        "stderr_expanded": facts.error_file(job),
         "submit_line": _text(job, "submit_line"),
         "features": _text(job, "features"),
         "batch_features": "",
