@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.cluster import Cluster
+
+if TYPE_CHECKING:
+    from tests.support.beside import ByCluster
 
 MakeCluster = Callable[..., Cluster]
 
@@ -16,6 +20,14 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 # The same examples each time, so that a failure belongs to a change; `make explore` looks for new ones.
 settings.register_profile("patient", settings.get_profile("explore"), derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
+    """Several workers (`-n 2`): each takes a whole cluster's tests."""
+    from tests.support.beside import ByCluster  # needs pytest-xdist, which a run without workers does not
+
+    return ByCluster(config, log)
 
 
 @pytest.fixture(scope="module")

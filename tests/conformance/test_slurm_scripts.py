@@ -71,6 +71,7 @@ def slurm() -> Iterator[SlurmDeployment]:
         yield SlurmDeployment(bireme)
 
 
+@pytest.mark.timeout(600)  # some wait for Slurm's own patience, several times
 @pytest.mark.parametrize("check", list(SCRIPT_CHECKS), ids=str)
 def test_slurm(slurm: SlurmDeployment, check: Check[ScriptBody]) -> None:
     check_on(slurm, check)
