@@ -237,8 +237,10 @@ def idle(kubernetes: Kubernetes, sizes: Sizes) -> Iterator[Row]:
         spent = time.monotonic() - begun
         what = f"{sizes.idle_jobs} waiting jobs, {sizes.idle_nodes} nodes"
         yield Row("idle", f"{what}: memory of the daemon", _rss_mib(pid), "MiB")
-        yield Row("idle", f"{what}: CPU of the daemon", 100 * (_cpu_s(pid) - cpu) / spent, "% of a core")
-        yield Row("idle", f"{what}: requests to the API server", max(0.0, requests - without), "/s")
+        share = 100 * (_cpu_s(pid) - cpu) / spent
+        yield Row("idle", f"{what}: CPU of the daemon", share, "% of a core", target=Target("<", 1.0))
+        made = max(0.0, requests - without)
+        yield Row("idle", f"{what}: requests to the API server", made, "/s", target=Target("<", 1.0))
 
 
 def _requests_a_second(kubernetes: Kubernetes) -> float:

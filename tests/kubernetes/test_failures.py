@@ -92,13 +92,15 @@ def test_a_node_that_vanishes_while_its_job_starts_gets_no_pod(cluster: Kubernet
     """Planned on, bound to, and gone: Kubernetes itself takes such a pod for one that is just slow."""
     cluster.kubernetes.api.create("/api/v1/nodes", fake_nodes.node(0, 8))
     cluster.until(lambda: "idle" in cluster.run("sinfo", "-h", "-n", "fake-00000", "-o", "%T").stdout, LONG_S)
-    job = cluster.sbatch("-x", "node1,node2", "--gpus=8", "--wrap", "true")
+    job = cluster.sbatch("-w", "fake-00000", "--gpus=8", "--wrap", "true")
     cluster.until(lambda: cluster.pods(), LONG_S)
     cluster.kubernetes.kubectl("delete", "node", "fake-00000")
     cluster.until(lambda: not cluster.pods() and not cluster.secrets(), LONG_S)
     cluster.until(lambda: cluster.records(job)[0]["state"] == "PENDING", LONG_S)
     assert "Node fake-00000 was lost." in why(cluster, job)
-    cluster.run("scontrol", "update", f"jobid={job}", "excnodelist=")
+    waits = ("squeue", "-h", "-j", job, "-o", "%r")  # for that node, though others are free
+    cluster.until(lambda: "UnavailableNodes:fake-00000" in cluster.run(*waits).stdout, LONG_S)
+    cluster.run("scontrol", "update", f"jobid={job}", "reqnodelist=")
     assert cluster.wait(job, LONG_S)["state"] == "COMPLETED", cluster.log_tail()
 
 

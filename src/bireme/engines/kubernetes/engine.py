@@ -14,7 +14,6 @@ that died between two requests finds it, and finishes or removes it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections.abc import Coroutine, Sequence
@@ -22,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bireme.agent.container import SCRIPT_KEYS
 from bireme.agent.protocol import Message
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
@@ -46,6 +44,7 @@ from bireme.engines.kubernetes.landscape import Landscape, Surroundings
 from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.mirror import Mirror
 from bireme.engines.kubernetes.returned import ReturnedOutput
+from bireme.engines.kubernetes.scripts import with_scripts
 from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
 
@@ -85,6 +84,8 @@ class KubernetesEngine(CrewEngine):
         self._pods: Mirror | None = None
         self._pod_of: dict[Berth, Object] = {}
         """The newest word on each pod of ours."""
+        self._making: set[Key] = set()
+        """Starts whose pods are being made: until that is over nobody can say that one of them is gone."""
         self._leaving: set[Berth] = set()
         """Pods that are being ended on purpose: their end is no news but the answer."""
         self._gone: set[Berth] = set()
@@ -348,7 +349,10 @@ class KubernetesEngine(CrewEngine):
         super()._launch_job(command)
         together = self._components.get(job.het_job_id or 0) or [(job, allocation)]
         crew = [Berth(held.job_id, held.generation, node) for _, held in together for node in held.node_names]
-        self._work(self._make_pods(command, crew))
+        key = (job.id, allocation.generation)
+        if key not in self._making:
+            self._making.add(key)
+            self._work(self._make_pods(command, crew))
 
     def _launch_patience_s(self) -> float:
         return self._settings.start_timeout_s + super()._launch_patience_s()
@@ -358,7 +362,7 @@ class KubernetesEngine(CrewEngine):
 
         Its files that lie on no volume come back here, or are brought from here.
         """
-        message = self._with_scripts(message)
+        message = with_scripts(message, self._config.settings)
         if message["op"] in ("start", "step"):
             assert self._gateway is not None
             assert self._returned is not None
@@ -371,19 +375,6 @@ class KubernetesEngine(CrewEngine):
             diverted = self._brought.divert(owner, diverted, [mount.path for mount in mounts])
             message = {**diverted, "hosts": self._gateway.hosts(berth)}
         super()._order(node, key, message)
-
-    def _with_scripts(self, message: Message) -> Message:
-        """Prolog and Epilog of slurm.conf are files of this machine: they travel with the order.
-
-        Those only. What a user names (srun --task-prolog) is a file of the pod.
-        """
-        settings = self._config.settings
-        ours = {*settings.prolog, *settings.epilog, settings.task_prolog, settings.task_epilog}
-        texts: dict[str, str] = {}
-        for path in {path for key in SCRIPT_KEYS for path in message.get(key) or ()} & ours:
-            with contextlib.suppress(OSError):  # of the image, then
-                texts[path] = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
-        return {**message, "scripts": texts} if texts else message
 
     async def _make_pods(self, command: c.LaunchJob, crew: Sequence[Berth]) -> None:
         """All of them, then all bindings. What is already there from an earlier try counts as made."""
@@ -399,18 +390,22 @@ class KubernetesEngine(CrewEngine):
                 )
                 for rank in range(len(allocation.shares))
             )
-            if key not in self._gangs:  # it was ended meanwhile
-                return
             await self._lease.confirm()
-            await _all(
-                self._insist.bind(pod, share.node, lambda: key in self._gangs)
-                for pod, share in zip(made, allocation.shares, strict=True)
-            )
+            if key in self._gangs:
+                await _all(
+                    self._insist.bind(pod, share.node, lambda: key in self._gangs)
+                    for pod, share in zip(made, allocation.shares, strict=True)
+                )
         except ApiProblem as problem:
             gang = self._gangs.get(key)
             if gang is not None:
                 gang.passing = problem.over_quota or problem.passing
             self._could_not_start(key, str(problem))
+        finally:
+            self._making.discard(key)
+        for berth in (Berth(*key, node) for node in allocation.node_names):
+            if berth in self._leaving:  # it was ended meanwhile: what was made is there only now
+                self._delete_pod(berth)
 
     async def _make_secret(self, key: Key, command: c.LaunchJob, crew: Sequence[Berth]) -> str:
         assert self._gateway is not None
@@ -476,7 +471,7 @@ class KubernetesEngine(CrewEngine):
     def _delete_pod(self, berth: Berth) -> None:
         self._leaving.add(berth)
         pod = self._pod_of.get(berth)
-        if pod is None or pods.is_over(pod):
+        if (pod is None and (berth.job_id, berth.generation) not in self._making) or (pod and pods.is_over(pod)):
             self.later(0.0, lambda: self._pod_gone(berth))
         if pod is not None:
             self._work(self._delete_now(berth, path_of(pod)))
