@@ -55,12 +55,12 @@ class Bireme:
     def message(self, name: str) -> str:
         """What the pod's condition says, once it says something."""
         self.appears(name)
+        return str(wait_for(lambda: self.waits_because(name), f"a reason for {name}"))
 
-        def said() -> str:
-            conditions = self.kubernetes.api.get(f"{PODS}/{name}")["status"].get("conditions") or ()
-            return next((one["message"] for one in conditions if one.get("reason") == "Unschedulable"), "")
-
-        return str(wait_for(said, f"a reason for {name}"))
+    def waits_because(self, name: str) -> str:
+        """What the pod's condition says now; empty: nothing."""
+        conditions = self.kubernetes.api.get(f"{PODS}/{name}")["status"].get("conditions") or ()
+        return next((one["message"] for one in conditions if one.get("reason") == "Unschedulable"), "")
 
 
 def pod(name: str, gpus: int = 1, *, labels: Any = None, annotations: Any = None, **spec: Any) -> dict[str, Any]:

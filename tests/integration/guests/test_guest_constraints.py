@@ -105,6 +105,7 @@ def test_a_node_gets_no_more_volumes_than_its_driver_attaches(bireme: Bireme) ->
     for number in range(2):
         csi_volume(api, f"data{number}", driver)
     claimed = [[{"name": "data", "persistentVolumeClaim": {"claimName": f"data{number}"}}] for number in range(2)]
+    wait_for(lambda: is_refused(bireme, "both", volumes_of(*claimed), driver), "Bireme to know of the limit")
     bireme.create("reader", volumes=claimed[0], **here())
     assert bireme.node_of("reader") == FIRST
     bireme.create("second-reader", volumes=claimed[0], **here())
@@ -115,6 +116,22 @@ def test_a_node_gets_no_more_volumes_than_its_driver_attaches(bireme: Bireme) ->
         api.delete(f"{PODS}/{name}")
     assert bireme.node_of("other") == FIRST
     api.delete(f"/apis/storage.k8s.io/v1/csinodes/{FIRST}")
+
+
+def volumes_of(*volumes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All of them in one pod."""
+    return [{**volume, "name": f"v{number}"} for number, (volume,) in enumerate(volumes)]
+
+
+def is_refused(bireme: Bireme, name: str, volumes: list[dict[str, Any]], driver: str) -> bool:
+    """Whether a pod with more volumes than any driver attaches there waits for that reason; it is gone afterwards."""
+    bireme.create(name, volumes=volumes, **here())
+    wait_for(lambda: bireme.has_node(name) or bireme.waits_because(name), f"{name} to be decided")
+    refused = f"volumes of {driver} that can be attached" in bireme.waits_because(name)
+    bireme.kubernetes.api.delete(f"{PODS}/{name}")
+    selected = f"{PODS}?fieldSelector=metadata.name%3D{name}"
+    wait_for(lambda: not bireme.kubernetes.api.get(selected)["items"], f"{name} to go")
+    return refused
 
 
 def test_what_a_pod_prefers_decides_between_nodes_that_hold_it(bireme: Bireme) -> None:

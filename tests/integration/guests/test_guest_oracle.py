@@ -155,12 +155,12 @@ def oracle(bireme: Bireme) -> Iterator[Bireme]:
         more = {NIC: "4"} if number < 2 else {}
         api.patch(f"/api/v1/nodes/{name}/status", {"status": {"capacity": more, "allocatable": more}})
     _local_volume(bireme)
-    for disk in DISKS:
-        csi_volume(api, disk, DRIVER)
     for name in NODES[:3]:
         drivers = [{"name": DRIVER, "nodeID": name, "allocatable": {"count": 1}}]
         head = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}}
         api.create(CSI_NODES, {**head, "spec": {"drivers": drivers}})
+    for disk in DISKS:  # after the limits: who knows of a disk knows of these too
+        csi_volume(api, disk, DRIVER)
     bireme.kubernetes.plane.start_scheduler()
     try:
         yield bireme
