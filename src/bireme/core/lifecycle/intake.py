@@ -73,7 +73,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
         case o.BatchFinished():
             return _batch_finished(state, job, seen)
         case o.JobCleared():
-            ended = [*_ended(state, job, seen.at), *_left(state, seen)] if isinstance(job.phase, Ending) else []
+            ended = [*_ended(state, job, seen.at), *_left(seen)] if isinstance(job.phase, Ending) else []
             return [*ended, *_drained(state, seen.epilog_failed_on, "Epilog error")]
         case o.JobVanished():
             return _vanished(state, job, seen)
@@ -113,8 +113,7 @@ def _cleared_leftovers(state: State, seen: o.Observation) -> list[e.Event]:
     left_on = {node.name for node in state.nodes.values() if key in node.leftovers}
     if left_on <= set(seen.uncleared_on):
         return []
-    still_on = tuple(name for name in seen.uncleared_on if name in left_on)
-    return [e.LeftoverCleared(*key, still_on), *_drained(state, seen.epilog_failed_on, "Epilog error")]
+    return [e.LeftoverCleared(*key, seen.uncleared_on), *_drained(state, seen.epilog_failed_on, "Epilog error")]
 
 
 def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
@@ -171,9 +170,9 @@ def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.E
     if job.spec.kind is JobKind.INTERACTIVE:
         outcome = Outcome("FAILED", ExitStatus(code=1), why)
         ended = [e.JobEnding(job.id, job.generation, outcome), *_ended(state, job, seen.at)]
-        return [*ended, *drained, *_left(state, seen)]
+        return [*ended, *drained, *_left(seen)]
     again_at = now + min(LAUNCH_BACKOFF_MOST_S, LAUNCH_BACKOFF_S * 2 ** min(tries - 1, 10))
-    return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained, *_left(state, seen)]
+    return [e.JobLaunchFailed(job.id, job.generation, why, hold, again_at), *drained, *_left(seen)]
 
 
 def _maybe_begun(job: Job, why: Reason) -> e.JobEnding:
@@ -183,9 +182,9 @@ def _maybe_begun(job: Job, why: Reason) -> e.JobEnding:
     return e.JobEnding(job.id, job.generation, outcome, requeue=batch, kill_now=True)
 
 
-def _left(state: State, seen: o.JobRefused | o.JobCleared) -> list[e.Event]:
-    nodes = (node for node in seen.uncleared_on if node in state.nodes)
-    return [e.LeftoverFound(node, seen.job_id, seen.generation) for node in nodes]
+def _left(seen: o.JobRefused | o.JobCleared) -> list[e.Event]:
+    """Also on nodes that left the configuration: they may come back."""
+    return [e.LeftoverFound(node, seen.job_id, seen.generation) for node in seen.uncleared_on]
 
 
 def _held_by_prolog(state: State, seen: o.JobRefused) -> bool:
