@@ -18,7 +18,7 @@ from bireme.core.priority.order import priority_of, rank
 
 FIRST_PRIORITY = 4_294_901_760
 """Slurm's priority/basic: the first job gets this, each later one less."""
-RANKS_ALL = (e.ClusterConfigured, e.PartitionUpdated, e.AccountsChanged, e.UsageReset)
+RANKS_ALL = frozenset((e.ClusterConfigured, e.PartitionUpdated, e.AccountsChanged, e.UsageReset))
 """Events that change what every job's priority is measured by."""
 RANKS_ONE = (e.JobUpdated, e.JobReleased, e.JobRequeued)
 USER_TOP = "enable_user_top"
@@ -36,7 +36,7 @@ def first_priority(state: State, job: Job, earlier: int, now: float) -> int:
 
 def follow_priorities(state: State, event: e.Event, now: float) -> bool:
     """After the event was applied: a job that it changed is weighed again at once. True: all are to be."""
-    if isinstance(event, RANKS_ALL):
+    if type(event) in RANKS_ALL:
         return True
     if isinstance(event, RANKS_ONE) or (isinstance(event, e.JobSubmitted) and len(event.spec.partitions) > 1):
         job = state.pending.get(event.job_id)

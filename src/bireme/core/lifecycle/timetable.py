@@ -14,9 +14,9 @@ from heapq import heappop, heappush
 
 from bireme.core.model import events as e
 
-CHANGES_ALL = (e.ClusterConfigured, e.PartitionUpdated)
+CHANGES_ALL = frozenset((e.ClusterConfigured, e.PartitionUpdated))
 """Events after which any job's times may be others: limits of partitions count."""
-CHANGES_NODES = (e.ClusterConfigured, e.NodeRegistered, e.NodeLost, e.NodeUpdated)
+CHANGES_NODES = frozenset((e.ClusterConfigured, e.NodeRegistered, e.NodeLost, e.NodeUpdated))
 
 
 @dataclass(slots=True)
@@ -41,9 +41,9 @@ class Timetable:
             self.changed.add(job_id)
             if isinstance(event, e.ArrayTaskSplit):
                 self.changed.add(event.array_job_id)
-        elif isinstance(event, CHANGES_ALL):
+        elif type(event) in CHANGES_ALL:
             self.all_changed = True
-        if isinstance(event, CHANGES_NODES):
+        if type(event) in CHANGES_NODES:
             self.lost = None
 
     def clear(self) -> None:

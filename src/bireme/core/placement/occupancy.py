@@ -132,7 +132,7 @@ def outside(share: NodeShare) -> Allocation:
 class Occupancy:
     """See the module. Node order is the configuration's order and never changes."""
 
-    __slots__ = ("_borrowed", "changes", "free", "rooms", "table")
+    __slots__ = ("_owned", "changes", "free", "rooms", "table")
 
     def __init__(self, nodes: Sequence[NodeConfig]) -> None:
         self.table = NodeTable(nodes)
@@ -140,8 +140,8 @@ class Occupancy:
         self.rooms: list[NodeRoom] = [empty_room(node) for node in self.table.nodes]
         self.changes = 0
         """How often something was taken or given back: whoever ranked nodes can tell that they changed."""
-        self._borrowed: set[int] = set()
-        """Positions whose room still belongs to the Occupancy this draft was taken from."""
+        self._owned: set[int] | None = None
+        """In a draft: positions whose room no longer belongs to the Occupancy that it was taken from. None: all."""
 
     @property
     def nodes(self) -> tuple[NodeConfig, ...]:
@@ -158,7 +158,7 @@ class Occupancy:
         copy.free = self.free.copy()
         copy.rooms = list(self.rooms)
         copy.changes = self.changes
-        copy._borrowed = set(range(len(self.rooms)))
+        copy._owned = set()
         return copy
 
     def room(self, node: str) -> NodeRoom:
@@ -177,8 +177,8 @@ class Occupancy:
                 self._give_back(position, share, allocation)
 
     def _own(self, position: int) -> NodeRoom:
-        if position in self._borrowed:
-            self._borrowed.discard(position)
+        if self._owned is not None and position not in self._owned:
+            self._owned.add(position)
             self.rooms[position] = self.rooms[position].copy()
         return self.rooms[position]
 

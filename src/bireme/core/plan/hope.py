@@ -76,8 +76,8 @@ class Hope:
         for shape, jobs in waiting.shapes.items():
             if (name := shape[1]) not in self._usable:
                 self._usable[name] = self._within(name, freed)
-            if self._usable[name]:
-                longest = self._room_s(waiting.needs[shape], self._usable[name])
+            longest = self._room_s(waiting.needs[shape], self._usable[name]) if self._usable[name] else -inf
+            if longest > 0:
                 found.update(job_id for job_id, duration_s in jobs.items() if duration_s <= longest)
         return found
 
@@ -87,9 +87,9 @@ class Hope:
             return True  # parts of GPUs are not counted here
         settings, fits = self._state.config.settings, self._calendar.fits_without
         for shape in waiting.shapes_of(job_id):
-            need, duration_s = waiting.needs[shape], waiting.shapes[shape][job_id]
-            for position in self._with_room(shape, need):
-                if fits(need, settings, self._free, position, job_id) - self._now >= duration_s:
+            for position in self._with_room(waiting, shape):
+                until = fits(waiting.needs[shape], settings, self._free, position, job_id)
+                if until - self._now >= waiting.shapes[shape][job_id]:
                     return True
         return False
 
@@ -100,13 +100,15 @@ class Hope:
         usable = schedulable_nodes(self._state, partition)
         return [position for position in freed if usable[position]]
 
-    def _with_room(self, shape: Shape, need: Need) -> list[int]:
+    def _with_room(self, waiting: Waiting, shape: Shape) -> list[int]:
         """Most hopes end here: whoever comes first takes what came free, and the next of the shape need not look."""
-        settings, has_room = self._state.config.settings, self._calendar.has_room
-        before = self._roomy.get(shape, self._usable.get(shape[1], ()))
-        left = [position for position in before if has_room(need, settings, self._free, position)]
-        self._roomy[shape] = left
-        return left
+        nodes = self._roomy.get(shape)
+        if nodes is None:
+            nodes = self._usable.get(shape[1], [])
+        if nodes:
+            need, settings, has_room = waiting.needs[shape], self._state.config.settings, self._calendar.has_room
+            nodes = self._roomy[shape] = [each for each in nodes if has_room(need, settings, self._free, each)]
+        return nodes
 
     def _room_s(self, need: Need, freed: Sequence[int]) -> float:
         """The longest that something that needs so much could stay on one of these nodes; below 0: it fits on none."""
