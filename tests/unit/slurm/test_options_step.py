@@ -143,7 +143,7 @@ def test_any_run_is_understood_or_refused(argv: list[str], environment: dict[str
 def test_what_the_job_says_in_two_ways_counts_once() -> None:
     told = {**JOB, "SLURM_GPUS_PER_TASK": "1", "SLURM_CPUS_PER_TASK": "2", "SLURM_TRES_PER_TASK": "cpu=2,gres/gpu=1"}
     spec = step("hostname", environment=told)
-    assert (spec.gres_per_task, spec.cpus_per_task) == ((GresRequest("gpu", None, 1),), 2)
+    assert (spec.gres_per_task, spec.cpus_per_task) == ((GresRequest("gpu", None, 1),), None)
     by_hand = step("--gpus-per-task=2", "-c3", "hostname", environment=told)
     assert (by_hand.gres_per_task, by_hand.cpus_per_task) == ((GresRequest("gpu", None, 2),), 3)
     as_tres = step("--tres-per-task=cpu=4,gres/gpu=3", "hostname", environment=told)

@@ -64,7 +64,7 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         nodes_max=size.nodes_max,
         ntasks=size.ntasks,
         ntasks_per_node=size.ntasks_per_node,
-        cpus_per_task=cpus_per_task_of(options),
+        cpus_per_task=_cpus_per_task(options, inside=job_id is not None),
         memory_per_node_mib=_by_hand(options, "mem"),
         memory_per_cpu_mib=_by_hand(options, "mem-per-cpu"),
         memory_per_gpu_mib=_by_hand(options, "mem-per-gpu"),
@@ -167,6 +167,13 @@ def _gres_per_node(options: Options) -> tuple[GresRequest, ...] | None:
     if not asked:
         return None
     return tuple(request for name in asked for request in gres_of(options, name))
+
+
+def _cpus_per_task(options: Options, *, inside: bool) -> int | None:
+    """What the job asked for each of its tasks (SLURM_TRES_PER_TASK) is not asked again by an srun inside it."""
+    if inside and options.from_environment("tres-per-task"):
+        return options.number("cpus-per-task")
+    return cpus_per_task_of(options)
 
 
 def _gres_per_task(options: Options) -> tuple[GresRequest, ...]:
