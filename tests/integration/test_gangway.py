@@ -23,6 +23,7 @@ from bireme.agent.fetcher import Fetcher
 from bireme.agent.gangway import Gangway, RefusedError
 from bireme.agent.identity import Identity
 from bireme.agent.output import OpenFileError, open_output
+from bireme.agent.protocol import socket_path
 from bireme.core.model.jobs import Owner
 from bireme.engines.kubernetes.as_submitter import open_for
 from bireme.engines.kubernetes.brought import MIB, MOST_BYTES, BroughtInput
@@ -40,13 +41,13 @@ OWNER = Owner(uid=os.getuid(), gid=os.getgid(), user="ada")
 class Harbour:
     """A gateway, and pods that may call it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sockets: str) -> None:
         self.folder = folder
         self.admitted: list[tuple[Owner, int]] = []
         pem = folder / "gateway.pem"
         self.authority = folder / "ca.pem"
         self.authority.write_text(certificate.ensure_certificate(pem))
-        self.gateway = Gateway(folder / "pods", b"secret", pem, self.admit, self.deliver, self.provide)
+        self.gateway = Gateway(folder / sockets, b"secret", pem, self.admit, self.deliver, self.provide)
         self.spool, self.inbox = folder / "spool", folder / "inbox"
         self.returned = ReturnedOutput(folder / "output", str(self.spool))
         self.brought = BroughtInput(folder / "input", str(self.inbox))
@@ -96,9 +97,9 @@ class Harbour:
 
 
 @asynccontextmanager
-async def harbour() -> AsyncIterator[Harbour]:
-    folder = Path(tempfile.mkdtemp(prefix="gw"))  # short: socket addresses hold 107 bytes
-    made = Harbour(folder)
+async def harbour(sockets: str = "pods") -> AsyncIterator[Harbour]:
+    folder = Path(tempfile.mkdtemp(prefix="gw"))
+    made = Harbour(folder, sockets)
     made.port = await made.gateway.start("127.0.0.1", 0)
     try:
         yield made
@@ -109,7 +110,8 @@ async def harbour() -> AsyncIterator[Harbour]:
 
 async def talk(path: str, *words: dict[str, object]) -> dict[str, object]:
     """The first line that comes back on this unix socket."""
-    reader, writer = await asyncio.open_unix_connection(path)
+    with socket_path(path) as reachable:
+        reader, writer = await asyncio.open_unix_connection(reachable)
     for word in words:
         writer.write(json.dumps(word).encode() + b"\n")
     answer = await asyncio.wait_for(reader.readline(), DEADLINE_S)
@@ -117,9 +119,12 @@ async def talk(path: str, *words: dict[str, object]) -> dict[str, object]:
     return json.loads(answer)
 
 
-def test_the_agent_of_a_pod_is_reached_like_one_of_this_machine() -> None:
+@pytest.mark.parametrize("sockets", ["pods", "deep" * 40], ids=["here", "deep in folders"])
+def test_the_agent_of_a_pod_is_reached_like_one_of_this_machine(sockets: str) -> None:
+    """A socket's address holds 107 bytes; a home, and a node's name, may be longer."""
+
     async def run() -> None:
-        async with harbour() as port, port.pod(HERE):
+        async with harbour(sockets) as port, port.pod(HERE):
             address = port.gateway.address(HERE).removeprefix("unix:")
             welcome = await talk(address, {"hello": "daemon", "version": 1})
             assert (welcome["ev"], welcome["node"], welcome["holds"]) == ("welcome", "n1", [])

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from bireme.agent.gangway import Ends, relay
+from bireme.agent.protocol import socket_path
 from bireme.agent.spool import PIECE_BYTES
 from bireme.core.model.jobs import Owner
 from bireme.ports import Admit
@@ -209,7 +210,6 @@ class Gateway:
             writer.write(b"ok\n")
             waiting.set_result((reader, writer))
         elif purpose == "control":
-            writer.write(b"ok\n")
             self._pods[berth].pod_address = str(hello.get("address", ""))
             await self._serve_control(berth, reader, writer)
         elif purpose == "api":
@@ -266,9 +266,10 @@ class Gateway:
         pod = self._pods[berth]
         self._detach(pod)
         pod.control = writer
-        pod.local = await asyncio.start_unix_server(lambda r, w: self._carry_to(berth, (r, w)), pod.address)
-        pod.attached.set()
         try:
+            pod.local = await self._open_local(berth, pod)
+            writer.write(b"ok\n")
+            pod.attached.set()
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_PING_S):
@@ -281,6 +282,15 @@ class Gateway:
         finally:
             if pod.control is writer:
                 self._detach(pod)
+
+    async def _open_local(self, berth: Berth, pod: _Pod) -> asyncio.Server:
+        """Where the agent in the pod is reached from here. Raises ValueError."""
+        try:
+            with socket_path(str(pod.address)) as path:
+                return await asyncio.start_unix_server(lambda r, w: self._carry_to(berth, (r, w)), path)
+        except OSError as error:
+            log.error("no socket for the agent of %s at %s: %s", berth.text, pod.address, error)
+            raise ValueError("the daemon cannot make a socket for it") from error
 
     def _detach(self, pod: _Pod) -> None:
         if pod.control is not None:
