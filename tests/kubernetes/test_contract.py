@@ -188,7 +188,7 @@ def test_a_terminal_reaches_into_a_pod(cluster: KubernetesCluster) -> None:
     termios.tcsetwinsize(terminal, (33, 77))
     process = subprocess.Popen(
         ["srun", "--pty", "sh", "-c", "test -t 0 && stty size && read word && echo got $word && exit 5"],
-        env=cluster.env,
+        env={name: value for name, value in cluster.env.items() if name not in ("LINES", "COLUMNS")},
         cwd=cluster.work,
         stdin=terminal,
         stdout=terminal,

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling
 
-SHARING = ("tests/integration/guests", "tests/kubernetes", "tests/oracle")
+SHARING = ("tests/integration/guests", "tests/oracle")
 """Folders that share one cluster, or one run of both systems."""
 
 
