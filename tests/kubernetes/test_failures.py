@@ -181,5 +181,7 @@ def test_a_node_that_loses_power_is_told_and_its_job_runs_elsewhere(cluster: Kub
     assert cluster.run("sinfo", "-h", "-n", "node2", "-o", "%T").stdout.strip() == "down*"
     cluster.kubernetes.power_on(cluster.kubernetes.nodes[1])
     cluster.until(lambda: cluster.run("sinfo", "-h", "-n", "node2", "-o", "%T").stdout.strip() == "idle", LONG_S)
+    # Its device plugin offers the GPUs a little later than the kubelet is ready.
+    cluster.until(lambda: "gpu:8" in cluster.run("sinfo", "-h", "-n", "node2", "-o", "%G").stdout, LONG_S)
     back = cluster.sbatch("-w", "node2", "--gpus=8", "--wrap", "true")
     assert cluster.wait(back, LONG_S)["state"] == "COMPLETED", cluster.log_tail()
