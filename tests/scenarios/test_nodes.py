@@ -11,6 +11,7 @@ from bireme.core.model import observations as o
 from bireme.core.model.cluster import PartitionState, Settings
 from bireme.core.model.events import ClusterConfigured
 from bireme.core.model.jobs import JobKind
+from bireme.core.model.nodes import Note
 from bireme.core.model.resources import GresShare, NodeShare
 from bireme.testing.scenario import Scenario
 
@@ -228,6 +229,33 @@ def test_a_job_that_names_a_node_waits_for_that_one_when_it_has_left() -> None:
     world.record([ClusterConfigured(whole)])
     world.report(o.NodeAnswered("n2", "agent", (), world.now))
     world.expect(named="runs n2", among="runs n[1-2]")
+
+
+def test_a_node_that_its_cluster_closed_takes_no_jobs_until_that_opens_it() -> None:
+    """A cordon is first a mark and then a taint: the words change under way, and the node is open once none is left."""
+    world = Scenario("1x8")
+    for why in ("cordoned", "tainted node.kubernetes.io/unschedulable:NoSchedule"):
+        world.report(o.NodeClosed("n1", why, world.now))
+        assert node_state(world, "n1") == "IDLE+DRAIN"
+        assert world.state.nodes["n1"].out_because == Note(why, 0, world.now)
+    world.submit("job")
+    world.expect(job="waits ReqNodeNotAvail")
+    world.node("n1", "RESUME")  # it is not the operator's to open
+    world.expect()
+    world.report(o.NodeClosed("n1", "", world.now))
+    world.expect(job="runs n1")
+    assert world.replayed().nodes == world.state.nodes
+
+
+def test_a_node_that_its_cluster_opens_again_stays_drained_for_its_operator() -> None:
+    world = Scenario("1x8")
+    world.report(o.NodeClosed("n1", "cordoned", world.now))
+    world.node("n1", "DRAIN")
+    world.report(o.NodeClosed("n1", "", world.now))
+    world.submit("job")
+    world.expect(job="waits ReqNodeNotAvail")
+    world.node("n1", "RESUME")
+    world.expect(job="runs n1")
 
 
 # -- what is left on a node, found by fault worlds ---------------------------------------------------------------------

@@ -24,6 +24,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,7 +73,7 @@ def shared_user_namespace(agents: Iterable[int]) -> int | None:
             found = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # it ended meanwhile
             continue
-        if os.fstat(found).st_ino != own and _in_child(lambda found=found: _rehearse("user", found)).get("ok"):
+        if os.fstat(found).st_ino != own and _in_child(partial(_rehearse, "user", found)).get("ok"):
             return found
         os.close(found)
     return _new_user_namespace()

@@ -100,9 +100,9 @@ async def _submit_or_say(api: Context, caller: Caller, one: Any, shared: dict[st
 async def _submit(api: Context, caller: Caller, submission: Submission, cause: str) -> dict[str, Any]:
     queue = _chosen_queue(api, submission)
     if queue is not None:
-        job_id = await queue.submit(submission.specs, submission.key)
+        number = await queue.submit(submission.specs, submission.key)
         await api.cluster.settled()  # who has just submitted expects to see the job
-        return {"job_id": job_id}
+        return {"job_id": number}
     recorded = await api.cluster.do(
         cause, lambda state, now: submit(state, caller, submission.specs, now, submission.key)
     )

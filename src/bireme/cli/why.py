@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -293,7 +293,7 @@ class _Page:
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _labelled(label: str, texts: Iterator[str]) -> Iterator[tuple[str, str]]:
+def _labelled(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for text in texts:
         yield label, text
         label = ""

@@ -80,7 +80,7 @@ def _mount(text: str) -> Mount:
         raise SettingsError(
             f"kubernetes.volumes: {text!r} begins with neither partition=NAME: nor account=NAME:, nor with a volume"
         )
-    return replace(_volume(rest), **{whose: name})
+    return replace(_volume(rest), partition=name) if whose == "partition" else replace(_volume(rest), account=name)
 
 
 def _volume(text: str) -> Mount:

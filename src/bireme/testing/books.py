@@ -58,12 +58,13 @@ def _associations(
     for position, words in enumerate(found):
         known = book.find(words["account"], words.get("user", ""), words.get("partition", ""))
         number = known.id if known else book.next_association_id + position
-        inherited = {"qos": known.qos} if known and "qos" not in words else {}
         rest = {key: value for key, value in words.items() if key not in _LIMITS}
-        made.append(Association(id=number, limits=_limits(words), **inherited, **rest))
+        inherited: Words = {"qos": known.qos} if known else {}
+        made.append(Association(id=number, limits=_limits(words), **{**inherited, **rest}))
     return made
 
 
 def _limits(words: Words) -> Limits:
     given = {key: value for key, value in words.items() if key in _LIMITS}
-    return Limits(**{key: tres_map(value) if isinstance(value, dict) else value for key, value in given.items()})
+    limits: Words = {key: tres_map(value) if isinstance(value, dict) else value for key, value in given.items()}
+    return Limits(**limits)

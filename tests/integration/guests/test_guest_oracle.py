@@ -222,9 +222,11 @@ class Trial:
         others = [other for other in NODES if other != node]
         for other in others:
             self.api.patch(f"/api/v1/nodes/{other}", {"spec": {"unschedulable": True}})
-        yield
-        for other in others:
-            self.api.patch(f"/api/v1/nodes/{other}", {"spec": {"unschedulable": None}})
+        try:
+            yield
+        finally:
+            for other in others:
+                self.api.patch(f"/api/v1/nodes/{other}", {"spec": {"unschedulable": None}})
 
     def _node(self, name: str) -> str:
         return str(self.api.get(f"{PODS}/{name}")["spec"].get("nodeName", ""))

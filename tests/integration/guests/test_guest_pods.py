@@ -134,6 +134,19 @@ def test_a_daemon_that_comes_back_knows_its_guests(bireme: Bireme) -> None:
     assert bireme.node_of("stays") == before
 
 
+def test_a_cordon_that_is_lifted_while_the_daemon_is_away_is_over(bireme: Bireme) -> None:
+    def state_of_node() -> str:
+        return bireme.run("sinfo", "-h", "-n", "fake-00003", "-o", "%T").strip()
+
+    node = "/api/v1/nodes/fake-00003"
+    bireme.kubernetes.api.patch(node, {"spec": {"unschedulable": True}})
+    wait_for(lambda: state_of_node() == "drained", "the cordon to be known")
+    bireme.run("down")
+    bireme.kubernetes.api.patch(node, {"spec": {"unschedulable": None}})
+    bireme.up()
+    wait_for(lambda: state_of_node() == "idle", "the node to be open")
+
+
 def test_a_cancelled_job_of_pods_is_evicted(bireme: Bireme) -> None:
     bireme.create("victim")
     bireme.node_of("victim")

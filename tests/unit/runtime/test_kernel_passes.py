@@ -165,7 +165,7 @@ def test_those_that_wait_for_something_else_than_room_do_not_keep_a_pass_from_th
 def test_a_queue_that_waits_for_a_node_is_not_looked_at_again_and_again(store: SqliteStore) -> None:
     kernel = kernel_with(store, "2x4")
     queue(kernel, *[{"nodes": 2}] * 9)
-    kernel.observations.append(NodeClosed("n2", "cordoned", "", NOW))
+    kernel.observations.append(NodeClosed("n2", "cordoned", NOW))
     in_short_passes(kernel, 12)
     assert {kernel.state.verdicts[job_id].reasons[0].kind.value for job_id in waiting(kernel)} == {"ReqNodeNotAvail"}
     looks: list[int] = []

@@ -140,6 +140,13 @@ def _others_counted(state: State, event: e.OthersCounted, at: float) -> Sequence
     return NOTHING
 
 
+def _node_closed(state: State, event: e.NodeClosed, at: float) -> Sequence[c.Command]:
+    node = _node(state, event.node, event)
+    if node is not None:
+        node.closed = Note(event.why, by_uid=0, at=at) if event.why else None
+    return NOTHING
+
+
 def _node_updated(state: State, event: e.NodeUpdated, at: float) -> Sequence[c.Command]:
     node = _node(state, event.node, event)
     if node is None:
@@ -508,6 +515,7 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.LeftoverFound: _leftover_found,
     e.LeftoverCleared: _leftover_cleared,
     e.OthersCounted: _others_counted,
+    e.NodeClosed: _node_closed,
     e.NodeUpdated: _node_updated,
     e.PartitionUpdated: _partition_updated,
     e.JobSubmitted: _job_submitted,

@@ -133,12 +133,9 @@ def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
 
 def _node_closed(state: State, seen: o.NodeClosed) -> list[e.Event]:
     node = state.nodes.get(seen.node)
-    if node is None:
+    if node is None or seen.why == (node.closed.text if node.closed else ""):
         return []
-    if seen.why:
-        return [] if node.drained else [e.NodeUpdated(seen.node, by_uid=0, drained=True, note=seen.why)]
-    ours = node.drained and node.note is not None and node.note.text == seen.before
-    return [e.NodeUpdated(seen.node, by_uid=0, drained=False)] if ours else []
+    return [e.NodeClosed(seen.node, seen.why)]
 
 
 def _others_seen(state: State, seen: o.OthersSeen) -> list[e.Event]:

@@ -84,7 +84,7 @@ def node_base_state(state: State, node: Node) -> str:
 def node_flags(state: State, node: Node, reserved: Sequence[str] = ()) -> list[str]:
     """DRAIN, NOT_RESPONDING, COMPLETING: what stands beside the base state. `reserved`: by reservations."""
     flags = list(reserved)
-    if node.drained:
+    if node.drained or node.closed:
         flags.append("DRAIN")
     if node.health in (Health.LOST, Health.UNKNOWN):
         flags.append("NOT_RESPONDING")

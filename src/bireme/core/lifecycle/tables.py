@@ -71,14 +71,18 @@ STEP: dict[tuple[StepState, type[e.Event]], tuple[StepState, ...]] = {
 NODE: dict[tuple[Health, type[e.Event]], tuple[Health, ...]] = {
     (Health.UNKNOWN, e.NodeRegistered): (Health.UP,),
     (Health.UNKNOWN, e.NodeLost): (Health.LOST,),
+    (Health.UNKNOWN, e.NodeClosed): (Health.UNKNOWN,),
     (Health.UNKNOWN, e.NodeUpdated): (Health.UNKNOWN, Health.DOWN, Health.UP),
     (Health.UP, e.NodeRegistered): (Health.UP,),
     (Health.UP, e.NodeLost): (Health.LOST,),
+    (Health.UP, e.NodeClosed): (Health.UP,),
     (Health.UP, e.NodeUpdated): (Health.UP, Health.DOWN),
     (Health.LOST, e.NodeRegistered): (Health.UP,),
+    (Health.LOST, e.NodeClosed): (Health.LOST,),
     (Health.LOST, e.NodeUpdated): (Health.LOST, Health.DOWN, Health.UP),
     (Health.DOWN, e.NodeRegistered): (Health.DOWN,),
     (Health.DOWN, e.NodeLost): (Health.DOWN,),
+    (Health.DOWN, e.NodeClosed): (Health.DOWN,),
     (Health.DOWN, e.NodeUpdated): (Health.DOWN, Health.UP),
 }
 

@@ -313,6 +313,17 @@ class OthersCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeClosed:
+    """Whoever looks after the node lets no new jobs onto it (`why`), or does again (`why` is empty).
+
+    Beside what operators say of it here: neither undoes the other.
+    """
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUpdated:
     """An operator changed a node: None leaves a thing as it is."""
 
@@ -400,6 +411,7 @@ Event = (
     | LeftoverFound
     | LeftoverCleared
     | OthersCounted
+    | NodeClosed
     | NodeUpdated
     | PartitionUpdated
     | AccountsChanged

@@ -35,6 +35,8 @@ class Node:
     health: Health = Health.UNKNOWN
     drained: bool = False
     note: Note | None = None
+    closed: Note | None = None
+    """Why whoever looks after the node lets no new jobs onto it (a Kubernetes cluster that cordoned it)."""
     up_since: float | None = None
     last_seen: float | None = None
     agent: str = ""
@@ -50,4 +52,9 @@ class Node:
 
     @property
     def schedulable(self) -> bool:
-        return self.health is Health.UP and not self.drained and not self.leftovers
+        return self.health is Health.UP and not self.drained and not self.closed and not self.leftovers
+
+    @property
+    def out_because(self) -> Note | None:
+        """What is said of a node that takes no jobs; an operator's word first."""
+        return self.note or self.closed

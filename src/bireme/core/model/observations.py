@@ -67,14 +67,10 @@ class NodeSilent:
 
 @dataclass(frozen=True, slots=True)
 class NodeClosed:
-    """Whoever looks after the node lets no new jobs onto it (`why`), or does again (`why` is empty).
-
-    `before`: what was said of it last, so that only the engine's own closing is undone, never an operator's.
-    """
+    """Whoever looks after the node lets no new jobs onto it (`why`), or does (`why` is empty). May be said twice."""
 
     node: str
     why: str
-    before: str
     at: float
 
 

@@ -161,9 +161,7 @@ class Landscape:
         said: list[o.Observation] = []
         if before is None or not before.up:
             said.append(o.NodeAnswered(name, version, self._around.held_on(name), at))
-        was_closed = before.closed if before else ""
-        if now.closed != was_closed:
-            said.append(o.NodeClosed(name, now.closed, was_closed, at))
+        said.append(o.NodeClosed(name, now.closed, at))
         return said
 
     # --- the cluster as a configuration --------------------------------------------------------------------

@@ -30,7 +30,7 @@ def node_record(
     """`partitions` it is in, flags by reservations, nodes `planned` for waiting jobs: where the caller knows them."""
     config = node.config
     room = state.occupancy.room(node.name)
-    note = node.note
+    note = node.out_because
     if partitions is None:
         partitions = partitions_by_node(state).get(node.name, ())
     if reserved is None:
