@@ -6,7 +6,7 @@ from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import JobEnding, JobSuspended
-from bireme.core.model.observations import GuardSeen
+from bireme.core.model.observations import GuardSeen, JobCleared
 from bireme.core.model.policy import Policy, Preemption
 from bireme.core.why.running import explain_running
 from bireme.testing.books import book_change
@@ -440,3 +440,20 @@ def test_who_is_guarded_from_outside_is_passed_over_and_named() -> None:
     job = world.job("first")
     world.report(GuardSeen(job.id, job.generation, "", world.now))
     world.expect(first="waits Resources", urgent="runs n1")
+
+
+def test_a_victim_that_turns_out_to_be_guarded_is_named_until_it_may_go() -> None:
+    """The budget was heard of after the choice, and the cluster refuses to let the victim end."""
+    world = world_with()
+    world.submit("first", gpus=8)
+    world.submit("second", gpus=8)
+    world.expect(first="runs n1", second="runs n2")
+    world.engine.obeys = False
+    world.submit("urgent", gpus=8, partition="high")
+    world.expect(second="ends PREEMPTED", urgent="waits Resources")
+    job = world.job("second")
+    world.report(GuardSeen(job.id, job.generation, "disruption budget web", world.now))
+    world.expect(urgent="waits Resources,Guarded")
+    world.report(JobCleared(job.id, job.generation, world.now))
+    world.expect(second="waits Resources", urgent="starts n2")
+    assert not world.job("second").guarded_by

@@ -52,10 +52,20 @@ class Bireme:
     def has_node(self, name: str) -> bool:
         return bool(self.kubernetes.api.get(f"{PODS}/{name}")["spec"].get("nodeName"))
 
-    def message(self, name: str) -> str:
-        """What the pod's condition says, once it says something."""
+    def message(self, name: str, having: str = "") -> str:
+        """What the pod's condition says, once it says something, and this: what was true before may be told first."""
         self.appears(name)
-        return str(wait_for(lambda: self.waits_because(name), f"a reason for {name}"))
+        found = [""]
+
+        def told() -> bool:
+            found[0] = self.waits_because(name)
+            return bool(found[0]) and having in found[0]
+
+        try:
+            wait_for(told, f"a reason for {name}")
+        except TimeoutError as late:
+            raise TimeoutError(f"{late}: {having!r} is not in {found[0]!r}") from None
+        return found[0]
 
     def waits_because(self, name: str) -> str:
         """What the pod's condition says now; empty: nothing."""

@@ -66,9 +66,7 @@ def test_a_pod_goes_where_its_volume_is_and_waits_for_one_that_is_not_bound(bire
     api.create(claims, {**head, "kind": "PersistentVolumeClaim", "spec": asked})
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     bireme.create("reader", volumes=volumes)
-    assert "persistentvolumeclaim data is to be bound by the scheduler (WaitForFirstConsumer)" in bireme.message(
-        "reader"
-    )
+    bireme.message("reader", "persistentvolumeclaim data is to be bound by the scheduler (WaitForFirstConsumer)")
     local = usual | {"capacity": {"storage": "1Gi"}, "local": {"path": "/data"}, "nodeAffinity": place}
     bound = {"namespace": "default", "name": "data"}
     api.create(
@@ -92,7 +90,7 @@ def test_a_gang_shares_network_cards_and_none_is_promised_twice(bireme: Bireme) 
             bireme.create(f"c{number}", **gang, **with_nics(1))
         assert sorted(bireme.node_of(f"c{number}") for number in range(4)) == [FIRST, FIRST, SECOND, SECOND]
         bireme.create("late", **with_nics(1))
-        assert f"no node that it may use has enough of {NIC}" in bireme.message("late")
+        bireme.message("late", f"no node that it may use has enough of {NIC}")
         bireme.kubernetes.api.delete(f"{PODS}/c0")
         bireme.node_of("late")
 
@@ -111,7 +109,7 @@ def test_a_node_gets_no_more_volumes_than_its_driver_attaches(bireme: Bireme) ->
     bireme.create("second-reader", volumes=claimed[0], **here())
     assert bireme.node_of("second-reader") == FIRST, "it is attached there already"
     bireme.create("other", volumes=claimed[1], **here())
-    assert f"has enough of volumes of {driver} that can be attached" in bireme.message("other")
+    bireme.message("other", f"has enough of volumes of {driver} that can be attached")
     for name in ("reader", "second-reader"):
         api.delete(f"{PODS}/{name}")
     assert bireme.node_of("other") == FIRST

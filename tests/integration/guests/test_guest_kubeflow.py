@@ -51,7 +51,7 @@ def test_a_pytorch_job_of_kubeflow_starts_whole_or_not_at_all(kubeflow: Bireme) 
         "Worker": replicas(3, 8, nodes, "pytorch"),
     }
     api.create(jobs, training_job("PyTorchJob", "llm", 4, pytorchReplicaSpecs=specs))
-    assert "3 are free for it now" in kubeflow.message("llm-worker-0")
+    kubeflow.message("llm-worker-0", "3 are free for it now")
     ours = [one for one in api.get(PODS)["items"] if one["metadata"]["name"].startswith("llm")]
     assert not any(one["spec"].get("nodeName") for one in ours)
     api.delete(f"{PODS}/taken")

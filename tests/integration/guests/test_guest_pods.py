@@ -27,7 +27,7 @@ def test_a_gang_waits_for_its_last_pod_and_stands_under_one_leaf(bireme: Bireme)
     gang = {"labels": {"bireme.dev/gang": "g"}, "annotations": {"bireme.dev/gang-size": "8"}}
     for number in range(7):
         bireme.create(f"g{number}", 8, **gang)
-    assert "needs 8 pods to start together, 7 exist" in bireme.message("g0")
+    bireme.message("g0", "needs 8 pods to start together, 7 exist")
     bireme.create("g7", 8, **gang)
     nodes = [bireme.node_of(f"g{number}") for number in range(8)]
     assert len(set(nodes)) == 8
@@ -58,7 +58,7 @@ def test_why_answers_for_a_pod_as_for_its_job_and_the_condition_says_the_same(bi
     bireme.node_of("first")
     for number in range(NODES):
         bireme.create(f"wide{number}", 8, **gang)
-    said = bireme.message("wide0")
+    said = bireme.message("wide0", "are free for it now")
     told = bireme.run("why", "pod/wide0")
     assert '"wide" of default: PENDING' in told
     assert said == f"It needs {NODES} node(s) of partition main; {NODES - 1} are free for it now."
@@ -102,9 +102,9 @@ def test_what_never_fits_or_is_not_supported_says_so_and_stays(bireme: Bireme) -
     bireme.create("nowhere", nodeSelector={"disk": "tape"})
     claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     bireme.create("dra", 0, **claim)
-    assert "9 gpu asked on a node" in bireme.message("large")
-    assert "disk=tape" in bireme.message("nowhere")
-    assert "resourceClaims (dynamic resource allocation)" in bireme.message("dra")
+    bireme.message("large", "9 gpu asked on a node")
+    bireme.message("nowhere", "disk=tape")
+    bireme.message("dra", "resourceClaims (dynamic resource allocation)")
     told = " ".join(bireme.run("why", "pod/dra").split())
     assert "not in the queue: Bireme cannot schedule this: resourceClaims" in told
 

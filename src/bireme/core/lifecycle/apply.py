@@ -462,6 +462,7 @@ def _back_to_queue(
 def _release(state: State, job: Job) -> None:
     state.occupancy.release(job.held)
     del state.holding[job.id]
+    job.guarded_by = ""  # whatever kept that start
 
 
 def _finish(state: State, job: Job) -> None:

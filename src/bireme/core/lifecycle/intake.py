@@ -78,7 +78,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
         case o.JobVanished():
             return _vanished(state, job, seen)
         case o.GuardSeen():
-            news = isinstance(job.phase, Starting | Running) and job.guarded_by != seen.by
+            news = isinstance(job.phase, Starting | Running | Ending) and job.guarded_by != seen.by
             return [e.JobGuarded(job.id, job.generation, seen.by)] if news else []
         case o.StepBegan():
             step = job.steps.get(seen.step_id)

@@ -48,6 +48,7 @@ JOB: dict[tuple[type[Phase], type[e.Event]], tuple[type[Phase], ...]] = {
     (Suspended, e.StepNodeEnded): (Suspended,),
     (Suspended, e.BatchExited): (Suspended,),
     (Suspended, e.JobEnding): (Ending,),
+    (Ending, e.JobGuarded): (Ending,),
     (Ending, e.BatchExited): (Ending,),
     (Ending, e.StepStarted): (Ending,),
     (Ending, e.StepEnding): (Ending,),

@@ -30,6 +30,8 @@ class Waiting:
 
     shapes: dict[Shape, dict[int, float]] = field(default_factory=dict)
     needs: dict[Shape, Need] = field(default_factory=dict)
+    in_several: set[int] = field(default_factory=set)
+    """Those of more than one shape: they may use several partitions."""
     _of_job: dict[int, list[Shape]] = field(default_factory=dict)
 
     def __contains__(self, job_id: int) -> bool:
@@ -44,8 +46,11 @@ class Waiting:
         mine = self._of_job.setdefault(job_id, [])
         if shape not in mine:
             mine.append(shape)
+            if len(mine) > 1:
+                self.in_several.add(job_id)
 
     def remove(self, job_id: int) -> None:
+        self.in_several.discard(job_id)
         for shape in self._of_job.pop(job_id, ()):
             del self.shapes[shape][job_id]
             if not self.shapes[shape]:
@@ -67,10 +72,13 @@ class Hope:
         """Of the nodes where something came free, those that jobs of a partition may use."""
         self._roomy: dict[Shape, list[int]] = {}
         """Those of them that still have what the shape needs, slots aside: within a pass there is only less."""
+        self._found: set[int] = set()
+        self.lost: set[int] = set()
+        """Candidates whose turn need not come any more: nothing that they could use is left of what came free."""
 
     def candidates(self, waiting: Waiting, freed: set[int]) -> set[int]:
         """Those that fit on one of these nodes, and those with a slot there: their own may be in their way."""
-        self._usable, self._roomy = {}, {}
+        self._usable, self._roomy, self.lost = {}, {}, set()
         found = {booking.job_id for position in freed for booking in self._calendar.booked_on(position)}
         found = {job_id for job_id in found if job_id in waiting}
         for shape, jobs in waiting.shapes.items():
@@ -79,6 +87,7 @@ class Hope:
             longest = self._room_s(waiting.needs[shape], self._usable[name]) if self._usable[name] else -inf
             if longest > 0:
                 found.update(job_id for job_id, duration_s in jobs.items() if duration_s <= longest)
+        self._found = found
         return found
 
     def still(self, waiting: Waiting, job_id: int) -> bool:
@@ -108,6 +117,8 @@ class Hope:
         if nodes:
             need, settings, has_room = waiting.needs[shape], self._state.config.settings, self._calendar.has_room
             nodes = self._roomy[shape] = [each for each in nodes if has_room(need, settings, self._free, each)]
+        if not nodes:
+            self.lost |= (self._found & waiting.shapes[shape].keys()) - waiting.in_several
         return nodes
 
     def _room_s(self, need: Need, freed: Sequence[int]) -> float:

@@ -81,8 +81,8 @@ def plan_again(
     freed, outlook.freed = outlook.freed, set()
     hopeful = hope.candidates(outlook.waiting, freed) if freed else set()
     fresh, outlook.fresh = outlook.fresh, set()
-    known = (state.pending.get(job_id) for job_id in {*again, *hopeful, *fresh})
-    entries = entries_of(state, [job for job in known if job is not None])
+    pending = state.pending
+    entries = entries_of(state, [pending[job_id] for job_id in (again | hopeful | fresh) & pending.keys()])
     last = outlook.last_booked
     if renew and last is not None and any(entry < last and entry.job_id in fresh for entry in entries):
         return plan(state, policy, now, outlook.bookings, before=outlook, enough=enough)
@@ -169,8 +169,11 @@ def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
     """False: it was ended before its end, and the outlook knows what is left."""
     pending, blocked, looked_at = work.state.pending, work.blocked, work.known | work.begun
     behind, reached_all = work.behind, True
+    lost = work.hope.lost if work.hope is not None else frozenset()
     for position, entry in enumerate(entries):
         job_id = entry.job_id
+        if job_id in lost:
+            continue
         line = blocked.get(entry.partition) if entry.plain else None
         if line is not None and job_id in pending and job_id not in looked_at:
             behind.append(job_id)

@@ -40,14 +40,11 @@ class Entry(NamedTuple):
 def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
     """In order. The components of a heterogeneous job are considered with their leader, which stands there once:
     where the last of them stands, or it would take what is not its turn, and have to give it back."""
-    partitions = state.partitions
+    tiers = {name: -partition.priority_tier for name, partition in state.partitions.items()}
     by_tier, ranks = state.config.settings.policy.preemption.by == "partition", _ranks(state)
     by_partition = state.partition_priorities
     found: list[Entry] = []
     make = tuple.__new__  # what Entry(...) does, for a hundred thousand jobs in half the time
-
-    def tier_of(name: str) -> int:
-        return -partitions[name].priority_tier if name in partitions else 0
 
     def rank(job: Job, tier: int) -> int:
         if job.restarts and isinstance(job.phase, Pending) and job.phase.expedited:
@@ -58,7 +55,7 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
         spec, own = job.spec, by_partition.get(job.id, {})
         several = []
         for number, name in enumerate(spec.partitions):
-            tier = tier_of(name)
+            tier = tiers.get(name, 0)
             ahead = (rank(job, tier), not spec.reservation, tier, -own.get(name, job.priority))
             several.append(Entry(*ahead, job.submitted_at, job.id, number, name, False))
         return several
@@ -71,11 +68,12 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
             last = max(min(entries(member)) for member in members)
             found.append(last._replace(job_id=job.id))
         elif len(names) == 1:
-            tier = tier_of(names[0])
-            outside = not spec.reservation
-            assert isinstance(job.phase, Pending)
-            plain = job.phase.free_to_go and outside and not job.mirrored
-            place = (rank(job, tier), outside, tier, -job.priority, job.submitted_at, job.id, 0, names[0], plain)
+            name, phase = names[0], job.phase
+            assert isinstance(phase, Pending)
+            tier, outside = tiers.get(name, 0), not spec.reservation
+            first = rank(job, tier) if by_tier or ranks or job.restarts else 0
+            plain = phase.free_to_go and outside and not job.mirrored
+            place = (first, outside, tier, -job.priority, job.submitted_at, job.id, 0, name, plain)
             found.append(make(Entry, place))
         else:
             found.extend(entries(job))

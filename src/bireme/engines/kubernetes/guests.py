@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from bireme.core.model import commands as c
@@ -152,18 +152,31 @@ class Guests:
             asyncio.get_running_loop().call_later(_STIR_S, self._tell_guards)
 
     def _tell_guards(self) -> None:
-        """Tells of every job that a disruption budget keeps from being evicted, or no longer does."""
+        """Tells of every job that a disruption budget keeps from being evicted, or no longer does.
+
+        Also of one that is to end and that its budget keeps: who waits for its place is told why.
+        """
         self._guarding = False
-        pods = {place.key: self._pods_of(place) for place in self._places.all() if not place.leaving}
+        pods = {place.key: self._pods_of(place) for place in self._places.all()}
         kept = keepers(self.catalogue.budgets, {key: found for key, found in pods.items() if found})
         news = [key for key in pods if kept.get(key, "") != self._guards.get(key, "")]
         self._guards = kept
-        if news:
-            self._report([o.GuardSeen(*key, kept.get(key, ""), self._now()) for key in news])
+        self._report_guards(news)
+
+    def _guard_at_once(self, place: Place) -> None:
+        """Of a job that is about to start, as if it were alone: nobody may choose it as a victim meanwhile."""
+        kept = keepers(self.catalogue.budgets, {place.key: self._pods_of(place)})
+        self._guards.update(kept)
+        self._report_guards(list(kept))
+
+    def _report_guards(self, keys: Sequence[Key]) -> None:
+        if keys:
+            self._report([o.GuardSeen(*key, self._guards.get(key, ""), self._now()) for key in keys])
 
     def _pods_of(self, place: Place) -> list[Object]:
-        names = (place.full_name(name) for name in place.left)
-        return [self._pods[name] for name in names if name in self._pods]
+        """Without those that are being deleted: no budget keeps them."""
+        found = (self._pods.get(place.full_name(name)) for name in place.left)
+        return [pod for pod in found if pod is not None and not pod["metadata"].get("deletionTimestamp")]
 
     # --- commands ------------------------------------------------------------------------------------------
 
@@ -178,6 +191,7 @@ class Guests:
     def obey(self, command: c.Command) -> None:
         match command:
             case c.LaunchJob():
+                self._guard_at_once(self._places.hold(command.job, command.allocation))
                 self._work(self._bind(command))
             case c.TerminateJob():
                 self._work(evict(self._api, self._places, self._places[command.job_id, command.generation]))
