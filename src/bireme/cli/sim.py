@@ -164,11 +164,13 @@ def _bar(total: int) -> Iterator[Callable[[str], Tell]]:
         TimeRemainingColumn(),
     )  # fmt: skip
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    # Without a thread of its own, which a simulation that forks must not have: it tells of itself often enough.
+    seen = console.is_terminal
+    with Progress(*columns, console=console, disable=not seen, auto_refresh=False) as progress:
 
         def begin(name: str) -> Tell:
             task = progress.add_task(name, total=total)
-            return lambda ended, now: progress.update(task, completed=ended)
+            return lambda ended, now: progress.update(task, completed=ended, refresh=True)
 
         yield begin
 

@@ -33,7 +33,7 @@ from bireme.core.model.observations import JobSeen, NodeAnswered, Observation, Q
 from bireme.core.model.policy import Policy
 from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import BEHIND, Plan, accept
-from bireme.core.plan.outlook import Outlook
+from bireme.core.plan.outlook import HARMLESS, Outlook
 from bireme.core.plan.planner import Enough, plan, plan_again
 from bireme.core.priority.order import reprioritise
 from bireme.ports import HistoryRow, Journal, JournalError
@@ -43,25 +43,8 @@ from bireme.slurm.records.steps import history_rows, step_row
 Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
 
-CHANGES_NOTHING_FREE = frozenset(
-    (
-        e.JobAccrualChanged,
-        e.JobStarted,
-        e.JobAllocated,
-        e.ArrayTaskSplit,
-        e.BatchExited,
-        e.JobCheckpointed,
-        e.JobEnding,
-        e.JobSignalled,
-        e.StepCreated,
-        e.StepStarted,
-        e.StepEnding,
-        e.StepNodeEnded,
-        e.JobForgotten,
-        e.JobResumed,
-    )
-)
-"""Events after which no waiting job can start that could not before: no pass is needed for them."""
+CHANGES_NOTHING_FREE = (HARMLESS - {e.JobHeld}) | {e.JobAllocated, e.JobEnding, e.JobResumed}
+"""Events after which no waiting job can start that could not before: no pass is needed for them, unless to say so."""
 
 ENDS = (e.JobEnded, e.JobCancelled)
 CLEARS = (e.JobEnded, e.JobLaunchFailed, e.LeftoverCleared)

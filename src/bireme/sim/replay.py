@@ -98,7 +98,7 @@ def _journal(path: str) -> Iterator[SqliteStore]:
         try:
             yield store
         finally:
-            store.close()
+            store.close(thrown_away=not path)
 
 
 @contextmanager

@@ -238,7 +238,7 @@ def _told(taken: PlanningInput, change: Change, history: Workload | None, again_
             store.write_snapshot(taken.state.seq, taken.state)
             return _Scene(taken, change, store, history, again_s).play()
         finally:
-            store.close()
+            store.close(thrown_away=True)
 
 
 class _Scene:

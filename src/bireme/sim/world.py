@@ -30,7 +30,7 @@ Watcher = Callable[[State, Sequence[e.Recorded]], None]
 """Told of every committed group."""
 Answer = Callable[[Sequence[e.Recorded], Exception | None], None]
 
-GATHERED_EVENTS = 10_000
+GATHERED_EVENTS = 40_000
 """A simulation's journal is written so many events at a time: nobody reads it meanwhile."""
 CHANGES_PER_JOB = 4.0
 """The whole queue is planned anew after so many times as many changes as it has jobs with slots: virtual time rations

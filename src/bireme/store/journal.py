@@ -4,8 +4,8 @@ One writing connection and one reading connection, each behind a lock: `append` 
 while the API reads history. Invariant: `append` stores all of its group (events, history rows and the blobs put
 since the last one) or nothing, and what it stored is on disk when it returns.
 
-A simulation, whose journal nobody needs after a crash, gathers many groups before it writes them (`gather`). Whoever
-reads sees them all: they are written first.
+A simulation, whose journal nobody needs after a crash, gathers many groups, which a child process then writes
+(`gather`). Whoever reads sees them all: they are written first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from bireme.core.model.events import ArrayTaskSplit, Event, Recorded
 from bireme.ports import HistoryRow, JournalError
 from bireme.store import snapshots
+from bireme.store.aside import Aside
 from bireme.store.database import StoreError, connect, damaged, reading, writing
 from bireme.store.events import EventReader, EventWriter
 from bireme.store.history import Query, insert, select
@@ -36,15 +37,16 @@ class SqliteStore:
     """Opens (or makes) the journal at `path`. Raises StoreError when it cannot be used.
 
     `durable` False: for simulations, whose journal need not survive a crash of the machine. `gather`: nor one of the
-    process; so many events are written at a time.
+    process; so many events are written at a time, and only by a process without threads.
     """
 
     def __init__(self, path: str, *, durable: bool = True, gather: int = 0) -> None:
         assert not (durable and gather), "what is durable is written at once"
         self.path = path
         self._gather = gather
-        self._gathered: list[tuple[Any, ...]] = []
+        self._gathered: list[tuple[int, float, str, Event]] = []
         self._gathered_history: list[HistoryRow] = []
+        self._aside = Aside()
         self._event_writer = EventWriter()
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
@@ -67,36 +69,50 @@ class SqliteStore:
     # ------------------------------------------------------------------------------------------- journal
 
     def append(self, events: Sequence[tuple[float, str, Event]], history: Sequence[HistoryRow] = ()) -> int:
-        encode = self._event_writer.encode
         with self._write_lock:
-            first = self._last_seq + 1
-            rows = [(seq, at, cause, *encode(event)) for seq, (at, cause, event) in enumerate(events, first)]
+            numbered = [(seq, *each) for seq, each in enumerate(events, self._last_seq + 1)]
             if not self._gather:
-                self._write(rows, history)
+                self._write(self._writer, numbered, history)
             else:
-                self._gathered += rows
+                self._gathered += numbered
                 self._gathered_history += history
                 if len(self._gathered) >= self._gather:
-                    self._write_gathered()
-            self._last_seq += len(rows)
+                    self._leave_gathered()
+            self._last_seq += len(numbered)
             return self._last_seq
 
-    def _write(self, rows: Sequence[tuple[Any, ...]], history: Sequence[HistoryRow]) -> None:
+    def _write(
+        self,
+        connection: sqlite3.Connection,
+        numbered: Sequence[tuple[int, float, str, Event]],
+        history: Sequence[HistoryRow],
+    ) -> None:
+        blobs, encode = dict(self._pending_blobs), self._event_writer.encode
+        rows = [(seq, at, cause, *encode(event)) for seq, at, cause, event in numbered]
+        with writing(connection, self.path):
+            _write_blobs(connection, blobs)
+            connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", rows)
+            insert(connection, history)
+        self._forget_pending(blobs)
+
+    def _leave_gathered(self) -> None:
+        """To a child process, which has all of it. It needs a connection of its own: none outlives a fork."""
+        numbered, self._gathered = self._gathered, []
+        history, self._gathered_history = self._gathered_history, []
         blobs = dict(self._pending_blobs)
-        with writing(self._writer, self.path):
-            self._write_blobs(blobs)
-            self._writer.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", rows)
-            insert(self._writer, history)
+        try:
+            self._aside.leave(lambda: self._write(connect(self.path, durable=False), numbered, history))
+        except ChildProcessError as error:  # groups that were said to be stored are lost: nobody can go on from here
+            raise StoreError(str(error)) from error
         self._forget_pending(blobs)
 
     def _write_gathered(self) -> None:
-        if not self._gathered and not self._gathered_history:
-            return
-        rows, self._gathered = self._gathered, []
-        history, self._gathered_history = self._gathered_history, []
+        """All that was appended is on disk when it returns."""
+        if self._gathered or self._gathered_history:
+            self._leave_gathered()
         try:
-            self._write(rows, history)
-        except JournalError as error:  # groups that were said to be stored are lost: nobody can go on from here
+            self._aside.wait()
+        except ChildProcessError as error:
             raise StoreError(str(error)) from error
 
     @contextmanager
@@ -221,12 +237,6 @@ class SqliteStore:
         except zlib.error as error:
             raise damaged(self.path, f"blob {blob_id} cannot be unpacked") from error
 
-    def _write_blobs(self, blobs: dict[str, bytes]) -> None:
-        self._writer.executemany(
-            "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)",
-            [(blob_id, *_packed(data)) for blob_id, data in blobs.items()],
-        )
-
     def _forget_pending(self, blobs: dict[str, bytes]) -> None:
         if len(self._stored_blobs) > _REMEMBERED_BLOBS:
             self._stored_blobs.clear()
@@ -242,11 +252,20 @@ class SqliteStore:
         with self._reading() as connection:
             return select(connection, query)
 
-    def close(self) -> None:
+    def close(self, *, thrown_away: bool = False) -> None:
+        """`thrown_away`: its file is removed next, so that what is still gathered need not be written."""
         with self._write_lock, self._read_lock:
+            if thrown_away:
+                self._gathered, self._gathered_history = [], []
             self._write_gathered()
             self._reader.close()
             self._writer.close()
+
+
+def _write_blobs(connection: sqlite3.Connection, blobs: dict[str, bytes]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", [(blob_id, *_packed(data)) for blob_id, data in blobs.items()]
+    )
 
 
 def _packed(data: bytes) -> tuple[int, bytes]:

@@ -185,8 +185,7 @@ def _left(seen: o.JobRefused | o.JobCleared) -> list[e.Event]:
 
 
 def _held_by_prolog(state: State, seen: o.JobRefused) -> bool:
-    parameters = state.config.raw.get("SchedulerParameters", "").lower()
-    return bool(seen.prolog_failed_on) and "nohold_on_prolog_fail" not in parameters
+    return bool(seen.prolog_failed_on) and "nohold_on_prolog_fail" not in state.config.words("SchedulerParameters")
 
 
 def _drained(state: State, nodes: tuple[str, ...], note: str) -> list[e.Event]:

@@ -86,10 +86,10 @@ def _begun_by(state: State, job: Job, now: float) -> float:
     phase = job.phase
     if not isinstance(phase, Pending):
         return began_at(phase) or now
-    verdict = (
-        None if isinstance(job.array, ArrayWaiting) else state.verdicts.get(job.id)
-    )  # of many only the next is known
-    return inf if verdict is None or verdict.expected_start is None else verdict.expected_start
+    verdict = state.verdicts.get(job.id)
+    if isinstance(job.array, ArrayWaiting) or verdict is None or verdict.expected_start is None:
+        return inf  # of many waiting tasks only the next has a slot
+    return verdict.expected_start
 
 
 def _over_by(state: State, job: Job, now: float) -> float:
