@@ -115,7 +115,9 @@ def _node_lost(state: State, event: e.NodeLost, at: float) -> Sequence[c.Command
 def _leftover_found(state: State, event: e.LeftoverFound, at: float) -> Sequence[c.Command]:
     node = state.nodes.get(event.node)
     if node is not None:
-        node.leftovers |= {(event.job_id, event.generation)}
+        start = (event.job_id, event.generation)
+        node.leftovers |= {start}
+        state.leftovers.setdefault(start, set()).add(node.name)
         state.usable.clear()
     return (terminate_leftover(event.node, event.job_id, event.generation),)
 
@@ -126,9 +128,12 @@ def terminate_leftover(node: str, job_id: int, generation: int) -> c.TerminateJo
 
 
 def _leftover_cleared(state: State, event: e.LeftoverCleared, at: float) -> Sequence[c.Command]:
-    for node in state.nodes.values():
-        if node.name not in event.still_on:
-            node.leftovers -= {(event.job_id, event.generation)}
+    start = (event.job_id, event.generation)
+    left_on = state.leftovers.pop(start, set())
+    for name in left_on.difference(event.still_on):
+        state.nodes[name].leftovers -= {start}
+    if still := left_on.intersection(event.still_on):
+        state.leftovers[start] = still
     state.usable.clear()
     return NOTHING
 

@@ -93,11 +93,7 @@ def stale_in(state: State, seen: o.Observation) -> list[tuple[int, int]]:
     if isinstance(seen, ABOUT_NO_RUN):
         return []
     named = seen.holds if isinstance(seen, o.NodeAnswered) else ((seen.job_id, seen.generation),)
-    return [key for key in named if not _held(state, *key) and not _left_somewhere(state, key)]
-
-
-def _left_somewhere(state: State, key: tuple[int, int]) -> bool:
-    return any(key in node.leftovers for node in state.nodes.values())
+    return [key for key in named if not _held(state, *key) and key not in state.leftovers]
 
 
 def _held(state: State, job_id: int, generation: int) -> bool:
@@ -110,8 +106,7 @@ def _cleared_leftovers(state: State, seen: o.Observation) -> list[e.Event]:
     if not isinstance(seen, o.JobCleared) or _held(state, seen.job_id, seen.generation):
         return []
     key = (seen.job_id, seen.generation)
-    left_on = {node.name for node in state.nodes.values() if key in node.leftovers}
-    if left_on <= set(seen.uncleared_on):
+    if state.leftovers.get(key, set()) <= set(seen.uncleared_on):
         return []
     return [e.LeftoverCleared(*key, seen.uncleared_on), *_drained(state, seen.epilog_failed_on, "Epilog error")]
 

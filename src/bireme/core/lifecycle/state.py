@@ -99,6 +99,8 @@ class State:
     """Whom time will move, and when."""
     usable: dict[str, tuple[PartitionConfig, BoolArray]] = field(default_factory=dict)
     """Of each partition that was asked for, its nodes that are up and not drained; forgotten when a node changes."""
+    leftovers: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    """(job, generation) of starts that are over -> nodes where something of them is left."""
     ever_fits: dict[tuple[ResourceRequest, str], bool] = field(default_factory=dict)
     """Answers already given by `empty`, by request and partition."""
 
@@ -119,9 +121,12 @@ class State:
             else:
                 self.holding[job.id] = job
                 self.occupancy.hold(job.held)
+        self.leftovers = {}
         for node in self.nodes.values():
             if node.others is not None:
                 self._fit_in(node, node.others)
+            for start in node.leftovers:
+                self.leftovers.setdefault(start, set()).add(node.name)
         self.ledger = make_ledger(self)
         self.timetable = Timetable()
         self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
