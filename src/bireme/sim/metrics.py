@@ -17,8 +17,6 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.sim.recorder import JobRun
 from bireme.sim.replay import Result
 
-BOUND_S = 10.0
-"""Bounded slowdown: a job shorter than this counts as so long."""
 BINS = 240
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Classes by size: up to so many."""
@@ -50,6 +48,7 @@ def measure(result: Result, watts: Watts | None = None) -> Report:
     unit, total = capacity(result.config)
     started = [run for run in result.runs if run.first_start is not None]
     ended = [run for run in started if run.end is not None]
+    columns = _columns(ended)
     series = _series(result, unit)
     numbers: Numbers = {
         "policy": result.policy.name,
@@ -65,13 +64,13 @@ def measure(result: Result, watts: Watts | None = None) -> Report:
         "states": _count(run.state for run in result.runs),
         "first_submit": result.first,
         "makespan_s": result.last - result.first,
-        **_statistics(ended),
+        **_statistics(columns),
         "utilisation": _utilisation(result, series, total),
-        "by_size": _groups(ended, lambda run: size_class(run, unit), order=_by_size),
-        "by_user": _groups(ended, lambda run: run.trace.user),
-        "by_account": _groups(ended, lambda run: run.trace.account or "(none)"),
-        "by_partition": _groups(ended, lambda run: run.trace.partition or "(default)"),
-        "fairness": _fairness(ended, unit),
+        "by_size": _groups(columns, [size_class(run, unit) for run in ended], order=_by_size),
+        "by_user": _groups(columns, [run.trace.user for run in ended]),
+        "by_account": _groups(columns, [run.trace.account or "(none)" for run in ended]),
+        "by_partition": _groups(columns, [run.trace.partition or "(default)" for run in ended]),
+        "fairness": _fairness(ended, columns, unit),
         "fragmentation": _fragmentation(result, total if unit == "GPU" else 0),
         "preemptions": sum(run.preempted for run in result.runs),
         "requeues": sum(run.restarts for run in result.runs),
@@ -89,15 +88,6 @@ def capacity(config: ClusterConfig) -> tuple[str, int]:
     return ("GPU", gpus) if gpus else ("CPU", sum(node.cpus for node in config.nodes))
 
 
-def slowdown(run: JobRun) -> float:
-    return max(1.0, (run.wait_s + run.run_s) / max(run.run_s, BOUND_S))
-
-
-def turnaround_s(run: JobRun) -> float:
-    assert run.end is not None
-    return run.end - run.submit
-
-
 def _count(words: Iterable[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for word in words:
@@ -108,18 +98,36 @@ def _count(words: Iterable[str]) -> dict[str, int]:
 # -- waits -----------------------------------------------------------------------------------------------------------
 
 
-def _statistics(runs: Sequence[JobRun]) -> Numbers:
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Of jobs that have ended, in one order."""
+
+    wait_s: Floats
+    turnaround_s: Floats
+    slowdown: Floats
+    gpu_s: Floats
+    cpu_s: Floats
+
+    def of(self, some: list[int]) -> _Columns:
+        return _Columns(*(getattr(self, name)[some] for name in self.__slots__))
+
+
+def _columns(runs: Sequence[JobRun]) -> _Columns:
+    facts = [(run.wait_s, run.turnaround_s, run.slowdown, run.gpus * run.run_s, run.cpus * run.run_s) for run in runs]
+    return _Columns(*np.array(facts, dtype=np.float64).reshape(-1, 5).T)
+
+
+def _statistics(columns: _Columns) -> Numbers:
     return {
-        "wait_s": _spread([run.wait_s for run in runs]),
-        "turnaround_s": _spread([turnaround_s(run) for run in runs]),
-        "slowdown": _spread([slowdown(run) for run in runs]),
+        "wait_s": _spread(columns.wait_s),
+        "turnaround_s": _spread(columns.turnaround_s),
+        "slowdown": _spread(columns.slowdown),
     }
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    if not values:
+def _spread(column: Floats) -> dict[str, float]:
+    if not len(column):
         return dict.fromkeys(("mean", "p50", "p95", "p99", "max"), 0.0)
-    column = np.array(values, dtype=np.float64)
     p50, p95, p99 = np.quantile(column, (0.5, 0.95, 0.99))
     return {
         "mean": float(column.mean()),
@@ -148,18 +156,21 @@ def _by_size(name: str) -> float:
     return float(word) if word.isdigit() else 0.0
 
 
-def _groups(
-    runs: Sequence[JobRun], key: Callable[[JobRun], str], order: Callable[[str], float] | None = None
-) -> list[Numbers]:
+def _members(names: Iterable[str]) -> dict[str, list[int]]:
+    """Name -> where it stands."""
+    members: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        members.setdefault(name, []).append(position)
+    return members
+
+
+def _groups(columns: _Columns, names: Sequence[str], order: Callable[[str], float] | None = None) -> list[Numbers]:
     """The largest groups by GPU time, or all of them in the given order."""
-    members: dict[str, list[JobRun]] = {}
-    for run in runs:
-        members.setdefault(key(run), []).append(run)
-    rows = [
-        {"name": name, "jobs": len(own), "gpu_hours": sum(run.gpus * run.run_s for run in own) / HOUR_S,
-         "cpu_hours": sum(run.cpus * run.run_s for run in own) / HOUR_S, **_statistics(own)}
-        for name, own in members.items()
-    ]  # fmt: skip
+    rows = []
+    for name, positions in _members(names).items():
+        own = columns.of(positions)
+        hours = {"gpu_hours": float(own.gpu_s.sum()) / HOUR_S, "cpu_hours": float(own.cpu_s.sum()) / HOUR_S}
+        rows.append({"name": name, "jobs": len(positions), **hours, **_statistics(own)})
     if order is not None:
         return sorted(rows, key=lambda row: order(str(row["name"])))
     return sorted(rows, key=lambda row: (-float(row["gpu_hours"]), -float(row["cpu_hours"])))[:GROUPS_SHOWN]
@@ -238,17 +249,15 @@ def jain(values: Sequence[float]) -> float:
     return float(np.sum(column)) ** 2 / (len(column) * squares) if squares else 1.0
 
 
-def _fairness(runs: Sequence[JobRun], unit: str) -> Numbers:
+def _fairness(runs: Sequence[JobRun], columns: _Columns, unit: str) -> Numbers:
     """How alike users fare (Jain's index of their mean slowdowns), and what accounts used against an equal share."""
-    users: dict[str, list[float]] = {}
-    accounts: dict[str, float] = {}
-    for run in runs:
-        users.setdefault(run.trace.user, []).append(slowdown(run))
-        name = run.trace.account or "(none)"
-        accounts[name] = accounts.get(name, 0.0) + used_of(run, unit) * run.run_s
+    users = _members(run.trace.user for run in runs)
+    used_s = columns.gpu_s if unit == "GPU" else columns.cpu_s
+    by_account = _members(run.trace.account or "(none)" for run in runs)
+    accounts = {name: float(used_s[positions].sum()) for name, positions in by_account.items()}
     used = sum(accounts.values()) or 1.0
     return {
-        "jain_slowdown": jain([float(np.mean(each)) for each in users.values()]) if users else 1.0,
+        "jain_slowdown": jain([float(columns.slowdown[each].mean()) for each in users.values()]) if users else 1.0,
         "jain_use": jain(list(accounts.values())) if accounts else 1.0,
         "share_and_use": [
             {"account": name, "share": 1 / len(accounts), "use": amount / used}

@@ -18,6 +18,8 @@ from bireme.sim.workloads.trace import TraceJob
 
 SAMPLES = 400
 """How often, over the whole of the workload, it is looked at how the free GPUs lie."""
+BOUND_S = 10.0
+"""Of the slowdown: a job shorter than this counts as so long."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,16 @@ class JobRun:
         assert self.start is not None
         assert self.end is not None
         return self.end - self.start
+
+    @property
+    def turnaround_s(self) -> float:
+        assert self.end is not None
+        return self.end - self.submit
+
+    @property
+    def slowdown(self) -> float:
+        """Bounded: a very short job counts as if it had run for a while."""
+        return max(1.0, (self.wait_s + self.run_s) / max(self.run_s, BOUND_S))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bireme.sim.compare import Compared
-from bireme.sim.metrics import Report, slowdown, turnaround_s
+from bireme.sim.metrics import Report
 from bireme.sim.recorder import JobRun
 from bireme.sim.replay import Result
 from bireme.sim.report.page import compare_page, run_page
@@ -77,8 +77,8 @@ def jobs_csv(runs: Sequence[JobRun]) -> str:
         writer.writerow((
             run.job_id, trace.user, trace.account, trace.partition, run.submit, _blank(run.start), _blank(run.end),
             run.state, run.nodes, run.cpus, f"{run.gpus:g}", trace.run_s, run.limit_s,
-            _blank(run.wait_s if run.first_start is not None else None), turnaround_s(run) if ran else "",
-            f"{slowdown(run):.4f}" if ran else "", run.restarts, run.preempted, trace.line,
+            _blank(run.wait_s if run.first_start is not None else None), run.turnaround_s if ran else "",
+            f"{run.slowdown:.4f}" if ran else "", run.restarts, run.preempted, trace.line,
         ))  # fmt: skip
     return text.getvalue()
 
