@@ -257,9 +257,14 @@ class SqliteStore:
         with self._write_lock, self._read_lock:
             if thrown_away:
                 self._gathered, self._gathered_history = [], []
-            self._write_gathered()
-            self._reader.close()
-            self._writer.close()
+            try:
+                self._write_gathered()
+            except StoreError:
+                if not thrown_away:
+                    raise
+            finally:
+                self._reader.close()
+                self._writer.close()
 
 
 def _write_blobs(connection: sqlite3.Connection, blobs: dict[str, bytes]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from bireme.engines.kubernetes.guest_crowd import Sight
 from bireme.engines.kubernetes.guest_neighbours import World, interact, is_particular, lacking, room_left, ruled_out
 from bireme.engines.kubernetes.guest_pods import needs_of
 from bireme.engines.kubernetes.guest_volumes import Stock, attachments_of, volume_rules, why_not_yet
@@ -125,6 +126,20 @@ def test_a_node_gets_no_more_volumes_than_it_can_attach() -> None:
     assert ruled_out(with_disks(0, 3), disks_on(n1=(1,))) == {"n1", "n2"}
     assert ruled_out(with_disks(0), disks_on(n1=(0, 2), n2=(0,))) == set(), "it is attached there already"
     assert room_left(with_disks(0), disks_on())["n1"] == 2
+
+
+def test_pods_that_share_a_volume_are_as_many_on_a_node_as_there_is_room_for() -> None:
+    def most(*pods: dict[str, Any]) -> int:
+        return Sight(pods, lambda: disks_on(n1=(1,))).most_a_node(pods[0])
+
+    assert most(with_disks(0), with_disks(0)) == 0, "any number"
+    assert most(with_disks(0), with_disks(2)) == 1
+
+
+def test_who_may_use_no_node_at_all_lacks_nothing_else() -> None:
+    nowhere = with_disks(0)
+    nowhere["spec"]["nodeSelector"] = {"zone": "nowhere"}
+    assert lacking(nowhere, disks_on()) == []
 
 
 def test_what_no_node_can_attach_is_named() -> None:

@@ -162,6 +162,7 @@ class KubernetesEngine(CrewEngine):
         accounts = {namespace: account for account, namespace in self._rules.account_namespaces.items()}
         self._guests = Guests(
             api,
+            self._insist,
             self.queue,
             lambda seen: self._report(seen),
             self.now,
@@ -283,8 +284,8 @@ class KubernetesEngine(CrewEngine):
         for command in commands:
             if self._guests is not None and self._guests.takes(command):
                 self._tell_guests(self._guests, command)
-            else:
-                ours.append(command)
+                continue
+            ours.append(command)
             if isinstance(command, c.LaunchJob | c.LaunchStep):
                 key = (command.job.id, command.allocation.generation)
                 self._mounts_of[key] = self._rules.mounts_of(command.job, command.allocation)

@@ -7,23 +7,23 @@ anything is bound. Invariant: a job whose pods could all not be bound is told as
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
-from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
+from bireme.engines.kubernetes.api import ApiProblem
 from bireme.engines.kubernetes.guest_places import Place, Places
 from bireme.engines.kubernetes.guest_telling import Teller
-from bireme.engines.kubernetes.pods import binding
+from bireme.engines.kubernetes.insistence import Insistence
 from bireme.ports import Report
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
 Object = Mapping[str, Any]
 
-_RETRY_S = 2.0
 _TRIES = 5
 _NAMED_MOST = 8
 
@@ -31,7 +31,7 @@ _NAMED_MOST = 8
 class Binder:
     def __init__(
         self,
-        api: KubernetesApi,
+        insist: Insistence,
         places: Places,
         pods: Mapping[str, Object],
         teller: Teller,
@@ -44,7 +44,7 @@ class Binder:
         """`pods`: guests that have not ended, by namespace/name. `take` says what is in the way of a job, or nothing,
         and then its pods count where they are to be; `leave` is told of a pod (by uid) that will not be there.
         """
-        self._api, self._places, self._pods, self._teller = api, places, pods, teller
+        self._insist, self._places, self._pods, self._teller = insist, places, pods, teller
         self._report, self._now, self._work, self._take, self._leave = report, now, work, take, leave
 
     async def bind(self, command: c.LaunchJob) -> None:
@@ -84,21 +84,12 @@ class Binder:
             return f"pod {name} is gone"
         if pod["spec"].get("nodeName"):
             return "" if pod["spec"]["nodeName"] == node else f"pod {name} is on {pod['spec']['nodeName']} already"
-        problem = await self._ask(f"/api/v1/namespaces/{place.namespace}/pods/{name}/binding", pod, node)
-        if problem is None:
-            self._work(self._teller.bound(pod, node))
-            return ""
-        self._leave(pod["metadata"]["uid"])
-        self._places.pod_over(place, name, None)
-        return f"pod {name} could not be bound to {node}: {problem}"
-
-    async def _ask(self, path: str, pod: Object, node: str) -> ApiProblem | None:
-        for attempt in range(_TRIES):
-            try:
-                await self._api.ask("POST", path, binding(pod, node))
-                return None
-            except ApiProblem as problem:
-                if not problem.passing or attempt == _TRIES - 1:
-                    return problem
-                await asyncio.sleep(_RETRY_S)
-        raise AssertionError("the last try returns")
+        tries = itertools.count(1)
+        try:
+            await self._insist.bind(pod, node, lambda: name in place.left and next(tries) < _TRIES)
+        except ApiProblem as problem:
+            self._leave(pod["metadata"]["uid"])
+            self._places.pod_over(place, name, None)
+            return f"pod {name} could not be bound to {node}: {problem}"
+        self._work(self._teller.bound(pod, node))
+        return ""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from bireme.core.model.node_rules import Preference
@@ -26,7 +27,7 @@ from bireme.engines.kubernetes.guest_neighbours import (
 )
 from bireme.engines.kubernetes.guest_pods import anti_affinity, keeps_apart
 from bireme.engines.kubernetes.guest_preferences import has_preferences, preferences_of
-from bireme.engines.kubernetes.guest_volumes import Stock
+from bireme.engines.kubernetes.guest_volumes import Stock, attachments_of
 from bireme.engines.kubernetes.pods import is_over
 
 Object = Mapping[str, Any]
@@ -37,6 +38,36 @@ class Turn(Enum):
     LATER = "later"
     NEVER = "never"
     """Its pods mind each other in a way that nobody here works out."""
+
+
+class Sight:
+    """The places of a gang's pods at one moment. The world, which is large, is put together once, if anybody asks."""
+
+    def __init__(self, particular: Sequence[Object], look: Callable[[], World]) -> None:
+        """`particular`: those of its pods whose place depends on others'."""
+        self._particular, self._look = particular, look
+
+    @cached_property
+    def _world(self) -> World:
+        return self._look()
+
+    def ruled_out(self, pod: Object) -> set[str]:
+        return ruled_out(pod, self._world) if self._particular else set()
+
+    def lacking(self, pod: Object) -> list[str]:
+        """What nodes and pods together have too little of for it, wherever it went."""
+        return lacking(pod, self._world) if self._particular else []
+
+    def preferences(self, pod: Object) -> tuple[Preference, ...]:
+        return preferences_of(pod, self._world) if has_preferences(pod) else ()
+
+    def most_a_node(self, pod: Object) -> int:
+        """How many like it every node surely holds, by what the planner does not count; 0: any number."""
+        if not self._particular:
+            return 0
+        volumes = {attachments_of(one, self._world.stock) for one in self._particular}
+        room = room_left(pod, self._world, share_volumes=len(volumes) == 1)
+        return min((count for count in room.values() if count > 0), default=0)
 
 
 class Crowd:
@@ -90,8 +121,9 @@ class Crowd:
         for node, count in Counter(node for _, node in places).items():
             if self._pods_on[node] + count > self._pods_most(node):
                 return f"node {node} takes no more pods"
-        for pod, node in places if key in self._particular else ():
-            if node in self.ruled_out(key, pod):
+        sight = self.sight(key)
+        for pod, node in places:
+            if node in sight.ruled_out(pod):
                 return f"other pods rule out {node} for pod {pod['metadata']['name']} since it was planned"
         for pod, node in places:
             uid = pod["metadata"]["uid"]
@@ -168,20 +200,8 @@ class Crowd:
     def with_particular(self) -> list[str]:
         return list(self._particular)
 
-    def ruled_out(self, key: str, pod: Object) -> set[str]:
-        return ruled_out(pod, self._world()) if key in self._particular else set()
-
-    def lacking(self, key: str, pod: Object) -> list[str]:
-        """What nodes and pods together have too little of for it, wherever it went."""
-        return lacking(pod, self._world()) if key in self._particular else []
-
-    def preferences(self, pod: Object) -> tuple[Preference, ...]:
-        return preferences_of(pod, self._world()) if has_preferences(pod) else ()
-
-    def most_a_node(self, key: str, pod: Object) -> int:
-        """How many like it every node surely holds, by what the planner does not count; 0: any number."""
-        room = room_left(pod, self._world()) if key in self._particular else {}
-        return min((count for count in room.values() if count > 0), default=0)
+    def sight(self, key: str) -> Sight:
+        return Sight(self.particular(key), self._world)
 
     def _world(self) -> World:
         watched = self._watched()

@@ -23,7 +23,8 @@ async def evict(api: KubernetesApi, places: Places, place: Place) -> None:
     """All that are left of a job."""
     place.leaving = True
     if not place.left:
-        places.over(place)
+        if not place.binding:  # whoever binds tells of its end
+            places.over(place)
         return
     await asyncio.gather(*(_evict_one(api, places, place, name) for name in sorted(place.left)))
 

@@ -81,11 +81,13 @@ def mind(one: Object, other: Object) -> bool:
     return _clash(_ports(one), _ports(other))
 
 
-def room_left(pod: Object, world: World) -> dict[str, int]:
+def room_left(pod: Object, world: World, *, share_volumes: bool = False) -> dict[str, int]:
     """How many of such pods each node still holds, by what the planner does not count; a node that is not named holds
-    any number."""
+    any number. `share_volumes`: they all use the same ones, and a node attaches a volume once."""
     room = _room_of_amounts(pod, world)
     for node, count in _room_to_attach(pod, world).items():
+        if share_volumes and count > 0:
+            continue
         room[node] = min(count, room.get(node, count))
     return room
 
@@ -94,6 +96,8 @@ def lacking(pod: Object, world: World) -> list[str]:
     """What the planner does not count, the pod asks for, and no node that it may use has enough of at the moment."""
     rules = own_rules(pod)
     nodes = [node for node, labels in world.labels.items() if rules.admits_labels(node, labels)]
+    if not nodes:
+        return []
     amounts, volumes = _room_of_amounts(pod, world), _room_to_attach(pod, world)
     words = sorted(_uncounted(pod)) if amounts and all(amounts.get(node, 1) < 1 for node in nodes) else []
     if volumes and all(volumes.get(node, 1) < 1 for node in nodes):

@@ -22,7 +22,7 @@ from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
 from bireme.engines.kubernetes.guest_binding import Binder
 from bireme.engines.kubernetes.guest_budgets import keepers
 from bireme.engines.kubernetes.guest_catalogue import SERVICE, Catalogue
-from bireme.engines.kubernetes.guest_crowd import Crowd, Turn
+from bireme.engines.kubernetes.guest_crowd import Crowd, Sight, Turn
 from bireme.engines.kubernetes.guest_eviction import evict
 from bireme.engines.kubernetes.guest_gangs import Gang, group_of, rank_of, size_of, whole_of
 from bireme.engines.kubernetes.guest_jobs import job_of
@@ -38,6 +38,7 @@ from bireme.engines.kubernetes.guest_pods import (
 )
 from bireme.engines.kubernetes.guest_telling import Teller
 from bireme.engines.kubernetes.guest_volumes import volume_rules, why_not_yet
+from bireme.engines.kubernetes.insistence import Insistence
 from bireme.engines.kubernetes.nodes import Amounts
 from bireme.engines.kubernetes.pods import is_over
 from bireme.ports import JobQueue, QueueRefusal, Report
@@ -58,6 +59,7 @@ class Guests:
     def __init__(
         self,
         api: KubernetesApi,
+        insist: Insistence,
         queue: JobQueue,
         report: Report,
         now: Callable[[], float],
@@ -94,7 +96,7 @@ class Guests:
         """Pod uid -> key of its gang."""
         self._places = Places(report, now)
         self._binder = Binder(
-            api, self._places, self._pods, self._teller, report, now, work, self._take_places, self._crowd.leave
+            insist, self._places, self._pods, self._teller, report, now, work, self._take_places, self._crowd.leave
         )
         self._checked = False
         """Everything was listed once."""
@@ -383,9 +385,10 @@ class Guests:
 
     def _check_neighbours(self, gang: Gang) -> None:
         """What was ruled out when it was submitted may be another now."""
+        sight = self._crowd.sight(gang.key)
         for pod in self._crowd.particular(gang.key):
             before = gang.ruled_out.get(pod["metadata"]["uid"], set())
-            if gang.job_ids and self._crowd.ruled_out(gang.key, pod) != before:
+            if gang.job_ids and sight.ruled_out(pod) != before:
                 self._withdraw(gang)
                 return
 
@@ -444,17 +447,18 @@ class Guests:
 
     def _with_what_lacks(self, gang: Gang, refusal: str) -> str:
         """The queue does not know what the planner does not count."""
-        particular = self._crowd.particular(gang.key)
-        words = sorted({word for pod in particular for word in self._crowd.lacking(gang.key, pod)})
-        return f"no node that it may use has enough of {', '.join(words)}" if words else refusal
+        sight = self._crowd.sight(gang.key)
+        words = sorted({word for pod in self._crowd.particular(gang.key) for word in sight.lacking(pod)})
+        return f"{refusal}: no node that it may use has enough of {', '.join(words)}" if words else refusal
 
     def _specs(self, gang: Gang, pods: list[Object]) -> list[JobSpec]:
         """One component for each kind of pod in the gang."""
         components: dict[Needs, list[Object]] = {}
         gang.ruled_out = {}
+        sight = self._crowd.sight(gang.key)
         for pod in pods:
-            out = gang.ruled_out[pod["metadata"]["uid"]] = self._crowd.ruled_out(gang.key, pod)
-            components.setdefault(self._needs(gang, pod, out), []).append(pod)
+            out = gang.ruled_out[pod["metadata"]["uid"]] = sight.ruled_out(pod)
+            components.setdefault(self._needs(gang, pod, out, sight), []).append(pod)
         several, namespace = len(components) > 1, pods[0]["metadata"]["namespace"]
         return [
             job_of(
@@ -469,10 +473,10 @@ class Guests:
             for offset, (needs, members) in enumerate(components.items())
         ]
 
-    def _needs(self, gang: Gang, pod: Object, out: set[str]) -> Needs:
+    def _needs(self, gang: Gang, pod: Object, out: set[str], sight: Sight) -> Needs:
         """Several of a gang share what the planner does not count: on every node as few as the smallest one holds."""
-        most = self._crowd.most_a_node(gang.key, pod) if gang.size != 1 else 0
-        tied, preferred = volume_rules(pod, self.catalogue.stock), self._crowd.preferences(pod)
+        most = sight.most_a_node(pod) if gang.size != 1 else 0
+        tied, preferred = volume_rules(pod, self.catalogue.stock), sight.preferences(pod)
         return needs_of(pod, out | self._crowd.full, tied, most, preferred)
 
     def _qos_of(self, pod: Object) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from bireme.engines.kubernetes import pods
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object
@@ -41,7 +42,7 @@ class Insistence:
             raise ApiProblem(f"{there} exists already and is not of cluster {self._cluster}'s making")
         return found
 
-    async def bind(self, pod: Object, node: str, wanted: Wanted) -> None:
+    async def bind(self, pod: Mapping[str, Any], node: str, wanted: Wanted) -> None:
         """To the node; a binding whose answer was lost is found made at the next try. Raises ApiProblem."""
         if pod["spec"].get("nodeName") == node:
             return
@@ -85,6 +86,6 @@ class Insistence:
             retry_s = min(2 * retry_s, _MAX_RETRY_S)
 
 
-def path_of(pod: Object) -> str:
+def path_of(pod: Mapping[str, Any]) -> str:
     metadata = pod["metadata"]
     return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
