@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from bireme.core.model.events import ArrayTaskSplit, Event, Recorded
@@ -96,24 +96,24 @@ class SqliteStore:
         self._forget_pending(blobs)
 
     def _leave_gathered(self) -> None:
-        """To a child process, which has all of it. It needs a connection of its own: none outlives a fork."""
+        """To a child process, which has all of it but a connection: none outlives a fork."""
         numbered, self._gathered = self._gathered, []
         history, self._gathered_history = self._gathered_history, []
         blobs = dict(self._pending_blobs)
-        try:
-            self._aside.leave(lambda: self._write(connect(self.path, durable=False), numbered, history))
-        except ChildProcessError as error:  # groups that were said to be stored are lost: nobody can go on from here
-            raise StoreError(str(error)) from error
+        with _nothing_lost():
+            self._aside.leave(lambda: self._write_apart(numbered, history))
         self._forget_pending(blobs)
+
+    def _write_apart(self, numbered: Sequence[tuple[int, float, str, Event]], history: Sequence[HistoryRow]) -> None:
+        with closing(connect(self.path, durable=False)) as connection:
+            self._write(connection, numbered, history)
 
     def _write_gathered(self) -> None:
         """All that was appended is on disk when it returns."""
         if self._gathered or self._gathered_history:
             self._leave_gathered()
-        try:
+        with _nothing_lost():
             self._aside.wait()
-        except ChildProcessError as error:
-            raise StoreError(str(error)) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -265,6 +265,15 @@ class SqliteStore:
             finally:
                 self._reader.close()
                 self._writer.close()
+
+
+@contextmanager
+def _nothing_lost() -> Iterator[None]:
+    """If groups that were said to be stored could not be, nobody can go on from here."""
+    try:
+        yield
+    except ChildProcessError as error:
+        raise StoreError(str(error)) from error
 
 
 def _write_blobs(connection: sqlite3.Connection, blobs: dict[str, bytes]) -> None:
