@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast explore check format compatibility bench bench-kubernetes placement-study soak gpu-test clients clean
+.PHONY: help install demo test test-fast explore check format compatibility bench bench-kubernetes placement-study soak gpu-test clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -63,8 +63,9 @@ bench-kubernetes: $(VENV)/.dev ## place the same pods with kube-scheduler and wi
 soak: $(VENV)/.installed ## fault worlds without end (or SECONDS=600): the real kernel, and everything that can go wrong
 	@$(BIN)/python -m bireme sim soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--first $(SEED))
 
-OPENB := ../shared/data/openb
+OPENB ?= ../shared/data/openb
 placement-study: $(VENV)/.dev ## seven placement policies on six openb lists, ten seeds each (docs/placement.md); ~15 min
+	@test -d $(OPENB) || { echo "$(OPENB) is not there: make placement-study OPENB=FOLDER, with Alibaba's openb lists (docs/placement.md)"; exit 1; }
 	@$(BIN)/bireme sim placement $(OPENB)/openb_node_list_gpu_node.csv $(OPENB)/openb_pod_list_*.csv.gz \
 	  --published $(OPENB)_expected/fgd_summary_by_policy.csv --processes 2
 

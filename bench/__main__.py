@@ -12,6 +12,7 @@ from typing import Any
 from bench import beside_slurm, bireme_cluster, launch, machine, placement, planner, queue, restart, simulator, submit
 from bench.folders import new_folder
 from bench.results import Report, Row
+from bench.sections import add_only
 from bench.sizes import FULL, QUICK, Sizes
 
 SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart", "sim", "slurm")
@@ -61,18 +62,11 @@ def _conf(sizes: Sizes) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Bireme on this machine.")
-    parser.add_argument("--only", type=_sections, default=SECTIONS, help=f"some of {','.join(SECTIONS)}")
+    add_only(parser, SECTIONS)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, not how fast")
     parser.add_argument("--no-slurm", dest="slurm", action="store_false", help="do not start a Slurm to compare with")
     parser.add_argument("--out", default="bench-results", help="folder for bench.json")
     return parser.parse_args()
-
-
-def _sections(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    if unknown := set(names) - set(SECTIONS):
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from tests.kubernetes_cluster.processes import wait_for
 
 from bench import machine
 from bench.results import Report, Row, Target
+from bench.sections import add_only
 from bireme.client.transport import Transport
 from bireme.daemon import process
 
@@ -320,7 +321,7 @@ SECTIONS = ("singles", "gang", "gangs", "late", "idle")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.kubernetes", description=__doc__)
-    parser.add_argument("--only", type=lambda text: tuple(text.split(",")), default=SECTIONS, help=",".join(SECTIONS))
+    add_only(parser, SECTIONS)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, not how fast")
     parser.add_argument("--out", default="bench-results", help="folder for the JSON file")
     given = parser.parse_args()

@@ -107,7 +107,7 @@ def _options_of(module: object) -> set[str]:
 
 def _scontrol(name: str) -> Entry:
     text = (SOURCE / "cli/scontrol/__init__.py").read_text()
-    refused = re.search(rf'"{name}": actions\.unsupported\("\w+", "([^"]+)"\)', text)
+    refused = re.search(rf'"{name}": actions\.unsupported\(\s*"\w+", "([^"]+)"\s*\)', text)
     if refused:
         return Entry(name, REFUSED, refused[1])
     return Entry(name, SAME if f'"{name}"' in text else REFUSED)

@@ -16,6 +16,7 @@ from bireme.core.model.jobs import Running, Starting
 from bireme.core.priority.fair_share import fair_share, standings
 from bireme.slurm.accounts.words import add_order, delete_order, modify_order
 from bireme.slurm.records.jobs import job_record
+from bireme.slurm.records.partitions import partition_record
 from bireme.store.snapshots import decode_state, encode_state, pack
 from bireme.testing.scenario import USERS, Scenario
 
@@ -234,6 +235,8 @@ def test_billing_weights_of_the_partition_count_and_are_shown() -> None:
     world.wait(10)
     assert used(world, "lab") == 320.0
     assert job_record(world.state, world.job("a"), world.now)["tres_allocated"]["billing"] == 32
+    whole = partition_record(world.state, world.state.partitions["main"])["tres"]
+    assert whole["billing"] == whole["cpu"] + 10 * whole["gres/gpu"] == whole["cpu"] + 80
 
 
 def test_whoever_used_less_than_their_share_goes_first() -> None:

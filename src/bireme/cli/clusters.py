@@ -6,7 +6,10 @@ asked or submitted.
 
 from __future__ import annotations
 
-from bireme.client.transport import Transport
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bireme.client.transport import Transport
 
 ALL = "all"
 
@@ -14,18 +17,20 @@ ALL = "all"
 class UnknownClusterError(Exception):
     """`str()`: what Slurm's commands say, a line each."""
 
+    def said_by(self, command: str) -> str:
+        return "\n".join(f"{command}: error: {line}" for line in str(self).splitlines())
+
 
 def chosen_clusters(transport: Transport, text: str) -> list[str]:
-    """The clusters that `-M text` names, in its order; `all` is every one."""
+    """The clusters that `-M text` names, in its order: at least one; `all` is every one."""
     known = [str(name) for name in transport.get("/v1/ping")["clusters"]]
-    named = list(dict.fromkeys(word for word in text.split(",") if word))
+    named = list(dict.fromkeys(word for word in text.split(",") if word)) or [""]
     if ALL in named:
         return known
-    for name in named:
-        if name not in known:
-            raise UnknownClusterError(
-                f"No cluster '{name}' known by database.\n"
-                f"'{name}' can't be reached now, or it is an invalid entry for --cluster.  "
-                "Use 'sacctmgr list clusters' to see available clusters."
-            )
+    unknown = [f"No cluster '{name}' known by database.\n" for name in named if name not in known]
+    if unknown:
+        raise UnknownClusterError(
+            f"{''.join(unknown)}'{text}' can't be reached now, or it is an invalid entry for --cluster.  "
+            "Use 'sacctmgr list clusters' to see available clusters."
+        )
     return named

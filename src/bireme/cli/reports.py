@@ -207,18 +207,25 @@ def each_cluster(command: str, text: str | None, body: Callable[[str], int], *, 
     """-M: the listing of each cluster that is named, under its name; without it, one listing of everything."""
     if text is None:
         return body("")
-    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few ask for one
-
-    try:
-        names = chosen_clusters(transport(), text)
-    except UnknownClusterError as error:
-        raise CommandError("\n".join(f"{command}: error: {line}" for line in str(error).splitlines())) from None
     code = 0
-    for place, name in enumerate(names):
+    for place, name in enumerate(clusters_named(command, text)):
         if header:
             show([*([""] if place else []), f"CLUSTER: {name}"])
         code = max(code, body(name))
     return code
+
+
+def clusters_named(command: str, text: str) -> list[str]:
+    """Those that -M names; the command ends where none has such a name."""
+    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few ask for one
+    from bireme.client.transport import ApiError, BiremeUnavailable
+
+    try:
+        return chosen_clusters(transport(), text)
+    except UnknownClusterError as error:
+        raise CommandError(error.said_by(command)) from None
+    except (ApiError, BiremeUnavailable) as error:
+        raise failure(command, f"{command}: error: Problem talking to the database", error) from None
 
 
 def positive_seconds(text: str, name: str) -> int:

@@ -267,10 +267,10 @@ class _Report:
         return 0
 
     def _print_data(self, jobs: list[dict[str, Any]]) -> int:
-        from bireme.slurm.json_shapes.accounting import accounting_shape
+        from bireme.slurm.json_shapes.accounting import accounting_shapes
         from bireme.slurm.json_shapes.envelope import dump, envelope
 
-        body = {"jobs": [accounting_shape(job) for job in jobs]}
+        body = {"jobs": accounting_shapes(jobs)}
         sys.stdout.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))
         return 0
 
@@ -317,6 +317,7 @@ def _has_constraints(text: str, job: dict[str, Any]) -> bool:
 
 _CHECKS = {
     "accounts": _in_list("account"),
+    # As in Slurm, a filter like the others: what has run may be of a cluster that nobody has any more.
     "clusters": lambda text, job: text == "all" or _in_list("cluster")(text, job),
     "constraints": _has_constraints,
     "group": _in_group,

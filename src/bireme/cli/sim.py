@@ -18,6 +18,7 @@ from rich.table import Table
 
 from bireme.cli import sim_faults, sim_placement
 from bireme.cli.connection import make_transport
+from bireme.cli.set_keys import add_set, keys_of
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.core.model.cluster import ClusterConfig
 from bireme.sim.clusters import BadClusterError, read_cluster, with_keys
@@ -84,9 +85,7 @@ def _shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--workload", required=True, help="a trace, `history` or generate:...")
     parser.add_argument("-c", "--cluster", default="", help="what it runs on; default: what the trace names, or `fit`")
     parser.add_argument("-p", "--policy", default="as-configured", help="how it is scheduled")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of slurm.conf; may be repeated"
-    )
+    add_set(parser)
     parser.add_argument(
         "--limits", default="ladder", help="time limits where the trace names none: ladder, exact or x3"
     )
@@ -130,14 +129,7 @@ def _workload(given: argparse.Namespace) -> Workload:
 
 def _cluster(given: argparse.Namespace, text: str, workload: Workload) -> ClusterConfig:
     config = read_cluster(text or workload.cluster_hint or "fit", workload.jobs)
-    return with_keys(config, _keys(given.set)) if given.set else config
-
-
-def _keys(pairs: Sequence[str]) -> dict[str, str]:
-    for pair in pairs:
-        if "=" not in pair:
-            raise CommandFailure(f"--set {pair}: not KEY=VALUE, like PriorityWeightFairshare=100000")
-    return dict(pair.split("=", 1) for pair in pairs)
+    return with_keys(config, keys_of(given.set)) if given.set else config
 
 
 def _options(given: argparse.Namespace) -> Options:

@@ -35,6 +35,8 @@ def _main(argv: list[str]) -> int:
         names = [field.name for field in SHARE_FIELDS.values()]
         reports.show(" ".join(f"{name:<17}" for name in names[at : at + 4]) for at in range(0, len(names), 4))
         return 0
+    if (clusters := asked.get("clusters")) is not None:
+        reports.clusters_named("sshare", clusters)
     answer = _load()
     rows = _chosen(answer["shares"], asked)
     if "json" in asked or "yaml" in asked:

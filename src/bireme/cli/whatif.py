@@ -15,6 +15,7 @@ from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
 from bireme.cli.reports import make_stamp
 from bireme.cli.sbatch import read_named_script
+from bireme.cli.set_keys import add_set, keys_of
 from bireme.cli.voice import CommandFailure, run_command
 from bireme.core.model.jobs import JobSpec
 from bireme.sim.clusters import BadClusterError
@@ -30,6 +31,17 @@ from bireme.slurm.times import Infinite, parse_time_limit
 DAY_S = 86_400.0
 SAME_S = 1.0
 """Starts that are closer together than this are the same."""
+ABOUT = """\
+Try a change to the running cluster in the simulator: when would each waiting job start?
+Run times are guessed from history, else from time limits. Nothing is changed.
+"""
+EXAMPLES = """\
+examples:
+  bireme whatif --add-nodes 8x8:h100
+  bireme whatif --drain leaf2
+  bireme whatif --set PriorityWeightFairshare=100000
+  bireme whatif --submit big.sh
+"""
 
 
 def main(argv: list[str]) -> int:
@@ -40,7 +52,7 @@ def _main(argv: list[str]) -> int:
     given = _parser().parse_args(argv)
     change = Change(
         add_nodes=tuple(given.add_nodes),
-        keys=_keys(given.set),
+        keys=keys_of(given.set),
         drain=tuple(given.drain),
         submit=tuple(_specs(words) for words in given.submit),
         submit_run_s=None if given.run is None else _seconds(given.run),
@@ -64,15 +76,14 @@ def _main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bireme whatif",
-        description="Try a change to the running cluster in the simulator: when would each waiting job start? "
-        "Run times are guessed from history, else from time limits. Nothing is changed.",
-        epilog="bireme whatif --add-nodes 8x8:h100    bireme whatif --drain leaf2    "
-        "bireme whatif --set PriorityWeightFairshare=100000    bireme whatif --submit big.sh",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--add-nodes", action="append", default=[], metavar="NxGPUS:TYPE", help='"8x8:h100", "4x8:h100 partition=train"'
     )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of slurm.conf")
+    add_set(parser)
     parser.add_argument("--drain", action="append", default=[], metavar="SWITCH|NODES", help="leaf2, n[1-4]")
     parser.add_argument(
         "--submit", action="append", nargs=1, default=[], metavar="SCRIPT", help="a script, with its #SBATCH lines"
@@ -83,13 +94,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
     return parser
-
-
-def _keys(pairs: list[str]) -> dict[str, str]:
-    for pair in pairs:
-        if "=" not in pair:
-            raise CommandFailure(f"--set {pair}: not KEY=VALUE, like PriorityWeightFairshare=100000")
-    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _specs(words: list[str]) -> tuple[JobSpec, ...]:

@@ -38,9 +38,7 @@ def build_engine(fitting: Fitting) -> Engine:
         return _with_guest(host, fitting) if fitting.settings.has_guest else host
     except ModuleNotFoundError as error:
         missing = error.name
-        raise SettingsError(
-            f"the {kind} engine needs the Python package {missing}: pip install 'bireme[{kind}]'"
-        ) from error
+        raise SettingsError(f"the {kind} engine needs the Python package {missing}: pip install {missing}") from error
 
 
 def _embedded(fitting: Fitting) -> Engine:

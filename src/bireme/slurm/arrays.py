@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from bireme.core.model.jobs import ArraySpec
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.id_ranges import id_ranges
 
 DEFAULT_MAX_ARRAY_SIZE = 1001
 DEFAULT_TEXT_LENGTH = 64
@@ -42,14 +43,7 @@ def format_task_ids(task_ids: Sequence[int], max_length: int = DEFAULT_TEXT_LENG
     step = _common_step(task_ids)
     if step is not None:
         return f"{task_ids[0]}-{task_ids[-1]}:{step}"
-    parts: list[str] = []
-    first = 0
-    for index in range(1, len(task_ids) + 1):
-        if index == len(task_ids) or task_ids[index] != task_ids[index - 1] + 1:
-            low, high = task_ids[first], task_ids[index - 1]
-            parts.append(str(low) if low == high else f"{low}-{high}")
-            first = index
-    return _cut(",".join(parts), max_length)
+    return _cut(id_ranges(task_ids), max_length)
 
 
 def format_array(task_ids: Sequence[int], throttle: int | None = None, max_length: int = DEFAULT_TEXT_LENGTH) -> str:

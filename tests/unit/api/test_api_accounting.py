@@ -108,6 +108,13 @@ def test_json(run: Run) -> None:
     (association,) = shape["associations"]
     assert association["max"]["jobs"]["active"] == {"set": True, "infinite": False, "number": 5}
     assert association["qos"] == ["high", "normal"]
+    run("-i", "modify", "user", "ann", "set", "maxtres=gres/gpu=2,license/matlab=1")
+    run("-i", "modify", "user", "bob", "set", "maxtres=license/matlab=3")
+    shown = json.loads(run("--json", "show", "assoc")[1])["associations"]
+    limits = [each["max"]["tres"]["per"]["job"] for each in shown if each["user"] in ("ann", "bob")]
+    assert {(one["id"], one["type"], one["name"]) for limit in limits for one in limit} == {
+        (1, "cpu", ""), (2, "mem", ""), (1001, "gres", "gpu"), (1002, "license", "matlab"),
+    }  # fmt: skip
     assert [user["name"] for user in json.loads(run("--json", "show", "user")[1])["users"]] == ["ann", "bob", "root"]
 
 
@@ -226,6 +233,8 @@ def test_shares(run: Run) -> None:
         " chem|bob|main|5|1.000000|0|0.000000|1.000000",
     ]
     assert run("-o", "nosuch", main=sshare.main)[0] == 1
+    code, _, said = run("-M", "nosuch", main=sshare.main)
+    assert (code, said.splitlines()[0]) == (1, "sshare: error: No cluster 'nosuch' known by database.")
 
 
 def test_a_change_is_all_or_nothing(api: Running) -> None:

@@ -147,6 +147,12 @@ def test_refusals(api: FakeApi, capsys: pytest.CaptureFixture[str], argv: list[s
     assert capsys.readouterr().err == message
 
 
+def test_clusters(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers["/v1/history"] = {"jobs": [{**JOBS[1], "cluster": "lab"}, {**JOBS[2], "cluster": "big"}]}
+    for named, ids in (("big", "3"), ("lab,big", "2 3"), ("all", "2 3"), ("", "2 3"), ("nosuch", "")):
+        assert out(capsys, "-nXP", "-o", "jobid", "-M", named) == ids.split()
+
+
 def test_a_window_that_ends_before_it_starts(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert sacct.main(["-S", "2031-01-01", "-E", "2030-01-01"]) == 1
     told = "Start time (2031-01-01T00:00:00) requested is after end time (2030-01-01T00:00:00)."

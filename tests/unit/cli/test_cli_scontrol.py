@@ -115,6 +115,11 @@ def test_one_waiting_task(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> N
             ["update", "NodeName=n1", "State=DRAIN"],
             "You must specify a reason when DOWNING or DRAINING a node. Request denied\n",
         ),
+        (
+            ["fsdampeningfactor", "2"],
+            "scontrol: error: fsdampeningfactor is not supported here: "
+            "set FairShareDampeningFactor in slurm.conf and run scontrol reconfigure\n",
+        ),
         (["errnumstr", "x"], "numeric arguments required for keyword:errnumstr\n"),
         (["write", "foo"], "invalid write argument:foo\n"),
         (["write", "batch_script", "9999"], "job script retrieval failed: Invalid job id specified\n"),
@@ -127,11 +132,14 @@ def test_refusals(api: FakeApi, capsys: pytest.CaptureFixture[str], words: list[
 
 
 def test_components_of_a_heterogeneous_job_name_each_other(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    parts = [{**JOB, "job_id": 131 + offset, "het_job_id": 131, "het_offset": offset} for offset in (0, 1)]
-    api.answers["/v1/jobs/131"] = {"jobs": parts}
-    assert scontrol.main(["show", "job", "131"]) == 0
+    component = {**JOB, "job_id": 132, "het_job_id": 131, "het_offset": 1, "het_job_id_set": "131-132"}
+    api.answers["/v1/jobs/132"] = {"jobs": [component]}
+    assert scontrol.main(["show", "job", "132"]) == 0
     seen = capsys.readouterr().out
     assert "JobId=132 HetJobId=131 HetJobOffset=1 JobName=run\n   HetJobIdSet=131-132\n" in seen
+    assert scontrol.main(["--json", "show", "job", "132"]) == 0
+    (shape,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert shape["het_job_id_set"] == "131-132"
 
 
 def test_missing_records(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,11 +86,21 @@ def test_nothing_of_another_cluster_is_changed(api: FakeApi, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("api")
-def test_a_cluster_that_nobody_has(capsys: pytest.CaptureFixture[str]) -> None:
-    assert scontrol.main(["-M", "nosuch", "show", "job"]) == 1
+@pytest.mark.parametrize("name", ["nosuch", ""])
+def test_a_cluster_that_nobody_has(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert scontrol.main(["-M", name, "show", "job"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("scontrol: error: No cluster 'nosuch' known by database.\n")
+    assert said.startswith(f"scontrol: error: No cluster '{name}' known by database.\n")
     assert said.endswith("scontrol: fatal: Could not get cluster information\n")
+
+
+def test_a_node_of_no_partition_is_shown_with_the_daemons_own(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers["/v1/nodes"]["nodes"].append({"name": "spare", "state": "IDLE", "cpus": 8, "partitions": []})
+    for cluster, seen in (("lab", ["desk", "spare"]), ("big", ["n1"])):
+        assert scontrol.main(["-M", cluster, "--json", "show", "node"]) == 0
+        assert [node["name"] for node in json.loads(capsys.readouterr().out)["nodes"]] == seen
+    assert scontrol.main(["-M", "lab", "update", "NodeName=spare", "State=RESUME"]) == 0
+    assert scontrol.main(["-M", "big", "update", "NodeName=spare", "State=RESUME"]) == 1
 
 
 @pytest.mark.usefixtures("api")

@@ -161,6 +161,9 @@ def test_what_is_not_there_is_said_as_slurm_says_it(api: FakeApi, capsys: pytest
     told = capsys.readouterr()
     assert told.err == "sprio: error: Invalid user: no-such-user\n"
     assert api.asked[-1][1] == {"user": "-"}
+    api.answers["/v1/ping"] = {"clusters": ["lab"]}
+    assert sprio.main(["-M", "nosuch"]) == 1
+    assert capsys.readouterr().err.startswith("sprio: error: No cluster 'nosuch' known by database.\n")
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,29 @@ def test_no_daemon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert "bireme up" in error
 
 
+@pytest.mark.parametrize(
+    ("text", "unknown"), [("nosuch", ["nosuch"]), ("no,such", ["no", "such"]), ("", [""]), (",", [""])]
+)
+def test_clusters_that_nobody_has(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], text: str, unknown: list[str]
+) -> None:
+    api.answers["/v1/ping"] = {"clusters": ["lab"]}
+    assert squeue.main(["-M", text]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    *each, last = said.err.splitlines()
+    assert each == [f"squeue: error: No cluster '{name}' known by database." for name in unknown]
+    assert last.startswith(f"squeue: error: '{text}' can't be reached now, or it is an invalid entry for --cluster. ")
+
+
+def test_clusters_without_a_daemon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(reports, "transport", lambda: FakeApi({"/v1/ping": absent()}))
+    assert squeue.main(["-M", "lab"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("squeue: error: Problem talking to the database: Unable to contact slurm controller")
+    assert "bireme up" in error
+
+
 def test_json_has_slurms_shape(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert squeue.main(["--json"]) == 0
     data = json.loads(capsys.readouterr().out)

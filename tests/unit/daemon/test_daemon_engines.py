@@ -25,14 +25,12 @@ def test_the_setting_chooses_the_engine(tmp_path: Path) -> None:
     assert (engine.name, engine.places_by_itself) == ("embedded", False)
 
 
-def test_a_missing_library_is_told_with_the_extra_that_brings_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_told_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_it(_: Fitting) -> Engine:
         raise ModuleNotFoundError("No module named 'lightkube'", name="lightkube")
 
     monkeypatch.setitem(engines._KINDS, "kubernetes", needs_it)
-    with pytest.raises(SettingsError, match=r"needs the Python package lightkube: pip install 'bireme\[kubernetes\]'"):
+    with pytest.raises(SettingsError, match=r"needs the Python package lightkube: pip install lightkube$"):
         build_engine(fitting(tmp_path, Settings(engine="kubernetes")))
 
 

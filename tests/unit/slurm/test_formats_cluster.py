@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bireme.slurm.conf.accounting import billing_weights
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.fields import plan_percent
 from bireme.slurm.formats.layout import parse_percent
@@ -168,6 +169,16 @@ PartitionName=gpu
 
 """
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CPU=1.0,Mem=0.25G,GRES/gpu=2.0", "CPU=0.5,Node=3.0,GRES/gpu:a100=12.0,License/matlab=1.5", "Mem=0.00001G", ""],
+)
+def test_billing_weights_are_shown_as_they_are_documented(text: str) -> None:
+    partition = {**PARTITIONS[0], "tres_billing_weights": billing_weights(text) if text else ()}
+    shown = [line for line in partition_block(partition, CONTEXT) if line.startswith("TRESBillingWeights=")]
+    assert shown == ([f"TRESBillingWeights={text}"] if text else [])
 
 
 def test_show_topology() -> None:

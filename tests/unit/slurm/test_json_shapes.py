@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.slurm.json_shapes.accounting import accounting_shape, tres_list
+from bireme.slurm.json_shapes.accounting import accounting_shapes
 from bireme.slurm.json_shapes.envelope import dump, envelope, exit_shape, triple
 from bireme.slurm.json_shapes.jobs import job_shape
 from bireme.slurm.json_shapes.nodes import node_shape, partition_shape, sinfo_shape
@@ -81,16 +81,29 @@ def test_a_bare_record_has_every_key_of_a_full_one() -> None:
 
 
 def test_accounting() -> None:
-    assert tres_list({"gres/gpu:h100": 1, "gres/gpu": 1, "cpu": 2}) == [
+    steps = [{"step_id": 0, "state": "COMPLETED", "usage": {"user_cpu_s": 1.5, "system_cpu_s": 0.25}}]
+    (shape,) = accounting_shapes([{"job_id": 4, "state": "RUNNING", "end_time": 99, "segment": 4, "steps": steps}])
+    assert shape["segment_size"] == 4
+    assert shape["time"]["end"] == 0  # only expected so far
+    assert shape["time"]["total"] == {"seconds": 1, "microseconds": 750000}
+    assert shape["steps"][0]["step"]["id"] == "4.0"
+
+
+def test_a_tres_has_one_id_in_a_document() -> None:
+    two = {"gres/gpu:h100": 1, "gres/gpu": 1, "cpu": 2}
+    first, second = accounting_shapes(
+        [
+            {"job_id": 1, "state": "RUNNING", "tres_allocated": two},
+            {"job_id": 2, "state": "RUNNING", "steps": [{"step_id": 0, "tres_allocated": {"gres/gpu:h100": 1}}]},
+        ]
+    )
+    assert first["tres"]["allocated"] == [
         {"type": "cpu", "name": "", "id": 1, "count": 2},
         {"type": "gres", "name": "gpu", "id": 1001, "count": 1},
         {"type": "gres", "name": "gpu:h100", "id": 1002, "count": 1},
     ]
-    steps = [{"step_id": 0, "state": "COMPLETED", "usage": {"user_cpu_s": 1.5, "system_cpu_s": 0.25}}]
-    shape = accounting_shape({"job_id": 4, "state": "RUNNING", "end_time": 99, "steps": steps})
-    assert shape["time"]["end"] == 0  # only expected so far
-    assert shape["time"]["total"] == {"seconds": 1, "microseconds": 750000}
-    assert shape["steps"][0]["step"]["id"] == "4.0"
+    (step,) = second["steps"]
+    assert step["tres"]["allocated"] == [{"type": "gres", "name": "gpu:h100", "id": 1002, "count": 1}]
 
 
 def test_nodes_and_partitions() -> None:
@@ -117,3 +130,10 @@ def test_what_a_partition_shares_and_limits() -> None:
     assert shape["maximums"]["partition_memory_per_node"] == triple(None)
     assert shape["defaults"]["partition_memory_per_node"] == triple(0)
     assert shape["preempt_mode"] == ["CLUSTER_GLOBAL"]
+    assert (shape["defaults"]["job"], shape["tres"]["billing_weights"]) == ("", "")
+    weighed = partition_shape(
+        {"name": "gpu", "default_cpus_per_gpu": 4, "default_memory_per_gpu_mib": 8192,
+         "tres_billing_weights": [["cpu", 1.0], ["mem", 0.25 / 1024]]}
+    )  # fmt: skip
+    assert weighed["defaults"]["job"] == "DefCpuPerGPU=4,DefMemPerGPU=8192"
+    assert weighed["tres"]["billing_weights"] == "CPU=1.0,Mem=0.25G"

@@ -329,7 +329,7 @@ def test_a_job_whose_partition_is_gone_still_has_a_record() -> None:
 def test_a_heterogeneous_component_knows_its_place() -> None:
     world = Scenario("2x8")
     leader = world.submit_het("het", {}, {})
-    wanted = {"het_job_id": leader, "het_offset": 1}
+    wanted = {"het_job_id": leader, "het_offset": 1, "het_job_id_set": f"{leader}-{leader + 1}"}
     assert record_of(world, "het+1", *wanted) == wanted
     assert requests.find(world.state, requests.Target(leader, het_offset=1))[0].id == leader + 1
 

@@ -109,7 +109,9 @@ def _verbs() -> dict[str, _Verb]:
         "setdebug": actions.unsupported("setdebug", "the log level is a setting of bireme.toml"),
         "setdebugflags": actions.unsupported("setdebugflags", "the log level is a setting of bireme.toml"),
         "schedloglevel": actions.unsupported("schedloglevel", "the log level is a setting of bireme.toml"),
-        "fsdampeningfactor": actions.unsupported("fsdampeningfactor", "there is no fair share to dampen"),
+        "fsdampeningfactor": actions.unsupported(
+            "fsdampeningfactor", "set FairShareDampeningFactor in slurm.conf and run scontrol reconfigure"
+        ),
         "completing": show.completing,
         "errnumstr": local.errnumstr,
         "listpids": local.list_pids,

@@ -69,8 +69,13 @@ class OneCluster:
         self._jobs(f"/v1/jobs/{name}", {"fields": "job_id"}, named=True)
 
     def _only_nodes(self, answer: Answer) -> Answer:
-        own = self._partitions()
-        answer["nodes"] = [node for node in answer["nodes"] if not own.isdisjoint(node["partitions"])]
+        """A node of no partition does not say whose it is: it is shown with the daemon's own."""
+        theirs, is_own = self._partitions(), self.name == self._transport.get("/v1/ping")["clusters"][0]
+        answer["nodes"] = [
+            node
+            for node in answer["nodes"]
+            if not theirs.isdisjoint(node["partitions"]) or (is_own and not node["partitions"])
+        ]
         return answer
 
     def _partitions(self) -> set[str]:

@@ -88,5 +88,5 @@ def _to_one_cluster(transport: Transport, text: str) -> OneCluster:
     try:
         return OneCluster(transport, chosen_clusters(transport, text)[0])
     except UnknownClusterError as error:
-        told = "\n".join(f"scontrol: error: {line}" for line in str(error).splitlines())
+        told = error.said_by("scontrol")
         raise reports.CommandError(f"{told}\nscontrol: fatal: Could not get cluster information") from None

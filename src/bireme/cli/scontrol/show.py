@@ -74,23 +74,8 @@ def jobs(session: Session, ids: list[str]) -> int:
         print("No jobs in the system")
         return 0
     context = session.context(answer)
-    found = _with_het_sets(answer["jobs"])
-    _print_blocks(session, (job_block(job, context, details=session.has("details")) for job in found))
+    _print_blocks(session, (job_block(job, context, details=session.has("details")) for job in answer["jobs"]))
     return 0
-
-
-def _with_het_sets(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Components of a heterogeneous job each say the ids of all: `HetJobIdSet=131-132`."""
-    from bireme.slurm.formats.show_job import id_ranges
-
-    members: dict[int, list[int]] = {}
-    for job in found:
-        if job.get("het_job_id"):
-            members.setdefault(job["het_job_id"], []).append(job["job_id"])
-    return [
-        {**job, "het_job_id_set": id_ranges(members[job["het_job_id"]])} if job.get("het_job_id") else job
-        for job in found
-    ]
 
 
 def _as_task(job: dict[str, Any], task: int, expand: Callable[[str], list[int]]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def missing_plots() -> str:
     """What to do to get plots; empty if they can be drawn."""
     if find_spec("matplotlib") is not None:
         return ""
-    return "no plots: they need matplotlib; pip install 'bireme[sim]'"
+    return "no plots: they need matplotlib; pip install matplotlib"
 
 
 def write_run(folder: str, result: Result, report: Report) -> list[str]:

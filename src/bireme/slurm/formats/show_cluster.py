@@ -7,12 +7,14 @@ since people compare with `grep -A`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from bireme.slurm.formats.node_states import complete_state
 from bireme.slurm.formats.values import NULL, Context, Record, long_duration, or_null, tres_text
 from bireme.slurm.hostlist import compress_sorted
 
+_MEBIBYTES_IN_GIBIBYTE = 1024
 USUAL_PORT = 6818
 """Of slurmd; `conf/nodes` has it too, which a command does not load to print."""
 
@@ -99,12 +101,25 @@ def _memory_default(partition: Record) -> str:
     return f"{default} {most}"
 
 
-def _job_defaults(partition: Record) -> str:
+def job_defaults(partition: Record) -> str:
+    """`DefCpuPerGPU=4,DefMemPerGPU=8192`; empty where there are none."""
     named = (
         ("DefCpuPerGPU", partition.get("default_cpus_per_gpu")),
         ("DefMemPerGPU", partition.get("default_memory_per_gpu_mib")),
     )
-    return ",".join(f"{name}={value}" for name, value in named if value) or NULL
+    return ",".join(f"{name}={value}" for name, value in named if value)
+
+
+def billing_weights(partition: Record) -> str:
+    """`CPU=1.0,Mem=0.25G,GRES/gpu=2.0`: as the documentation writes them, memory by the GiB; empty without any."""
+    return ",".join(_weight(name, float(value)) for name, value in partition.get("tres_billing_weights") or ())
+
+
+def _weight(name: str, value: float) -> str:
+    kind, slash, rest = name.partition("/")
+    shown = kind.upper() if kind in ("cpu", "gres", "bb", "fs") else kind.capitalize()
+    number, unit = (value * _MEBIBYTES_IN_GIBIBYTE, "G") if kind in ("mem", "bb") else (value, "")
+    return f"{shown}{slash}{rest}={Decimal(repr(number)):f}{unit}"
 
 
 def _unlimited(value: int | None) -> str:
@@ -114,6 +129,7 @@ def _unlimited(value: int | None) -> str:
 def partition_block(partition: Record, context: Context) -> list[str]:
     default_time = partition.get("default_time_s")
     over = partition.get("over_time_limit_s")
+    weights = billing_weights(partition)
     return [
         f"PartitionName={partition['name']}",
         _access(partition),
@@ -134,9 +150,10 @@ def partition_block(partition: Record, context: Context) -> list[str]:
         f"OverTimeLimit={'NONE' if over is None else over // 60} PreemptMode={partition.get('preempt_mode') or 'OFF'}",
         f"State={partition.get('state') or 'UP'} TotalCPUs={partition.get('total_cpus') or 0} "
         f"TotalNodes={partition.get('total_nodes') or 0} SelectTypeParameters=NONE",
-        f"JobDefaults={_job_defaults(partition)}",
+        f"JobDefaults={or_null(job_defaults(partition))}",
         _memory_default(partition),
         f"TRES={or_null(tres_text(partition.get('tres'), context))}",
+        *([f"TRESBillingWeights={weights}"] if weights else []),
     ]
 
 

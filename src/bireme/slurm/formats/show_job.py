@@ -6,7 +6,7 @@ out when there is nothing to say are left out here too. Called by `cli/scontrol`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from bireme.slurm.formats import job_values as facts
 from bireme.slurm.formats.identity import waiting_tasks
@@ -23,6 +23,7 @@ from bireme.slurm.formats.values import (
     tres_text,
 )  # fmt: skip
 from bireme.slurm.hostlist import compress
+from bireme.slurm.id_ranges import id_ranges
 
 
 def block_text(lines: Sequence[str], *, oneliner: bool) -> str:
@@ -59,7 +60,7 @@ def _identity(job: Record) -> list[str]:
         head += f" ArrayJobId={job['array_job_id']} ArrayTaskId={tasks}{throttle}"
     elif job.get("het_job_id"):
         head += f" HetJobId={job['het_job_id']} HetJobOffset={job.get('het_offset') or 0}"
-        extra = [f"HetJobIdSet={job.get('het_job_id_set') or job['het_job_id']}"]
+        extra = [f"HetJobIdSet={job['het_job_id_set']}"]
     uid, gid = job.get("user_id"), job.get("group_id")
     user, group = job.get("user_name") or uid, job.get("group_name") or gid
     return [
@@ -151,17 +152,6 @@ def _shares(job: Record) -> list[str]:
 def _held_gres(gres: Record) -> str:
     indices = gres.get("indices") or ()
     return gres_text(gres) + (f"(IDX:{id_ranges(indices)})" if indices else f"(CNT:{gres['count']})")
-
-
-def id_ranges(ids: Iterable[int]) -> str:
-    """`0-3,8`."""
-    ranges: list[list[int]] = []
-    for each in sorted(ids):
-        if ranges and ranges[-1][1] + 1 == each:
-            ranges[-1][1] = each
-        else:
-            ranges.append([each, each])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
 def _requirements(job: Record, context: Context) -> list[str]:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bireme.slurm.formats.job_values import FINISHED, error_file
 from bireme.slurm.formats.values import Record
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, triple
-
-_TRES_IDS = {"cpu": 1, "mem": 2, "energy": 3, "node": 4, "billing": 5, "fs/disk": 6, "vmem": 7, "pages": 8}
-_FIRST_GRES_ID = 1001
+from bireme.slurm.json_shapes.tres import tres_ids, tres_list
 
 
-def accounting_shape(job: Record) -> Shape:
+def accounting_shapes(jobs: Sequence[Record]) -> list[Shape]:
+    ids = tres_ids(_tres_names(jobs))
+    return [_job_shape(job, ids) for job in jobs]
+
+
+def _tres_names(jobs: Iterable[Record]) -> Iterator[str]:
+    for job in jobs:
+        yield from job.get("tres_allocated") or ()
+        yield from job.get("tres_requested") or ()
+        for step in job.get("steps") or ():
+            yield from step.get("tres_allocated") or ()
+
+
+def _job_shape(job: Record, ids: Mapping[str, int]) -> Shape:
     return {
         "job_id": job["job_id"],
         "name": job.get("name") or "",
@@ -49,8 +60,8 @@ def accounting_shape(job: Record) -> Shape:
         "time": {**_times(job, job.get("steps") or []), **_job_times(job)},
         "required": _required(job),
         "tres": {
-            "allocated": tres_list(job.get("tres_allocated")),
-            "requested": tres_list(job.get("tres_requested")),
+            "allocated": tres_list(job.get("tres_allocated"), ids),
+            "requested": tres_list(job.get("tres_requested"), ids),
         },
         "comment": {"administrator": job.get("admin_comment") or "", "job": job.get("comment") or "", "system": ""},
         "constraints": job.get("features") or "",
@@ -75,7 +86,7 @@ def accounting_shape(job: Record) -> Shape:
         "block": "",
         "extra": "",
         "failed_node": "",
-        "steps": [step_shape(job, step) for step in job.get("steps") or []],
+        "steps": [_step_shape(job, step, ids) for step in job.get("steps") or []],
     }
 
 
@@ -125,17 +136,6 @@ def _required(job: Record) -> Shape:
     }
 
 
-def tres_list(tres: Mapping[str, Any] | None) -> list[Shape]:
-    """`[{"type": "cpu", "name": "", "id": 1, "count": 4}, ...]`, by id; of GRES, a kind stands before its types."""
-    own = sorted(set(tres or ()).difference(_TRES_IDS))
-    ids = _TRES_IDS | {name: _FIRST_GRES_ID + place for place, name in enumerate(own)}
-    shapes: list[Shape] = []
-    for name, count in sorted((tres or {}).items(), key=lambda entry: ids[entry[0]]):
-        kind, _, rest = name.partition("/")
-        shapes.append({"type": kind, "name": rest, "id": ids[name], "count": count})
-    return shapes
-
-
 _NO_FILES = dict.fromkeys(("stderr", "stdin", "stdout", "stderr_expanded", "stdin_expanded", "stdout_expanded"), "")
 """The files of a step are not kept."""
 
@@ -146,7 +146,7 @@ def _step_times(step: Record) -> Shape:
     return {**times, "start": triple(times["start"]), "end": triple(times["end"]), "limit": triple(None, infinite=True)}
 
 
-def step_shape(job: Record, step: Record) -> Shape:
+def _step_shape(job: Record, step: Record, ids: Mapping[str, int]) -> Shape:
     nodes = step.get("node_list") or ""
     usage = {"min": [], "average": [_NO_ENERGY], "total": [_NO_ENERGY]}
     return {
@@ -164,7 +164,7 @@ def step_shape(job: Record, step: Record) -> Shape:
         "tres": {
             "requested": {"max": _peaks(step.get("usage") or {}), **usage},
             "consumed": {"max": [], **usage},
-            "allocated": tres_list(step.get("tres_allocated")),
+            "allocated": tres_list(step.get("tres_allocated"), ids),
         },
     }
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bireme.slurm.json_shapes.envelope import Shape, triple
-
-_IDS = {"cpu": 1, "mem": 2, "energy": 3, "node": 4, "billing": 5, "fs/disk": 6, "vmem": 7, "pages": 8}
+from bireme.slurm.json_shapes.tres import tres_ids, tres_list
 
 
 def account_shapes(entity: str, book: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Shape:
     if entity == "association":
-        return {"associations": [association_shape(row) for row in rows]}
+        return {"associations": [association_shape(row) for row in _with_tres_lists(book, rows, "shown_limits")]}
     if entity == "qos":
-        return {"qos": [qos_shape(row) for row in rows]}
+        return {"qos": [qos_shape(row) for row in _with_tres_lists(book, rows, "limits")]}
     if entity == "account":
         names = list(dict.fromkeys(row["account"] for row in rows))
         return {"accounts": [_account(book, name) for name in names]}
@@ -58,12 +57,19 @@ def _user(book: Mapping[str, Any], name: str) -> Shape:
     }
 
 
+def _with_tres_lists(book: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
+    """The rows with each amount of TRES among their limits as the list that stands for it here."""
+    amounts = [limit for row in rows for limit in row[key].values() if isinstance(limit, Mapping)]
+    ids = tres_ids([*book["tres"], *(name for amount in amounts for name in amount)])
+
+    def shown(limits: Mapping[str, Any]) -> Shape:
+        return {name: tres_list(of, ids) if isinstance(of, Mapping) else of for name, of in limits.items()}
+
+    return [{**row, key: shown(row[key])} for row in rows]
+
+
 def _tres(limits: Mapping[str, Any], name: str) -> list[Shape]:
-    shapes: list[Shape] = []
-    for tres, count in (limits.get(name) or {}).items():
-        kind, _, rest = tres.partition("/")
-        shapes.append({"type": kind, "name": rest, "id": _IDS.get(tres, 1001), "count": count})
-    return shapes
+    return list(limits.get(name) or ())
 
 
 def _minutes(seconds: int | None) -> Shape:

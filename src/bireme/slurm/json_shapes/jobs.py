@@ -11,8 +11,8 @@ from typing import Any
 
 from bireme.slurm.formats import job_values as facts
 from bireme.slurm.formats.identity import waiting_tasks
-from bireme.slurm.formats.show_job import id_ranges
 from bireme.slurm.formats.values import Context, Record, gres_text, tres_per, tres_text
+from bireme.slurm.id_ranges import id_ranges
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, stamp, triple
 
 NODE_FIELDS = ("name", "sockets", "cores_per_socket", "threads_per_core")
@@ -45,7 +45,7 @@ def _identity(job: Record) -> Shape:
         "array_max_tasks": triple(job.get("array_throttle") or 0),
         "array_task_string": waiting_tasks(job, 0) if job.get("array_tasks") else "",
         "het_job_id": triple(job.get("het_job_id") or 0),
-        "het_job_id_set": "",
+        "het_job_id_set": _text(job, "het_job_id_set"),
         "het_job_offset": triple(job.get("het_offset") or 0),
         "name": _text(job, "name"),
         "user_id": job.get("user_id"),
@@ -130,8 +130,8 @@ def _amounts(job: Record) -> Shape:
         "tasks": triple(job.get("num_tasks") or 1),
         "cpus_per_task": triple(job.get("cpus_per_task") or 1),
         "tasks_per_node": triple(job.get("ntasks_per_node") or 0),
-        "tasks_per_socket": _or_any(job.get("ntasks_per_socket")),
-        "tasks_per_core": _or_any(job.get("ntasks_per_core")),
+        "tasks_per_socket": triple(job.get("ntasks_per_socket") or None, infinite=True),
+        "tasks_per_core": triple(job.get("ntasks_per_core") or None, infinite=True),
         "tasks_per_board": triple(0),
         "tasks_per_tres": triple(0),
         "threads_per_core": triple(None),
@@ -177,11 +177,6 @@ def _tres_per_task(job: Record) -> str:
     cpus = int(job.get("cpus_per_task") or 1)
     gres = [each.rpartition(":") for each in _tres(job.get("tres_per_task")).split(",") if each]
     return ",".join([*([f"cpu={cpus}"] if cpus > 1 else []), *(f"{name}={count}" for name, _, count in gres)])
-
-
-def _or_any(count: int | None) -> Shape:
-    """A number of tasks that nobody limited is said to be infinite, and not to be set."""
-    return triple(count) if count else {"set": False, "infinite": True, "number": 0}
 
 
 def _tres(text: str | None) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.slurm.formats.node_states import state_code
+from bireme.slurm.formats.show_cluster import billing_weights, job_defaults
 from bireme.slurm.formats.sinfo_fields import cpu_counts, group_nodes, node_counts
 from bireme.slurm.formats.values import Context, Record, tres_text
 from bireme.slurm.json_shapes.envelope import Shape, stamp, triple
@@ -134,7 +135,7 @@ def partition_shape(partition: Record) -> Shape:
         "defaults": {
             **_memory(partition, "default"),
             "time": triple(minutes("default_time_s")),
-            "job": "",
+            "job": job_defaults(partition),
         },
         "flags": [flag for flag, key in _PARTITION_FLAGS.items() if partition.get(key)],
         "grace_time": partition.get("grace_time_s") or 0,
@@ -164,7 +165,7 @@ def partition_shape(partition: Record) -> Shape:
         "suspend_time": triple(None),
         "timeouts": {"resume": triple(None), "suspend": triple(None)},
         "topology": "",
-        "tres": {"billing_weights": "", "configured": tres_text(partition.get("tres"), _PLAIN)},
+        "tres": {"billing_weights": billing_weights(partition), "configured": tres_text(partition.get("tres"), _PLAIN)},
     }
 
 

@@ -37,6 +37,7 @@ from bireme.slurm.arrays import format_array
 from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.gres import format_gres
 from bireme.slurm.hostlist import compress
+from bireme.slurm.id_ranges import id_ranges
 from bireme.slurm.records import values
 from bireme.slurm.records.partitions import cluster_names
 from bireme.slurm.records.paths import stream_paths
@@ -144,6 +145,12 @@ def _het_offset(view: JobView) -> int | None:
     if view.job.het_job_id is None:
         return None
     return view.job.id - view.job.het_job_id  # components have consecutive ids
+
+
+def _het_job_id_set(view: JobView) -> str:
+    if view.job.het_job_id is None:
+        return ""
+    return id_ranges(view.state.het_members.get(view.job.het_job_id, (view.job.id,)))
 
 
 def _partition(view: JobView) -> str:
@@ -365,6 +372,7 @@ FIELDS: dict[str, Getter] = {
     "array_throttle": _array_throttle,
     "het_job_id": lambda view: view.job.het_job_id,
     "het_offset": _het_offset,
+    "het_job_id_set": _het_job_id_set,
     "name": lambda view: view.spec.name,
     "user_id": lambda view: view.owner.uid,
     "user_name": lambda view: view.owner.user,
@@ -450,6 +458,7 @@ FIELDS: dict[str, Getter] = {
     "contiguous": lambda view: view.asked.contiguous,
     "switches": lambda view: view.asked.switches,
     "switches_wait_s": lambda view: view.asked.switches_wait_s,
+    "segment": lambda view: view.asked.segment,
     "core_spec": lambda view: view.asked.core_spec,
     "mail_type": lambda view: ",".join(view.spec.mail_type),
     "mail_user": lambda view: view.spec.mail_user,
@@ -512,6 +521,7 @@ OF_REQUEST = (
     "contiguous",
     "switches",
     "switches_wait_s",
+    "segment",
     "core_spec",
     "mail_type",
     "mail_user",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from bireme.core.lifecycle.charging import MAX_TRES
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import PartitionConfig, Settings
 from bireme.slurm.hostlist import compress
@@ -21,13 +22,14 @@ def partition_record(state: State, partition: PartitionConfig) -> dict[str, Any]
     for node in nodes:
         for name, count in node_tres(node).items():
             tres[name] = tres.get(name, 0) + count
+    flags = state.config.settings.priority_flags
     return {
         **{name: _plain(getattr(partition, name)) for name in PARTITION_FIELDS},
         "cluster": partition.cluster or state.config.name,
         "total_nodes": len(nodes),
         "total_cpus": sum(node.cpus for node in nodes),
         "node_list": compress(partition.nodes),
-        "tres": with_billing({**tres, "node": len(nodes)}),
+        "tres": with_billing({**tres, "node": len(nodes)}, partition.tres_billing_weights, MAX_TRES in flags),
     }
 
 
