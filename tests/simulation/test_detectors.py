@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle import charging
+from bireme.core.lifecycle import charging, intake
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.nodes import Health, Node
 from bireme.core.placement.occupancy import Occupancy
 from bireme.engines.crew.engine import CrewEngine
 from bireme.engines.crew.gangs import Farewell, Gang, Next
@@ -90,6 +91,17 @@ def test_orders_to_end_a_job_that_get_lost() -> None:
         daemon.kernel.commands = fewer  # type: ignore[method-assign]
 
     assert "never finished" in str(found_out(sabotage))
+
+
+def test_jobs_that_go_where_a_cluster_lets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Node, "schedulable", property(lambda node: node.health is Health.UP and not node.leftovers))
+    assert "that its cluster had closed" in str(found_out())
+
+
+def test_a_node_that_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = intake._node_closed
+    monkeypatch.setattr(intake, "_node_closed", lambda state, seen: told(state, seen) if seen.why else [])
+    assert "its cluster has opened it" in str(found_out())
 
 
 def test_a_node_that_was_given_up_and_is_thought_to_be_clear(monkeypatch: pytest.MonkeyPatch) -> None:

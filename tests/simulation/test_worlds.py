@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.sim.faults.draw import FAULTS, draw
+from bireme.sim.faults.draw import CLOSED, FAULTS, draw
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play
 
@@ -28,7 +28,7 @@ def test_world(seed: int) -> None:
 
 def test_every_fault_and_every_habit_of_people_is_drawn() -> None:
     drawn = {act.kind for seed in SEEDS for act in draw(seed).acts}
-    assert set(FAULTS) - {"node_back"} <= drawn, "node_back is a long cut_off"
+    assert {*FAULTS, CLOSED} - {"node_back"} <= drawn, "node_back is a long cut_off"
     assert {"submit", "cancel", "hold", "release", "requeue", "suspend", "resume", "signal", "update"} <= drawn
     assert {"step", "end_step", "node", "reserve", "limit", "reconfigure"} <= drawn
     habits = {name for seed in SEEDS for act in draw(seed).acts for job in act.facts.get("jobs", ()) for name in job}

@@ -21,6 +21,7 @@ ACCOUNTS = {"alice": "physics", "bob": "physics", "carol": "maths"}
 BEGIN = 1_000_000.0
 PEOPLE_S = 1_200.0
 """People come and ask, and things break, for so long; then it is over, and everything must come to an end."""
+CLOSED = "node_closed"
 CRASH_POINTS = ("idle", "decided", "committed", "settled", "sending", "sent", "acknowledged")
 
 
@@ -77,6 +78,7 @@ def draw(seed: int) -> Story:
     faults = source.sample(FAULTS, k=source.randint(1, len(FAULTS)))
     for _ in range(source.randint(1, 16)):
         _FAULTS[source.choice(faults)](draft)
+    _closings(draft, random.Random(f"closings {seed}"))
     draft.acts.sort(key=lambda act: act[0])
     acts = tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(draft.acts))
     return Story(seed, config, _limits(source), acts)
@@ -325,6 +327,18 @@ def _reports(word: str) -> Callable[[_Draft], None]:
 
 def _clock_jumps(draft: _Draft) -> None:
     draft.add("clock_jumps", by_s=draft.random.choice((-3_600.0, -30.0, -1.0, 1.0, 30.0, 700.0, 7_200.0)))
+
+
+def _closings(draft: _Draft, source: random.Random) -> None:
+    """Nodes that their own cluster closes for a while, saying so in other words on the way.
+
+    From numbers of their own: they came later than the rest, and worlds of old seeds stay much as they were.
+    """
+    if source.random() < 0.3:
+        for _ in range(source.randint(1, 3)):
+            words = source.sample(("cordoned", "tainted", "to be upgraded"), k=source.randint(1, 3))
+            lasts_s = source.choice((0.05, 5.0, 120.0))
+            draft.add(CLOSED, source.uniform(0, PEOPLE_S), node=source.choice(draft.nodes), words=words, each_s=lasts_s)
 
 
 _FAULTS: dict[str, Callable[[_Draft], None]] = {

@@ -13,7 +13,7 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -29,7 +29,7 @@ from bireme.core.lifecycle.states import job_reasons
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Ending, Finished, Job, JobKind, Pending, Suspended
-from bireme.core.model.observations import Observation
+from bireme.core.model.observations import NodeClosed, Observation
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.steps import StepState
 from bireme.engines.simulated.agents import read_behaviour
@@ -115,6 +115,11 @@ class Player:
         self._sabotage = sabotage
         self._random = random.Random(f"player {story.seed}")
         self._outages: Counter[str] = Counter()
+        self._healed = False
+        self._closed: dict[str, str] = {}
+        """Nodes that their own cluster closed at some time, and why they are closed now."""
+        self._known_closed: set[str] = set()
+        """Those of which the journal says so."""
         self._turns_now = 0
         self._ending_at: dict[tuple[int, int], float] = {}
         """When each start of a job was told to end."""
@@ -204,6 +209,7 @@ class Player:
             self._later(1.0, self._boot)
             return
         self.daemon = daemon
+        self._tell_closed(self._closed)
         self.people.daemon_is_there(daemon.kernel)
 
     def _hears(self, daemon: Daemon, seen: Sequence[Observation]) -> None:
@@ -264,6 +270,18 @@ class Player:
     def _connection_breaks(self, act: Act) -> None:
         self.fleet.break_connection(act.facts["node"])
 
+    def _node_closed(self, act: Act) -> None:
+        for place, why in enumerate((*act.facts["words"], "")):
+            self._later(place * act.facts["each_s"], partial(self._close, act.facts["node"], why))
+
+    def _close(self, node: str, why: str) -> None:
+        self._closed[node] = "" if self._healed else why
+        self._tell_closed((node,))
+
+    def _tell_closed(self, nodes: Iterable[str]) -> None:
+        if self.daemon is not None:
+            self._hears(self.daemon, [NodeClosed(node, self._closed[node], self.fleet.wall()) for node in nodes])
+
     def _launch_refused(self, act: Act) -> None:
         self.fleet.agents[act.facts["node"]].refuses += act.facts["times"]
 
@@ -297,6 +315,7 @@ class Player:
         self.config = config
         if self.daemon is not None:
             self._guarded(partial(self.daemon.reconfigure, config))
+        self._tell_closed(self._closed)  # also of a node that has come back, and is as new
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 
@@ -304,6 +323,7 @@ class Player:
         self.events += len(events)
         self.truth.committed(events)
         self._check_given_up(events)
+        self._check_closed(events)
         self.ledger.follow(state, events)
         if any(hasattr(recorded.event, "job_id") for recorded in events):
             self._moved_at = self.clock.now()
@@ -329,6 +349,15 @@ class Player:
         for event in (recorded.event for recorded in events):
             if isinstance(event, e.JobEnding):
                 self._ending_at.setdefault((event.job_id, event.generation), self.clock.now())
+
+    def _check_closed(self, events: Sequence[e.Recorded]) -> None:
+        for event in (recorded.event for recorded in events):
+            if isinstance(event, e.NodeClosed):
+                (self._known_closed.add if event.why else self._known_closed.discard)(event.node)
+            elif isinstance(event, e.ClusterConfigured):
+                self._known_closed &= {node.name for node in event.config.nodes}
+            elif isinstance(event, e.JobAllocated) and self._known_closed.intersection(event.allocation.node_names):
+                raise Violation(f"job {event.job_id} was put on a node that its cluster had closed")
 
     def _check_state(self, daemon: Daemon) -> None:
         daemon.state.validate()
@@ -358,6 +387,7 @@ class Player:
 
     def _heal(self) -> None:
         """Faults stop."""
+        self._healed = True
         self.reports.stop()
         self.fleet.latency_s = CALM_LATENCY_S
         for node, agent in self.fleet.agents.items():
@@ -365,6 +395,8 @@ class Player:
             if self._outages[node]:
                 self._outages[node] = 0
                 self.fleet.restore(node)
+        for node in self._closed:
+            self._close(node, "")
         if self.daemon is not None:
             self.daemon.death = None
             self.daemon.store.failing = 0
@@ -386,6 +418,8 @@ class Player:
 
     def _check_agreement(self, state: State) -> None:
         """Long after the last fault: what the state says of a job that nothing happened to is what its nodes do."""
+        for name in (node.name for node in state.nodes.values() if node.closed is not None):
+            raise Violation(f"{name} is closed, and its cluster has opened it")
         for job in state.holding.values():
             if self.clock.now() - self._touched.get(job.id, 0.0) < CALM_AFTER_S or isinstance(job.phase, Ending):
                 continue

@@ -3,7 +3,8 @@
 Between an engine and the kernel, where `core/lifecycle/intake` promises to bear all of it. Invariant: nothing is made
 up and nothing is lost here; what is lost is lost on the way to the engine (`engines/simulated/crew`).
 
-One order is kept, because no engine can break it: what a node says that it holds comes after all that was said before.
+Some order is kept, because no engine can break it. Whether a node is closed is said in order, and only while it is
+true. What a node says that it holds comes after all that was said before.
 A start of which the node said that it has begun, and then that it has never heard of it, is lost; the other way round
 it is about to begin.
 """
@@ -14,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bireme.core.model.observations import NodeAnswered, NodeSilent, Observation
+from bireme.core.model.observations import NodeAnswered, NodeClosed, NodeSilent, Observation
 from bireme.engines.simulated.clock import VirtualClock
 
 DELAYS_S = (0.1, 3.0, 60.0)
@@ -44,6 +45,9 @@ class Garbler:
         if self.old and self._said:
             self.old -= 1
             arrive(self._random.choice(self._said))
+        if isinstance(seen, NodeClosed):
+            arrive(seen)
+            return
         if isinstance(seen, NodeAnswered | NodeSilent):
             self._catch_up()
             arrive(seen)
