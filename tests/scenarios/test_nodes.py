@@ -295,6 +295,17 @@ def test_what_is_left_is_ended_again_after_a_restart() -> None:
     assert outstanding(world.replayed()) == [c.TerminateJob(99, 3, ("n1",), 0, given_up=("n1",))]
 
 
+def test_all_nodes_where_something_is_left_are_named_together() -> None:
+    """Found by a fault world: a new daemon named them one by one, and of the first was told that the rest is clear."""
+    world = Scenario("2x8")
+    world.engine.obeys = False
+    for node in ("n2", "n1"):
+        world.report(o.NodeAnswered(node, "agent", ((99, 3),), world.now))
+    both = c.TerminateJob(99, 3, ("n1", "n2"), 0, given_up=("n1", "n2"))
+    assert world.engine.commands[-1] == both
+    assert outstanding(world.replayed()) == [both]
+
+
 def lost_gang() -> Scenario:
     """A gang on n1 and n2; n2 has been out of reach for SlurmdTimeout, and n1 is clear."""
     world = Scenario("3x8", settings=Settings(slurmd_timeout_s=300, **FLAT))

@@ -12,7 +12,7 @@ from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play
 
 SEEDS = tuple(range(1, 41))
-FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180)
+FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)
 """Worlds that soaking found broken, and that were mended."""
 
 

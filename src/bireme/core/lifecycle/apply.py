@@ -7,7 +7,7 @@ A replay calls `apply` and drops the commands; `outstanding.py` derives again th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -113,18 +113,21 @@ def _node_lost(state: State, event: e.NodeLost, at: float) -> Sequence[c.Command
 
 
 def _leftover_found(state: State, event: e.LeftoverFound, at: float) -> Sequence[c.Command]:
-    node = state.nodes.get(event.node)
+    start, node = (event.job_id, event.generation), state.nodes.get(event.node)
     if node is not None:
-        start = (event.job_id, event.generation)
         node.leftovers |= {start}
         state.leftovers.setdefault(start, set()).add(node.name)
         state.usable.clear()
-    return (terminate_leftover(event.node, event.job_id, event.generation),)
+    return (terminate_leftovers(start, state.leftovers.get(start, set()) | {event.node}),)
 
 
-def terminate_leftover(node: str, job_id: int, generation: int) -> c.TerminateJob:
-    """Its job is over already: nobody waits, so the node is as good as given up."""
-    return c.TerminateJob(job_id, generation, (node,), 0, given_up=(node,))
+def terminate_leftovers(start: tuple[int, int], nodes: Iterable[str]) -> c.TerminateJob:
+    """All nodes where something of the start is left: an engine that knew of some would say that the rest is clear.
+
+    Its job is over already: nobody waits, so the nodes are as good as given up.
+    """
+    named = tuple(sorted(nodes))
+    return c.TerminateJob(*start, named, 0, given_up=named)
 
 
 def _leftover_cleared(state: State, event: e.LeftoverCleared, at: float) -> Sequence[c.Command]:

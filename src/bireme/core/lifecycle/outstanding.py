@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bireme.core.lifecycle.apply import terminate_leftover
+from bireme.core.lifecycle.apply import terminate_leftovers
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.stepping import terminate_step
 from bireme.core.model import commands as c
@@ -18,9 +18,7 @@ from bireme.core.model.steps import StepState
 
 def outstanding(state: State) -> list[c.Command]:
     commands = [command for job in state.holding.values() if not job.mirrored for command in _of_job(state, job)]
-    for node in state.nodes.values():
-        commands.extend(terminate_leftover(node.name, *key) for key in sorted(node.leftovers))
-    return commands
+    return [*commands, *(terminate_leftovers(start, nodes) for start, nodes in sorted(state.leftovers.items()))]
 
 
 def _of_job(state: State, job: Job) -> Iterator[c.Command]:
