@@ -20,7 +20,7 @@ import pytest
 
 from bireme.agent import protocol
 from bireme.agent.confinement import probe
-from bireme.agent.stream_client import StepStreams
+from bireme.agent.stream_client import Fences, StepStreams
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings
@@ -101,7 +101,8 @@ class Cluster:
 
     def streams(self, command: c.LaunchStep) -> StepStreams:
         endpoints = self.engine.step_endpoints(command.job.id, command.step.id)
-        return StepStreams(command.job.id, command.step.id, "secret", {end.node: end.address for end in endpoints})
+        addresses = {end.node: end.address for end in endpoints}
+        return StepStreams(command.job.id, command.step.id, "secret", addresses, Fences())
 
     async def output(self, command: c.LaunchStep, stdin: bytes = b"") -> StepOutput:
         with self.streams(command) as streams:

@@ -25,6 +25,7 @@ from bireme.agent.identity import Identity
 from bireme.agent.output import OpenFileError, open_output
 from bireme.agent.protocol import socket_path
 from bireme.core.model.jobs import Owner
+from bireme.engines.kubernetes import brought as brought_module
 from bireme.engines.kubernetes.as_submitter import open_for
 from bireme.engines.kubernetes.brought import MIB, MOST_BYTES, BroughtInput
 from bireme.engines.kubernetes.gateway import Berth, Delivery, Gateway, Offer
@@ -51,6 +52,7 @@ class Harbour:
         self.spool, self.inbox = folder / "spool", folder / "inbox"
         self.returned = ReturnedOutput(folder / "output", str(self.spool))
         self.brought = BroughtInput(folder / "input", str(self.inbox))
+        self.gives = True
         self.port = 0
 
     def admit(self, sock: socket.socket, owner: Owner, job_id: int) -> None:
@@ -63,6 +65,8 @@ class Harbour:
         return self.returned.delivery(berth, name)
 
     def provide(self, berth: Berth, name: str) -> Offer:
+        if not self.gives:
+            raise ValueError("not now")
         return self.brought.offer(berth, name)
 
     def gangway(self, berth: Berth, *, token: str | None = None) -> Gangway:
@@ -206,6 +210,21 @@ def test_a_pod_cannot_answer_for_another_pod() -> None:
     asyncio.run(run())
 
 
+def test_a_pod_that_cannot_have_a_socket_is_told_so() -> None:
+    async def run() -> None:
+        async with harbour() as port:
+            port.gateway.expect(HERE, OWNER, 7)
+            sockets = port.folder / "pods"
+            sockets.rename(port.folder / "away")
+            with pytest.raises(RefusedError, match="refused: the daemon cannot make a socket for it"):
+                await port.gangway(HERE).dial({"as": "control"})
+            (port.folder / "away").rename(sockets)
+            await port.gangway(HERE).dial({"as": "control"})
+            await asyncio.wait_for(port.gateway.attached(HERE), DEADLINE_S)
+
+    asyncio.run(run())
+
+
 # --- output that comes back ------------------------------------------------------------------------------------------
 
 
@@ -326,16 +345,38 @@ def reading(path: Path | str, **more: Any) -> dict[str, Any]:
     return {**about, "alone": True, "batch": batch}
 
 
+class Talk:
+    """The daemon's connection to the agent in the pod."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, port: Harbour) -> AsyncIterator[Talk]:
+        reader, writer = await asyncio.open_unix_connection(port.gateway.address(HERE).removeprefix("unix:"))
+        talk = cls(reader, writer)
+        talk.say({"hello": "daemon", "version": 1})
+        await talk.expect("welcome")
+        yield talk
+        writer.close()
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")
+
+    async def expect(self, event: str) -> dict[str, Any]:
+        """The next event, which must be this."""
+        heard = json.loads(await asyncio.wait_for(self._reader.readline(), DEADLINE_S))
+        assert heard["ev"] == event, heard
+        return dict(heard)
+
+
 async def ended(port: Harbour, message: dict[str, Any]) -> dict[str, Any]:
     """What the agent of the pod says of the script's end."""
-    reader, writer = await asyncio.open_unix_connection(port.gateway.address(HERE).removeprefix("unix:"))
-    for word in ({"hello": "daemon", "version": 1}, message):
-        writer.write(json.dumps(word).encode() + b"\n")
-    async with asyncio.timeout(DEADLINE_S):
-        while (event := json.loads(await reader.readline())).get("ev") != "batch_ended":
-            pass
-    writer.close()
-    return dict(event)
+    async with Talk.to(port) as talk:
+        talk.say(message)
+        await talk.expect("launched")
+        return await talk.expect("batch_ended")
 
 
 def test_a_script_reads_the_submitters_file() -> None:
@@ -349,6 +390,64 @@ def test_a_script_reads_the_submitters_file() -> None:
                 assert Path(told["batch"]["stdin"]).parent == port.inbox
                 assert (await ended(port, told))["status"]["code"] == 0
             assert output.read_bytes() == source.read_bytes()
+
+    asyncio.run(run())
+
+
+@asynccontextmanager
+async def waiting_pod() -> AsyncIterator[tuple[Harbour, Talk]]:
+    """A pod whose input does not come: the daemon is not ready to give it."""
+    async with harbour() as port:
+        port.gives = False
+        (port.folder / "in.txt").touch()
+        port.inbox.mkdir()
+        async with port.pod(HERE), Talk.to(port) as talk:
+            yield port, talk
+
+
+TERMINATE = {"op": "terminate", "job": HERE.job_id, "gen": 1, "grace_s": 1000}
+
+
+def test_a_script_that_waits_for_its_input_counts_as_started_and_ends_with_its_job() -> None:
+    async def run() -> None:
+        async with waiting_pod() as (port, talk):
+            output = port.folder / "out"
+            talk.say(port.brought.divert(OWNER, reading(port.folder / "in.txt", stdout=str(output)), ()))
+            await talk.expect("launched")
+            talk.say(TERMINATE)
+            status = (await talk.expect("batch_ended"))["status"]
+            assert (status["code"], status["signal"]) == (0, signal.SIGTERM)
+            await talk.expect("cleared")
+            assert not output.exists()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("whole_job", [True, False], ids=["with its job", "alone"])
+@pytest.mark.parametrize("grace_s", [1000, 0])
+def test_a_step_that_waits_for_its_input_can_be_ended(whole_job: bool, grace_s: int) -> None:
+    async def run() -> None:
+        async with waiting_pod() as (port, talk):
+            about = {"job": HERE.job_id, "gen": 1}
+            talk.say({"op": "prepare", **about, "uid": OWNER.uid, "gid": OWNER.gid, "groups": [], "share": {}})
+            await talk.expect("prepared")
+            waits = {"id": 1, "env": {}, "stdin": str(port.folder / "in.txt")}
+            tasks = [{"id": 0, "env": {}, "stdin": "/dev/null"}, waits]
+            step = {"op": "step", **about, "step": 0, "key": "k", "cwd": "/", "env": {"PATH": os.environ["PATH"]}}
+            step |= {"argv": ["bash", "-c", f"echo > {port.folder}/$$.ran; exec sleep 1000"], "tasks": tasks}
+            told = port.brought.divert(OWNER, step, ())
+            talk.say(told)
+            await until(Path(f"{told['tasks'][1]['stdin']}.wanted").exists)
+            await until(lambda: len(list(port.folder.glob("*.ran"))) == 1)
+            order = {"op": "terminate"} if whole_job else {"op": "terminate_step", "step": 0}
+            talk.say({**TERMINATE, **order, "grace_s": grace_s})
+            await talk.expect("step_began")
+            status = (await talk.expect("step_ended"))["status"]
+            assert status["signal"] == (signal.SIGTERM if grace_s else signal.SIGKILL)
+            if not whole_job:
+                talk.say(TERMINATE)
+            await talk.expect("cleared")
+            assert len(list(port.folder.glob("*.ran"))) == 1
 
     asyncio.run(run())
 
@@ -398,6 +497,23 @@ def test_input_of_tasks_is_brought_too_and_that_of_the_pod_is_left(tmp_path: Pat
     assert told[0] == {"id": 0}
     assert told[1]["stdin"].startswith("/inbox/3-")
     assert [task["stdin"] for task in told[2:]] == list(paths[1:])
+
+
+def test_a_file_is_opened_once_however_many_tasks_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening costs a process of the daemon's size, and the loop waits for it."""
+    opened: list[str] = []
+    really = brought_module.open_for
+    monkeypatch.setattr(brought_module, "open_for", lambda *how: opened.append(how[2]) or really(*how))
+    here, missing = f"{tmp_path}/in", f"{tmp_path}/of-the-image"
+    Path(here).touch()
+    tasks = [{"id": number, "stdin": missing if number % 2 else here} for number in range(10)]
+    step = {"op": "step", "job": 7, "gen": 1, "step": 3, "tasks": tasks}
+    first = BroughtInput(tmp_path / "input", "/inbox").divert(OWNER, step, ())
+    assert sorted(opened) == [here, missing]
+    again = BroughtInput(tmp_path / "input", "/inbox").divert(OWNER, step, ())
+    assert again == first
+    assert sorted(opened) == [here, missing, missing], "what is kept of an order says all about it when it is repeated"
+    assert [task["stdin"] == missing for task in first["tasks"]] == [False, True] * 5
 
 
 def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def test_a_heterogeneous_job(cluster: Cluster) -> None:
         "echo size $SLURM_HET_SIZE\n"
         "srun --het-group=0 bash -c 'echo zero $SLURM_PROCID'\n"
         "srun --het-group=1 bash -c 'echo one $SLURM_PROCID $CUDA_VISIBLE_DEVICES'\n"
-        "srun --het-group=0,1 bash -c 'echo both $SLURM_STEP_ID $SLURM_PROCID of $SLURM_NTASKS'\n",
+        "srun --het-group=0,1 bash -c 'echo both $SLURM_STEP_ID $SLURM_PROCID of $SLURM_NTASKS'\n"
+        "echo word | srun --het-group=0,1 --input=3 bash -c 'echo $SLURM_PROCID reads $(cat)'\n",
         "het.sh",
     )
     job = cluster.sbatch("het.sh")
@@ -137,7 +138,8 @@ def test_a_heterogeneous_job(cluster: Cluster) -> None:
     assert lines[0] == "size 2", text
     assert sorted(lines[1:3]) == ["zero 0", "zero 1"], text
     assert sorted(lines[3:5]) == ["one 0 0", "one 1 0"], text
-    assert sorted(lines[5:]) == [f"both 1 {rank} of 4" for rank in range(4)], text
+    assert sorted(lines[5:9]) == [f"both 1 {rank} of 4" for rank in range(4)], text
+    assert sorted(lines[9:]) == ["0 reads", "1 reads", "2 reads", "3 reads word"], text
     assert record["state"] == "COMPLETED"
     assert cluster.wait(f"{job}+1", 30)["state"] == "COMPLETED"
 

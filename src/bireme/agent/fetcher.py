@@ -8,9 +8,11 @@ Invariant: a file has its own name only when it is whole; whoever waits for it h
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from bireme.agent.gangway import Ends, RefusedError
@@ -20,7 +22,11 @@ log = logging.getLogger("bireme.agent")
 
 _ANSWER_S = 30.0
 _PATIENCE_S = 60.0
-"""How long is asked for a file that the daemon refuses, or of a daemon that is away: it may be just starting again."""
+"""How long is asked for a file that the daemon refuses, or of a daemon that is away: it may be just starting again.
+A transfer may take longer than that, and break when the daemon is started anew: then it counts from there."""
+_MOST_BREAKS = 5
+"""So often a file that the daemon did send did not come whole."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _RETRY_S = 0.5
 _CHUNK_BYTES = 1 << 18
 
@@ -44,25 +50,43 @@ class Fetcher:
 
     async def _fetch(self, name: str) -> None:
         """From the beginning each time: what came of a file that was changed since is no part of it."""
-        deadline = asyncio.get_running_loop().time() + self._patience_s
+        clock = asyncio.get_running_loop().time
+        deadline, breaks = clock() + self._patience_s, 0
         while True:
             try:
                 reader, writer = await self._dial({"as": "input", "name": name})
+            except (OSError, RefusedError) as error:
+                why, final = _reason(error), clock() > deadline
+            else:
                 try:
                     await _receive(reader, self._folder / f"{name}.part")
+                    (self._folder / f"{name}.part").rename(self._folder / name)
+                    return
+                except (OSError, ValueError, EOFError) as error:
+                    breaks += 1
+                    why, final = _reason(error), breaks == _MOST_BREAKS or getattr(error, "errno", None) in _NO_ROOM
+                    deadline = clock() + self._patience_s
                 finally:
                     writer.close()
-                (self._folder / f"{name}.part").rename(self._folder / name)
-                return
-            except (OSError, ValueError, EOFError, RefusedError) as error:
-                why = str(error).removeprefix("refused: ") or type(error).__name__
             log.warning("input has not come from the daemon: %s", why)
-            if asyncio.get_running_loop().time() > deadline:
-                part = self._folder / f"{name}.part"
-                part.write_text(why)
-                part.rename(self._folder / f"{name}.failed")
+            if final:
+                self._give_up(name, why)
                 return
             await asyncio.sleep(_RETRY_S)
+
+    def _give_up(self, name: str, why: str) -> None:
+        """The question becomes the answer: on a full disk no new file may be possible."""
+        wanted = self._folder / f"{name}.wanted"
+        (self._folder / f"{name}.part").unlink(missing_ok=True)
+        with suppress(OSError):
+            wanted.write_text(why)
+        wanted.rename(self._folder / f"{name}.failed")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return f"the pod has no room for its input file: {error.strerror}"
+    return str(error).removeprefix("refused: ") or type(error).__name__
 
 
 async def _receive(reader: asyncio.StreamReader, path: Path) -> None:

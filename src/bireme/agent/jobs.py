@@ -26,6 +26,7 @@ from enum import Enum, auto
 
 from bireme.agent.batch import BatchFiles, open_files
 from bireme.agent.confined import JobGroup
+from bireme.agent.inbox import Wait
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node, identity_from
 from bireme.agent.output import OpenFileError
@@ -76,6 +77,8 @@ class JobRun:
         self._on_cleared = on_cleared
         self._batch: Task | None = None
         self._batch_launched = False
+        self._launch_told = False
+        self._input: Wait | None = None
         self._taken_script: str | None = None
         self._script: ScriptRun | None = None
         self._stderr_fd = -1
@@ -140,13 +143,19 @@ class JobRun:
         self._message.pop("batch", None)  # script and environment: not needed again, and large
         named_after_job = any(str(self.key[0]) in (batch.get(stream) or "") for stream in ("stdout", "stderr"))
         patience_s = _FOLDER_PATIENCE_S * named_after_job
-        self.node.inbox.when_here(batch.get("stdin") or "", lambda why: self._with_input(batch, patience_s, why))
-
-    def _with_input(self, batch: Message, patience_s: float, problem: str) -> None:
-        if not problem:
+        stdin = batch.get("stdin") or ""
+        if self.node.inbox.has(stdin):
             self._open_and_run(batch, time.monotonic() + patience_s)
-        elif self.phase is Phase.READY:
+            return
+        self._input = self.node.inbox.fetch(stdin, lambda problem: self._input_came(batch, patience_s, problem))
+        self._tell_launched()  # a large file takes a while, and the node is the job's from now on
+
+    def _input_came(self, batch: Message, patience_s: float, problem: str) -> None:
+        self._input = None
+        if problem:
             self._batch_not_started(status(0, IO_FAILURE_SIGNAL), problem)
+        else:
+            self._open_and_run(batch, time.monotonic() + patience_s)
 
     def _open_and_run(self, batch: Message, patient_until: float) -> None:
         if self.phase is not Phase.READY:  # terminated while it waited for its folder
@@ -177,7 +186,12 @@ class JobRun:
         self.node.task_started(self.key, pid)
         self._batch = Task(0, pid)
         self.node.loop.on_exit(pid, self._batch_exited)
-        self.node.report("launched", self.key)
+        self._tell_launched()
+
+    def _tell_launched(self) -> None:
+        if not self._launch_told:
+            self._launch_told = True
+            self.node.report("launched", self.key)
 
     def _spawn_batch(self, batch: Message, script: str, files: BatchFiles) -> int:
         return spawn(
@@ -203,7 +217,7 @@ class JobRun:
     def _batch_not_started(self, how: Message, why: str) -> None:
         """Slurm's way: the job did start, and failed at once."""
         log.error("job %d.%d: %s", *self.key, why)
-        self.node.report("launched", self.key)
+        self._tell_launched()
         self._report_batch_end(how, {}, why)
 
     def _batch_exited(self, reaped: ReapedChild) -> None:
@@ -316,9 +330,19 @@ class JobRun:
             signal_tree(roots, signal.SIGTERM)
             self._told_to_end.update(roots)
             self._deadline = self.node.loop.call_later(grace_s, self._kill)
-            self._end_if_nothing_left()
         else:
             self._kill()
+        self._start_nothing_more(signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
+        self._end_if_nothing_left()
+
+    def _start_nothing_more(self, number: int) -> None:
+        """What still waits for its input is over too, as if it had got this signal."""
+        if self._input is not None:
+            self._input.cancel()
+            self._input = None
+            self._report_batch_end(status(0, number), {}, "")
+        for step in self.steps.values():
+            step.start_nothing_more(number)
 
     def orphan_ended(self) -> None:
         """Some process nobody waited for ended: it may have been the job's last."""
@@ -336,7 +360,7 @@ class JobRun:
         self._end_if_nothing_left()
 
     def _end_if_nothing_left(self) -> None:
-        if self.phase is not Phase.ENDING or self._script is not None:
+        if self.phase is not Phase.ENDING or self._script is not None or self._input is not None:
             return
         if self._batch is not None and self._batch.ended is None:
             return

@@ -33,7 +33,9 @@ from bireme.agent.processes import process_table
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import become_subreaper
 from bireme.agent.records import JobKey, TaskRecords
+from bireme.agent.steps import UNREADABLE
 from bireme.agent.streams import StreamClient
+from bireme.agent.tasks import status
 
 log = logging.getLogger("bireme.agent")
 
@@ -199,15 +201,18 @@ class AgentServer:
         try:
             message = self.node.settings.container.unpack(message, self.node.settings.directory / "around")
             operation(self, message)
-        except (KeyError, TypeError, ValueError, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             log.exception("order %r failed", message.get("op"))
             self._complain(f"{message.get('op')}: {type(error).__name__}: {error}", message)
 
     def _complain(self, text: str, message: Message | None = None) -> None:
-        """A job that was to start and cannot is refused; any other failed order is told as an error."""
-        if message is not None and message["op"] in ("prepare", "start") and "job" in message and "gen" in message:
-            self._jobs.pop(message["job"], None)
-            self.node.report("refused", (message["job"], message["gen"]), reason=text, prolog_failed=False)
+        """A job or step that was to start and cannot has failed; any other failed order is told as an error."""
+        about = message if message is not None and "job" in message and "gen" in message else {}
+        if about and about["op"] in ("prepare", "start"):
+            self._jobs.pop(about["job"], None)
+            self.node.report("refused", (about["job"], about["gen"]), reason=text, prolog_failed=False)
+        elif about and about["op"] == "step" and "step" in about and not self._has_step(about):
+            self._fail_step(about, text)
         elif self._daemon is not None:
             self._daemon.send(encode_line({"ev": "error", "text": text}))
 
@@ -253,18 +258,25 @@ class AgentServer:
         self.node.settings.container.learn_hosts(message)
         run = self._run_of(message)
         if run is None or not run.launch_step(message):
-            key, step = (message["job"], message["gen"]), message["step"]
+            key = (message["job"], message["gen"])
             if self.outbox.holds(key) and run is None:
                 self._say_again(key)
-                return
-            failed = {"code": 1, "signal": 0, "out_of_memory": False}
-            note = f"job {key[0]} is not running on node {self.node.name}"
-            self.node.report("step_began", key, step=step)
-            self.node.report("step_ended", key, step=step, status=failed, usage={}, note=note)
-            for stream in self._waiting_streams.pop((key[0], step), ()):
-                _refuse_stream(stream[0], note)
+            else:
+                self._fail_step(message, f"job {key[0]} is not running on node {self.node.name}")
             return
         self._admit_waiting_streams(message["job"], message["step"])
+
+    def _has_step(self, message: Message) -> bool:
+        run = self._run_of(message)
+        return run is not None and message["step"] in run.steps
+
+    def _fail_step(self, message: Message, note: str) -> None:
+        """Of a step that there is nothing of here."""
+        key, step = (message["job"], message["gen"]), message["step"]
+        self.node.report("step_began", key, step=step)
+        self.node.report("step_ended", key, step=step, status=status(1), usage={}, note=note)
+        for stream in self._waiting_streams.pop((key[0], step), ()):
+            _refuse_stream(stream[0], note)
 
     def _signal_step(self, message: Message) -> None:
         run = self._run_of(message)

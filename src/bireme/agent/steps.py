@@ -3,6 +3,7 @@
 `jobs` creates it and is told when it is over. Which tasks run here, with which environment and files, was decided
 by the engine; `--kill-on-bad-exit` and `--wait` are decided by srun and the daemon, which see all nodes.
 
+An order that cannot be read, or a task that cannot be begun, fails like a task that ended: nobody waits for it.
 Invariant: "step_began" is reported once all tasks were started or failed to; "step_ended" once no task is left and
 everything they wrote is on its way to the clients.
 """
@@ -16,10 +17,12 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bireme.agent import protocol
 from bireme.agent.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.identity import Identity
+from bireme.agent.inbox import Wait
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node
 from bireme.agent.output import OpenFileError
@@ -38,6 +41,9 @@ from bireme.core.model.resources import merge_usage
 log = logging.getLogger("bireme.agent")
 
 _PMI_CHILD_FD = 3
+
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+"""What an order raises that is not as this agent expects it: its daemon may be of another version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +69,44 @@ class StepRun:
         self._message = message
         self._tasks: dict[int, Task] = {}
         self._unfinished = {task["id"] for task in message["tasks"]}
-        self._to_start = len(message["tasks"])
+        self._unstarted = set(self._unfinished)
+        self._waiting: dict[int, Wait] = {}
+        """Tasks whose input is not here yet."""
         self._statuses: list[Message] = []
         self._files = SharedFiles()
         self._deadline: Timer | None = None
         self._killed = False
-        self._first_node = any(task["env"].get("SLURM_NODEID", "0") == "0" for task in message["tasks"])
+        self._ended_by = 0
+        """The signal that ended it: what has not started by then never does."""
+        self._first_node = False
         self._began = False
-        self._pmi = self._pmi_server() if message.get("mpi") == "pmi2" else None
+        self._pmi: StepPmi | None = None
 
     # --- starting ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        for index, task in enumerate(self._message["tasks"]):
-            self._begin_task(index, task)
+        tasks = self._message["tasks"]
+        try:
+            self._first_node = "0" in [task["env"].get("SLURM_NODEID", "0") for task in tasks]
+            self._pmi = self._pmi_server() if self._message.get("mpi") == "pmi2" else None
+        except UNREADABLE as error:
+            log.exception("step %d.%d: its order cannot be read", self.key[0], self.id)
+            self._tell(f"slurmstepd: error: cannot read the order to start it: {_in_words(error)}\n")
+            for task in tasks:
+                self._not_started(task["id"], status(1))
+            return
+        for index, task in enumerate(tasks):
+            self._attempt(task["id"], partial(self._begin_task, index, task))
+
+    def _attempt(self, rank: int, begin: Callable[[], None]) -> None:
+        try:
+            begin()
+        except (*UNREADABLE, OSError) as error:
+            log.exception("step %d.%d: task %d cannot be started", self.key[0], self.id, rank)
+            if rank in self._unfinished and rank not in self._tasks:
+                self._not_started(rank, status(1), f"task {rank} cannot be started: {_in_words(error)}")
+            else:  # it runs and its end will be told, or was
+                self._one_started(rank)
 
     def confirm(self) -> None:
         if self._began:
@@ -96,10 +126,10 @@ class StepRun:
         def prolog_done(problem: str, output: bytes) -> None:
             if problem:
                 log.error("step %d.%d: task prolog: %s", self.key[0], self.id, problem)
-                self._never_ran(spec["id"], status(1), f"task prolog: {problem}")
-                self._one_started()
+                self._not_started(spec["id"], status(1), f"task prolog: {problem}")
                 return
-            self._start_task(index, spec, env, apply_task_prolog(output, env))
+            greeting = apply_task_prolog(output, env)
+            self._attempt(spec["id"], lambda: self._start_task(index, spec, env, greeting))
 
         self._script(prologs, env, prolog_done).run()
 
@@ -108,27 +138,34 @@ class StepRun:
         return ScriptRun(self.node.loop, paths, env, done, identity=self._owner.identity, cwd=cwd)
 
     def _start_task(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
-        def here(problem: str) -> None:
-            self._start_with_input(index, spec, env, greeting, problem)
+        """Now, or when its input is here."""
+        rank, stdin = spec["id"], spec.get("stdin", "")
 
-        self.node.inbox.when_here(spec.get("stdin", ""), here)
-
-    def _start_with_input(self, index: int, spec: Message, env: dict[str, str], greeting: bytes, problem: str) -> None:
-        rank = spec["id"]
-        if self._killed:
-            self._never_ran(rank, status(0, signal.SIGKILL), "")
-        elif problem:
-            self._never_ran(rank, status(1), problem)
-        else:
-            try:
-                stdio = open_stdio(self._message, spec, self._owner.identity, self._files)
-            except OpenFileError as error:
-                self._never_ran(rank, status(1), str(error))
+        def input_came(problem: str) -> None:
+            del self._waiting[rank]
+            if problem:
+                self._not_started(rank, status(1), problem)
             else:
-                if greeting:
-                    self._say(stdio.stdout_fd, stdio.stdout_pipe, protocol.STDOUT, rank, greeting)
-                self._spawn_task(index, spec, env, stdio)
-        self._one_started()
+                self._attempt(rank, lambda: self._start_with_input(index, spec, env, greeting))
+
+        if self._ended_by:
+            self._not_started(rank, status(0, self._ended_by))
+        elif self.node.inbox.has(stdin):
+            self._start_with_input(index, spec, env, greeting)
+        else:
+            self._waiting[rank] = self.node.inbox.fetch(stdin, input_came)
+
+    def _start_with_input(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
+        rank = spec["id"]
+        try:
+            stdio = open_stdio(self._message, spec, self._owner.identity, self._files)
+        except OpenFileError as error:
+            self._not_started(rank, status(1), str(error))
+            return
+        if greeting:
+            self._say(stdio.stdout_fd, stdio.stdout_pipe, protocol.STDOUT, rank, greeting)
+        self._spawn_task(index, spec, env, stdio)
+        self._one_started(rank)
 
     def _spawn_task(self, index: int, spec: Message, env: dict[str, str], stdio: TaskStdio) -> None:
         rank = spec["id"]
@@ -154,7 +191,7 @@ class StepRun:
             line = f"slurmstepd: error: {error}\n".encode(errors="surrogateescape")
             self._say(stdio.stderr_fd, stdio.stderr_pipe, protocol.STDERR, rank, line)
             stdio.hand_over(self.hub, rank)
-            self._never_ran(rank, status(error.exit_code), "")
+            self._task_over(rank, status(error.exit_code))
             return
         finally:
             if pmi_fd >= 0:
@@ -194,9 +231,10 @@ class StepRun:
     def _tell(self, line: str) -> None:
         self.hub.broadcast(protocol.encode_frame(protocol.STDERR, protocol.ALL_TASKS, line.encode()))
 
-    def _one_started(self) -> None:
-        self._to_start -= 1
-        if self._to_start:
+    def _one_started(self, rank: int) -> None:
+        """Or will never start."""
+        self._unstarted.discard(rank)
+        if self._unstarted or self._began:
             return
         self._began = True
         pids = {str(task.id): task.pid for task in self._tasks.values()}
@@ -206,10 +244,19 @@ class StepRun:
 
     # --- ending --------------------------------------------------------------------------------------------
 
-    def _never_ran(self, rank: int, how: Message, why: str) -> None:
+    def _not_started(self, rank: int, how: Message, why: str = "") -> None:
         if why:
             self._tell(f"slurmstepd: error: {why}\n")
         self._task_over(rank, how)
+        self._one_started(rank)
+
+    def start_nothing_more(self, number: int) -> None:
+        """The step or its job is to end: tasks that wait for their input end without having run."""
+        self._ended_by = self._ended_by or number
+        waiting, self._waiting = self._waiting, {}
+        for rank, wait in waiting.items():
+            wait.cancel()
+            self._not_started(rank, status(0, self._ended_by))
 
     def _exited(self, task: Task, env: dict[str, str], reaped: ReapedChild) -> None:
         task.finish(reaped, self.node.name, self._owner.ran_out_of_memory())
@@ -279,6 +326,7 @@ class StepRun:
         self.send_signal(signal.SIGCONT)
         self.send_signal(signal.SIGTERM)
         self._deadline = self.node.loop.call_later(grace_s, self._kill)
+        self.start_nothing_more(signal.SIGTERM)
 
     def announce_end(self, cause: str) -> None:
         """What Slurm tells the user of a step that is ended from outside; its first node says it for all."""
@@ -292,6 +340,7 @@ class StepRun:
     def _kill(self) -> None:
         self._killed = True
         kill_tree([task.process for task in self.living_tasks()])
+        self.start_nothing_more(signal.SIGKILL)
 
     def _signal_from_client(self, number: int, rank: int) -> None:
         if 0 < number < signal.NSIG:
@@ -324,3 +373,7 @@ class StepRun:
 
     def _report(self, event: str, **facts: object) -> None:
         self.node.report(event, self.key, step=self.id, **facts)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
 """The client's side of a step's streams: what `srun` and `sattach` hold while tasks run.
 
-    streams = StepStreams(job_id, step_id, io_key, {"n1": "unix:/.../agent.sock", "n2": ...})
+    streams = StepStreams(job_id, step_id, io_key, {"n1": "unix:/.../agent.sock", "n2": ...}, Fences())
     streams.connect()
     streams.watch(sys.stdin.fileno(), "stdin")         # descriptors of the caller's own
     while not streams.finished:
@@ -10,8 +10,11 @@
         if "stdin" in ready: streams.send_stdin(os.read(0, 65536))   # b"" sends end of file
 
 One thread, one selector, no asyncio: `srun` must start quickly. PMI fences between the nodes are carried inside
-`poll`: the caller never sees them. Writing never blocks: what a node does not take yet waits here, and `backlog`
-says how much, so that a caller stops reading its stdin when tasks do not read theirs.
+`poll`: the caller never sees them. Only the step's own `srun` carries them (`Fences`): every client hears of a fence,
+and two answers would open the next one too.
+
+Writing never blocks: what a node does not take yet waits here, and `backlog` says how much, so that a caller stops
+reading its stdin when tasks do not read theirs.
 
 Invariant: every node yields exactly one last frame: `STEP_ENDED`, or `LOST` when its connection broke before that.
 """
@@ -45,17 +48,19 @@ class StepStreams:
     """The connections to all nodes of one step."""
 
     def __init__(
-        self, job_id: int, step_id: int, key: str, endpoints: Mapping[str, str], fences: Fences | None = None
+        self, job_id: int, step_id: int, key: str, endpoints: Mapping[str, str], fences: Fences | None
     ) -> None:
-        """`fences`: shared by the parts of a step that lies in several components of a heterogeneous job."""
+        """`fences`: shared by the parts of a step that lies in several components of a heterogeneous job. None: of a
+        bystander, who answers no fence."""
         self._hello = {"hello": "stream", "version": protocol.VERSION, "job": job_id, "step": step_id, "key": key}
         self._endpoints = dict(endpoints)
         self._selector = selectors.DefaultSelector()
         self._nodes: dict[str, _NodeConnection] = {}
         self._open = set(endpoints)
         self._early: list[Frame] = []
-        self._fences = fences or Fences()
-        self._fences.join(self)
+        self._fences = fences
+        if fences is not None:
+            fences.join(self)
 
     @property
     def open_nodes(self) -> frozenset[str]:
@@ -148,19 +153,25 @@ class StepStreams:
 
     def _take(self, frame: Frame, held: _NodeConnection, frames: list[Frame]) -> None:
         if frame.kind == protocol.FENCE:
-            self._fences.come(self, frame.node, frame.value())
+            if self._fences is not None:
+                self._fences.come(self, frame.node, frame.value())
             return
         frames.append(frame)
         if frame.kind == protocol.STEP_ENDED:
             self._open.discard(held.node)
             self._drop(held)
-            self._fences.complete()
+            self._one_less()
 
     def _lose(self, held: _NodeConnection, why: str, frames: list[Frame]) -> None:
         self._drop(held)
         if held.node in self._open:
             self._open.discard(held.node)
             frames.append(Frame(held.node, LOST, protocol.ALL_TASKS, why.encode()))
+            self._one_less()
+
+    def _one_less(self) -> None:
+        """A fence may have waited for nobody else."""
+        if self._fences is not None:
             self._fences.complete()
 
     def _drop(self, held: _NodeConnection) -> None:

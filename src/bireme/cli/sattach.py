@@ -117,7 +117,7 @@ def _attend(record: dict[str, Any], places: list[dict[str, Any]], asked: dict[st
     )
     endpoints = {place["node"]: place["endpoint"] for place in places}
     voice = Voice("sattach", quiet="quiet" in asked, verbose=int("verbose" in asked))
-    with StepStreams(record["job_id"], record["step_id"], record.get("io_key", ""), endpoints) as streams:
+    with StepStreams(record["job_id"], record["step_id"], record.get("io_key", ""), endpoints, fences=None) as streams:
         streams.connect()
         terminal = RawTerminal(0)
         if pty:

@@ -381,6 +381,57 @@ def test_a_step_for_a_job_that_is_not_there_ends_at_once(daemon: DaemonEnd) -> N
     assert "not running" in ended["note"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"mpi": "pmi2", "node_of_rank": [0]}, "cannot read the order to start it: KeyError: 'world'"),
+        ({"tasks": [{"id": 0, "env": {}}, {"id": 1}]}, "cannot read the order to start it: KeyError: 'env'"),
+        ({"env": None}, "task 0 cannot be started: TypeError: "),
+    ],
+    ids=["of an older daemon", "a task", "the environment"],
+)
+def test_a_step_whose_order_cannot_be_read_fails_and_says_why(
+    daemon: DaemonEnd, changes: dict[str, Any], why: str
+) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(**(step_order(daemon.agent, ["sleep", "1000"]) | changes))
+    daemon.expect("step_began")
+    assert daemon.expect("step_ended")["status"] == {"code": 1, "signal": 0, "out_of_memory": False}
+    told = b""
+    with connect_raw(daemon.agent) as connection:
+        connection.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        splitter = protocol.FrameSplitter()
+        while data := connection.recv(1 << 16):
+            told += b"".join(text for kind, _, text in splitter.feed(data) if kind == protocol.STDERR)
+    assert told.decode().startswith(f"slurmstepd: error: {why}")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("cleared")
+
+
+def test_a_step_of_which_not_even_the_tasks_are_known_fails(daemon: DaemonEnd) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(**step_order(daemon.agent, ["sleep", "1000"], step=3))
+    daemon.expect("step_began")
+    with connect_raw(daemon.agent) as connection:
+        connection.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        daemon.send(op="ping", id=1)
+        daemon.next()
+        order = step_order(daemon.agent, ["true"])
+        del order["tasks"]
+        daemon.send(**order)
+        daemon.expect("step_began")
+        ended = daemon.expect("step_ended")
+        assert (ended["step"], ended["status"]["code"], ended["note"]) == (0, 1, "step: KeyError: 'tasks'")
+        frames = protocol.FrameSplitter().feed(connection.recv(1000))
+    assert [(kind, text) for kind, _, text in frames] == [(protocol.MESSAGE, b"step: KeyError: 'tasks'")]
+    daemon.send(**(step_order(daemon.agent, []) | {"step": 3, "scripts": 7}))  # said again, badly: it runs on
+    assert daemon.expect("error")["text"].startswith("step: ")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    assert daemon.expect("step_ended")["step"] == 3
+
+
 def test_a_step_that_is_ended_says_so_to_its_client(daemon: DaemonEnd) -> None:
     daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
     daemon.expect("prepared")

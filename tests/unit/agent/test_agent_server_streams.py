@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from agent_process import DEADLINE_S, AgentProcess, DaemonEnd, job_environment
 
 from bireme.agent import protocol, stream_client
-from bireme.agent.stream_client import Frame, StepStreams
+from bireme.agent.stream_client import Fences, Frame, StepStreams
 
 MEGABYTES = 20
 
@@ -32,7 +33,7 @@ def run_step(daemon: DaemonEnd, program: str, tasks: int = 1) -> StepStreams:
     order = {"op": "step", "job": 1, "gen": 1, "step": 0, "key": "k", "cwd": "/", "env": env, "tasks": each}
     daemon.send(**order, argv=["bash", "-c", program])
     daemon.expect("step_began")
-    return StepStreams(1, 0, "k", {"n1": f"unix:{daemon.agent.directory}/agent.sock"})
+    return StepStreams(1, 0, "k", {"n1": f"unix:{daemon.agent.directory}/agent.sock"}, fences=None)
 
 
 def frames_of(streams: StepStreams) -> Iterator[Frame]:
@@ -95,10 +96,39 @@ def test_the_agents_death_shows_as_a_lost_node(daemon: DaemonEnd) -> None:
 
 
 def test_an_unreachable_node_is_lost_from_the_start(tmp_path: Path) -> None:
-    with StepStreams(1, 0, "k", {"n1": f"unix:{tmp_path}/nobody.sock"}) as streams:
+    with StepStreams(1, 0, "k", {"n1": f"unix:{tmp_path}/nobody.sock"}, fences=None) as streams:
         streams.connect()
         frames = list(frames_of(streams))
     assert [(frame.node, frame.kind) for frame in frames] == [("n1", stream_client.LOST)]
+
+
+@pytest.mark.parametrize(("fences", "answers"), [(Fences(), 1), (None, 0)], ids=["srun", "a bystander"])
+def test_a_fence_is_answered_by_srun_alone(tmp_path: Path, fences: Fences | None, answers: int) -> None:
+    """Every client hears of it. One that knows part of the world only, or comes late, must not open it."""
+    endpoints = {}
+    listeners = []
+    for node in ("n1", "n2"):
+        listeners.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listeners[-1].bind(str(tmp_path / node))
+        listeners[-1].listen()
+        endpoints[node] = f"unix:{tmp_path / node}"
+    with StepStreams(1, 0, "k", endpoints, fences) as streams:
+        streams.connect()
+        first, second = (listener.accept()[0] for listener in listeners)
+        with first, second:
+            first.sendall(protocol.encode_json_frame(protocol.FENCE, protocol.ALL_TASKS, {"a": "1"}))
+            second.sendall(protocol.encode_json_frame(protocol.FENCE, protocol.ALL_TASKS, {"b": "2"}))
+            second.sendall(protocol.encode_frame(protocol.STEP_ENDED, protocol.ALL_TASKS))
+            while streams.open_nodes != {"n1"}:
+                streams.poll(1.0)
+            first.shutdown(socket.SHUT_WR)
+            assert [frame.kind for frame in frames_of(streams)] == [stream_client.LOST]
+            said = b"".join(iter(lambda: first.recv(1 << 16), b""))
+    for listener in listeners:
+        listener.close()
+    frames = protocol.FrameSplitter().feed(said.partition(b"\n")[2])
+    expected = (protocol.FENCE_RESULT, protocol.ALL_TASKS, b'{"a":"1","b":"2"}')
+    assert [(kind, task, payload.replace(b" ", b"")) for kind, task, payload in frames] == [expected] * answers
 
 
 def test_a_socket_deep_in_the_file_system_is_reached(tmp_path: Path) -> None:

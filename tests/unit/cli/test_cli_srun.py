@@ -284,6 +284,32 @@ def test_wait_ends_the_others_after_the_first(capfd: pytest.CaptureFixture[str])
     assert "srun: Terminating StepId=" in said
 
 
+@pytest.mark.parametrize(("task", "heard"), [(1, [1, None]), (3, [None, 1])])
+def test_input_for_one_task_goes_to_the_component_that_has_it(task: int, heard: list[int | None]) -> None:
+    """Tasks are counted over all components; each knows its own only."""
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, b"hello")
+    os.close(write_fd)
+    legs = [ScriptedStreams([[exited(0), exited(1)]]), ScriptedStreams([[exited(0), exited(1)]])]
+    style = Style(ntasks=4, by_line=True)
+    session = Session(
+        [Leg(streams, ScriptedControl(), first) for streams, first in zip(legs, (0, 2), strict=True)],  # type: ignore[arg-type]  (a stand-in)
+        Tally({0: "n1", 1: "n1", 2: "n2", 3: "n2"}),
+        Output(1, style),
+        Output(2, style),
+        Voice("srun"),
+        Manners(stdin_fd=read_fd, stdin_task=task),
+    )
+    session._begin_input()
+    session._read_input()
+    session._read_input()
+    os.close(read_fd)
+    data = [[to for _, (what, to) in streams.sent if what] for streams in legs]
+    assert data == [[] if to is None else [to] for to in heard]
+    ended = [[to for _, (what, to) in streams.sent if not what] for streams in legs]
+    assert [sorted(each) for each in ended] == [[0, 1], [0, 1]], "each task's input ends once"
+
+
 def test_a_lost_node_is_told_and_is_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
     code, _, control = attend([[Frame("n1", LOST, ALL, b"connection refused")]])
     assert code == 1

@@ -302,10 +302,14 @@ class Session:
 
     def _end_input_of_others(self) -> None:
         for leg in self.legs:
-            count = sum(1 for task in self.tally.node_of if task >= leg.first_task)
-            for task in range(count):
-                if leg.first_task + task != self.manners.stdin_task:
-                    leg.streams.send_stdin(b"", task)
+            for task in self._tasks_of(leg):
+                if task != self.manners.stdin_task:
+                    leg.streams.send_stdin(b"", task - leg.first_task)
+
+    def _tasks_of(self, leg: Leg) -> range:
+        """In the numbering of the whole srun."""
+        after = [other.first_task for other in self.legs if other.first_task > leg.first_task]
+        return range(leg.first_task, min(after, default=len(self.tally.node_of)))
 
     def _pace_input(self) -> None:
         """Reads on only while the nodes take what was read before."""
@@ -342,7 +346,10 @@ class Session:
     def _forward_input(self, data: bytes) -> None:
         task = self.manners.stdin_task
         for leg in self.legs if data or self.manners.closes_input else ():
-            leg.streams.send_stdin(data, task if task == protocol.ALL_TASKS else task - leg.first_task)
+            if task == protocol.ALL_TASKS:
+                leg.streams.send_stdin(data)
+            elif task in self._tasks_of(leg):
+                leg.streams.send_stdin(data, task - leg.first_task)
         if not data:
             self._stdin_open = False
             if self._stdin_watched and self.manners.stdin_fd is not None:

@@ -184,8 +184,9 @@ def job_files(job: Job, allocation: Allocation) -> JobFiles:
 def _stdio(job: Job, step: Step, node: StepNode, index: int, rank: int) -> Message:
     """Where the task's streams go: nothing said means to and from srun."""
     spec = step.spec
+    task_index = step.first_task + rank  # users count over the whole step, however many components it lies in
     if spec.pty:  # task 0 has the terminal, the others have nothing, as with Slurm
-        if rank == 0:
+        if task_index == 0:
             return {"terminal": True}
         return {"stdin": _NOWHERE, "stdout": _NOWHERE, "stderr": _NOWHERE}
     values = FilenameValues(
@@ -195,24 +196,24 @@ def _stdio(job: Job, step: Step, node: StepNode, index: int, rank: int) -> Messa
         step=step.id if step.id >= 0 else step.label,
         node=_short(node.node),
         node_index=step.first_node + index,
-        task_index=step.first_task + rank,
+        task_index=task_index,
         user=job.spec.owner.user,
         job_name=job.spec.name,
     )
     work_dir = spec.work_dir or job.spec.work_dir
     streams = {"stdin": spec.std_in, "stdout": spec.std_out, "stderr": spec.std_err or spec.std_out}
-    named = {name: _stream(pattern, values, rank, work_dir) for name, pattern in streams.items()}
+    named = {name: _stream(pattern, values, task_index, work_dir) for name, pattern in streams.items()}
     return {name: path for name, path in named.items() if path}
 
 
-def _stream(pattern: str, values: FilenameValues, rank: int, work_dir: str) -> str:
+def _stream(pattern: str, values: FilenameValues, task_index: int, work_dir: str) -> str:
     """The file of one stream; empty when it is srun's."""
     if pattern in ("", "all"):
         return ""
     if pattern == "none":
         return _NOWHERE
     if pattern.isdecimal():  # this one task's stream is srun's, the others have none
-        return "" if int(pattern) == rank else _NOWHERE
+        return "" if int(pattern) == task_index else _NOWHERE
     return _absolute(expand_filename(pattern, values), work_dir)
 
 

@@ -75,11 +75,14 @@ class BroughtInput:
         start = f"{message['job']}.{message['gen']}"
         if message["op"] == "step":
             label = str(message["step"])
-            tasks = [self._replaced(task, start, label, owner, volumes) for task in message["tasks"]]
+            paths = {task["stdin"] for task in message["tasks"] if task.get("stdin")}
+            changes = {path: self._instead(path, start, label, owner, volumes) for path in paths}
+            tasks = [{**task, **changes.get(task.get("stdin", ""), {})} for task in message["tasks"]]
             return {**message, "tasks": tasks}
-        if "batch" not in message:
+        batch = message.get("batch", {})
+        if not batch.get("stdin"):
             return message
-        return {**message, "batch": self._replaced(message["batch"], start, "batch", owner, volumes)}
+        return {**message, "batch": {**batch, **self._instead(batch["stdin"], start, "batch", owner, volumes)}}
 
     def offer(self, berth: Berth, name: str) -> Offer:
         """Raises ValueError: this start has no such file; OSError: it cannot be read any more."""
@@ -94,19 +97,20 @@ class BroughtInput:
     def forget(self, job_id: int, generation: int) -> None:
         shutil.rmtree(self._folder / f"{job_id}.{generation}", ignore_errors=True)
 
-    def _replaced(self, streams: Message, start: str, label: str, owner: Owner, volumes: Sequence[str]) -> Message:
-        path = streams.get("stdin", "")
-        if not path or is_of_pod(path, volumes):
-            return streams
-        source = _Source(path, owner.uid, owner.gid, owner.groups)
-        try:
-            os.close(source.open().fd)
-        except OpenFileError as error:
-            if error.errno == errno.ENOENT:
-                return streams
-            return {**streams, "unopened": ["stdin", path, error.errno, error.why]}
+    def _instead(self, path: str, start: str, label: str, owner: Owner, volumes: Sequence[str]) -> Message:
+        """What changes for a task that reads from this file. Opening it costs a process: once for each start."""
+        if is_of_pod(path, volumes):
+            return {}
         name = name_for(label, path)
         kept = self._folder / start / f"{name}.json"
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept.write_text(json.dumps(asdict(source)))
-        return {**streams, "stdin": f"{self._inbox}/{name}"}
+        if not kept.exists():
+            source = _Source(path, owner.uid, owner.gid, owner.groups)
+            try:
+                os.close(source.open().fd)
+            except OpenFileError as error:
+                return {} if error.errno == errno.ENOENT else {"unopened": ["stdin", path, error.errno, error.why]}
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = kept.with_suffix(".new")  # half a file would be taken for the answer for ever
+            fresh.write_text(json.dumps(asdict(source)))
+            fresh.rename(kept)
+        return {"stdin": f"{self._inbox}/{name}"}

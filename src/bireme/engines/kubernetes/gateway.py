@@ -265,9 +265,14 @@ class Gateway:
         """The pod is there as long as this runs. A newer connection replaces an older one."""
         pod = self._pods[berth]
         self._detach(pod)
-        pod.control = writer
+        pod.control = writer  # first: whoever calls meanwhile replaces us
         try:
             pod.local = await self._open_local(berth, pod)
+        except ValueError:
+            if pod.control is writer:
+                pod.control = None  # it stays open: the caller is told why on it
+            raise
+        try:
             writer.write(b"ok\n")
             pod.attached.set()
             while True:

@@ -1,0 +1,57 @@
+"""What is written into the order to start a step: whose stream goes where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
+from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.model.steps import HetStep, Step, StepNode, StepSpec
+from bireme.engines.crew.payloads import PayloadWriter
+
+JOB = Job(19, JobSpec(owner=Owner(uid=1, gid=2, user="ada"), work_dir="/home/ada"), 0.0, Pending(0.0))
+NOWHERE = {"stdin": "/dev/null", "stdout": "/dev/null", "stderr": "/dev/null"}
+
+
+class NoBlobs:
+    def put(self, data: bytes) -> str:
+        raise NotImplementedError
+
+    def get(self, blob_id: str) -> bytes:
+        raise KeyError(blob_id)
+
+
+def streams(first_task: int, **spec: Any) -> list[dict[str, Any]]:
+    """Of the two tasks that a component has, from this task of the whole step on."""
+    whole = HetStep(
+        leader=18, first_task=first_task, first_node=first_task // 2, nodes=("n1", "n1"), node_of_task=(0, 0, 1, 1),
+        held=(("n1", 2), ("n1", 2)),
+    )  # fmt: skip
+    writer = PayloadWriter(Path("/home"), ClusterConfig(nodes=(NodeConfig(name="n1", cpus=4),)), NoBlobs())
+    allocation = Allocation(19, 1, "main", (NodeShare("n1", 2, 0, tasks=2),))
+    step = Step(19, 0, StepSpec(het=whole, **spec), (StepNode("n1", (0, 1), 2),), 0.0)
+    ((_, message),) = writer.step(JOB, allocation, step)
+    told = [
+        {name: task[name] for name in ("stdin", "stdout", "stderr", "terminal") if name in task}
+        for task in message["tasks"]
+    ]
+    assert [task["id"] for task in message["tasks"]] == [0, 1]
+    return told
+
+
+@pytest.mark.parametrize(("first_task", "expected"), [(0, ["/dev/null"] * 2), (2, ["/dev/null", None])])
+def test_one_tasks_input_is_that_of_the_whole_step(first_task: int, expected: list[str | None]) -> None:
+    assert [task.get("stdin") for task in streams(first_task, std_in="3")] == expected
+
+
+@pytest.mark.parametrize(("first_task", "expected"), [(0, [{"terminal": True}, NOWHERE]), (2, [NOWHERE, NOWHERE])])
+def test_the_first_task_of_the_whole_step_has_the_terminal(first_task: int, expected: list[dict[str, Any]]) -> None:
+    assert streams(first_task, pty=True) == expected
+
+
+def test_files_are_named_after_tasks_of_the_whole_step() -> None:
+    assert [task["stdout"] for task in streams(2, std_out="%j.%n.%t")] == ["/home/ada/18.1.2", "/home/ada/18.1.3"]
