@@ -72,6 +72,8 @@ class StepRun:
         self._unstarted = set(self._unfinished)
         self._waiting: dict[int, Wait] = {}
         """Tasks whose input is not here yet."""
+        self._prologs: dict[int, ScriptRun] = {}
+        """Tasks whose prolog runs."""
         self._statuses: list[Message] = []
         self._files = SharedFiles()
         self._deadline: Timer | None = None
@@ -123,15 +125,21 @@ class StepRun:
             self._start_task(index, spec, env, b"")
             return
 
-        def prolog_done(problem: str, output: bytes) -> None:
-            if problem:
-                log.error("step %d.%d: task prolog: %s", self.key[0], self.id, problem)
-                self._not_started(spec["id"], status(1), f"task prolog: {problem}")
-                return
-            greeting = apply_task_prolog(output, env)
-            self._attempt(spec["id"], lambda: self._start_task(index, spec, env, greeting))
+        rank = spec["id"]
 
-        self._script(prologs, env, prolog_done).run()
+        def prolog_done(problem: str, output: bytes) -> None:
+            self._prologs.pop(rank, None)
+            if self._ended_by:
+                self._not_started(rank, status(0, self._ended_by))
+            elif problem:
+                log.error("step %d.%d: task prolog: %s", self.key[0], self.id, problem)
+                self._not_started(rank, status(1), f"task prolog: {problem}")
+            else:
+                greeting = apply_task_prolog(output, env)
+                self._attempt(rank, lambda: self._start_task(index, spec, env, greeting))
+
+        self._prologs[rank] = self._script(prologs, env, prolog_done)
+        self._prologs[rank].run()
 
     def _script(self, paths: Sequence[str], env: dict[str, str], done: Callable[[str, bytes], None]) -> ScriptRun:
         cwd = self._message["cwd"]
@@ -148,9 +156,7 @@ class StepRun:
             else:
                 self._attempt(rank, lambda: self._start_with_input(index, spec, env, greeting))
 
-        if self._ended_by:
-            self._not_started(rank, status(0, self._ended_by))
-        elif self.node.inbox.has(stdin):
+        if self.node.inbox.has(stdin):
             self._start_with_input(index, spec, env, greeting)
         else:
             self._waiting[rank] = self.node.inbox.fetch(stdin, input_came)
@@ -251,8 +257,10 @@ class StepRun:
         self._one_started(rank)
 
     def start_nothing_more(self, number: int) -> None:
-        """The step or its job is to end: tasks that wait for their input end without having run."""
+        """The step or its job is to end: tasks that wait for their input or prolog end without having run."""
         self._ended_by = self._ended_by or number
+        for prolog in list(self._prologs.values()):
+            prolog.cancel()  # which says when it is over
         waiting, self._waiting = self._waiting, {}
         for rank, wait in waiting.items():
             wait.cancel()

@@ -482,6 +482,24 @@ def test_a_task_prolog_changes_the_tasks_environment(daemon: DaemonEnd, tmp_path
     assert out.read_text() == "greeting\nby prologunset\n"
 
 
+@pytest.mark.parametrize("order", [{"op": "terminate"}, {"op": "terminate_step", "step": 0}], ids=["job", "step"])
+def test_a_task_prolog_ends_with_its_step_and_the_task_never_starts(
+    daemon: DaemonEnd, tmp_path: Path, order: dict[str, Any]
+) -> None:
+    prolog = tmp_path / "task_prolog"
+    prolog.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\nsleep 1000\n")
+    prolog.chmod(0o755)
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    daemon.send(**step_order(daemon.agent, ["touch", f"{tmp_path}/ran"], task_prolog=[str(prolog)]))
+    until((tmp_path / "pid").exists, "the prolog to run")
+    daemon.send(**order, job=1, gen=1, grace_s=1000)
+    daemon.expect("step_began")
+    assert daemon.expect("step_ended")["status"]["signal"] == signal.SIGTERM
+    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_background_processes_do_not_outlive_their_step(daemon: DaemonEnd, tmp_path: Path) -> None:
     daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
     daemon.expect("prepared")
