@@ -31,6 +31,7 @@ def submit_context(
         owner=_owner(),
         cwd=working_directory(),
         umask=current_umask(),
+        process_nice=os.getpriority(os.PRIO_PROCESS, 0),
         submit_host=socket.gethostname().partition(".")[0],
         environment=dict(os.environ),
         now=time.time(),

@@ -24,7 +24,7 @@ from bireme.store.snapshots import decode_lines, encode_state
 
 FORMAT = 1
 PRIVATE = frozenset({
-    "wckey", "warning", "work_dir", "submit_dir", "umask", "std_in", "std_out",
+    "wckey", "warning", "work_dir", "submit_dir", "umask", "process_nice", "std_in", "std_out",
     "std_err", "open_append", "script", "environment", "command", "argv", "submit_line",
     "submit_host", "comment", "admin_comment", "mail_type", "mail_user", "container_image", "container_mounts",
     "container_workdir", "export", "get_user_env", "step_defaults", "ignored", "workload",

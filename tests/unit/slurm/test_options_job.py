@@ -187,6 +187,11 @@ def test_the_environment_goes_along() -> None:
     assert request.spec.umask == 0o077
 
 
+def test_the_jobs_processes_are_told_how_nice_its_submitter_was() -> None:
+    (request,) = read_batch(["--wrap=true"], b"", replace(CONTEXT, process_nice=4)).requests
+    assert request.spec.process_nice == 4
+
+
 def test_heterogeneous_job() -> None:
     requests = submit("-N1", ":", "-N2", script=["--mem=1G", "hetjob", "--mem=2G"]).requests
     assert [request.spec.het_component for request in requests] == [0, 1]

@@ -65,7 +65,7 @@ ONE = allocation(share("n1"))
 
 
 def test_a_plain_job_has_exactly_slurms_set() -> None:
-    assert batch_variables(job(), ONE, FACTS) == {
+    assert batch_variables(job(process_nice=5), ONE, FACTS) == {
         "ENVIRONMENT": "BATCH",
         "HOSTNAME": "n1",
         "SLURMD_NODENAME": "n1",
@@ -90,7 +90,7 @@ def test_a_plain_job_has_exactly_slurms_set() -> None:
         "SLURM_NODELIST": "n1",
         "SLURM_NODE_ALIASES": "(null)",
         "SLURM_OOM_KILL_STEP": "0",
-        "SLURM_PRIO_PROCESS": "0",
+        "SLURM_PRIO_PROCESS": "5",
         "SLURM_PROCID": "0",
         "SLURM_SUBMIT_DIR": "/home/ada",
         "SLURM_SUBMIT_HOST": "login",

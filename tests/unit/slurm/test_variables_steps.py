@@ -29,7 +29,7 @@ LAUNCH = Launch(host="127.0.0.1", port=4242)
 
 
 def step(*nodes: StepNode, spec: StepSpec | None = None) -> Step:
-    return Step(19, 0, spec or StepSpec(), nodes, 0.0)
+    return Step(19, 0, spec or StepSpec(process_nice=5), nodes, 0.0)
 
 
 TWO_NODES = step(StepNode("n1", (0, 1), 2), StepNode("n2", (2,), 2))
@@ -52,7 +52,7 @@ def test_what_all_tasks_share() -> None:
         "SLURM_NODELIST": "n[1-2]",
         "SLURM_NPROCS": "3",
         "SLURM_NTASKS": "3",
-        "SLURM_PRIO_PROCESS": "0",
+        "SLURM_PRIO_PROCESS": "5",
         "SLURM_SRUN_COMM_HOST": "127.0.0.1",
         "SLURM_SRUN_COMM_PORT": "4242",
         "SLURM_STEPID": "0",

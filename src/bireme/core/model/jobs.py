@@ -190,6 +190,8 @@ class JobSpec:
     submit_dir: str = ""
     """Where the submitter was; differs from work_dir with --chdir."""
     umask: int = 0o022
+    process_nice: int = 0
+    """Of the process that submitted it: its own processes are told."""
     std_in: str = "/dev/null"
     std_out: str = ""
     """A filename pattern; empty is Slurm's default (`slurm-%j.out`, `slurm-%A_%a.out`)."""

@@ -95,6 +95,8 @@ class StepSpec:
     """Text of the --multi-prog file, already read by srun."""
     work_dir: str = ""
     umask: int | None = None
+    process_nice: int = 0
+    """Of the srun that started it."""
     task_prolog: str = ""
     task_epilog: str = ""
     io_key: str = ""

@@ -19,6 +19,7 @@ class SubmitContext:
     owner: Owner
     cwd: str = "/"
     umask: int = 0o022
+    process_nice: int = 0
     submit_host: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     now: float

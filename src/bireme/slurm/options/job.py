@@ -89,6 +89,7 @@ def build_job_spec(options: Options, context: SubmitContext, *, het_component: i
         work_dir=work_dir,
         submit_dir=context.cwd,
         umask=_umask(context),
+        process_nice=context.process_nice,
         std_in=_file(options, "input", work_dir) or "/dev/null",
         std_out=_file(options, "output", work_dir),
         std_err=_file(options, "error", work_dir),

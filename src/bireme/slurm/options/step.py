@@ -101,6 +101,7 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         multi_prog=context.multi_prog if options.flag("multi-prog") else "",
         work_dir=context.absolute(options.text("chdir")),
         umask=context.umask,
+        process_nice=context.process_nice,
         task_prolog=options.text("task-prolog"),
         task_epilog=options.text("task-epilog"),
         container_image=options.text("container-image") or options.text("container"),

@@ -47,7 +47,7 @@ def batch_variables(
         SLURM_JOB_OVERSUBSCRIBE="YES" if job.spec.resources.oversubscribe else "NO",
         SLURM_LOCALID="0",
         SLURM_NODEID="0",
-        SLURM_PRIO_PROCESS="0",
+        SLURM_PRIO_PROCESS=str(job.spec.process_nice),
         SLURM_PROCID="0",
         TMPDIR="/tmp",
     )

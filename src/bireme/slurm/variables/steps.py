@@ -62,7 +62,7 @@ def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterF
         SLURM_NNODES=node_count,
         SLURM_NPROCS=ntasks,
         SLURM_NTASKS=ntasks,
-        SLURM_PRIO_PROCESS="0",
+        SLURM_PRIO_PROCESS=str(spec.process_nice),
         SLURM_SRUN_COMM_HOST=launch.host,
         SLURM_SRUN_COMM_PORT=str(launch.port),
         SLURM_STEPID=step.label,
