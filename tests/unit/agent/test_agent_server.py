@@ -414,10 +414,10 @@ def test_a_step_of_which_not_even_the_tasks_are_known_fails(daemon: DaemonEnd) -
     daemon.expect("prepared")
     daemon.send(**step_order(daemon.agent, ["sleep", "1000"], step=3))
     daemon.expect("step_began")
-    with connect_raw(daemon.agent) as connection:
+    with connect_raw(daemon.agent) as connection, connect_raw(daemon.agent) as later:
         connection.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
-        daemon.send(op="ping", id=1)
-        daemon.next()
+        later.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 3, "key": "wrong"}))
+        assert b"Access denied" in later.recv(1000), "and so the first one has been heard, too"
         order = step_order(daemon.agent, ["true"])
         del order["tasks"]
         daemon.send(**order)
