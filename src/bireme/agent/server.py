@@ -33,7 +33,7 @@ from bireme.agent.processes import process_table
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import become_subreaper
 from bireme.agent.records import JobKey, TaskRecords
-from bireme.agent.steps import UNREADABLE
+from bireme.agent.steps import UNREADABLE, in_words
 from bireme.agent.streams import StreamClient
 from bireme.agent.tasks import status
 
@@ -203,7 +203,7 @@ class AgentServer:
             operation(self, message)
         except (*UNREADABLE, OSError) as error:
             log.exception("order %r failed", message.get("op"))
-            self._complain(f"{message.get('op')}: {type(error).__name__}: {error}", message)
+            self._complain(f"{message.get('op')}: {in_words(error)}", message)
 
     def _complain(self, text: str, message: Message | None = None) -> None:
         """A job or step that was to start and cannot has failed; any other failed order is told as an error."""

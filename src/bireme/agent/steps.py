@@ -93,7 +93,7 @@ class StepRun:
             self._pmi = self._pmi_server() if self._message.get("mpi") == "pmi2" else None
         except UNREADABLE as error:
             log.exception("step %d.%d: its order cannot be read", self.key[0], self.id)
-            self._tell(f"slurmstepd: error: cannot read the order to start it: {_in_words(error)}\n")
+            self._tell(f"slurmstepd: error: cannot read the order to start it: {in_words(error)}\n")
             for task in tasks:
                 self._not_started(task["id"], status(1))
             return
@@ -106,7 +106,7 @@ class StepRun:
         except (*UNREADABLE, OSError) as error:
             log.exception("step %d.%d: task %d cannot be started", self.key[0], self.id, rank)
             if rank in self._unfinished and rank not in self._tasks:
-                self._not_started(rank, status(1), f"task {rank} cannot be started: {_in_words(error)}")
+                self._not_started(rank, status(1), f"task {rank} cannot be started: {in_words(error)}")
             else:  # it runs and its end will be told, or was
                 self._one_started(rank)
 
@@ -383,5 +383,6 @@ class StepRun:
         self.node.report(event, self.key, step=self.id, **facts)
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """What went wrong with an order, for whoever gave it."""
     return f"{type(error).__name__}: {error}"

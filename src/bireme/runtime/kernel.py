@@ -44,7 +44,7 @@ Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
 
 CHANGES_NOTHING_FREE = (HARMLESS - {e.JobHeld}) | {e.JobAllocated, e.JobEnding, e.JobResumed}
-"""Events after which no waiting job can start that could not before: no pass is needed for them, unless to say so."""
+"""Events after which no waiting job can start that could not before: no pass is needed for them."""
 
 ENDS = (e.JobEnded, e.JobCancelled)
 CLEARS = (e.JobEnded, e.JobLaunchFailed, e.LeftoverCleared)

@@ -32,6 +32,9 @@ _REMEMBERED_BLOBS = 200_000
 _SNAPSHOTS_KEPT = 2
 _READ_ROWS = 2_000
 
+Numbered = tuple[int, float, str, Event]
+"""An event as it is written: its number, when, why, and what happened."""
+
 
 class SqliteStore:
     """Opens (or makes) the journal at `path`. Raises StoreError when it cannot be used.
@@ -44,7 +47,7 @@ class SqliteStore:
         assert not (durable and gather), "what is durable is written at once"
         self.path = path
         self._gather = gather
-        self._gathered: list[tuple[int, float, str, Event]] = []
+        self._gathered: list[Numbered] = []
         self._gathered_history: list[HistoryRow] = []
         self._aside = Aside()
         self._event_writer = EventWriter()
@@ -82,10 +85,7 @@ class SqliteStore:
             return self._last_seq
 
     def _write(
-        self,
-        connection: sqlite3.Connection,
-        numbered: Sequence[tuple[int, float, str, Event]],
-        history: Sequence[HistoryRow],
+        self, connection: sqlite3.Connection, numbered: Sequence[Numbered], history: Sequence[HistoryRow]
     ) -> None:
         blobs, encode = dict(self._pending_blobs), self._event_writer.encode
         rows = [(seq, at, cause, *encode(event)) for seq, at, cause, event in numbered]
@@ -104,7 +104,7 @@ class SqliteStore:
             self._aside.leave(lambda: self._write_apart(numbered, history))
         self._forget_pending(blobs)
 
-    def _write_apart(self, numbered: Sequence[tuple[int, float, str, Event]], history: Sequence[HistoryRow]) -> None:
+    def _write_apart(self, numbered: Sequence[Numbered], history: Sequence[HistoryRow]) -> None:
         with closing(connect(self.path, durable=False)) as connection:
             self._write(connection, numbered, history)
 
