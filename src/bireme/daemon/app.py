@@ -32,6 +32,7 @@ from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine, remember
 from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, TakesGuests
+from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.store.database import StoreError
@@ -192,7 +193,7 @@ def start_logging(paths: Paths, settings: Settings) -> None:
         paths.log, maxBytes=settings.log_max_bytes, backupCount=settings.log_keep, encoding="utf-8"
     )
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[RationedHandler(handler)], force=True)
 
 
 def serve(home: str, read_settings: ReadSettings, ready: Readiness) -> int:
