@@ -28,8 +28,7 @@ demo: $(VENV)/.installed ## eight virtual nodes x eight GPUs on this machine, re
 
 test: $(VENV)/.dev ## install what the tests need, then run all of them
 	@$(BIN)/python -m tests.prepare
-	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --ignore=tests/kubernetes tests
-	@$(BIN)/python -m pytest tests/kubernetes
+	@$(BIN)/python -m tests.suite $(if $(AGAIN),--again)
 
 test-fast: $(VENV)/.dev ## the tests that need no daemon
 	@$(BIN)/python -m pytest tests/unit tests/scenarios tests/properties tests/tidy
