@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast explore check format compatibility bench bench-kubernetes placement-study soak gpu-test clean
+.PHONY: help install demo test test-fast test-clocks explore check format compatibility bench bench-kubernetes placement-study soak gpu-test clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ test: $(VENV)/.dev ## install what the tests need, then run all of them
 
 test-fast: $(VENV)/.dev ## the tests that need no daemon
 	@$(BIN)/python -m pytest tests/unit tests/scenarios tests/properties tests/tidy
+
+test-clocks: $(VENV)/.dev ## as root: the tests at midnight, at the end of a month, when summer time begins and ends
+	@$(BIN)/python -m tests.clocks
 
 explore: $(VENV)/.dev ## the properties, each time with other examples (make test has fixed ones)
 	@HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest tests/properties tests/unit

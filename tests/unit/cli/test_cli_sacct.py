@@ -12,7 +12,8 @@ from tests.support.fake_api import FakeApi, refused
 
 from bireme.cli import reports, sacct, sstat
 
-NOW = time.time()
+NOW = time.mktime((2030, 5, 7, 12, 0, 0, 0, 0, -1))
+"""Noon: the default window began at midnight, long before all that happened "just now"."""
 
 
 def job(job_id: int, state: str, *, began: float, ended: float | None = None, **more: Any) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi({"/v1/history": {"jobs": JOBS}})
     monkeypatch.setattr(reports, "transport", lambda: fake)
     monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setattr(time, "time", lambda: NOW)
     monkeypatch.delenv("SACCT_FORMAT", raising=False)
     return fake
 
