@@ -1,11 +1,11 @@
 """The tests at awkward hours: `python -m tests.clocks [MODULE ...]`, as root, with a C compiler.
 
-Each module is run by a pytest of its own, a few seconds before midnight and just after it, before the end of a month and of a year, before
-both changes of summer time and on a leap day, with everything that it starts (daemons, agents, commands) on the same
-clock. `support/shifted_clock.c` is loaded into all programs of a mount namespace of our own by /etc/ld.so.preload, so
-that one with a clean environment does not escape it; statically linked ones do, which is why Kubernetes is left out.
-Slurm is, too: its threads wait until moments of the wall clock, which the kernel keeps. The times of files are the
-kernel's as well. Not part of `make test`: it takes the better part of an hour.
+Each module is run by a pytest of its own, a few seconds before midnight and just after it, before the end of a month
+and of a year, before both changes of summer time and on a leap day, with everything that it starts (daemons, agents,
+commands) on the same clock. `support/shifted_clock.c` is loaded into all programs of a mount namespace of our own by
+/etc/ld.so.preload, so that one with a clean environment does not escape it; statically linked ones do, which is why
+Kubernetes is left out. Slurm is, too: its threads wait until moments of the wall clock, which the kernel keeps. The
+times of files are the kernel's as well. Not part of `make test`: it takes the better part of an hour.
 """
 
 from __future__ import annotations
