@@ -217,7 +217,7 @@ def test_a_submission_that_is_repeated_is_found_again(both: Attached) -> None:
     with Client(str(both.home)) as client:
         first = client.transport.post("/v1/jobs", body)["job_id"]
     both.kill_daemon()
-    for path in both.home.glob("journal.db*"):
+    for path in both.home.glob("journal.*"):
         path.unlink()  # nothing of it was recorded
     both.up_again()
     with Client(str(both.home)) as client:

@@ -1,5 +1,8 @@
 """The SQLite file: opening, schema, and what its errors mean in words.
 
+Every row carries a sum (`checks`), and the journal a name of its own and the place where its events begin (`about`):
+what is dropped on purpose is told from what is missing.
+
 WAL with synchronous=FULL: a commit is on disk when it returns, and readers never wait for the writer. A simulation asks
 for less: its journal is as complete, but a crash of the machine may lose its end.
 Invariant: every failure leaves here as `StoreError` (cannot be used: says which file and what to do about it) or
@@ -9,29 +12,34 @@ Invariant: every failure leaves here as `StoreError` (cannot be used: says which
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import struct
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bireme.ports import JournalError
+from bireme.store.checks import Tip, beginning
+from bireme.store.migrations import MIGRATIONS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
+CREATE TABLE about (key TEXT PRIMARY KEY, value NOT NULL);
 CREATE TABLE journal (
     seq INTEGER PRIMARY KEY, at REAL NOT NULL, cause TEXT NOT NULL, kind TEXT NOT NULL, job_id INTEGER,
-    data BLOB NOT NULL
+    data BLOB NOT NULL, sum INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX journal_by_job ON journal (job_id) WHERE job_id IS NOT NULL;
-CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, data BLOB NOT NULL, sum INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE blobs (id TEXT PRIMARY KEY, compressed INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE jobs (
     job_id INTEGER NOT NULL, submitted_at REAL NOT NULL, restarts INTEGER NOT NULL,
     array_job_id INTEGER, array_task_id INTEGER, het_job_id INTEGER, name TEXT, user TEXT, uid INTEGER,
     account TEXT, partition TEXT, state TEXT, start REAL, "end" REAL, record BLOB NOT NULL,
-    PRIMARY KEY (job_id, submitted_at, restarts)
+    sum INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (job_id, submitted_at, restarts)
 );
 CREATE INDEX jobs_by_end ON jobs ("end");
 CREATE INDEX jobs_by_array ON jobs (array_job_id) WHERE array_job_id IS NOT NULL;
@@ -39,13 +47,17 @@ CREATE INDEX jobs_by_het ON jobs (het_job_id) WHERE het_job_id IS NOT NULL;
 CREATE TABLE steps (
     job_id INTEGER NOT NULL, submitted_at REAL NOT NULL, restarts INTEGER NOT NULL, step_id INTEGER NOT NULL,
     state TEXT, start REAL, "end" REAL, record BLOB NOT NULL,
-    PRIMARY KEY (job_id, submitted_at, restarts, step_id)
+    sum INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (job_id, submitted_at, restarts, step_id)
 );
 """
 
 
 class StoreError(Exception):
     """The store cannot be used. The text names the file and says what to do."""
+
+
+class DamagedBlobError(StoreError):
+    """A script or an environment is not what was stored: whoever needs it cannot run."""
 
 
 def connect(path: str, durable: bool = True) -> sqlite3.Connection:
@@ -69,22 +81,86 @@ def connect(path: str, durable: bool = True) -> sqlite3.Connection:
     return connection
 
 
+def connect_to_read(path: str) -> sqlite3.Connection:
+    """Opens what is there and changes nothing: neither the file nor its write-ahead file. Raises StoreError."""
+    _refuse_truncated(path)
+    # Without a write-ahead file nobody writes, and SQLite need not make one to read.
+    alone = not os.path.exists(path + "-wal")
+    where = f"file:{urllib.parse.quote(os.path.abspath(path))}?{'immutable=1' if alone else 'mode=ro'}"
+    try:
+        connection = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot open the journal {path}: {error}") from error
+    connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def make_schema(connection: sqlite3.Connection, journal_id: str) -> None:
+    """Within a transaction."""
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
+    connection.execute("INSERT INTO about VALUES ('journal_id', ?)", (journal_id,))
+    set_beginning(connection, beginning(journal_id))
+
+
 def _ensure_schema(connection: sqlite3.Connection, path: str) -> None:
+    version = schema_of(connection, path)
+    if version == 0:
+        with writing(connection, path):
+            make_schema(connection, secrets.token_hex(8))
+    elif version < SCHEMA_VERSION:
+        with writing(connection, path):
+            for step in range(version, SCHEMA_VERSION):
+                MIGRATIONS[step](connection, path)
+            connection.execute("UPDATE schema_version SET version = ?", (SCHEMA_VERSION,))
+
+
+def schema_of(connection: sqlite3.Connection, path: str) -> int:
+    """The version; 0 of an empty file. Raises StoreError where it is not ours, or too new."""
     known = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     if not known:
-        with writing(connection, path):
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
-        return
+        return 0
     if ("schema_version",) not in known:
         raise StoreError(f"{path} is an SQLite database, but not Bireme's: name another BIREME_HOME")
-    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    if row[0] is None or row[0] > SCHEMA_VERSION:
+    (version,) = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise StoreError(
-            f"the journal {path} was written by a newer Bireme (schema {row[0]}; this one knows {SCHEMA_VERSION}): "
+            f"the journal {path} was written by a newer Bireme (schema {version}; this one knows {SCHEMA_VERSION}): "
             "upgrade Bireme, or name another BIREME_HOME"
         )
+    return version
+
+
+def journal_id_of(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("SELECT value FROM about WHERE key = 'journal_id'").fetchone()[0])
+
+
+def begins_after(connection: sqlite3.Connection) -> Tip:
+    """The place before the oldest event that was not dropped on purpose."""
+    rows = connection.execute("SELECT value FROM about WHERE key IN ('begins_after', 'begins_with') ORDER BY key")
+    (seq,), (total,) = rows.fetchall()
+    return Tip(seq, total)
+
+
+def set_beginning(connection: sqlite3.Connection, tip: Tip) -> None:
+    rows = [("begins_after", tip.seq), ("begins_with", tip.sum)]
+    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
+
+
+def is_marked(connection: sqlite3.Connection) -> bool:
+    """Whether a mark was made for it, so that there must be one."""
+    return connection.execute("SELECT 1 FROM about WHERE key = 'marked'").fetchone() is not None
+
+
+def set_marked(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR REPLACE INTO about VALUES ('marked', 1)")
+
+
+def newest(connection: sqlite3.Connection) -> Tip:
+    """Where the journal stands."""
+    row = connection.execute("SELECT seq, sum FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+    return Tip(*row) if row is not None else begins_after(connection)
 
 
 @contextmanager
@@ -116,10 +192,13 @@ def writing(connection: sqlite3.Connection, path: str) -> Iterator[None]:
 
 
 def damaged(path: str, problem: str) -> StoreError:
-    return StoreError(
-        f"the journal {path} is damaged ({problem}): put a backup in its place, or move it away (together with "
-        f"{os.path.basename(path)}-wal) to start with an empty cluster"
-    )
+    return StoreError(f"the journal {path} is damaged ({problem}): {WHAT_TO_DO}")
+
+
+WHAT_TO_DO = (
+    "put a backup in its place; or see what can still be had (bireme store verify) and go on with that "
+    "(bireme store recover)"
+)
 
 
 def _refuse_truncated(path: str) -> None:

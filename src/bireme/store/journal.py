@@ -2,7 +2,11 @@
 
 One writing connection and one reading connection, each behind a lock: `append` runs in the runtime's commit thread
 while the API reads history. Invariant: `append` stores all of its group (events, history rows and the blobs put
-since the last one) or nothing, and what it stored is on disk when it returns.
+since the last one) or nothing, and what it stored is on disk when it returns. What is read is what was written: every
+event is held against its sum and that of the one before it, every blob against its name (`checks`).
+
+A mark beside the database (`mark`) says how far the journal had come; it is looked at before anything is opened
+(`guard`).
 
 A simulation, whose journal nobody needs after a crash, gathers many groups, which a child process then writes
 (`gather`). Whoever reads sees them all: they are written first.
@@ -11,6 +15,7 @@ A simulation, whose journal nobody needs after a crash, gathers many groups, whi
 from __future__ import annotations
 
 import hashlib
+import logging
 import sqlite3
 import threading
 import zlib
@@ -18,19 +23,38 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from bireme.core.model.events import ArrayTaskSplit, Event, Recorded
+from bireme.core.model.events import ArrayTaskSplit, Event, JobSubmitted, Recorded
 from bireme.ports import HistoryRow, JournalError
 from bireme.store import snapshots
 from bireme.store.aside import Aside
-from bireme.store.database import StoreError, connect, damaged, reading, writing
+from bireme.store.checks import Tip, event_sum, is_event, is_snapshot, snapshot_sum
+from bireme.store.database import (
+    DamagedBlobError,
+    StoreError,
+    begins_after,
+    connect,
+    damaged,
+    is_marked,
+    journal_id_of,
+    newest,
+    reading,
+    set_beginning,
+    set_marked,
+    writing,
+)
 from bireme.store.events import EventReader, EventWriter
-from bireme.store.history import Query, insert, select
+from bireme.store.guard import check_whole, mark_path, read_mark
+from bireme.store.history import DamagedRecordError, Query, insert, select
+from bireme.store.mark import Mark, MarkFile, replace
+
+log = logging.getLogger("bireme.store")
 
 _COMPRESS_FROM_BYTES = 512
 _PENDING_AT_MOST_BYTES = 256 * 1024 * 1024
 _REMEMBERED_BLOBS = 200_000
 _SNAPSHOTS_KEPT = 2
 _READ_ROWS = 2_000
+_EVENT = "seq, at, cause, kind, job_id, data"
 
 Numbered = tuple[int, float, str, Event]
 """An event as it is written: its number, when, why, and what happened."""
@@ -40,12 +64,16 @@ class SqliteStore:
     """Opens (or makes) the journal at `path`. Raises StoreError when it cannot be used.
 
     `durable` False: for simulations, whose journal need not survive a crash of the machine. `gather`: nor one of the
-    process; so many events are written at a time, and only by a process without threads.
+    process; so many events are written at a time, and only by a process without threads. `marked`: with a mark beside
+    it; what is durable has one.
     """
 
-    def __init__(self, path: str, *, durable: bool = True, gather: int = 0) -> None:
+    def __init__(self, path: str, *, durable: bool = True, gather: int = 0, marked: bool | None = None) -> None:
         assert not (durable and gather), "what is durable is written at once"
         self.path = path
+        marked = durable if marked is None else marked
+        if marked:
+            check_whole(path)
         self._gather = gather
         self._gathered: list[Numbered] = []
         self._gathered_history: list[HistoryRow] = []
@@ -60,10 +88,27 @@ class SqliteStore:
         self._pending_bytes = 0
         self._stored_blobs: set[str] = set()
         with reading(path):
-            (last,) = self._writer.execute("SELECT max(seq) FROM journal").fetchone()
+            tip = newest(self._writer)
             (covered,) = self._writer.execute("SELECT max(seq) FROM snapshots").fetchone()
-        # Pruning may have dropped every event that the newest snapshot covers.
-        self._last_seq: int = max(last or 0, covered or 0)
+        self._last_seq: int = tip.seq
+        if covered is not None and covered > tip.seq:
+            self._writer.close()
+            self._reader.close()
+            raise damaged(path, f"its events {tip.seq + 1} to {covered} are missing")
+        self._mark = self._take_mark(tip) if marked else None
+
+    def _take_mark(self, tip: Tip) -> MarkFile:
+        """The mark of this journal, made where there is none (a new journal, or one of an earlier Bireme)."""
+        name, path = journal_id_of(self._writer), mark_path(self.path)
+        found = read_mark(self.path)
+        if found is None or found.journal_id != name:
+            query = "SELECT max(job_id) FROM journal WHERE kind IN ('JobSubmitted', 'ArrayTaskSplit')"
+            (last_job_id,) = self._writer.execute(query).fetchone()
+            replace(path, Mark(name, tip.seq, tip.sum, last_job_id or 0))
+        if not is_marked(self._writer):
+            with writing(self._writer, self.path):
+                set_marked(self._writer)
+        return MarkFile(path)
 
     @property
     def last_seq(self) -> int:
@@ -75,7 +120,8 @@ class SqliteStore:
         with self._write_lock:
             numbered = [(seq, *each) for seq, each in enumerate(events, self._last_seq + 1)]
             if not self._gather:
-                self._write(self._writer, numbered, history)
+                total = self._write(self._writer, numbered, history)
+                self._advance_mark(numbered, total)
             else:
                 self._gathered += numbered
                 self._gathered_history += history
@@ -86,14 +132,32 @@ class SqliteStore:
 
     def _write(
         self, connection: sqlite3.Connection, numbered: Sequence[Numbered], history: Sequence[HistoryRow]
-    ) -> None:
+    ) -> int:
+        """The sum of the newest event."""
         blobs, encode = dict(self._pending_blobs), self._event_writer.encode
-        rows = [(seq, at, cause, *encode(event)) for seq, at, cause, event in numbered]
         with writing(connection, self.path):
+            tip = newest(connection)
+            assert not numbered or tip.seq + 1 == numbered[0][0], "nobody else writes this journal"
+            total, rows = tip.sum, []
+            for seq, at, cause, event in numbered:
+                row = (seq, at, cause, *encode(event))
+                total = event_sum(total, *row)
+                rows.append((*row, total))
             _write_blobs(connection, blobs)
-            connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             insert(connection, history)
         self._forget_pending(blobs)
+        return total
+
+    def _advance_mark(self, numbered: Sequence[Numbered], total: int) -> None:
+        """After the commit: a mark that cannot be written is behind, which costs nothing but what it would notice."""
+        if self._mark is None or not numbered:
+            return
+        given = [event.job_id for *_, event in numbered if isinstance(event, JobSubmitted | ArrayTaskSplit)]
+        try:
+            self._mark.advance(numbered[-1][0], total, max(given, default=0))
+        except OSError as error:
+            log.error("the mark %s cannot be written: %s", mark_path(self.path), error)
 
     def _leave_gathered(self) -> None:
         """To a child process, which has all of it but a connection: none outlives a fork."""
@@ -131,18 +195,28 @@ class SqliteStore:
             yield self._reader
 
     def replay(self, after: int) -> Iterator[Recorded]:
+        """Each is held against the one before it; one that is missing, altered or misplaced raises StoreError."""
         reader = EventReader()
+        tip = self._place(after)
         while True:
             with self._reading() as connection:
-                rows = connection.execute(
-                    "SELECT seq, at, cause, kind, data FROM journal WHERE seq > ? ORDER BY seq LIMIT ?",
-                    (after, _READ_ROWS),
-                ).fetchall()
+                query = f"SELECT {_EVENT}, sum FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
+                rows = connection.execute(query, (tip.seq, _READ_ROWS)).fetchall()
             for row in rows:
-                yield self._recorded(reader, row)
+                if row[0] != tip.seq + 1:
+                    raise damaged(self.path, f"its events {tip.seq + 1} to {row[0] - 1} are missing")
+                yield self._recorded(reader, row, tip.sum)
+                tip = Tip(row[0], row[-1])
             if len(rows) < _READ_ROWS:
                 return
-            after = rows[-1][0]
+
+    def _place(self, after: int) -> Tip:
+        with self._reading() as connection:
+            first = begins_after(connection)
+            row = connection.execute("SELECT seq, sum FROM journal WHERE seq = ?", (after,)).fetchone()
+        if row is None and after > first.seq and after < self._last_seq:
+            raise damaged(self.path, f"its event {after} is missing")
+        return Tip(*row) if row is not None else Tip(max(after, first.seq), first.sum)
 
     def story(self, job_id: int) -> list[Recorded]:
         """Every event about one job; for an array task that begins with the submission of its array."""
@@ -161,12 +235,16 @@ class SqliteStore:
         order = "" if ordered else " ORDER BY seq"
         reader = EventReader()
         with self._reading() as connection:
-            query = f"SELECT seq, at, cause, kind, data FROM journal WHERE {where}{order}"
+            before = "(SELECT sum FROM journal AS before WHERE before.seq = journal.seq - 1)"
+            query = f"SELECT {_EVENT}, sum, {before} FROM journal WHERE {where}{order}"
             rows = connection.execute(query, values).fetchall()
-        return [self._recorded(reader, row) for row in rows]
+        return [self._recorded(reader, row[:-1], row[-1]) for row in rows]
 
-    def _recorded(self, reader: EventReader, row: tuple[Any, ...]) -> Recorded:
-        seq, at, cause, kind, data = row
+    def _recorded(self, reader: EventReader, row: tuple[Any, ...], before: int | None) -> Recorded:
+        """`before`: the sum of the event before it; None: that one was dropped long ago."""
+        seq, at, cause, kind, _, data, _ = row
+        if before is not None and not is_event(row, before):
+            raise damaged(self.path, f"event {seq} is not what was written")
         try:
             return Recorded(seq, at, cause, reader.decode(kind, data))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -177,13 +255,20 @@ class SqliteStore:
     def latest_snapshot(self) -> tuple[int, Any] | None:
         with self._reading() as connection:
             found = connection.execute("SELECT seq FROM snapshots ORDER BY seq DESC").fetchall()
+            first = begins_after(connection)
         for (seq,) in found:
             with self._reading() as connection:
-                (data,) = connection.execute("SELECT data FROM snapshots WHERE seq = ?", (seq,)).fetchone()
+                query = "SELECT data, sum FROM snapshots WHERE seq = ?"
+                data, total = connection.execute(query, (seq,)).fetchone()
             try:
-                return seq, snapshots.decode_state(data)
+                if is_snapshot(seq, data, total):
+                    return seq, snapshots.decode_state(data)
+                log.error("the snapshot of event %d in %s is damaged: an older one is read", seq, self.path)
             except (ValueError, TypeError, KeyError, AttributeError, zlib.error):
-                continue  # made by another version, or damaged: an older one and the events do as well
+                continue  # made by another version: an older one and the events do as well
+        if first.seq:
+            problem = f"no snapshot of it can be read, and its events up to {first.seq} were dropped"
+            raise damaged(self.path, problem)
         return None
 
     def write_snapshot(self, seq: int, state: Any) -> None:
@@ -196,7 +281,8 @@ class SqliteStore:
     def _write_encoded_snapshot(self, seq: int, data: bytes) -> None:
         packed = snapshots.pack(data)
         with self._writing():
-            self._writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (seq, packed))
+            row = (seq, packed, snapshot_sum(seq, packed))
+            self._writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
             self._writer.execute(
                 "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
                 (_SNAPSHOTS_KEPT,),
@@ -208,8 +294,15 @@ class SqliteStore:
             (covered,) = self._writer.execute("SELECT min(seq) FROM snapshots").fetchone()
             if covered is None:
                 return 0
-            query = "DELETE FROM journal WHERE seq <= ? AND at < ?"
-            return self._writer.execute(query, (covered, older_than)).rowcount
+            # A clock that was set back leaves younger events among old ones. No gaps: a loss would look the same.
+            query = "SELECT min(seq) FROM journal WHERE at >= ?"
+            (young,) = self._writer.execute(query, (older_than,)).fetchone()
+            last = covered if young is None else min(covered, young - 1)
+            row = self._writer.execute("SELECT seq, sum FROM journal WHERE seq = ?", (last,)).fetchone()
+            if row is None:
+                return 0
+            set_beginning(self._writer, Tip(*row))
+            return self._writer.execute("DELETE FROM journal WHERE seq <= ?", (last,)).rowcount
 
     # --------------------------------------------------------------------------------------------- blobs
 
@@ -232,10 +325,11 @@ class SqliteStore:
             row = connection.execute(query, (blob_id,)).fetchone()
         if row is None:
             raise KeyError(f"no blob {blob_id} in {self.path}")
-        try:
-            return zlib.decompress(row[1]) if row[0] else bytes(row[1])
-        except zlib.error as error:
-            raise damaged(self.path, f"blob {blob_id} cannot be unpacked") from error
+        data = unpacked(*row)
+        if not is_blob(blob_id, data):
+            raise DamagedBlobError(f"blob {blob_id} in {self.path} is damaged")
+        assert data is not None
+        return data
 
     def _forget_pending(self, blobs: dict[str, bytes]) -> None:
         if len(self._stored_blobs) > _REMEMBERED_BLOBS:
@@ -250,7 +344,10 @@ class SqliteStore:
     def finished(self, query: Query) -> list[dict[str, Any]]:
         """JobRecords of finished jobs (with "steps" when asked for), oldest first."""
         with self._reading() as connection:
-            return select(connection, query)
+            try:
+                return select(connection, query)
+            except DamagedRecordError as error:
+                raise damaged(self.path, str(error)) from error
 
     def close(self, *, thrown_away: bool = False) -> None:
         """`thrown_away`: its file is removed next, so that what is still gathered need not be written."""
@@ -265,6 +362,9 @@ class SqliteStore:
             finally:
                 self._reader.close()
                 self._writer.close()
+                if self._mark is not None:
+                    self._mark.close()
+                    self._mark = None
 
 
 @contextmanager
@@ -280,6 +380,20 @@ def _write_blobs(connection: sqlite3.Connection, blobs: dict[str, bytes]) -> Non
     connection.executemany(
         "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", [(blob_id, *_packed(data)) for blob_id, data in blobs.items()]
     )
+
+
+def unpacked(compressed: Any, data: Any) -> bytes | None:
+    """None: it cannot be."""
+    if not isinstance(data, bytes):
+        return None
+    try:
+        return zlib.decompress(data) if compressed else data
+    except zlib.error:
+        return None
+
+
+def is_blob(blob_id: str, data: bytes | None) -> bool:
+    return data is not None and hashlib.sha256(data).hexdigest() == blob_id
 
 
 def _packed(data: bytes) -> tuple[int, bytes]:

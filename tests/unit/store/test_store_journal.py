@@ -16,7 +16,8 @@ from bireme.core.lifecycle.state import State
 from bireme.core.model.events import ArrayTaskSplit, JobHeld, JobReleased, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Owner
 from bireme.ports import HistoryRow, JournalError
-from bireme.store.database import StoreError
+from bireme.store.checks import event_sum
+from bireme.store.database import StoreError, newest
 from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 
@@ -117,7 +118,7 @@ def test_what_was_not_committed_is_gone_after_a_crash(path: str) -> None:
         store = SqliteStore(path)
         store.append([(1.0, "x", submitted(1))], [])
         store._writer.execute("BEGIN IMMEDIATE")
-        store._writer.execute("INSERT INTO journal VALUES (2, 1, 'x', 'JobReleased', 1, '{}')")
+        store._writer.execute("INSERT INTO journal VALUES (2, 1, 'x', 'JobReleased', 1, '{}', 0)")
         os.write(write_end, b"!")
         signal.pause()
     os.read(read_end, 1)
@@ -297,7 +298,8 @@ def test_overwritten_pages_are_reported(path: str) -> None:
 )
 def test_a_garbage_row_is_named(path: str, store: SqliteStore, kind: str, data: bytes) -> None:
     store.append([(1.0, "x", submitted(1))], [])
-    store._writer.execute("INSERT INTO journal VALUES (2, 1.0, 'x', ?, 1, ?)", (kind, data))
+    total = event_sum(newest(store._writer).sum, 2, 1.0, "x", kind, 1, data)
+    store._writer.execute("INSERT INTO journal VALUES (2, 1.0, 'x', ?, 1, ?, ?)", (kind, data, total))
     with pytest.raises(StoreError, match=r"journal\.db is damaged \(event 2 cannot be read"):
         list(store.replay(0))
 
