@@ -67,4 +67,8 @@ class Service:
     reconfigure: Callable[[Caller], Awaitable[None]] | None = None
     shutdown: Callable[[bool], None] | None = None
     """Begins the end of the daemon; True: the jobs too."""
+    notices: Callable[[], tuple[str, ...]] = tuple
+    """What the configuration asks for and is not applied, one sentence each."""
+    confined: Callable[[], dict[str, bool]] = dict
+    """By memory, cpus and devices: whether this cluster holds jobs to theirs. Empty: its engine sees to it."""
     extra_config: dict[str, str] = field(default_factory=dict)

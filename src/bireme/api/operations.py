@@ -45,6 +45,8 @@ async def ping(api: Context, request: Request) -> Response:
             "about": api.cluster.engine.about,
             "problem": api.cluster.engine.problem,
             "up_since": api.service.up_since,
+            "notices": list(api.service.notices()),
+            "confined": api.service.confined(),
         }
     )
 
@@ -214,7 +216,7 @@ async def reconfigure(api: Context, request: Request) -> Response:
         raise Refusal(Why.ACCESS_DENIED)
     if api.service.reconfigure is not None:
         await api.service.reconfigure(caller)
-    return answer({"source": api.cluster.state.config.source})
+    return answer({"source": api.cluster.state.config.source, "notices": list(api.service.notices())})
 
 
 @routes.post("/v1/shutdown", body="`end_jobs`: true to end the running jobs and the agents too.")

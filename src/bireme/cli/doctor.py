@@ -28,6 +28,7 @@ from bireme.daemon import process
 from bireme.daemon.paths import Paths
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+_CONSTRAIN = {"memory": "ConstrainRAMSpace", "cpus": "ConstrainCores", "devices": "ConstrainDevices"}
 _LOW_DISK_BYTES = 1 << 30
 _NO_DISK_BYTES = 50 << 20
 _FEW_FILES = 1024
@@ -75,9 +76,7 @@ def examine(paths: Paths) -> Iterator[Check]:
     yield from _guarded("limits", _limits)
     yield from _guarded("loopback", _loopback)
     yield from _guarded("names", lambda: _capabilities(namespaces.probe(), "jobs still run, without node names"))
-    yield from _guarded(
-        "confinement", lambda: _capabilities(confinement.probe(), "jobs still run, limits are not enforced")
-    )
+    yield from _guarded("confinement", lambda: _confinement(paths))
     yield from _guarded("GPUs", _gpus)
     yield from _guarded("daemon", lambda: _daemon(paths))
     yield from _guarded("PATH", lambda: _path(paths))
@@ -193,6 +192,30 @@ def _capabilities(found: list[Any], otherwise: str) -> Iterator[Check]:
         yield Check(capability.name, status, capability.why, "" if capability.ok else otherwise)
 
 
+def _confinement(paths: Paths) -> Iterator[Check]:
+    """What this machine can hold jobs to, and whether the cluster that runs does: it confines what cgroup.conf says."""
+    asked = _asked_to_confine(paths)
+    for check in _capabilities(confinement.probe(), "jobs still run, limits are not enforced"):
+        kind = check.name.removeprefix("confine ")
+        if check.status == OK and asked and not asked.get(kind, False):
+            why = f"possible here ({check.why}), and not in force: this cluster's configuration does not ask for it"
+            yield Check(
+                check.name, WARN, why, f"{_CONSTRAIN[kind]}=yes in cgroup.conf beside slurm.conf holds jobs to it"
+            )
+        else:
+            yield check
+
+
+def _asked_to_confine(paths: Paths) -> dict[str, bool]:
+    """By kind, what the cluster that runs here is configured to enforce; empty when none runs, or none of its own."""
+    try:
+        with Transport(paths.home, timeout_s=10.0) as transport:
+            confined: dict[str, bool] = transport.get("/v1/ping").get("confined") or {}
+    except (BiremeUnavailable, ApiError):
+        return {}
+    return confined
+
+
 def _gpus() -> Iterator[Check]:
     inventory = gpus.discover()
     if not inventory.gpus:
@@ -227,6 +250,8 @@ def _daemon(paths: Paths) -> Iterator[Check]:
         yield Check("daemon", OK, f"cluster {about['cluster']}, pid {about['pid']}")
     if abs(about["now"] - time.time()) > _CLOCK_TOLERANCE_S:
         yield Check("clock", WARN, "the daemon's clock and this process's differ", "restart the daemon")
+    for notice in about.get("notices") or ():
+        yield Check("configuration", WARN, notice)
     yield from _nodes(nodes, paths)
 
 

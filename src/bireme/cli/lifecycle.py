@@ -111,6 +111,8 @@ def _tell_up(paths: Paths, pid: int) -> None:
     print(f"Cluster {about['cluster']} is up: {machine_words(nodes)} (pid {pid}, {paths.home})")
     if about.get("problem"):
         print(f"Problem: {about['problem']}")
+    for notice in about.get("notices") or ():
+        print(f"Not applied: {notice}")
     if os.path.join(paths.home, "bin") not in os.environ.get("PATH", "").split(":"):
         home = "" if paths.home == Paths().home else f"--home {paths.home} "
         print('Next:  eval "$(bireme env' + (f" {home.strip()}" if home else "") + ')"   then   sbatch train.sh')
@@ -237,6 +239,8 @@ def _status(argv: list[str]) -> int:
         print(f"Engine    {about['about']}")
     if about.get("problem"):
         print(f"Problem   {about['problem']}")
+    for notice in about.get("notices") or ():
+        print(f"Notice    {notice}")
     print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")

@@ -61,17 +61,23 @@ class Daemon:
         self._ended = asyncio.Event()
         self._end_jobs = False
         self._exit_code = 0
+        self._loaded = Loaded(None, {})
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
-        loaded = load_cluster(self._settings)
-        for warning in loaded.warnings:
-            log.warning("%s", warning)
+        loaded = self._take(load_cluster(self._settings))
         store = SqliteStore(self._paths.journal)
         try:
             return await self._serve(store, loaded, ready)
         finally:
             store.close()
+
+    def _take(self, loaded: Loaded) -> Loaded:
+        """The configuration in force from now on; what of it is not applied is told to whoever asks, and logged."""
+        self._loaded = loaded
+        for warning in loaded.warnings:
+            log.warning("%s", warning)
+        return loaded
 
     async def _serve(self, store: SqliteStore, loaded: Loaded, ready: Readiness) -> int:
         engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
@@ -127,6 +133,8 @@ class Daemon:
             max_body_bytes=self._settings.max_body_bytes,
             reconfigure=reconfigure,
             shutdown=self._end,
+            notices=lambda: self._loaded.warnings,
+            confined=lambda: self._loaded.confine,
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
 
@@ -171,9 +179,7 @@ class Daemon:
 
     async def _reconfigure(self, runtime: Runtime) -> None:
         self._settings = self._read_settings()
-        loaded = await asyncio.to_thread(load_cluster, self._settings)
-        for warning in loaded.warnings:
-            log.warning("%s", warning)
+        loaded = self._take(await asyncio.to_thread(load_cluster, self._settings))
         if self._settings.has_guest and loaded.cluster is not None:
             runtime.engine.reconfigure(loaded.cluster)  # it tells of both clusters as one
         else:

@@ -6,6 +6,7 @@ part; the daemon keeps the one it has.
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass, field, replace
 
@@ -47,7 +48,19 @@ def load_cluster(settings: Settings) -> Loaded:
     said = {key.lower(): value.lower() for key, value in read.cgroup.items()}
     confine = {kind: wanted and said.get(key.lower()) == "yes" for kind, key in _CONFINEMENT.items()}
     cluster = _with_detected_gpus(read) if settings.gpus == "auto" else read.cluster
-    return Loaded(cluster, confine, tuple(map(str, read.warnings)))
+    warnings = (*map(str, read.warnings), *_unconfined(settings, confine, cluster.settings.memory_is_consumable))
+    return Loaded(cluster, confine, warnings)
+
+
+def _unconfined(settings: Settings, confine: dict[str, bool], memory_is_counted: bool) -> tuple[str, ...]:
+    """What jobs ask for and are not held to. Slurm confines nothing either unless cgroup.conf says so."""
+    if not memory_is_counted or confine["memory"]:
+        return ()
+    folder = os.path.dirname(settings.conf)
+    what = "a job may use more memory than its --mem"
+    if settings.cgroups != "auto":
+        return (f"{what}: isolation.cgroups is {settings.cgroups}",)
+    return (f"{what}: {folder}/cgroup.conf does not say ConstrainRAMSpace=yes",)
 
 
 def _read(path: str) -> str:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
 from bireme.core.model.resources import Device, GresPool
 from bireme.sim.workloads.trace import TraceJob
-from bireme.slurm.conf.diagnostics import ConfigurationError, Findings, Place
+from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.keys import GLOBAL_KEYS
 from bireme.slurm.conf.loading import load_configuration
 from bireme.slurm.conf.settings import RawSettings, typed_settings
@@ -247,8 +247,6 @@ def _spelled(keys: Mapping[str, str], source: str) -> dict[str, str]:
     for key in keys:
         if key.lower() not in spelling:
             findings.unknown_key(Place(source), key, GLOBAL_KEYS)
-    if findings.warnings:
-        raise ConfigurationError(findings.warnings)
     findings.raise_errors()
     return {spelling[key.lower()]: value for key, value in keys.items()}
 

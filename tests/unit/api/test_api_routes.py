@@ -51,6 +51,8 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "problem": "",
         "about": "",
         "up_since": 900.0,
+        "notices": [],
+        "confined": {},
     }
 
 

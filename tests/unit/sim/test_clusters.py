@@ -89,7 +89,7 @@ def test_keys_change_only_what_they_say() -> None:
 
 
 def test_keys_that_are_none() -> None:
-    with pytest.raises(ConfigurationError, match="unknown key PriorityWeightFareShare"):
+    with pytest.raises(ConfigurationError, match="unrecognized key: PriorityWeightFareShare"):
         with_keys(read_cluster("1x1"), {"PriorityWeightFareShare": "1"})
     with pytest.raises(ConfigurationError, match="SchedulerType"):
         with_keys(read_cluster("1x1"), {"SchedulerType": "sched/magic"})

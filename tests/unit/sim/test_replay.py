@@ -181,7 +181,7 @@ def test_the_command_compares_policies_and_clusters(tmp_path: Path, capsys: pyte
         (["-w", "generate:jobs=3", "-p", "lifo"], "'lifo' is no file and no policy"),
         (["-w", "generate:jobs=3", "-c", "lots"], "'lots' is not NODESxGPUS:TYPE"),
         (["-w", "generate:jobs=3", "--set", "Fairness"], "--set Fairness: not KEY=VALUE"),
-        (["-w", "generate:jobs=3", "--set", "Fairness=1"], "unknown key Fairness"),
+        (["-w", "generate:jobs=3", "--set", "Fairness=1"], "unrecognized key: Fairness"),
         (["-w", "generate:jobs=3", "--watts", "lots"], "write it as gpu=700"),
         (["-w", "generate:jobs=3", "--limits", "none"], "limits are ladder, exact"),
         (["-w", "generate:jobs=9 sizes=64", "-c", "1x8:h100"], "this cluster can never run it"),

@@ -138,7 +138,7 @@ def test_what_cannot_be_changed(change: Change, said: str) -> None:
 
 
 def test_a_key_that_is_none() -> None:
-    with pytest.raises(ConfigurationError, match="unknown key Fairness"):
+    with pytest.raises(ConfigurationError, match="unrecognized key: Fairness"):
         asked(busy(), Change(keys={"Fairness": "1"}))
 
 

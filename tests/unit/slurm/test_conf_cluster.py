@@ -30,7 +30,7 @@ def problems(slurm: str, **others: str) -> list[str]:
 
 def test_a_training_cluster() -> None:
     configuration = load(
-        "ClusterName=ship SlurmctldHost=head\nGresTypes=gpu\n"
+        "ClusterName=ship\nSlurmctldHost=head\nGresTypes=gpu\n"
         "NodeName=oar-[001-004] \\\n  Gres=gpu:h100:8 \\\n  CPUs=128 \\\n  RealMemory=2048000 \\\n  State=UNKNOWN\n"
         "PartitionName=train \\\n Nodes=oar-[001-004] Default=YES MaxTime=168:00:00 State=UP\n"
         "PartitionName=debug Nodes=oar-001 MaxTime=02:00:00 PriorityJobFactor=2\n",
@@ -261,10 +261,28 @@ def test_cgroup_conf() -> None:
 @pytest.mark.parametrize(
     ("files", "warning"),
     [
-        ({"slurm": "KilWait=3\nNodeName=n1"}, "slurm.conf:1: unknown key KilWait is ignored; did you mean KillWait?"),
         (
-            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 MaxCPUsPerWeek=8"},
-            "slurm.conf:2: unknown key MaxCPUsPerWeek of a PartitionName line is ignored",
+            {"slurm": "NodeName=n1\nHealthCheckProgram=/bin/check"},
+            "slurm.conf:2: HealthCheckProgram=/bin/check is not applied: this program is never run",
+        ),
+        (
+            {"slurm": "NodeName=n1 MemSpecLimit=2"},
+            "slurm.conf:1: MemSpecLimit=2 is not applied: no memory is set aside for the system; set RealMemory lower "
+            "instead",
+        ),
+        (
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 ExclusiveUser=YES"},
+            "slurm.conf:2: ExclusiveUser=YES is not applied: jobs of several users may share a node",
+        ),
+        (
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 OverSubscribe=FORCE:2"},
+            "slurm.conf:2: OverSubscribe=FORCE:2 is not applied: no two jobs share a CPU; OverSubscribe=EXCLUSIVE is "
+            "applied",
+        ),
+        ({"slurm": "NodeName=n1", "plugstack": "required x.so"}, "plugstack.conf: this file is not read by Bireme"),
+        (
+            {"slurm": "NodeName=n1", "cgroup": "ConstrainSwapSpace=yes"},
+            "cgroup.conf:1: ConstrainSwapSpace=yes is not applied: swap is not limited",
         ),
         (
             {"slurm": "NodeName=n1\nKillWait=1\nKillWait=2"},
@@ -278,7 +296,6 @@ def test_cgroup_conf() -> None:
             {"slurm": "GresTypes=gpu\nNodeName=n1", "gres": "Name=gpu File=/dev/nvidia0"},
             "gres.conf:1: no node of slurm.conf that this line describes has Gres=gpu; it is unused",
         ),
-        ({"slurm": "NodeName=n1", "cgroup": "Foo=1"}, "cgroup.conf:1: unknown key Foo of cgroup.conf is ignored"),
     ],
 )
 def test_warnings(files: dict[str, str], warning: str) -> None:
@@ -288,6 +305,34 @@ def test_warnings(files: dict[str, str], warning: str) -> None:
 @pytest.mark.parametrize(
     ("files", "error"),
     [
+        (
+            {"slurm": "KilWait=3\nNodeName=n1"},
+            "slurm.conf:1: Parsing error at unrecognized key: KilWait; did you mean KillWait?",
+        ),
+        (
+            {"slurm": "MaxTimee=3\nNodeName=n1"},
+            "slurm.conf:1: Parsing error at unrecognized key: MaxTimee; did you mean MaxTime of a PartitionName line?",
+        ),
+        (
+            {"slurm": "NodeName=n1 Grs=gpu:1"},
+            "slurm.conf:1: Parsing error at unrecognized key: Grs of a NodeName line; did you mean Gres?",
+        ),
+        (
+            {"slurm": "NodeName=n1\nPartitionName=p Nodes=n1 MaxPigsPerSty=8"},
+            "slurm.conf:2: Parsing error at unrecognized key: MaxPigsPerSty of a PartitionName line",
+        ),
+        (
+            {"slurm": "NodeName=n1", "cgroup": "Foo=1"},
+            "cgroup.conf:1: Parsing error at unrecognized key: Foo of cgroup.conf",
+        ),
+        (
+            {"slurm": "NodeName=n1\nKillWait=1 MinJobAge=2"},
+            'slurm.conf:2: Parse error at "MinJobAge=2": write it on a line of its own, after KillWait=',
+        ),
+        (
+            {"slurm": "NodeName=n1\nKillWait="},
+            'slurm.conf:2: Parse error at "KillWait=": KillWait has no value; give it one, or leave it out',
+        ),
         ({"slurm": "KillWait=3"}, "slurm.conf: no NodeName line defines a node; add at least one"),
         ({"slurm": "NodeName=n1\nNodeName=n[0-2]"}, "slurm.conf:2: node n1 is already defined at slurm.conf:1"),
         (
@@ -471,3 +516,29 @@ def test_a_cluster_that_knows_its_own_nodes_needs_no_line_for_them() -> None:
     assert [partition.nodes for partition in read.cluster.partitions] == [("ALL",), ("gke-1", "gke-2")]
     with pytest.raises(ConfigurationError, match="no NodeName line defines a node"):
         load(text.replace("gke-[1-2]", "ALL"))
+
+
+@pytest.mark.parametrize("text", ["KillWait = 7", "KillWait =7", "KillWait= 7", 'KillWait = "7"', "killwait\t=\t7"])
+def test_spaces_around_the_equals_sign_are_none_of_the_value(text: str) -> None:
+    assert load(f"NodeName = n1 CPUs = 4\n{text}\n").cluster.settings.kill_wait_s == 7
+
+
+def test_a_value_with_an_equals_sign_of_its_own_may_come_after_spaces() -> None:
+    cluster = load("NodeName=n1\nSchedulerParameters = bf_interval=7,bf_window=60\n").cluster
+    assert cluster.raw["SchedulerParameters"] == "bf_interval=7,bf_window=60"
+    assert cluster.settings.policy.interval_s == 7
+
+
+@pytest.mark.parametrize("state", ["CLOUD", "POWERED_DOWN", "EXTERNAL"])
+def test_nodes_that_a_program_would_have_to_start_are_down(state: str) -> None:
+    configuration = load(f"NodeName=n[1-2] State={state}\nResumeProgram=/bin/start")
+    assert {node.initial_state for node in configuration.cluster.nodes} == {"DOWN"}
+    assert configuration.cluster.nodes[0].reason == f"State={state}: Bireme does not start nodes"
+    said = [str(warning) for warning in configuration.warnings]
+    assert any(f"State={state} of n1,n2 is not applied" in text for text in said)
+    assert any("ResumeProgram=/bin/start is not applied" in text for text in said)
+
+
+def test_keys_that_ask_for_what_is_so_anyway_are_no_matter() -> None:
+    text = "NodeName=n1\nSwitchType=switch/none\nWaitTime=0\nPrEpPlugins=prep/script\nSlurmctldPort=7000\n"
+    assert load(text).warnings == ()

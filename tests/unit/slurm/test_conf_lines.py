@@ -22,7 +22,9 @@ def pairs(text: str) -> list[tuple[tuple[str, str], ...]]:
         ("A = 1", (("A", "1"),)),
         ('Reason="power, ETA=Dec25" State=DOWN', (("Reason", "power, ETA=Dec25"), ("State", "DOWN"))),
         ("Weights=CPU=1.0,Mem=0.25G", (("Weights", "CPU=1.0,Mem=0.25G"),)),
-        ("Nodes= State=UP", (("Nodes", ""), ("State", "UP"))),
+        ("Nodes= State=UP", (("Nodes", "State=UP"),)),  # as Slurm reads it, which then knows no such node
+        ("A = b=1,c=2", (("A", "b=1,c=2"),)),
+        ('A="x"y B=2', (("A", '"x"y'), ("B", "2"))),
         ("A=1 # B=2", (("A", "1"),)),
         (r"A=x\#y", (("A", "x#y"),)),
         ("A=1 \\\n   B=2", (("A", "1"), ("B", "2"))),
@@ -46,7 +48,9 @@ def test_the_place_of_a_continued_line_is_its_first() -> None:
 def test_text_that_is_no_pair_is_an_error_with_its_line() -> None:
     findings = Findings()
     parse_lines("A=1\nnonsense here\n", "x.conf", findings)
-    assert [str(error) for error in findings.errors] == ['x.conf:2: Parse error: "nonsense here" is not Key=value']
+    assert [str(error) for error in findings.errors] == [
+        'x.conf:2: Parse error at "nonsense here": it is not Key=value'
+    ]
 
 
 def test_include_is_relative_to_the_file_and_knows_the_cluster() -> None:

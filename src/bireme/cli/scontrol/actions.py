@@ -217,24 +217,28 @@ def ping(session: Session, words: list[str]) -> int:
 
 
 def reconfigure(session: Session, words: list[str]) -> int:
-    return _operate(session, "/v1/reconfigure", {}, "slurm_reconfigure error")
+    answer = _operate(session, "/v1/reconfigure", {}, "slurm_reconfigure error")
+    for notice in answer.get("notices") or ():
+        reports.tell(f"scontrol: not applied: {notice}")
+    return 0
 
 
 def shutdown(session: Session, words: list[str]) -> int:
     """Ends the daemon; jobs run on, as they do when Slurm's daemons end."""
     if words and words[0].lower() not in ("slurmctld", "controller"):
         raise reports.CommandError(f"invalid shutdown argument: {words[0]}")
-    return _operate(session, "/v1/shutdown", {"end_jobs": False}, "slurm_shutdown error")
+    _operate(session, "/v1/shutdown", {"end_jobs": False}, "slurm_shutdown error")
+    return 0
 
 
-def _operate(session: Session, path: str, body: dict[str, Any], what: str) -> int:
+def _operate(session: Session, path: str, body: dict[str, Any], what: str) -> dict[str, Any]:
     from bireme.client.transport import ApiError
 
     try:
-        session.post(path, body)
+        answer: dict[str, Any] = session.post(path, body)
     except ApiError as error:
         raise reports.failure("scontrol", what, error) from None
-    return 0
+    return answer
 
 
 def unsupported(verb: str, instead: str) -> Verb:

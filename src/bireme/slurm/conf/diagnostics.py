@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 
 from bireme.slurm.errors import SlurmSyntaxError
 
@@ -42,6 +42,24 @@ class ConfigurationError(SlurmSyntaxError):
         super().__init__("\n".join(map(str, self.diagnostics)))
 
 
+Keys = tuple[str, Iterable[str]]
+"""(where they may stand, in words that follow a key; the keys)."""
+
+
+_NEAR = 0.7
+
+
+def _nearest(key: str, own: Keys, *others: Keys) -> str:
+    """`; did you mean MaxTime of a PartitionName line?`, or nothing when no key is like this one."""
+    best, hint = _NEAR, ""
+    for where, known in (("", own[1]), *others):
+        for name in sorted(known):
+            likeness = SequenceMatcher(None, key.lower(), name.lower()).ratio()
+            if likeness > best:
+                best, hint = likeness, f"; did you mean {name}{where}?"
+    return hint
+
+
 @dataclass(slots=True)
 class Findings:
     """Collects warnings and errors while files are read."""
@@ -55,12 +73,13 @@ class Findings:
     def error(self, place: Place, message: str) -> None:
         self.errors.append(Diagnostic(place, message))
 
-    def unknown_key(self, place: Place, key: str, known: Iterable[str], where: str = "") -> None:
-        """Slurm refuses a file for one unknown key; a warning keeps files of newer versions usable."""
-        by_lower = {name.lower(): name for name in known}
-        close = get_close_matches(key.lower(), by_lower, n=1, cutoff=0.9)
-        hint = f"; did you mean {by_lower[close[0]]}?" if close else ""
-        self.warn(place, f"unknown key {key}{where} is ignored{hint}")
+    def unknown_key(self, place: Place, key: str, known: Iterable[str], where: str = "", *others: Keys) -> None:
+        """As in Slurm, one unknown key refuses the file: a misspelt `Gres` would be a cluster without GPUs.
+
+        `others`: keys of other lines or files, looked through for a name that is meant when none of `known` is near.
+        """
+        hint = _nearest(key, (where, known), *others)
+        self.error(place, f"Parsing error at unrecognized key: {key}{where}{hint}")
 
     def raise_errors(self) -> None:
         if self.errors:

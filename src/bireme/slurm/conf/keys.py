@@ -1,7 +1,7 @@
-"""The keys of Slurm's configuration files: all that Slurm 22.05 and its neighbours document, in their spelling.
+"""The keys of Slurm's configuration files: all that Slurm documents up to 26.05, in its spelling.
 
-Facts only, no parsing. `SHOWN` is in the order of `scontrol show config`. A key that is known but not used by Bireme
-yet is kept as written and shown; only a key that no version of Slurm has is reported.
+Facts only, no parsing. `SHOWN` is in the order of `scontrol show config`. What Bireme does with each key is said in
+`stands`; a key that no version of Slurm has refuses the file.
 Invariant: every key of `SHOWN` that can be written in slurm.conf is in `GLOBAL_KEYS`.
 """
 
@@ -248,8 +248,9 @@ _DOCUMENTED_BUT_NOT_SHOWN = _words(
 )
 _NEWER_THAN_22_05 = _words(
     "CertgenParameters CertgenType CertmgrParameters CertmgrType CliFilterParameters DataParserParameters "
-    "EpilogTimeout HashPlugin HttpParserType JobCompPassScript MaxBatchRequeue MetricsType NamespaceType "
-    "PreemptParameters PrologTimeout SbcastParameters SuspendExcStates TLSParameters TLSType UrlParserType"
+    "EpilogTimeout HashPlugin HealthCheckTimeout HttpParserType JobCompPassScript LicenseParameters MaxBatchRequeue "
+    "MetricsAuthUsers MetricsParameters MetricsType NamespaceType PreemptParameters PrologTimeout SbcastParameters "
+    "SlurmctldHttpAuthParameters SlurmdHttpAuthParameters SuspendExcStates TLSParameters TLSType UrlParserType"
 )
 _OLDER_THAN_22_05 = _words(
     "AccountingStoreJobComment CacheGroups CheckpointType CryptoType DefaultStorageHost DefaultStorageLoc "
@@ -277,21 +278,23 @@ NODE_KEYS = _words(
 DOWN_NODES_KEYS = _words("DownNodes Reason State")
 NODE_SET_KEYS = _words("NodeSet Feature Nodes")
 FRONTEND_KEYS = _words("FrontendName FrontendAddr AllowGroups AllowUsers DenyGroups DenyUsers Port Reason State")
+POWER_ACTION_KEYS = _words("PowerAction Location Program")
 PARTITION_KEYS = _words(
     "PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind Default DefaultTime DefCpuPerGPU "
-    "DefMemPerCPU DefMemPerGPU DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser "
-    "GraceTime Hidden JobDefaults LLN MaxCPUsPerNode MaxCPUsPerSocket MaxCPUsPerUser MaxMemPerCPU MaxMemPerNode "
-    "MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PowerDownOnIdle PreemptMode Priority "
+    "DefMemPerCPU DefMemPerGPU DefMemPerNode DenyAccounts DenyQos DisableRootJobs Exclusive ExclusiveTopo "
+    "ExclusiveUser GraceTime Hidden JobDefaults LLN MaxCPUsPerNode MaxCPUsPerSocket MaxCPUsPerUser MaxMemPerCPU "
+    "MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PowerDownOnIdle PreemptMode Priority "
     "PriorityJobFactor PriorityTier QOS ReqResv ResumeTimeout RootOnly SelectTypeParameters Shared State SuspendTime "
     "SuspendTimeout Topology TRESBillingWeights"
 )
 GRES_KEYS = _words("AutoDetect Name NodeName Type Count Cores CPUs File Flags Link Links MultipleFiles Ignore")
 SWITCH_KEYS = _words("SwitchName Switches Nodes LinkSpeed")
 BLOCK_KEYS = _words("BlockName Nodes BlockSizes")
+RING_KEYS = _words("RingName Nodes")
 CGROUP_KEYS = _words(
-    "AllowedDevicesFile AllowedKmemSpace AllowedRAMSpace AllowedSwapSpace CgroupAutomount CgroupMountpoint "
-    "CgroupPlugin CgroupReleaseAgentDir CgroupSlice ConstrainCores ConstrainDevices ConstrainKmemSpace "
-    "ConstrainRAMSpace ConstrainSwapSpace EnableControllers EnableExtraControllers IgnoreSystemd "
+    "AllowedDevicesFile AllowedKmemSpace AllowedRAMSpace AllowedSwapSpace CgroupAutomount CgroupJobIdPaths "
+    "CgroupMountpoint CgroupPlugin CgroupReleaseAgentDir CgroupSlice ConstrainCores ConstrainDevices "
+    "ConstrainKmemSpace ConstrainRAMSpace ConstrainSwapSpace EnableControllers EnableExtraControllers IgnoreSystemd "
     "IgnoreSystemdOnFailure MaxKmemPercent MaxRAMPercent MaxSwapPercent MemoryLimitEnforcement MemoryLimitThreshold "
     "MemorySwappiness MinKmemSpace MinRAMSpace SignalChildrenProcesses SystemdTimeout TaskAffinity"
 )

@@ -20,10 +20,12 @@ Read = Callable[[str], str]
 MAX_INCLUDE_DEPTH = 16
 
 _PAIR = re.compile(
-    r"""\s*(?P<key>[\w.]+)\s*[-*+/]?=(?:\s*"(?P<quoted>[^"]*)"|(?P<plain>\S+)|\s+(?![\w.]+=)(?P<spaced>\S+)|)""",
+    r"""\s*(?P<key>[\w.]+)\s*[-*+/]?=\s*(?:"(?P<quoted>[^"]*)"(?=\s|\Z)|(?P<plain>\S+))""",
     re.ASCII,
 )
-"""Spaces may stand around the equals sign; nothing but another pair after it is an empty value (`Nodes= State=UP`)."""
+"""Spaces may stand around the equals sign: what comes after them is the value, whatever it looks like, as Slurm reads
+it (`SchedulerParameters = bf_interval=1`)."""
+_KEY_ALONE = re.compile(r"\s*(?P<key>[\w.]+)\s*[-*+/]?=\s*\Z", re.ASCII)
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)#.*", re.DOTALL)
 _CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*(\\)\s*\Z")
 _INCLUDE = re.compile(r"\s*include\s+(.*\S)\s*\Z", re.IGNORECASE | re.DOTALL)
@@ -134,8 +136,10 @@ def _pairs_of(logical: str, place: Place, findings: Findings) -> tuple[tuple[str
         match = _PAIR.match(logical, at)
         if match is None or match.end() == at:
             rest = logical[at:].strip()
-            findings.error(place, f'Parse error: "{rest}" is not Key=value')
+            alone = _KEY_ALONE.match(logical, at)
+            why = f"{alone['key']} has no value; give it one, or leave it out" if alone else "it is not Key=value"
+            findings.error(place, f'Parse error at "{rest}": {why}')
             break
-        pairs.append((match["key"], match["quoted"] or match["plain"] or match["spaced"] or ""))
+        pairs.append((match["key"], match["plain"] or match["quoted"] or ""))
         at = match.end()
     return tuple(pairs)

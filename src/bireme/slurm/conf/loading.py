@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, Topology
 from bireme.slurm.conf import keys
@@ -20,6 +21,16 @@ from bireme.slurm.conf.nodes import apply_down_nodes, read_node_sets, read_nodes
 from bireme.slurm.conf.partitions import read_partitions
 from bireme.slurm.conf.records import sort_records
 from bireme.slurm.conf.settings import RawSettings, read_raw_settings, typed_settings
+from bireme.slurm.conf.stands import (
+    CGROUP_NOT_APPLIED,
+    NODE_NOT_APPLIED,
+    NOT_APPLIED,
+    PARTITION_NOT_APPLIED,
+    UNREAD_FILES,
+    warn_of_unapplied,
+    warn_of_unapplied_lines,
+    warn_of_unapplied_on,
+)
 from bireme.slurm.conf.topology import read_topology
 
 DEFAULT_CLUSTER_NAME = "linux"
@@ -40,10 +51,21 @@ class Configuration:
 def load_configuration(path: str, read: Read) -> Configuration:
     """Reads `path` (a slurm.conf) and its neighbours. `read` raises FileNotFoundError for a file that is not there."""
     configuration, findings = _read_files(path, read, ("gres.conf", "topology.conf", "cgroup.conf"))
+    unread = _unread_files(posixpath.dirname(path), read)
+    configuration = replace(configuration, warnings=(*configuration.warnings, *unread))
     if not configuration.cluster.nodes:
         findings.error(Place(path), "no NodeName line defines a node; add at least one")
     findings.raise_errors()
     return configuration
+
+
+def _unread_files(folder: str, read: Read) -> list[Diagnostic]:
+    found = []
+    for name in UNREAD_FILES:
+        with suppress(OSError):
+            if read(posixpath.join(folder, name)).strip():
+                found.append(Diagnostic(Place(posixpath.join(folder, name)), "this file is not read by Bireme"))
+    return found
 
 
 def load_rules(path: str, read: Read) -> Configuration:
@@ -100,6 +122,10 @@ def _build(
     records = sort_records(lines, findings)
     raw = read_raw_settings(records.settings, findings)
     settings = typed_settings(raw, findings)
+    warn_of_unapplied(raw.values, raw.places, NOT_APPLIED, findings)
+    warn_of_unapplied_on(records.nodes, NODE_NOT_APPLIED, findings)
+    warn_of_unapplied_on(records.partitions, PARTITION_NOT_APPLIED, findings)
+    warn_of_unapplied_lines([*records.frontends, *records.power_actions], findings)
     node_lines = read_nodes(records.nodes, findings)
     apply_down_nodes(records.down_nodes, node_lines, findings)
     node_sets = read_node_sets(records.node_sets, node_lines, findings)
@@ -133,4 +159,5 @@ def _cgroup_settings(lines: list[Line], findings: Findings) -> dict[str, str]:
                 findings.unknown_key(line.place, written, keys.CGROUP_KEYS, " of cgroup.conf")
             else:
                 raw.add(key, value, line.place, findings)
+    warn_of_unapplied(raw.values, raw.places, CGROUP_NOT_APPLIED, findings)
     return raw.values

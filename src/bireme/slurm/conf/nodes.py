@@ -19,6 +19,8 @@ from bireme.slurm.hostlist import expand, sort_names
 CONFIGURABLE_STATES = frozenset(
     {"CLOUD", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "IDLE", "POWERED_DOWN", "PLANNED", "EXTERNAL"}
 )
+ELASTIC_STATES = frozenset({"CLOUD", "EXTERNAL", "POWERED_DOWN"})
+"""Of nodes that another program would have to start first: they are down, since Bireme calls none."""
 DEFAULT_SLURMD_PORT = 6818
 
 
@@ -93,6 +95,8 @@ def _nodes_of(line: Line, findings: Findings) -> list[NodeLine]:
     addresses = _one_each(line, "NodeAddr", node_names, hostnames, findings)
     ports = _ports(line, len(node_names), findings)
     template = _common_part(line, findings)
+    if template.initial_state in ELASTIC_STATES:
+        template = _unavailable(template, ",".join(node_names), line.place, findings)
     gres = line.get("Gres") or ""
     return [
         NodeLine(replace(template, name=name, hostname=hostname, address=address, port=port), line.place, gres)
@@ -117,6 +121,17 @@ def _common_part(line: Line, findings: Findings) -> NodeConfig:
         initial_state=_state_of(line, "UNKNOWN", findings),
         reason=line.get("Reason") or "",
     )
+
+
+def _unavailable(node: NodeConfig, names: str, place: Place, findings: Findings) -> NodeConfig:
+    """A node that only ResumeProgram would bring: shown as down, with why, and said at the start."""
+    state = node.initial_state
+    findings.warn(
+        place,
+        f"State={state} of {names} is not applied: Bireme does not start nodes (ResumeProgram is not called), so they "
+        "are DOWN; `scontrol update nodename=... state=resume` takes one into service that runs already",
+    )
+    return replace(node, initial_state="DOWN", reason=node.reason or f"State={state}: Bireme does not start nodes")
 
 
 def _processors(line: Line, boards: int, findings: Findings) -> tuple[int, int, int, int]:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from bireme.core.model.cluster import PartitionConfig, PartitionState
 from bireme.slurm.conf.accounting import billing_weights
 from bireme.slurm.conf.diagnostics import Findings, Place
-from bireme.slurm.conf.keys import PARTITION_KEYS
 from bireme.slurm.conf.lines import Line
 from bireme.slurm.conf.nodes import expand_names
+from bireme.slurm.conf.stands import PARTITION_NOT_APPLIED
 from bireme.slurm.conf.values import (
     limit,
     mebibytes_limit,
@@ -29,23 +29,8 @@ from bireme.slurm.conf.values import (
 from bireme.slurm.errors import SlurmSyntaxError
 
 EVERY_NODE = "ALL"
-_NOT_APPLIED_YET = {
-    key.lower(): key
-    for key in (
-        "Alternate",
-        "CpuBind",
-        "ExclusiveTopo",
-        "JobDefaults",
-        "MaxCPUsPerSocket",
-        "PowerDownOnIdle",
-        "ResumeTimeout",
-        "SelectTypeParameters",
-        "SuspendTime",
-        "SuspendTimeout",
-        "Topology",
-    )
-}
-assert set(_NOT_APPLIED_YET.values()) <= PARTITION_KEYS
+_HAVE_FIELDS = frozenset({"AllocNodes", "ExclusiveUser", "OverSubscribe"})
+_ONLY_SHOWN = {key.lower(): key for key in PARTITION_NOT_APPLIED if key not in _HAVE_FIELDS}
 _SHARING_WORDS = frozenset({"NO", "YES", "FORCE", "EXCLUSIVE"})
 _JOBS_A_CPU = 4
 """Of OverSubscribe=FORCE or YES without a number."""
@@ -154,7 +139,7 @@ def _partition(line: Line, nodes: tuple[str, ...], findings: Findings) -> Partit
         over_time_limit_s=read_value(line, "OverTimeLimit", minutes_as_s, None, findings),
         qos=line.get("QOS") or "",
         tres_billing_weights=read_value(line, "TRESBillingWeights", billing_weights, (), findings),
-        extra={_NOT_APPLIED_YET[key.lower()]: value for key, value in line.pairs if key.lower() in _NOT_APPLIED_YET},
+        extra={_ONLY_SHOWN[key.lower()]: value for key, value in line.pairs if key.lower() in _ONLY_SHOWN},
     )
 
 

@@ -15,6 +15,7 @@ from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.keys import GLOBAL_KEYS, REPEATABLE_KEYS
 from bireme.slurm.conf.lines import Line
 from bireme.slurm.conf.priority import priority_fields
+from bireme.slurm.conf.records import KEYS_OF_LINES
 from bireme.slurm.conf.scheduling import scheduling_policy
 from bireme.slurm.conf.values import (
     exit_codes,
@@ -56,7 +57,7 @@ def read_raw_settings(lines: Iterable[Line], findings: Findings) -> RawSettings:
         for written, value in line.pairs:
             key = _SPELLING.get(written.lower())
             if key is None:
-                findings.unknown_key(line.place, written, GLOBAL_KEYS)
+                findings.unknown_key(line.place, written, GLOBAL_KEYS, "", *KEYS_OF_LINES.values())
             else:
                 raw.add(key, value, line.place, findings)
     return raw

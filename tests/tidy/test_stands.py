@@ -1,0 +1,63 @@
+"""Every key of Slurm's files, and every option of its commands, has a stand: applied, of no account here, or said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bireme.slurm.conf import keys, stands
+
+SOURCE = Path(__file__).parents[2] / "src" / "bireme"
+NOT_READERS = {"keys.py", "stands.py", "show.py"}
+"""Modules that name keys without reading them."""
+
+FILES = {
+    "slurm.conf": (keys.GLOBAL_KEYS, (stands.APPLIED, stands.OF_SLURMS_DAEMONS, frozenset(stands.NOT_APPLIED))),
+    "cgroup.conf": (
+        keys.CGROUP_KEYS,
+        (stands.CGROUP_APPLIED, stands.CGROUP_OF_SLURMS_DAEMONS, frozenset(stands.CGROUP_NOT_APPLIED)),
+    ),
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_key_has_one_stand(file: str) -> None:
+    known, tables = FILES[file]
+    taken = [key for table in tables for key in table]
+    assert sorted(taken) == sorted(known), sorted(set(taken) ^ set(known)) or "a key stands in two tables"
+
+
+def texts() -> str:
+    return "\n".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name not in NOT_READERS)
+
+
+def test_what_is_said_to_be_applied_is_read() -> None:
+    """By its name, somewhere in the source."""
+    text = texts()
+    applied = stands.APPLIED | stands.CGROUP_APPLIED
+    unread = [key for key in applied if not re.search(rf"[\"'\[]{key}[\"'=\]]", text)]
+    assert not unread, f"said to be applied, and nothing reads them: {unread}"
+
+
+@pytest.mark.parametrize(
+    ("known", "of_daemons", "not_applied"),
+    [
+        (keys.NODE_KEYS, stands.NODE_OF_SLURMS_DAEMONS, stands.NODE_NOT_APPLIED),
+        (keys.PARTITION_KEYS, frozenset(), stands.PARTITION_NOT_APPLIED),
+        (keys.GRES_KEYS, frozenset(), {}),
+        (keys.SWITCH_KEYS | keys.BLOCK_KEYS, frozenset(), {}),
+        (keys.DOWN_NODES_KEYS | keys.NODE_SET_KEYS, frozenset(), {}),
+    ],
+    ids=["nodes", "partitions", "gres", "topology", "sets"],
+)
+def test_every_key_of_a_line_is_read_or_has_a_stand(
+    known: frozenset[str], of_daemons: frozenset[str], not_applied: dict[str, str]
+) -> None:
+    assert set(not_applied) | of_daemons <= known
+    text = "\n".join(path.read_text() for path in (SOURCE / "slurm/conf").glob("*.py") if path.name not in NOT_READERS)
+    silent = [
+        key for key in known - of_daemons - set(not_applied) if not re.search(rf"[\"']{key}[\"']", text, re.IGNORECASE)
+    ]
+    assert not silent, f"neither read nor said to be not applied: {silent}"
