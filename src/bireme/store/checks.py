@@ -33,6 +33,19 @@ def row_sum(values: Sequence[Value], before: int = 0) -> int:
     return zlib.crc32(_encode(values), before)
 
 
+def with_sum(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """A whole row of a table whose last column is `sum`; numbers as the database gives them back (times are floats)."""
+    return (*values, row_sum(values))
+
+
+def is_row(row: Sequence[Any]) -> bool:
+    """Whether it is what `with_sum` made; damage may also change what a column holds."""
+    try:
+        return bool(row_sum(row[:-1]) == row[-1])
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
 def event_sum(before: int, seq: int, at: float, cause: str, kind: str, job_id: int | None, data: bytes) -> int:
     """`before`: the sum of the event before it. A column of the database holds `at` as a float, whatever came in."""
     return zlib.crc32(data, row_sum((seq, float(at), cause, kind, job_id), before))

@@ -133,13 +133,21 @@ def schema_of(connection: sqlite3.Connection, path: str) -> int:
 
 
 def journal_id_of(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("SELECT value FROM about WHERE key = 'journal_id'").fetchone()[0])
+    return str(_about(connection, "journal_id"))
+
+
+def _about(connection: sqlite3.Connection, key: str) -> object:
+    row = connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError(f"it no longer says its {key}")
+    return row[0]
 
 
 def begins_after(connection: sqlite3.Connection) -> Tip:
     """The place before the oldest event that was not dropped on purpose."""
-    rows = connection.execute("SELECT value FROM about WHERE key IN ('begins_after', 'begins_with') ORDER BY key")
-    (seq,), (total,) = rows.fetchall()
+    seq, total = _about(connection, "begins_after"), _about(connection, "begins_with")
+    if not isinstance(seq, int) or not isinstance(total, int):
+        raise sqlite3.DatabaseError("it no longer says where it begins")
     return Tip(seq, total)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bireme.ports import HistoryRow
 from bireme.store import codec
-from bireme.store.checks import row_sum
+from bireme.store.checks import is_row, with_sum
 
 _ID_BATCH = 500  # SQLite allows a limited number of values in one statement
 
@@ -45,51 +45,41 @@ def insert(connection: sqlite3.Connection, rows: Sequence[HistoryRow]) -> None:
     jobs, steps = [], []
     for row in rows:
         record, data = row.record, codec.dumps(row.record)
-        times = (record.get("state"), record.get("start_time"), record.get("end_time"), data)
+        key = (row.job_id, float(row.submitted_at), row.restarts)
+        times = (record.get("state"), _real(record.get("start_time")), _real(record.get("end_time")), data)
         if row.step_id is not None:
-            key = (row.job_id, row.submitted_at, row.restarts, row.step_id)
-            steps.append((*key, *times, record_sum(key, data)))
+            steps.append(with_sum((*key, row.step_id, *times)))
             continue
         named = ("array_job_id", "array_task_id", "het_job_id", "name", "user_name", "user_id", "account")
         columns = [record.get(name) for name in (*named, "partition")]
-        run = (row.job_id, row.submitted_at, row.restarts)
-        jobs.append((*run, *columns, *times, record_sum(run, data)))
+        jobs.append(with_sum((*key, *columns, *times)))
     connection.executemany(f"INSERT OR REPLACE INTO jobs VALUES ({_marks(16)})", jobs)
     connection.executemany(f"INSERT OR REPLACE INTO steps VALUES ({_marks(9)})", steps)
 
 
-def record_sum(key: Sequence[Any], data: bytes) -> int:
-    """`key` as the database gives it back: the submit time, its second, is a float there."""
-    return row_sum((key[0], float(key[1]), *key[2:], data))
+def _real(at: Any) -> float | None:
+    """As a column of times gives it back."""
+    return None if at is None else float(at)
 
 
 class DamagedRecordError(ValueError):
     """A row is not what was written."""
 
 
-def is_record(key: Sequence[Any], data: Any, total: Any) -> bool:
-    try:
-        return bool(record_sum(key, data) == total)
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def _read(key: Sequence[Any], data: bytes, total: int) -> Any:
-    if not is_record(key, data, total):
-        of = f"step {key[3]} of job {key[0]}" if len(key) > 3 else f"job {key[0]}"
+def _read(of: str, row: Sequence[Any]) -> Any:
+    if not is_row(row):
         raise DamagedRecordError(f"the record of {of} is not what was written")
-    return codec.loads(data)
+    return codec.loads(row[-2])
 
 
 def select(connection: sqlite3.Connection, query: Query) -> list[dict[str, Any]]:
     condition, values = _where(query)
-    columns = "job_id, submitted_at, restarts, record, sum"
     source = "jobs" if query.duplicates else _LATEST_RUNS
     limit = f" LIMIT {int(query.limit)}" if query.limit is not None else ""
     found = connection.execute(
-        f"SELECT {columns} FROM {source} WHERE {condition} ORDER BY job_id, submitted_at, restarts{limit}", values
+        f"SELECT * FROM {source} WHERE {condition} ORDER BY job_id, submitted_at, restarts{limit}", values
     ).fetchall()
-    records = [_read(row[:3], row[3], row[4]) for row in found]
+    records = [_read(f"job {row[0]}", row) for row in found]
     if query.with_steps:
         steps = _steps_of(connection, [row[0] for row in found])
         for row, record in zip(found, records):
@@ -146,12 +136,11 @@ def _steps_of(connection: sqlite3.Connection, job_ids: list[int]) -> dict[tuple[
     for begin in range(0, len(job_ids), _ID_BATCH):
         batch = job_ids[begin : begin + _ID_BATCH]
         rows = connection.execute(
-            "SELECT job_id, submitted_at, restarts, step_id, record, sum FROM steps "
-            f"WHERE job_id IN ({_marks(len(batch))}) ORDER BY job_id, start, step_id",
+            f"SELECT * FROM steps WHERE job_id IN ({_marks(len(batch))}) ORDER BY job_id, start, step_id",
             batch,
         )
         for row in rows:
-            steps.setdefault(row[:3], []).append(_read(row[:4], row[4], row[5]))
+            steps.setdefault(row[:3], []).append(_read(f"step {row[3]} of job {row[0]}", row))
     return steps
 
 

@@ -35,9 +35,8 @@ def _give_sums(connection: sqlite3.Connection, path: str) -> None:
     connection.executemany(
         "UPDATE snapshots SET sum = ? WHERE seq = ?", [(snapshot_sum(*row), row[0]) for row in taken]
     )
-    for table, key in (("jobs", ""), ("steps", ", step_id")):
-        query = f"SELECT rowid, job_id, submitted_at, restarts{key}, record FROM {table}"
-        changes = [(row_sum(row[1:]), row[0]) for row in connection.execute(query)]
+    for table in ("jobs", "steps"):
+        changes = [(row_sum(row[1:-1]), row[0]) for row in connection.execute(f"SELECT rowid, * FROM {table}")]
         connection.executemany(f"UPDATE {table} SET sum = ? WHERE rowid = ?", changes)
 
 
