@@ -87,6 +87,13 @@ class Queue(RuleBasedStateMachine):
             if "+" not in label:
                 self.attempt(getattr(self.world, action), label)
 
+    @rule(data=st.data(), first=st.integers(0, 9), more=st.integers(0, 5))
+    def cancel_tasks(self, data: st.DataObject, first: int, more: int) -> None:
+        arrays = [self.world.labels[array] for array in self.world.state.array_members]
+        if arrays:
+            label = f"{data.draw(st.sampled_from(arrays))}_[{first}-{first + more}]"
+            self.attempt(self.world.cancel, label)
+
     @rule(data=st.data(), state=st.sampled_from(["DRAIN", "DOWN", "RESUME"]))
     def operate(self, data: st.DataObject, state: str) -> None:
         self.world.node(data.draw(st.sampled_from(list(self.world.state.nodes))), state)

@@ -15,6 +15,7 @@ from bireme.api import (
     history,
     jobs,
     operations,
+    orders,
     priorities,
     problems,
     reservations,
@@ -48,7 +49,7 @@ def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
     context = Context(cluster, archive, service, live, callers)
     app.state.context = context
     problems.install(app)
-    for module in (submissions, jobs, operations, steps, history, accounting, priorities, reservations, why):
+    for module in (submissions, jobs, orders, operations, steps, history, accounting, priorities, reservations, why):
         module.routes.mount(app, context)
     _describe_errors(app)
     return app

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.refusals import Caller, Refusal
 from bireme.core.lifecycle.state import State
 from bireme.core.model.events import Event, Recorded
 from bireme.ports import Clock, Engine
@@ -32,6 +32,9 @@ class Cluster(Protocol):
 
     async def do(self, cause: str, decide: Decide) -> Sequence[Recorded]:
         """Decides, applies and journals; returns once the events are on disk. Raises Refusal or JournalError."""
+
+    async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[Recorded] | Refusal]:
+        """As `do`, of many wishes in one commit: the answer to each. Raises JournalError, and then none is done."""
 
     async def settled(self) -> None:
         """Returns when everything that the engine reported so far is in the state and on disk."""

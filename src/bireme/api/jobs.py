@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi import Request, Response
@@ -16,24 +16,23 @@ from starlette.responses import StreamingResponse
 
 from bireme.api import listing
 from bireme.api.live import event_content
-from bireme.api.passing import passed_on, written
-from bireme.api.problems import ProblemError, answer, refusal_content
+from bireme.api.orders import Change, read_order, whole
+from bireme.api.passing import passed_on
+from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, number, words
 from bireme.api.targets import one_target, targets_of
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.state import State
-from bireme.core.model.events import Event, JobCheckpointed, JobMirrored, JobSubmitted, JobUpdated
-from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, ResourceRequest, Running, Starting
+from bireme.core.model.events import JobCheckpointed, JobMirrored, JobSubmitted, JobUpdated
+from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, Running, Starting
 from bireme.core.model.resources import ExitStatus
 from bireme.ports import Order
-from bireme.store import codec
 from bireme.store.history import Query
 
 routes = Routes("jobs")
 LONGEST_WAIT_S = 3600.0
-_Change = Callable[[State, Caller, Target], list[Event]]
 
 FILTERS = {
     "fields": "Only these fields of each record, separated by commas. All when absent.",
@@ -190,7 +189,7 @@ async def job_environment(api: Context, request: Request) -> Response:
 # -- changes ---------------------------------------------------------------------------------------------------------
 
 
-async def _change(api: Context, request: Request, change: _Change, order: Order) -> Response:
+async def _change(api: Context, request: Request, change: Change, order: Order) -> Response:
     caller, target = api.caller(request), one_target(request.path_params["job"])
     if await passed_on(api, caller, target, order):
         return answer({"jobs": [job.id for job in requests.find(api.cluster.state, target)]})
@@ -205,62 +204,34 @@ async def _change(api: Context, request: Request, change: _Change, order: Order)
 )
 async def cancel_job(api: Context, request: Request) -> Response:
     """Cancel a job, or send it a signal."""
-    return await _change(api, request, *_cancelling(await api.body(request)))
-
-
-def _cancelling(body: dict[str, Any]) -> tuple[_Change, Order]:
-    number_ = _whole(body, "signal")
-    if number_ is None:
-        return requests.cancel, Order(verb="cancel", target="")
-    scope = "batch" if body.get("batch_only") else "all" if body.get("full") else body.get("scope", "steps")
-    if scope not in ("batch", "steps", "all"):
-        raise ProblemError(400, f"scope: {scope!r} is none of batch, steps, all")
-    if number_ == requests.KILL and scope == "steps":
-        scope = "all"  # as Slurm: SIGKILL without --batch ends the job
-    order = Order(verb="signal", target="", signal=number_, scope=scope)
-    return (lambda state, caller, target: requests.signal(state, caller, target, number_, scope)), order
-
-
-def _whole(body: dict[str, Any], name: str) -> int | None:
-    value = body.get(name)
-    if value is not None and (type(value) is not int or not 0 <= value <= 255):
-        raise ProblemError(400, f"{name}: expected a whole number from 0 to 255")
-    return value
+    return await _change(api, request, *read_order("cancel", await api.body(request)))
 
 
 @routes.post("/v1/jobs/{job}/signal", body="`signal`: a number; `scope`: `steps` (default), `batch` or `all`.")
 async def signal_job(api: Context, request: Request) -> Response:
     """Send a signal to the processes of a running job."""
     body = await api.body(request)
-    if _whole(body, "signal") is None:
+    if whole(body, "signal") is None:
         raise ProblemError(400, "signal: is missing")
-    return await _change(api, request, *_cancelling(body))
+    return await _change(api, request, *read_order("cancel", body))
 
 
 @routes.post("/v1/jobs/{job}/hold", body="`by`: `user` if its owner may release it, though an operator holds it.")
 async def hold_job(api: Context, request: Request) -> Response:
     """Keep a waiting job from starting until it is released."""
-    as_user = (await api.body(request)).get("by") == "user"
-    order = Order(verb="hold", target="", as_user=as_user)
-    return await _change(
-        api, request, lambda state, caller, target: requests.hold(state, caller, target, as_user), order
-    )
+    return await _change(api, request, *read_order("hold", await api.body(request)))
 
 
 @routes.post("/v1/jobs/{job}/release")
 async def release_job(api: Context, request: Request) -> Response:
     """Let a held job start again."""
-    return await _change(api, request, requests.release, Order(verb="release", target=""))
+    return await _change(api, request, *read_order("release", {}))
 
 
 @routes.post("/v1/jobs/{job}/requeue", body="`hold`: true to keep it from starting again by itself.")
 async def requeue_job(api: Context, request: Request) -> Response:
     """Put a running or finished batch job back into the queue, under the same id."""
-    held = bool((await api.body(request)).get("hold"))
-    order = Order(verb="requeue", target="", held=held)
-    return await _change(
-        api, request, lambda state, caller, target: requests.requeue(state, caller, target, held), order
-    )
+    return await _change(api, request, *read_order("requeue", await api.body(request)))
 
 
 @routes.post("/v1/jobs/{job}/checkpoint")
@@ -274,20 +245,20 @@ async def job_checkpointed(api: Context, request: Request) -> Response:
 @routes.post("/v1/jobs/{job}/suspend")
 async def suspend_job(api: Context, request: Request) -> Response:
     """Stop the processes of a running job (operators only)."""
-    return await _change(api, request, requests.suspend, Order(verb="suspend", target=""))
+    return await _change(api, request, *read_order("suspend", {}))
 
 
 @routes.post("/v1/jobs/{job}/resume")
 async def resume_job(api: Context, request: Request) -> Response:
     """Continue a suspended job (operators only)."""
-    return await _change(api, request, requests.resume, Order(verb="resume", target=""))
+    return await _change(api, request, *read_order("resume", {}))
 
 
 @routes.post("/v1/jobs/{job}/complete", body="`exit_code` and `signal` of the command that used the allocation.")
 async def complete_job(api: Context, request: Request) -> Response:
     """Give back an interactive allocation: its command ended."""
     body = await api.body(request)
-    status = ExitStatus(_whole(body, "exit_code") or 0, _whole(body, "signal") or 0)
+    status = ExitStatus(whole(body, "exit_code") or 0, whole(body, "signal") or 0)
     order = Order(verb="cancel", target="")
     return await _change(
         api, request, lambda state, caller, target: requests.complete(state, caller, target, status), order
@@ -297,69 +268,7 @@ async def complete_job(api: Context, request: Request) -> Response:
 @routes.post("/v1/jobs/{job}/update", body="`changes`: new values by the names of JobSpec and ResourceRequest.")
 async def update_job(api: Context, request: Request) -> Response:
     """Change what a job asks for, as `scontrol update` does."""
-    changes = read_changes((await api.body(request)).get("changes"))
-    order = Order(verb="update", target="", changes=changes)
-    return await _change(
-        api, request, lambda state, caller, target: requests.update(state, caller, target, changes), order
-    )
-
-
-def read_changes(changes: Any) -> dict[str, Any]:
-    """Typed values of the fields to change; raises WrongShapeError."""
-    if not isinstance(changes, dict) or not changes:
-        raise ProblemError(400, "changes: expected an object with at least one field")
-    typed: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name == "array_throttle":
-            typed[name] = codec.convert_field(ResourceRequest, "switches", value)
-        elif name in requests.RESOURCE_FIELDS:
-            typed[name] = codec.convert_field(ResourceRequest, name, value)
-        elif name in requests.SPEC_FIELDS and name != "owner":
-            typed[name] = codec.convert_field(JobSpec, name, value)
-        else:
-            raise ProblemError(400, f"{name}: a job has no such field to change")
-    return typed
-
-
-@routes.post(
-    "/v1/cancel",
-    body="Filters as of `GET /v1/jobs` (`jobs`: a list of ids, `user`, `account`, `partition`, `state`, `name`, "
-    "`nodes`) and `signal`, `batch_only`, `full` as of cancel.",
-)
-async def cancel_jobs(api: Context, request: Request) -> Response:
-    """Cancel or signal every job that all filters match; says which were, and what went wrong with the others."""
-    body = await api.body(request)
-    caller, (change, order) = api.caller(request), _cancelling(body)
-    targets, errors = _cancel_targets(api, body)
-    cancelled = []
-    for target in targets:
-        try:
-            if not await passed_on(api, caller, target, order):
-                await api.cluster.do(
-                    api.cause(request),
-                    lambda state, _, target=target: change(state, caller, target),  # type: ignore[misc]
-                )
-            cancelled.append(written(target))
-        except Refusal as refusal:
-            errors.append({"job": written(target), **refusal_content(refusal)})
-    return answer({"cancelled": cancelled, "errors": errors})
-
-
-def _cancel_targets(api: Context, body: dict[str, Any]) -> tuple[list[Target], list[dict[str, Any]]]:
-    state = api.cluster.state
-    named: list[Target] = []
-    errors: list[dict[str, Any]] = []
-    for text in body.get("jobs", []):
-        try:
-            named.extend(targets_of(str(text)))
-        except Refusal as refusal:
-            errors.append({"job": str(text), **refusal_content(refusal)})
-    wanted = listing.Filter.from_body(body)
-    if not wanted:
-        return named, errors
-    among = [job for target in named for job in _known(state, target)] if body.get("jobs") else state.jobs.values()
-    matching = listing.matching(state, wanted, among)
-    return [Target(job.id) for job in matching if not isinstance(job.phase, Finished)], errors
+    return await _change(api, request, *read_order("update", await api.body(request)))
 
 
 # -- the interactive caller's lease ----------------------------------------------------------------------------------

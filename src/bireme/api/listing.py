@@ -7,7 +7,7 @@ Not here: what a record contains (`slurm/records.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bireme.core.lifecycle.requests import Target
@@ -34,16 +34,25 @@ class Filter:
     names: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     jobs: tuple[Target, ...] = ()
+    qos: tuple[str, ...] = ()
+    reservations: tuple[str, ...] = ()
+    wckeys: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.users, self.accounts, self.partitions, self.states, self.names, self.nodes, self.jobs))
+        return any(getattr(self, each.name) for each in fields(self))
 
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> Filter:
         """From a request's JSON: each condition is a text or a list of texts."""
-        names = ("user", "account", "partition", "state", "name", "nodes")
-        users, accounts, partitions, states, job_names, nodes = (_texts(body.get(name)) for name in names)
-        return cls(users=users, accounts=accounts, partitions=partitions, states=states, names=job_names, nodes=nodes)
+        texts: dict[str, Any] = {name: _texts(body.get(word)) for word, name in _IN_BODY.items()}
+        return cls(**texts)
+
+
+_IN_BODY = {
+    "user": "users", "account": "accounts", "partition": "partitions", "state": "states", "name": "names",
+    "nodes": "nodes", "qos": "qos", "reservation": "reservations", "wckey": "wckeys", "cluster": "clusters",
+}  # fmt: skip
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -52,9 +61,12 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list) else tuple(str(value).split(","))
 
 
-def matching(state: State, wanted: Filter, jobs: Iterable[Job] | None = None) -> list[Job]:
+def matching(state: State, wanted: Filter, jobs: Iterable[Job] | None = None, now: float = 0.0) -> list[Job]:
     candidates = state.jobs.values() if jobs is None else jobs
-    return [job for job in candidates if _matches(job, wanted)] if wanted else list(candidates)
+    found = [job for job in candidates if _matches(job, wanted)] if wanted else list(candidates)
+    if wanted.clusters:
+        found = [job for job in found if job_record(state, job, now, ("cluster",))["cluster"] in wanted.clusters]
+    return found
 
 
 def _matches(job: Job, wanted: Filter) -> bool:
@@ -66,6 +78,9 @@ def _matches(job: Job, wanted: Filter) -> bool:
         and (not wanted.states or job_state(job) in wanted.states or base_state(job.phase) in wanted.states)
         and (not wanted.names or spec.name in wanted.names)
         and (not wanted.nodes or _on_nodes(job, wanted.nodes))
+        and (not wanted.qos or spec.qos in wanted.qos)
+        and (not wanted.reservations or spec.reservation in wanted.reservations)
+        and (not wanted.wckeys or spec.wckey in wanted.wckeys)
         and (not wanted.jobs or any(_is_meant(job, target) for target in wanted.jobs))
     )
 
@@ -88,8 +103,8 @@ def _is_meant(job: Job, target: Target) -> bool:
     return target.job_id in (job.id, job.array_job_id, job.het_job_id)
 
 
-def records_of(state: State, jobs: Iterable[Job], now: float, fields: Sequence[str]) -> list[Record]:
-    return [job_record(state, job, now, fields or None) for job in jobs]
+def records_of(state: State, jobs: Iterable[Job], now: float, names: Sequence[str]) -> list[Record]:
+    return [job_record(state, job, now, names or None) for job in jobs]
 
 
 def step_records(state: State, job: Job, now: float) -> list[Record]:

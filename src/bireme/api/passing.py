@@ -29,6 +29,11 @@ async def passed_on(api: Context, caller: Caller, target: Target, order: Order) 
     return True
 
 
+def _written_range(tasks: tuple[int, int, int]) -> str:
+    first, last, step = tasks
+    return str(first) if first == last else f"{first}-{last}" if step == 1 else f"{first}-{last}:{step}"
+
+
 def check_own_book(api: Context) -> None:
     """Accounts, limits, priorities and reservations of a cluster that places by itself are in its book, not in ours."""
     queue = foreign_queue(api.cluster.engine)
@@ -39,7 +44,9 @@ def check_own_book(api: Context) -> None:
 def written(target: Target) -> str:
     """As people write it."""
     text = str(target.job_id)
-    if target.task_id is not None:
+    if target.tasks:
+        text += f"_[{','.join(map(_written_range, target.tasks))}]"
+    elif target.task_id is not None:
         text += f"_{target.task_id}"
     elif target.het_offset is not None:
         text += f"+{target.het_offset}"

@@ -13,6 +13,7 @@ from bireme.core.lifecycle.requests import Target
 
 _ONE = re.compile(r"(\d{1,10})(?:_(\d{1,10})|\+(\d{1,5})|_\[([0-9,:%-]+)\])?(?:\.(\d{1,10}))?", re.ASCII)
 _MOST_TASKS = 4_000_001
+_MOST_RANGES = 10_000
 
 
 def one_target(text: str) -> Target:
@@ -28,6 +29,16 @@ def targets_of(text: str) -> Iterator[Target]:
     for item in re.split(r",(?![^\[]*\])", text):
         if item.strip():
             yield from _targets_of_item(item.strip())
+
+
+def named_target(text: str) -> Target:
+    """What one word names, with ranges of tasks as they are written: `42_[0-49999]` is not spelled out."""
+    match = _ONE.fullmatch(text.strip())
+    if match is None or match[5] is not None:
+        raise Refusal(Why.INVALID_JOB_ID, f"{text!r} is not a job id")
+    if match[4] is None:
+        return one_target(text)
+    return Target(int(match[1]), tasks=tuple(_task_ranges(match[4])))
 
 
 def _targets_of_item(text: str) -> Iterator[Target]:
@@ -49,11 +60,19 @@ def _targets_of_item(text: str) -> Iterator[Target]:
 
 
 def _task_ids(text: str) -> Iterator[int]:
-    for part in text.partition("%")[0].split(","):
+    for first, last, stride in _task_ranges(text):
+        yield from range(first, last + 1, stride)
+
+
+def _task_ranges(text: str) -> Iterator[tuple[int, int, int]]:
+    parts = text.partition("%")[0].split(",")
+    if len(parts) > _MOST_RANGES:
+        raise Refusal(Why.INVALID_JOB_ID, f"a list of more than {_MOST_RANGES:,} ranges of array tasks")
+    for part in parts:
         match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
         if match is None:
             raise Refusal(Why.INVALID_JOB_ID, f"[{text}] is not a list of array tasks")
         first, last, stride = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if last >= _MOST_TASKS or not stride:
+        if not first <= last < _MOST_TASKS or not stride:
             raise Refusal(Why.INVALID_JOB_ID, f"[{text}] is not a list of array tasks")
-        yield from range(first, last + 1, stride)
+        yield first, last, stride

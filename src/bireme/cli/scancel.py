@@ -1,7 +1,8 @@
 """scancel: ends jobs and steps, or sends them signals.
 
-Ids alone go straight to the daemon. With filters or -i the queue is read first and matched here, so that each job can
-be asked about. As in Slurm, a job that is not there (any more) is no error worth a word unless -v or -i was given.
+Ids and filters go to the daemon as they are: one request and one commit, however many jobs they mean. Only with -i (or
+with a step and filters) the queue is read first and matched here, so that each job can be asked about. As in Slurm, a
+job that is not there (any more) is no error worth a word unless -v or -i was given.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bireme.cli.connection import make_transport
@@ -40,6 +41,7 @@ _STATES = {"PENDING": "PENDING", "PD": "PENDING", "RUNNING": "RUNNING", "R": "RU
 _ID = re.compile(
     r"(?P<job>\d+)(?:_(?P<tasks>\d+|\[[0-9,:%-]+\])|\+(?P<offset>\d+))?(?:\.(?P<step>\d+|batch))?", re.ASCII
 )
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
 _FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,partition,user_name,user_id,account,qos,"
     "reservation,wckey,state,node_list,cluster"
@@ -104,8 +106,11 @@ def _main(argv: list[str]) -> int:
     voice = Voice("scancel", quiet=order.quiet, verbose=order.verbose)
     with make_transport() as transport:
         _check_clusters(transport, order)
-        if order.filters or order.interactive:
+        steps = any("." in word for word in order.ids)
+        if order.interactive or (order.filters and steps):
             return _cancel_matching(transport, order, voice)
+        if order.filters:
+            return _cancel_filtered(transport, order, voice)
         return _cancel_named(transport, order, voice)
 
 
@@ -189,10 +194,43 @@ def _signal(text: str) -> int:
 
 
 def _cancel_named(transport: Transport, order: Order, voice: Voice) -> int:
-    code = 0
+    """A job by itself has a route of its own, which is open to it from inside too; steps have theirs."""
+    jobs = [word for word in order.ids if "." not in word]
+    together = len(jobs) > 1 or any("[" in word for word in jobs)
+    code = _cancel_together(transport, order, voice, jobs) if together else 0
     for word in order.ids:
-        code = max(code, _cancel_one(transport, order, voice, word))
+        if not together or "." in word:
+            code = max(code, _cancel_one(transport, order, voice, word))
     return code
+
+
+def _cancel_together(transport: Transport, order: Order, voice: Voice, words: list[str]) -> int:
+    for word in words:
+        _checked_ranges(word)
+        _tell(voice, order, f"job {word}")
+    try:
+        answer = transport.post("/v1/cancel", {**order.body(), "jobs": words})
+    except (ApiError, BiremeUnavailable) as error:
+        raise refused_by_daemon(f"Kill job error on job id {words[0]}", error) from error
+    return _tell_refusals(order, voice, answer["errors"])
+
+
+def _tell_refusals(order: Order, voice: Voice, errors: list[dict[str, Any]]) -> int:
+    code = 0
+    for refused in errors:
+        gone = refused["error"]["code"] in _NOT_THERE
+        if not gone or order.verbose or order.interactive:
+            voice.error(f"Kill job error on job id {refused['job']}: {refused['error']['message']}")
+        code = max(code, 0 if gone and not order.interactive else 1)
+    return code
+
+
+def _checked_ranges(word: str) -> None:
+    """Refuses what is no list of tasks, as Slurm does before it asks for anything."""
+    for part in word.partition("[")[2].rstrip("]").partition("%")[0].split(",") if "[" in word else ():
+        match = _RANGE.fullmatch(part)
+        if match is None or match[3] == "0":
+            raise CommandFailure(f"Invalid job id {word}")
 
 
 def _cancel_one(transport: Transport, order: Order, voice: Voice, word: str) -> int:
@@ -200,32 +238,17 @@ def _cancel_one(transport: Transport, order: Order, voice: Voice, word: str) -> 
     assert match is not None, "ids were checked when the command line was read"
     if match["step"]:
         return _cancel_step(transport, order, voice, word, match)
+    if "[" in word:
+        return _cancel_together(transport, order, voice, [word])
     _tell(voice, order, f"job {word}")
-    code = 0
-    for target in single_jobs(word):
-        try:
-            transport.post(f"/v1/jobs/{target}/cancel", order.body())
-        except BiremeUnavailable as error:
-            raise refused_by_daemon(f"Kill job error on job id {word}", error) from error
-        except ApiError as error:
-            if error.code not in _NOT_THERE or order.verbose or order.interactive:
-                voice.error(f"Kill job error on job id {target}: {error.message}")
-            code = max(code, 0 if error.code in _NOT_THERE and not order.interactive else 1)
-    return code
-
-
-def single_jobs(word: str) -> Iterator[str]:
-    """`42_[1-3,7]` one task at a time; anything else as it is."""
-    head, bracket, rest = word.partition("[")
-    if not bracket:
-        yield word
-        return
-    for part in rest.rstrip("]").partition("%")[0].split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if match is None or match[3] == "0":
-            raise CommandFailure(f"Invalid job id {word}")
-        for task in range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)):
-            yield f"{head}{task}"
+    try:
+        transport.post(f"/v1/jobs/{word}/cancel", order.body())
+    except BiremeUnavailable as error:
+        raise refused_by_daemon(f"Kill job error on job id {word}", error) from error
+    except ApiError as error:
+        refused = {"job": word, "error": {"code": error.code, "message": error.message}}
+        return _tell_refusals(order, voice, [refused])
+    return 0
 
 
 def _cancel_step(transport: Transport, order: Order, voice: Voice, word: str, match: re.Match[str]) -> int:
@@ -257,6 +280,36 @@ def _tell(voice: Voice, order: Order, what: str) -> None:
 
 
 # --- by filter ---------------------------------------------------------------------------------------------
+
+
+def _cancel_filtered(transport: Transport, order: Order, voice: Voice) -> int:
+    for word in order.ids:
+        _checked_ranges(word)
+    body = {**order.body(), **_filters_sent(order.filters), "jobs": order.ids}
+    try:
+        answer = transport.post("/v1/cancel", body)
+    except (ApiError, BiremeUnavailable) as error:
+        raise refused_by_daemon("slurm_load_jobs error", error) from error
+    unknown = [refused for refused in answer["errors"] if refused.get("unknown")]
+    for refused in unknown:
+        if not order.quiet:
+            voice.error(f"Kill job error on job id {refused['job']}: {refused['error']['message']}")
+    others = [refused for refused in answer["errors"] if not refused.get("unknown")]
+    for name in [*answer["cancelled"], *(refused["job"] for refused in others)] if order.verbose else ():
+        _tell(voice, order, f"job {name}")
+    return max(_tell_refusals(order, voice, others), int(bool(unknown)))
+
+
+def _filters_sent(filters: dict[str, str]) -> dict[str, list[str]]:
+    sent = {name: [value] if name in ("user", "partition") else value.split(",") for name, value in filters.items()}
+    if sent.get("state") == ["RUNNING"]:
+        sent["state"] = ["RUNNING", "CONFIGURING"]
+    if "nodelist" in sent:
+        from bireme.slurm.hostlist import expand  # late: only -w needs it
+
+        sent["nodes"] = list(expand(filters["nodelist"]))
+        del sent["nodelist"]
+    return sent
 
 
 def _cancel_matching(transport: Transport, order: Order, voice: Voice) -> int:
@@ -314,11 +367,21 @@ def is_named(record: dict[str, Any], word: str) -> bool:
     if match["tasks"]:
         if record.get("array_job_id") != job:
             return False
-        wanted = {int(each.partition("_")[2]) for each in single_jobs(word.partition(".")[0])}
-        return record.get("array_task_id") in wanted or bool(record.get("array_tasks"))
+        return bool(record.get("array_tasks")) or _names_task(match["tasks"], record.get("array_task_id"))
     if match["offset"]:
         return record.get("het_job_id") == job and record.get("het_offset") == int(match["offset"])
     return job in (record["job_id"], record.get("array_job_id"), record.get("het_job_id"))
+
+
+def _names_task(text: str, task: int | None) -> bool:
+    for part in text.strip("[]").partition("%")[0].split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None or match[3] == "0":
+            raise CommandFailure(f"Invalid job id _{text}")
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if task is not None and first <= task <= last and not (task - first) % step:
+            return True
+    return False
 
 
 def label(record: dict[str, Any]) -> str:

@@ -139,6 +139,32 @@ class Runtime:
             raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
         return await self._decided(cause, decide)
 
+    async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[e.Recorded] | Refusal]:
+        """As `do`, of many wishes in one turn and one commit, each decided when those before it are; each one's answer.
+
+        Raises JournalError: then none of them was done.
+        """
+        if not decides:
+            return []
+        queue = foreign_queue(self.engine)
+        if queue is not None and queue.takes(()):
+            raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
+        if self.failure is not None:
+            raise JournalError("the daemon stopped after an internal error; see its log")
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answers: list[Sequence[e.Recorded] | Exception] = []
+
+        def answer(events: Sequence[e.Recorded], error: Exception | None) -> None:
+            answers.append(events if error is None else error)
+            if len(answers) == len(decides) and not answered.done():
+                answered.set_result(None)
+
+        self.kernel.requests.extend(Request(cause, decide, answer) for decide in decides)
+        self._wake.set()
+        self._asked.set()
+        await answered
+        return [_or_raised(each) for each in answers]
+
     async def _decided(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:
         answered: asyncio.Future[Sequence[e.Recorded]] = asyncio.get_running_loop().create_future()
 
@@ -328,6 +354,12 @@ class Runtime:
             self._snapshot_seq = seq
         except JournalError as error:
             log.warning("no snapshot written: %s", error)
+
+
+def _or_raised(answer: Sequence[e.Recorded] | Exception) -> Sequence[e.Recorded] | Refusal:
+    if isinstance(answer, Exception) and not isinstance(answer, Refusal):
+        raise answer
+    return answer
 
 
 def _tell_of_failure(writing: Future[None]) -> None:

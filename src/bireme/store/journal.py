@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from bireme.core.model.events import ArrayTaskSplit, Event, JobSubmitted, Recorded
+from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, JobSubmitted, Recorded
 from bireme.ports import HistoryRow, JournalError
 from bireme.store import snapshots
 from bireme.store.aside import Aside
@@ -102,7 +102,7 @@ class SqliteStore:
         name, path = journal_id_of(self._writer), mark_path(self.path)
         found = read_mark(self.path)
         if found is None or found.journal_id != name:
-            query = "SELECT max(job_id) FROM journal WHERE kind IN ('JobSubmitted', 'ArrayTaskSplit')"
+            query = "SELECT max(job_id) FROM journal WHERE kind IN ('JobSubmitted', 'ArrayTaskSplit', 'ArrayPartSplit')"
             (last_job_id,) = self._writer.execute(query).fetchone()
             replace(path, Mark(name, tip.seq, tip.sum, last_job_id or 0))
         if not is_marked(self._writer):
@@ -153,7 +153,9 @@ class SqliteStore:
         """After the commit: a mark that cannot be written is behind, which costs nothing but what it would notice."""
         if self._mark is None or not numbered:
             return
-        given = [event.job_id for *_, event in numbered if isinstance(event, JobSubmitted | ArrayTaskSplit)]
+        given = [
+            event.job_id for *_, event in numbered if isinstance(event, JobSubmitted | ArrayTaskSplit | ArrayPartSplit)
+        ]
         try:
             self._mark.advance(numbered[-1][0], total, max(given, default=0))
         except OSError as error:
@@ -222,7 +224,7 @@ class SqliteStore:
         """Every event about one job; for an array task that begins with the submission of its array."""
         story = self._events_of("job_id = ?", (job_id,))
         for recorded in story:
-            if isinstance(recorded.event, ArrayTaskSplit) and recorded.event.array_job_id != job_id:
+            if isinstance(recorded.event, ArrayTaskSplit | ArrayPartSplit) and recorded.event.array_job_id != job_id:
                 array = (recorded.event.array_job_id,)
                 return self._events_of("job_id = ? AND kind = 'JobSubmitted'", array) + story
         return story

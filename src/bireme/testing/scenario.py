@@ -26,7 +26,7 @@ from bireme.core.lifecycle.due import due, next_due
 from bireme.core.lifecycle.intake import interpret
 from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target
+from bireme.core.lifecycle.requests import Target, ranges_of
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import job_reasons
 from bireme.core.lifecycle.step_creation import create_step
@@ -42,7 +42,7 @@ from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan, plan_again
 from bireme.core.priority.order import reprioritise
 from bireme.engines.simulated.clock import VirtualClock
-from bireme.slurm.arrays import format_task_ids
+from bireme.slurm.arrays import format_task_ids, parse_array
 from bireme.slurm.hostlist import compress
 from bireme.testing.instant import InstantEngine
 from bireme.testing.worlds import build_cluster, build_spec
@@ -219,7 +219,10 @@ class Scenario:
         return next(job_id for job_id, known in self.labels.items() if known == label)
 
     def target(self, label: str) -> Target:
+        """`a`, `a_3`, or several tasks: `a_[1-2,7]`."""
         name, _, task = label.partition("_")
+        if task.startswith("["):
+            return Target(self.id_of(name), tasks=ranges_of(parse_array(task.strip("[]")).task_ids))
         return Target(self.id_of(name), int(task) if task else None)
 
     def job(self, label: str) -> Job:
@@ -230,7 +233,7 @@ class Scenario:
 
     def _label(self, job: Job) -> str:
         if isinstance(job.array, ArrayWaiting):
-            return f"{self.labels[job.id]}_[{format_task_ids(tuple(job.array.waiting), 0)}]"
+            return f"{self.labels[job.array_job_id or job.id]}_[{format_task_ids(tuple(job.array.waiting), 0)}]"
         if job.array is not None:
             return f"{self.labels[job.array.array_job_id]}_{job.array.task_id}"
         return self.labels[job.id]

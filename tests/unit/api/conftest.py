@@ -15,6 +15,7 @@ from bireme.api.cluster import Decide, Service
 from bireme.api.server import Server, listen
 from bireme.client.transport import Transport
 from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
 from bireme.core.model.events import ClusterConfigured, Event, NodeRegistered, Recorded
@@ -66,6 +67,15 @@ class SmallCluster:
         if self.fail_with is not None:
             raise self.fail_with
         return self.record(cause, decide(self.state, self.clock.now()))
+
+    async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[Recorded] | Refusal]:
+        answers: list[Sequence[Recorded] | Refusal] = []
+        for decide in decides:
+            try:
+                answers.append(await self.do(cause, decide))
+            except Refusal as refusal:
+                answers.append(refusal)
+        return answers
 
     def record(self, cause: str, events: Sequence[Event]) -> list[Recorded]:
         recorded = []

@@ -224,7 +224,7 @@ def test_many_are_cancelled_by_filters(api: Running) -> None:
     answer = api.transport.post("/v1/cancel", {"jobs": [first, second, "x", 99]})
     assert answer["cancelled"] == [str(second)]
     assert [(error["job"], error["error"]["slurm_errno"]) for error in answer["errors"]] == [
-        ("x", 2017), (str(first), 2021), ("99", 2017),
+        (str(first), 2021), ("x", 2017), ("99", 2017),
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.cli.scancel import is_named, label, main, matches, single_jobs
+from bireme.cli.scancel import is_named, label, main, matches
 
 
 def job(job_id: int, **facts: Any) -> dict[str, Any]:
@@ -26,9 +26,14 @@ def queue(daemon: FakeDaemon) -> FakeDaemon:
         job(4, array_job_id=2, array_task_id=1),
     ]
     daemon.routes["GET /v1/jobs"] = (200, {"jobs": jobs})
-    for target in ("1", "2_1", "2_3", "2_4", "7", "7_1", "7_2"):
+    for target in ("1", "2_1", "7"):
         daemon.routes[f"POST /v1/jobs/{target}/cancel"] = (200, {"jobs": []})
+    daemon.routes["POST /v1/cancel"] = (200, {"cancelled": [], "errors": []})
     return daemon
+
+
+def refused(word: str, message: str, code: str, **more: Any) -> dict[str, Any]:
+    return {"job": word, "error": {"message": message, "code": code}, **more}
 
 
 def cancelled(daemon: FakeDaemon) -> list[str]:
@@ -36,12 +41,40 @@ def cancelled(daemon: FakeDaemon) -> list[str]:
 
 
 def test_ids_go_straight_to_the_daemon(queue: FakeDaemon) -> None:
-    assert main(["7", "7_[1-2]"]) == 0
-    assert [route for route, _ in queue.requests] == [
-        "POST /v1/jobs/7/cancel",
-        "POST /v1/jobs/7_1/cancel",
-        "POST /v1/jobs/7_2/cancel",
+    assert main(["7"]) == 0
+    assert [route for route, _ in queue.requests] == ["POST /v1/jobs/7/cancel"]
+
+
+@pytest.mark.parametrize("words", [["7", "9"], ["7_[0-49999]"], ["7_[1-5:2,9%2]", "8+1"]])
+def test_many_are_one_request(queue: FakeDaemon, words: list[str]) -> None:
+    assert main(words) == 0
+    assert queue.requests == [("POST /v1/cancel", {"signal": None, "batch_only": False, "full": False, "jobs": words})]
+
+
+def test_of_many_those_that_were_refused_are_told_in_slurms_words(
+    daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]
+) -> None:
+    errors = [
+        refused("1_[2-3,55]", "Invalid job id specified", "ESLURM_INVALID_JOB_ID"),
+        refused("9", "Access/permission denied", "ESLURM_ACCESS_DENIED"),
     ]
+    daemon.routes["POST /v1/cancel"] = (200, {"cancelled": ["7"], "errors": errors})
+    assert main(["7", "1_[2-3,55]", "9"]) == 1
+    assert capfd.readouterr().err == "scancel: error: Kill job error on job id 9: Access/permission denied\n"
+    daemon.routes["POST /v1/cancel"] = (200, {"cancelled": ["7"], "errors": errors[:1]})
+    assert main(["-v", "7", "1_[2-3,55]"]) == 0
+    assert capfd.readouterr().err.splitlines() == [
+        "scancel: Terminating job 7",
+        "scancel: Terminating job 1_[2-3,55]",
+        "scancel: error: Kill job error on job id 1_[2-3,55]: Invalid job id specified",
+    ]
+
+
+def test_a_list_of_tasks_that_is_none_is_refused_before_anything_is_asked(
+    queue: FakeDaemon, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["7", "7_[3-]"]) == 1
+    assert (queue.requests, capfd.readouterr().err) == ([], "scancel: error: Invalid job id 7_[3-]\n")
 
 
 def test_a_signal_and_its_scope_are_sent(queue: FakeDaemon) -> None:
@@ -73,26 +106,43 @@ def test_another_users_job_is_an_error(daemon: FakeDaemon, capfd: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("options", "ended"),
+    ("options", "sent"),
     [
-        (["-n", "eval"], ["2_3", "2_4"]),
-        (["-t", "PENDING"], ["2_3", "2_4"]),
-        (["-A", "red"], ["1"]),
-        (["-w", "n2"], ["1"]),
-        (["-p", "cpu"], []),
-        (["-t", "running", "2"], ["2_1"]),
-        (["-u", "0"], ["1", "2_3", "2_4", "2_1"]),
+        (["-n", "eval,train"], {"name": ["eval", "train"], "jobs": []}),
+        (["-t", "PD"], {"state": ["PENDING"], "jobs": []}),
+        (["-A", "red", "-q", "high"], {"account": ["red"], "qos": ["high"], "jobs": []}),
+        (["-w", "n[2-3]"], {"nodes": ["n2", "n3"], "jobs": []}),
+        (["-t", "running", "2", "7_[1-2]"], {"state": ["RUNNING", "CONFIGURING"], "jobs": ["2", "7_[1-2]"]}),
+        (["-u", "0", "-p", "gpu"], {"user": ["0"], "partition": ["gpu"], "jobs": []}),
+        (["-R", "r", "--wckey=k", "-s", "9"], {"reservation": ["r"], "wckey": ["k"], "signal": 9, "jobs": []}),
     ],
 )
-def test_filters_choose_among_the_living(queue: FakeDaemon, options: list[str], ended: list[str]) -> None:
+def test_filters_are_the_daemons_to_apply(queue: FakeDaemon, options: list[str], sent: dict[str, Any]) -> None:
     assert main(options) == 0
-    assert cancelled(queue) == ended
+    assert queue.requests == [("POST /v1/cancel", {"signal": None, "batch_only": False, "full": False, **sent})]
+
+
+def test_what_filters_ended_is_told_when_asked(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
+    errors = [
+        refused("99", "Invalid job id specified", "ESLURM_INVALID_JOB_ID", unknown=True),
+        refused("3", "Access/permission denied", "ESLURM_ACCESS_DENIED"),
+    ]
+    daemon.routes["POST /v1/cancel"] = (200, {"cancelled": ["1", "2_[3-4]"], "errors": errors})
+    assert main(["-n", "eval", "99"]) == 1
+    assert capfd.readouterr().err.splitlines() == [
+        "scancel: error: Kill job error on job id 99: Invalid job id specified",
+        "scancel: error: Kill job error on job id 3: Access/permission denied",
+    ]
+    daemon.routes["POST /v1/cancel"] = (200, {"cancelled": ["1", "2_[3-4]"], "errors": []})
+    assert main(["-v", "-n", "eval"]) == 0
+    told = capfd.readouterr().err.splitlines()
+    assert told == ["scancel: Terminating job 1", "scancel: Terminating job 2_[3-4]"]
 
 
 def test_filters_come_from_the_environment_too(queue: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCANCEL_NAME", "eval")
     assert main([]) == 0
-    assert cancelled(queue) == ["2_3", "2_4"]
+    assert queue.bodies("POST /v1/cancel")[0]["name"] == ["eval"]
 
 
 @pytest.mark.parametrize(("answer", "ended"), [("y\n", ["1"]), ("n\n", []), ("", [])])
@@ -128,10 +178,6 @@ def test_bad_command_lines(home: Path, capfd: pytest.CaptureFixture[str], argv: 
     assert capfd.readouterr().err == says
 
 
-def test_array_tasks_one_by_one() -> None:
-    assert list(single_jobs("7_[1-5:2,9%2]")) == ["7_1", "7_3", "7_5", "7_9"]
-
-
 def test_labels_are_what_squeue_shows() -> None:
     assert label(job(2, array_job_id=2, array_tasks="[3-4]")) == "2_[3-4]"
     assert label(job(5, array_job_id=2, array_task_id=7)) == "2_7"
@@ -143,5 +189,6 @@ def test_names_of_arrays_and_components() -> None:
     assert is_named(job(5, array_job_id=2, array_task_id=7), "2")
     assert is_named(job(5, array_job_id=2, array_task_id=7), "2_[6-8]")
     assert not is_named(job(5, array_job_id=2, array_task_id=7), "2_8")
+    assert not is_named(job(5, array_job_id=2, array_task_id=7), "2_[4-8:2]")
     assert is_named(job(9, het_job_id=8, het_offset=1), "8+1")
     assert not matches(job(1, qos="normal"), {"qos": "high"})

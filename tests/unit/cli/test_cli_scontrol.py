@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fake_api import FakeApi, absent, refused
+from tests.support.fake_api import FakeApi, absent
 
 from bireme.cli import reports, scontrol
 
@@ -150,11 +150,10 @@ def test_missing_records(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_verbs_go_to_every_job_and_tell_each_refusal(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    api.answers["/v1/jobs/9/release"] = refused("Invalid job id specified")
+    errors = [{"job": "9", "error": {"message": "Invalid job id specified"}}]
+    api.answers["/v1/orders"] = {"done": ["31", "32_[1-2]"], "errors": errors}
     assert scontrol.main(["release", "31,9", "32_[1-2]"]) == 1
-    assert [path for path, _ in api.posted] == [
-        "/v1/jobs/31/release", "/v1/jobs/9/release", "/v1/jobs/32_[1-2]/release",
-    ]  # fmt: skip
+    assert api.posted == [("/v1/orders", {"verb": "release", "jobs": ["31", "9", "32_[1-2]"]})]
     assert capsys.readouterr().err.splitlines() == [
         "Invalid job id specified for job 9",
         "slurm_suspend error: Invalid job id specified",
@@ -162,9 +161,10 @@ def test_verbs_go_to_every_job_and_tell_each_refusal(api: FakeApi, capsys: pytes
 
 
 def test_jobs_by_name(api: FakeApi) -> None:
+    api.answers["/v1/orders"] = {"done": ["31", "32"], "errors": []}
     assert scontrol.main(["hold", "jobname=run"]) == 0
     assert api.asked[0][1]["name"] == "run"
-    assert [path for path, _ in api.posted] == ["/v1/jobs/31/hold", "/v1/jobs/32/hold"]
+    assert api.posted == [("/v1/orders", {"verb": "hold", "jobs": ["31", "32"]})]
 
 
 def test_requeue_and_hold(api: FakeApi) -> None:
@@ -203,6 +203,17 @@ def test_update_takes_key_and_value_as_two_words(api: FakeApi) -> None:
 def test_priority_zero_is_a_hold(api: FakeApi) -> None:
     assert scontrol.main(["update", "job", "JobId=31", "Priority=0"]) == 0
     assert [path for path, _ in api.posted] == ["/v1/jobs/31/hold"]
+
+
+def test_many_jobs_are_updated_by_one_request(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = [{"job": "9", "error": {"message": "Invalid job id specified"}}]
+    api.answers["/v1/orders"] = {"done": ["31", "32_[1-2]"], "errors": errors}
+    assert scontrol.main(["update", "JobId=31,9,32_[1-2]", "Priority=0", "Comment=x"]) == 1
+    assert api.posted == [
+        ("/v1/orders", {"verb": "hold", "jobs": ["31", "9", "32_[1-2]"]}),
+        ("/v1/orders", {"verb": "update", "jobs": ["31", "32_[1-2]"], "changes": {"comment": "x"}}),
+    ]
+    assert capsys.readouterr().err.splitlines()[0] == "Invalid job id specified for job 9"
 
 
 def test_a_bad_value_sends_nothing(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,11 @@ from unittest.mock import ANY
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.requests import Target, update
+from bireme.core.lifecycle.refusals import Caller, Refusal
+from bireme.core.lifecycle.requests import Target, cancel, update
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import Settings
-from bireme.core.model.events import Event
+from bireme.core.model.events import Event, NodeLost
 from bireme.core.model.jobs import Owner, Running
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
@@ -125,5 +125,40 @@ def test_snapshots_are_written_while_the_cluster_goes_on(tmp_path: Path, monkeyp
         assert 0 < found[0] <= runtime.state.seq
         await runtime.stop()
         assert store.latest_snapshot() == (runtime.state.seq, ANY)
+
+    asyncio.run(scenario())
+
+
+class CountingStore(SqliteStore):
+    groups: list[int]
+
+    def append(self, events: Sequence[tuple[float, str, Event]], history: Sequence[HistoryRow] = ()) -> int:
+        self.groups.append(len(events))
+        return super().append(events, history)
+
+
+def test_what_is_asked_of_many_jobs_is_one_commit_and_each_has_its_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = CountingStore(str(tmp_path / "journal.db"), durable=False)
+        store.groups = []
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        jobs = [await submitted(runtime, f"job{number}") for number in range(30)]
+        wishes = [*jobs, 999, jobs[3]]
+        store.groups.clear()
+        answers = await runtime.do_all(
+            "alice", [lambda state, _, job=job: cancel(state, ALICE, Target(job)) for job in wishes]
+        )
+        assert max(store.groups) >= len(jobs), "one commit for all of them"
+        assert [isinstance(answer, Refusal) for answer in answers] == [*[False] * 30, True, False]
+        store.append = lambda events, history=(): fail()  # type: ignore[method-assign, assignment, misc]
+        with pytest.raises(JournalError):
+            await runtime.do_all("alice", [lambda state, now: [NodeLost("n1", "gone")]])
+        del store.append  # type: ignore[method-assign]
+        await runtime.stop()
+
+    def fail() -> int:
+        raise JournalError("the disk is full")
 
     asyncio.run(scenario())

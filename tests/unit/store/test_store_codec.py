@@ -89,7 +89,16 @@ def _read(written: bytes) -> dict[int, Job]:
 
 
 def test_each_field_of_the_state_is_stored_or_known_to_be_derived() -> None:
-    indexes = {"pending", "holding", "finished", "array_members", "het_members", "timetable", "leftovers"}
+    indexes = {
+        "pending",
+        "holding",
+        "finished",
+        "array_members",
+        "array_tasks",
+        "het_members",
+        "timetable",
+        "leftovers",
+    }
     weighed = {"partition_priorities", "priority_basis", "priority_columns"}
     derived = (
         indexes | weighed | {"occupancy", "empty", "fabric", "ledger", "usable", "ever_fits", "verdicts", "planned_at"}

@@ -1,7 +1,7 @@
 """scontrol's verbs: hold, release, requeue, suspend, resume, write, ping, reconfigure, shutdown, wait_job.
 
-Each names its jobs (ids with commas or blanks, or `jobname=NAME`), asks the API once per job, tells every refusal as
-Slurm words it (`Invalid job id specified for job 9999`) and goes on with the next; the exit code says whether all went.
+Each names its jobs (ids with commas or blanks, or `jobname=NAME`), asks the API once for all of them, and tells every
+refusal as Slurm words it (`Invalid job id specified for job 9999`); the exit code says whether all went.
 """
 
 from __future__ import annotations
@@ -109,20 +109,30 @@ _OF_HOLDS = "slurm_suspend error"
 
 
 def _each(session: Session, verb: str, words: list[str], route: str, body: dict[str, Any], closing: str = "") -> int:
-    """Posts to every job; goes on after a refusal. `closing`: repeats the last refusal in these words."""
+    """Asks it of every job, whoever is refused. `closing`: repeats the last refusal in these words."""
+    _needed(verb, words)
+    refused = ask_all(session, job_ids(session, words), route, body)
+    for job, message in refused:
+        reports.tell(f"{message} for job {job}")
+    if refused and closing:
+        reports.tell(f"{closing}: {refused[-1][1]}")
+    return int(bool(refused))
+
+
+def ask_all(session: Session, jobs: list[str], verb: str, body: dict[str, Any]) -> list[tuple[str, str]]:
+    """Who was refused, and in which words. A job by itself has a route of its own, open to it from inside too."""
     from bireme.client.transport import ApiError
 
-    _needed(verb, words)
-    code, last = 0, ""
-    for job in job_ids(session, words):
-        try:
-            session.post(f"/v1/jobs/{job}/{route}", body)
-        except ApiError as error:
-            reports.tell(f"{error.message} for job {job}")
-            code, last = 1, error.message
-    if code and closing:
-        reports.tell(f"{closing}: {last}")
-    return code
+    if not jobs:
+        return []
+    try:
+        if len(jobs) == 1 and "[" not in jobs[0]:
+            session.post(f"/v1/jobs/{jobs[0]}/{verb}", body)
+            return []
+        answer = session.post("/v1/orders", {**body, "verb": verb, "jobs": jobs})
+    except ApiError as error:
+        return [(job, error.message) for job in jobs]
+    return [(refused["job"], refused["error"]["message"]) for refused in answer["errors"]]
 
 
 def write(session: Session, words: list[str]) -> int:

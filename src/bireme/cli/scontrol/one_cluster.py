@@ -50,6 +50,8 @@ class OneCluster:
         elif kind == "top":
             for job in body["jobs"]:
                 self._check_job(str(job))
+        elif kind == "orders":
+            body = {**body, "cluster": self.name}
         elif kind == "partitions" and name not in self._partitions():
             raise _unknown(Why.INVALID_PARTITION_NAME)
         elif path == "/v1/nodes/update":

@@ -12,7 +12,7 @@ from typing import Any
 
 from bireme.cli import reports
 from bireme.cli.scontrol import reservations
-from bireme.cli.scontrol.actions import job_ids
+from bireme.cli.scontrol.actions import ask_all, job_ids
 from bireme.cli.scontrol.session import Session
 from bireme.slurm.errors import SlurmSyntaxError
 
@@ -84,20 +84,33 @@ def _update_jobs(session: Session, pairs: list[tuple[str, str]]) -> int:
     ids = job_ids(session, named)
     if not ids:
         raise reports.CommandError("Invalid job id specified")
+    if not relative:
+        return _tell_refused(_changed(session, ids, changes))
     code = 0
-    for job in ids:
+    for job in ids:  # each has a limit of its own to begin with
         try:
-            own = {**changes, **_relative_limit(session, job, relative)} if relative else changes
-            held = own.get("priority") == 0
-            if held:
-                session.post(f"/v1/jobs/{job}/hold", {})
-                own = {key: value for key, value in own.items() if key != "priority"}
-            if own:
-                session.post(f"/v1/jobs/{job}/update", {"changes": own})
+            own = {**changes, **_relative_limit(session, job, relative)}
         except ApiError as error:
-            reports.tell(f"{error.message} for job {job}")
-            code = 1
+            code = _tell_refused([(job, error.message)])
+        else:
+            code = max(code, _tell_refused(_changed(session, [job], own)))
     return code
+
+
+def _changed(session: Session, jobs: list[str], changes: Changes) -> list[tuple[str, str]]:
+    """Who was refused, and in which words. A priority of 0 is a hold."""
+    refused: list[tuple[str, str]] = []
+    if changes.get("priority") == 0:
+        refused = ask_all(session, jobs, "hold", {})
+        changes = {key: value for key, value in changes.items() if key != "priority"}
+        jobs = [job for job in jobs if job not in {name for name, _ in refused}]
+    return refused + (ask_all(session, jobs, "update", {"changes": changes}) if changes else [])
+
+
+def _tell_refused(refused: list[tuple[str, str]]) -> int:
+    for job, message in refused:
+        reports.tell(f"{message} for job {job}")
+    return int(bool(refused))
 
 
 def _job_changes(pairs: list[tuple[str, str]]) -> tuple[list[str], Changes, str]:

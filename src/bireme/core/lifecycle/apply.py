@@ -221,6 +221,7 @@ def _array_task_split(state: State, event: e.ArrayTaskSplit, at: float) -> Seque
         raise IllegalTransition(f"job {parent.label}", "not a waiting array", event)
     task = _array_task(event, parent.spec.array)
     _remove_waiting(parent.array.waiting, event.task_id)
+    state.array_tasks.setdefault(parent.id, {})[event.task_id] = event.job_id
     if event.job_id == parent.id:
         parent.array = task
         return NOTHING
@@ -237,6 +238,31 @@ def _array_task_split(state: State, event: e.ArrayTaskSplit, at: float) -> Seque
     state.pending[job.id] = job
     state.array_members.setdefault(event.array_job_id, set()).add(job.id)
     state.next_job_id = max(state.next_job_id, job.id + 1)
+    return NOTHING
+
+
+def _array_part_split(state: State, event: e.ArrayPartSplit, at: float) -> Sequence[c.Command]:
+    parent = _job(state, event.array_job_id, event)
+    if not isinstance(parent.array, ArrayWaiting) or parent.array.array_job_id is not None:
+        raise IllegalTransition(f"job {parent.label}", "not a waiting array", event)
+    leaving = {task for first, last, step in event.ranges for task in range(first, last + 1, step)}
+    staying = deque(task for task in parent.array.waiting if task not in leaving)
+    if not staying or len(parent.array.waiting) - len(staying) != len(leaving):
+        raise IllegalTransition(f"job {parent.label}", f"{len(parent.array.waiting)} waiting tasks", event)
+    parent.array.waiting = staying
+    assert isinstance(parent.phase, Pending)
+    part = Job(
+        id=event.job_id,
+        spec=parent.spec,
+        submitted_at=parent.submitted_at,
+        phase=parent.phase,
+        priority=parent.priority,
+        array=ArrayWaiting(deque(sorted(leaving)), parent.array.throttle, parent.id),
+    )
+    state.jobs[part.id] = part
+    state.pending[part.id] = part
+    state.index_members(part)
+    state.next_job_id = max(state.next_job_id, part.id + 1)
     return NOTHING
 
 
@@ -417,7 +443,7 @@ def finished_phase(phase: Ending, event: e.JobEnded) -> Finished:
 
 def _job_cancelled(state: State, event: e.JobCancelled, at: float) -> Sequence[c.Command]:
     job = _job(state, event.job_id, event)
-    tally = state.arrays.get(job.id)
+    tally = state.arrays.get(job.array_job_id or 0)
     if isinstance(job.array, ArrayWaiting) and tally is not None:
         tally.failed.update(job.array.waiting)
     assert isinstance(job.phase, Pending)
@@ -505,10 +531,7 @@ def _job_forgotten(state: State, event: e.JobForgotten, at: float) -> Sequence[c
     del state.jobs[job.id]
     del state.finished[job.id]
     if job.array_job_id is not None:
-        state.array_members[job.array_job_id].discard(job.id)
-        if not state.array_members[job.array_job_id]:
-            del state.array_members[job.array_job_id]
-            state.arrays.pop(job.array_job_id, None)
+        state.forget_member(job, job.array_job_id)
     if job.het_job_id is not None:
         state.het_members[job.het_job_id].remove(job.id)
         if not state.het_members[job.het_job_id]:
@@ -529,6 +552,7 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.PartitionUpdated: _partition_updated,
     e.JobSubmitted: _job_submitted,
     e.ArrayTaskSplit: _array_task_split,
+    e.ArrayPartSplit: _array_part_split,
     e.JobBecameEligible: _job_became_eligible,
     e.JobAccrualChanged: _job_accrual_changed,
     e.JobHeld: _job_held,

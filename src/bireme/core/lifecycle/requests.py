@@ -1,14 +1,18 @@
 """What people ask of jobs that exist: cancel, signal, hold, release, requeue, suspend, resume, update, complete.
 
 Each function checks the caller's right and the job's phase and returns events, or raises Refusal. Ids as people write
-them (`42`, `42_7`) are resolved here too, since `42` may mean a whole array.
+them (`42`, `42_7`, `42_[0-9]`) are resolved here too, since `42` may mean a whole array. What is asked of many jobs at
+once is asked of them one after the other, in one turn (`runtime`); only the waiting tasks of one array are ended by one
+event, however many they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
 
 from bireme.core.lifecycle.admission import check_denials, check_licences
 from bireme.core.lifecycle.components import with_companions
@@ -45,6 +49,10 @@ WHOLE_HET_JOB = ("whole_hetjob", "whole_pack")
 """Of SchedulerParameters, now and before: what is asked of one component is asked of all."""
 
 
+TaskRanges = tuple[tuple[int, int, int], ...]
+"""Ids of tasks as they were written, not spelled out: (first, last, step)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A job as people name it: an id, and a task when one task of an array is meant."""
@@ -53,10 +61,18 @@ class Target:
     task_id: int | None = None
     step_id: int | None = None
     het_offset: int | None = None
+    tasks: TaskRanges = ()
+    """Several tasks of an array, as written; empty: the others say what is meant."""
 
 
 def find(state: State, target: Target) -> list[Job]:
     """Every record the name means: one job, one task's own record, or all records of an array or het job."""
+    if target.tasks:
+        named, _ = named_tasks(state, target)
+        records = dict.fromkeys(_record_of(state, target.job_id, task) for task in named)
+        if not records:
+            raise Refusal(Why.INVALID_JOB_ID)
+        return [state.jobs[job_id] for job_id in records]
     if target.task_id is not None:
         job = state.array_task(target.job_id, target.task_id)
         if job is not None:
@@ -78,6 +94,29 @@ def find(state: State, target: Target) -> list[Job]:
     if job is None:
         raise Refusal(Why.INVALID_JOB_ID)
     return [job]
+
+
+def _record_of(state: State, array_id: int, task_id: int) -> int:
+    return state.array_tasks.get(array_id, {}).get(task_id, array_id)
+
+
+def named_tasks(state: State, target: Target) -> tuple[list[int], bool]:
+    """(tasks of the array that the ranges name and that are known, whether others are named too).
+
+    However wide the ranges are, the work is bounded by the array's own size.
+    """
+    known: set[int] = set(state.array_tasks.get(target.job_id, ()))
+    array = state.jobs.get(target.job_id)
+    if array is not None and isinstance(array.array, ArrayWaiting):
+        known.update(array.array.waiting)
+    top = max(known, default=-1)
+    named, beyond = np.zeros(top + 1, dtype=bool), False
+    for first, last, step in target.tasks:
+        named[first : last + 1 : step] = True
+        beyond = beyond or last - (last - first) % step > top
+    wanted: list[int] = np.flatnonzero(named).tolist()
+    chosen = [task for task in wanted if task in known]
+    return chosen, beyond or len(chosen) < len(wanted)
 
 
 def with_pod(state: State, namespace: str, pod: str) -> list[Job]:
@@ -104,9 +143,29 @@ def _or_whole(state: State, target: Target) -> Target:
     return replace(target, het_offset=None)
 
 
+def _split_part(state: State, job: Job, tasks: Sequence[int]) -> tuple[list[e.Event], int]:
+    """Waiting tasks of an array leave its record together: (events, the id of what they are from now on)."""
+    assert isinstance(job.array, ArrayWaiting)
+    if len(tasks) == len(job.array.waiting):
+        return [], job.id
+    if len(tasks) == 1:
+        return split_events(state, job, tasks[0])
+    part = e.ArrayPartSplit(job.id, state.next_job_id, ranges_of(tasks))
+    return [part], part.job_id
+
+
+def ranges_of(tasks: Sequence[int]) -> TaskRanges:
+    """Ascending ids, written as ranges."""
+    ids = np.asarray(tasks)
+    breaks = np.flatnonzero(np.diff(ids) != 1)
+    firsts, lasts = [0, *(breaks + 1)], [*breaks, len(tasks) - 1]
+    return tuple((int(ids[first]), int(ids[last]), 1) for first, last in zip(firsts, lasts))
+
+
 def split_events(state: State, job: Job, task_id: int, taken: int = 0) -> tuple[list[e.Event], int]:
     """One waiting task leaves its array's record: (events, its id). `taken`: ids used up in this batch."""
     assert isinstance(job.array, ArrayWaiting)
+    assert job.array.array_job_id is None, "what left its array together ends together"
     last = len(job.array.waiting) - taken == 1
     new_id = job.id if last else state.next_job_id + taken
     return [e.ArrayTaskSplit(job.id, task_id, new_id)], new_id
@@ -119,6 +178,8 @@ def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
     """`scancel` without a signal: pending jobs end at once, running ones get SIGTERM, KillWait, SIGKILL."""
     target = _or_whole(state, target)
     jobs = _mine(state, caller, target)
+    if target.tasks:
+        return _cancel_tasks(state, caller, target, jobs)
     if target.het_offset is not None and isinstance(jobs[0].phase, Pending):
         raise Refusal(Why.NOT_WHOLE_HET_JOB)  # the others would wait for it forever
     active = [job for job in jobs if not isinstance(job.phase, Finished)]
@@ -128,6 +189,28 @@ def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
     for job in active:
         events.extend(_cancel_one(state, caller, job, target.task_id))
     return with_companions(state, events)
+
+
+def _cancel_tasks(state: State, caller: Caller, target: Target, records: Sequence[Job]) -> list[e.Event]:
+    """Of the tasks that wait, all together; the others one by one."""
+    events: list[e.Event] = []
+    active = [job for job in records if not isinstance(job.phase, Finished)]
+    if not active:
+        raise Refusal(Why.ALREADY_DONE)
+    for job in active:
+        if isinstance(job.array, ArrayWaiting):
+            waiting = _waiting_among(job.array.waiting, named_tasks(state, target)[0])
+            split, job_id = _split_part(state, job, waiting)
+            outcome = Outcome("CANCELLED", by_uid=caller.uid, reason=_waited_for(state, job))
+            events.extend([*split, e.JobCancelled(job_id, outcome)])
+        else:
+            events.extend(_cancel_one(state, caller, job, None))
+    return events
+
+
+def _waiting_among(waiting: Collection[int], named: Sequence[int]) -> list[int]:
+    there = set(waiting)
+    return [task for task in named if task in there]
 
 
 def _cancel_one(state: State, caller: Caller, job: Job, task_id: int | None) -> list[e.Event]:

@@ -15,7 +15,7 @@ from bireme.core.lifecycle.timetable import Timetable
 from bireme.core.limits.following import make_ledger
 from bireme.core.limits.ledger import Ledger, tallies_agree
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
-from bireme.core.model.jobs import HOLDING, ArrayTask, ArrayWaiting, Finished, Job, Pending, ResourceRequest
+from bireme.core.model.jobs import HOLDING, ArrayWaiting, Finished, Job, Pending, ResourceRequest
 from bireme.core.model.nodes import Node
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
@@ -80,6 +80,8 @@ class State:
     """In the order in which they ended."""
     array_members: dict[int, set[int]] = field(default_factory=dict)
     """array id -> ids of its records in memory."""
+    array_tasks: dict[int, dict[int, int]] = field(default_factory=dict)
+    """array id -> task -> its record in memory, of the tasks that left the array's own."""
     het_members: dict[int, list[int]] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     planned_at: float | None = None
@@ -110,7 +112,8 @@ class State:
         self.occupancy, self.empty = Occupancy(configs), Occupancy(configs)
         self.fabric = build_fabric(self.config.topology, self.occupancy.nodes)
         self.ever_fits, self.usable = {}, {}
-        self.pending, self.holding, self.array_members, self.het_members = {}, {}, {}, {}
+        self.pending, self.holding = {}, {}
+        self.array_members, self.array_tasks, self.het_members = {}, {}, {}
         ended: list[tuple[float, Job]] = []
         for job in self.jobs.values():
             self.index_members(job)
@@ -145,10 +148,24 @@ class State:
         array_id = job.array_job_id
         if array_id is not None:
             self.array_members.setdefault(array_id, set()).add(job.id)
+            if job.id != array_id or job.task_id is not None:
+                self.array_tasks.setdefault(array_id, {}).update(dict.fromkeys(job.task_ids, job.id))
         if job.het_job_id is not None:
             members = self.het_members.setdefault(job.het_job_id, [])
             if job.id not in members:
                 members.append(job.id)
+
+    def forget_member(self, job: Job, array_id: int) -> None:
+        """One record less of an array; the array is forgotten with its last."""
+        members, tasks = self.array_members[array_id], self.array_tasks.get(array_id, {})
+        members.discard(job.id)
+        for task in job.task_ids:
+            if tasks.get(task) == job.id:
+                del tasks[task]
+        if not members:
+            del self.array_members[array_id]
+            self.array_tasks.pop(array_id, None)
+            self.arrays.pop(array_id, None)
 
     def remember_key(self, key: str, job_id: int) -> None:
         self.keys[key] = job_id
@@ -160,14 +177,15 @@ class State:
 
     def running_tasks(self, array_id: int) -> int:
         """Tasks of the array that hold resources: what its throttle counts."""
-        return sum(1 for job_id in self.array_members.get(array_id, ()) if job_id in self.holding)
+        members = self.array_members.get(array_id, set())
+        if len(self.holding) < len(members):
+            return sum(1 for job in self.holding.values() if job.array_job_id == array_id)
+        return sum(1 for job_id in members if job_id in self.holding)
 
     def array_task(self, array_id: int, task_id: int) -> Job | None:
         """The record of one task: its own, or None while it still waits in the array's record (or is forgotten)."""
-        for job in self.array_records(array_id):
-            if isinstance(job.array, ArrayTask) and job.array.task_id == task_id:
-                return job
-        return None
+        job_id = self.array_tasks.get(array_id, {}).get(task_id)
+        return None if job_id is None else self.jobs[job_id]
 
     def validate(self) -> None:
         """Raises AssertionError where an index disagrees with the jobs, or something is held twice."""
@@ -178,6 +196,8 @@ class State:
             assert (job.id in self.finished) == isinstance(phase, Finished), f"job {job.id}: finished index"
             if isinstance(job.array, ArrayWaiting):
                 assert job.array.waiting, f"array {job.id}: an empty waiting record"
+            if job.task_id is not None:
+                assert self.array_task(job.array_job_id or 0, job.task_id) is job, f"job {job.id}: index of tasks"
         fresh = Occupancy([node.config for node in self.nodes.values()])
         for job in self.holding.values():
             fresh.hold(job.held)

@@ -16,6 +16,7 @@ from bireme.core.model.steps import StepState
 
 JOB: dict[tuple[type[Phase], type[e.Event]], tuple[type[Phase], ...]] = {
     (Pending, e.ArrayTaskSplit): (Pending,),
+    (Pending, e.ArrayPartSplit): (Pending,),
     (Pending, e.JobBecameEligible): (Pending,),
     (Pending, e.JobAccrualChanged): (Pending,),
     (Pending, e.JobHeld): (Pending,),

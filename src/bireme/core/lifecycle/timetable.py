@@ -39,7 +39,7 @@ class Timetable:
         job_id = getattr(event, "job_id", None)
         if job_id is not None:
             self.changed.add(job_id)
-            if isinstance(event, e.ArrayTaskSplit):
+            if isinstance(event, e.ArrayTaskSplit | e.ArrayPartSplit):
                 self.changed.add(event.array_job_id)
         elif type(event) in CHANGES_ALL:
             self.all_changed = True

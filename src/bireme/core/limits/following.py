@@ -21,6 +21,7 @@ from bireme.core.model.resources import Allocation
 CHANGES_A_JOB = (
     e.JobSubmitted,
     e.ArrayTaskSplit,
+    e.ArrayPartSplit,
     e.JobUpdated,
     e.JobAllocated,
     e.JobLaunchFailed,
@@ -58,7 +59,7 @@ def follow(state: Counted, event: e.Event) -> None:
     if isinstance(event, CHANGES_RULES):
         state.ledger = make_ledger(state)
     elif isinstance(event, CHANGES_A_JOB) and not state.ledger.rules.idle:
-        if isinstance(event, e.ArrayTaskSplit):
+        if isinstance(event, e.ArrayTaskSplit | e.ArrayPartSplit):
             _count(state, state.ledger, state.jobs[event.array_job_id])
         _count(state, state.ledger, state.jobs[event.job_id])
 

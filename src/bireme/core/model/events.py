@@ -47,6 +47,16 @@ class ArrayTaskSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayPartSplit:
+    """Waiting tasks left their array's record together, under one id: what happens next happens to all of them."""
+
+    array_job_id: int
+    job_id: int
+    ranges: tuple[tuple[int, int, int], ...]
+    """Their ids: (first, last, step)."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobBecameEligible:
     job_id: int
 
@@ -381,6 +391,7 @@ Event = (
     ClusterConfigured
     | JobSubmitted
     | ArrayTaskSplit
+    | ArrayPartSplit
     | JobBecameEligible
     | JobAccrualChanged
     | JobAllocated

@@ -7,6 +7,7 @@ Each phase is a frozen dataclass that holds exactly what is true in it. The stat
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -336,6 +337,8 @@ class ArrayWaiting:
 
     waiting: deque[int]
     throttle: int | None = None
+    array_job_id: int | None = None
+    """Of some that were cancelled together, whose tasks they were; None: the record is the array's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,12 +403,19 @@ class Job:
     @property
     def array_job_id(self) -> int | None:
         if isinstance(self.array, ArrayWaiting):
-            return self.id
+            return self.array.array_job_id or self.id
         return self.array.array_job_id if self.array else None
 
     @property
     def task_id(self) -> int | None:
         return self.array.task_id if isinstance(self.array, ArrayTask) else None
+
+    @property
+    def task_ids(self) -> Sequence[int]:
+        """Which tasks of its array the record is about; none where it is no array's."""
+        if isinstance(self.array, ArrayWaiting):
+            return self.array.waiting
+        return () if self.array is None else (self.array.task_id,)
 
     @property
     def allocation(self) -> Allocation | None:

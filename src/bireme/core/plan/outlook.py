@@ -31,6 +31,7 @@ HARMLESS = frozenset(
     (
         e.JobAccrualChanged,
         e.ArrayTaskSplit,
+        e.ArrayPartSplit,
         e.JobStarted,
         e.BatchExited,
         e.JobCheckpointed,

@@ -73,6 +73,7 @@ def _with_jobs(state: State, jobs: Sequence[Job], now: float) -> State:
         jobs={**state.jobs, **own},
         pending={**state.pending, **own},
         array_members=dict(state.array_members),
+        array_tasks=dict(state.array_tasks),
         het_members=dict(state.het_members),
         partition_priorities=dict(state.partition_priorities),
     )

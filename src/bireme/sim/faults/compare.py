@@ -14,7 +14,7 @@ from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job
 
 _PLAIN = ("config", "nodes", "partitions", "arrays", "next_job_id", "submissions", "keys", "seq", "reservations")
-_INDEXES = ("pending", "holding", "finished", "array_members", "het_members")
+_INDEXES = ("pending", "holding", "finished", "array_members", "array_tasks", "het_members")
 
 
 def differences(one: State, other: State) -> list[str]:

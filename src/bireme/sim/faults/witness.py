@@ -116,7 +116,7 @@ class GroundTruth:
         over: list[Key] = []
         for recorded in events:
             event = recorded.event
-            if isinstance(event, e.JobSubmitted | e.ArrayTaskSplit):
+            if isinstance(event, e.JobSubmitted | e.ArrayTaskSplit | e.ArrayPartSplit):
                 self.known.add(event.job_id)
             elif isinstance(event, e.JobAllocated):
                 self._allocated(event)
