@@ -109,6 +109,32 @@ def test_an_array_is_over_when_all_its_tasks_are() -> None:
     world.expect(a_1="COMPLETED", then="runs n1")
 
 
+def test_after_waits_until_every_task_of_an_array_has_begun() -> None:
+    """A task that began and failed, or was started again, is still one task."""
+    world = Scenario("1x8")
+    world.submit("a", array="0-3%1", requeue=True)
+    world.submit("then", after="after:a")
+    world.submit("later", after="after:a+10")
+    world.expect(
+        {
+            "a_0": "runs n1",
+            "a_[1-3]": "waits JobArrayTaskLimit",
+            "then": "waits Dependency",
+            "later": "waits Dependency",
+        }
+    )
+    world.finish("a_0", code=1)
+    world.expect({"a_0": "FAILED 1:0", "a_1": "runs n1", "a_[2-3]": "waits JobArrayTaskLimit"})
+    world.finish("a_1", code=1)
+    world.expect({"a_1": "FAILED 1:0", "a_2": "runs n1", "a_[3]": "waits JobArrayTaskLimit"})
+    world.finish("a_2")
+    world.expect(a_2="COMPLETED", a_3="runs n1", then="runs n1")
+    world.wait(599)
+    world.expect()
+    world.wait(1)
+    world.expect(later="runs n1", a_0="gone", a_1="gone", a_2="gone")
+
+
 def test_one_failed_task_fails_afterok_of_the_array() -> None:
     world = Scenario("1x8")
     world.submit("a", array="0-1")

@@ -55,6 +55,19 @@ def test_a_user_runs_as_many_jobs_as_the_association_allows():
     world.expect(a="COMPLETED", b="runs n1")
 
 
+def test_a_job_whose_qos_has_a_limit_of_its_own_counts_for_its_account():
+    """The QOS's word goes first for that job; others of the account find one running."""
+    world = limited(accounts={"lab": {"grp_jobs": 1}}, qos={"gold": {"grp_jobs": 2}})
+    world.submit("gold", qos="gold")
+    world.submit("plain")
+    world.submit("second", qos="gold")
+    world.expect(gold="runs n1", plain="waits AssocGrpJobsLimit", second="runs n1")
+    world.finish("gold")
+    world.expect(gold="COMPLETED")
+    world.finish("second")
+    world.expect(second="COMPLETED", plain="runs n1")
+
+
 def test_an_accounts_limit_on_each_user_is_inherited():
     world = limited(accounts={"lab": {"max_jobs_per_user": 1}})
     world.submit("a")

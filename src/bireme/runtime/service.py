@@ -71,6 +71,7 @@ class Runtime:
         self._plan_after = 0.0
         self._ask_after = 0.0
         self._look_at: float | None = None
+        """When time-driven work is due; kept until it was looked at, for `next_due` does not name what is over."""
         self._snapshot_seq = self.kernel.state.seq
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
@@ -270,6 +271,8 @@ class Runtime:
         """How long until time-driven work is next to be looked at. Asking costs a look at every job, so it is rationed
         too: between two answers the earlier one holds, or the time of the next."""
         now = self.clock.now()
+        if self._look_at is not None and self._look_at <= now:
+            return 0.0
         if steady < self._ask_after:
             asks_in_s = self._ask_after - steady
             return asks_in_s if self._look_at is None else min(self._look_at - now, asks_in_s)
@@ -289,6 +292,7 @@ class Runtime:
         updated = any(isinstance(recorded.event, e.JobUpdated) for recorded in group.events)
         self._updated = updated or (self._updated and not time_passed)
         if time_passed:
+            self._look_at = None
             self._due_after = turned + max(TICK_S, RATION * (turned - began))
         if may_plan:
             commanded = len(group.commands)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bireme.core.lifecycle.state import State
-from bireme.core.model.jobs import Job, JobSpec
+from bireme.core.model.jobs import ArrayTask, Job, JobSpec
 from bireme.store import codec
 from bireme.store.events import SpecPool
 from bireme.store.plain import to_plain
@@ -63,8 +63,17 @@ def decode_lines(data: bytes) -> State:
     specs = [pool.decode(next(lines)) for _ in range(spec_count)]
     jobs = [_job(codec.loads(next(lines)), specs) for _ in range(job_count)]
     state = codec.from_plain(State, head, jobs={job.id: job for job in jobs})
+    _complete_tallies(state)
     state.reindex()
     return state
+
+
+def _complete_tallies(state: State) -> None:
+    """An earlier Bireme counted the starts of an array and did not say of which tasks: those that ever started are."""
+    for job in state.jobs.values():
+        tally = state.arrays.get(job.array.array_job_id) if isinstance(job.array, ArrayTask) else None
+        if tally is not None and isinstance(job.array, ArrayTask) and job.generation:
+            tally.begun.setdefault(job.array.task_id, job.submitted_at)
 
 
 def _job(plain: dict[str, Any], specs: list[JobSpec]) -> Job:

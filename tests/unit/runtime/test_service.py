@@ -4,6 +4,7 @@ cannot begin."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import ANY
@@ -83,6 +84,30 @@ def test_what_a_change_makes_overdue_is_done_though_nothing_else_happens(tmp_pat
         await runtime.do("test", lower)
         warned = await runtime.until(job, lambda state: getattr(state.jobs[job].phase, "warned", False), 10.0)
         assert warned, "it slept until the limit itself"
+        await runtime.stop()
+
+    asyncio.run(scenario())
+
+
+def test_what_came_due_while_others_were_served_is_done(tmp_path: Path) -> None:
+    """Its time comes between two looks at the clock, and somebody asks something just then: it is not overlooked."""
+
+    async def scenario() -> None:
+        clock = JumpingClock()
+        runtime = Runtime(SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock)
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        spec = build_spec("job", {"cpus": 1, "time_s": 600}, Owner(uid=1001, gid=1001, user="alice"))
+        job = await runtime.submit(ALICE, [spec])
+        assert await runtime.until(job, lambda state: isinstance(state.jobs[job].phase, Running), 10.0)
+        await runtime.do("test", lambda state, now: [])
+        runtime._due_after = time.monotonic() + 1.0  # time-driven work was just looked at
+        runtime._next_wake_s()
+        runtime._ask_after = 0.0
+        clock.at += 601.0
+        await runtime.do("test", lambda state, now: [])
+        ended = await runtime.until(job, lambda state: job not in state.holding, 10.0)
+        assert ended, "nobody looked at the clock again"
         await runtime.stop()
 
     asyncio.run(scenario())

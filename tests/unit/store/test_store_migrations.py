@@ -13,11 +13,13 @@ import pytest
 
 from bireme.core.model.events import JobReleased
 from bireme.runtime.kernel import load
+from bireme.store import codec, snapshots
 from bireme.store.database import SCHEMA_VERSION, StoreError
 from bireme.store.guard import LostEventsError, mark_path
 from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 from bireme.store.mark import Mark, read, replace
+from bireme.testing.scenario import Scenario
 
 SCRIPT = "a7fb404762f20911f57516a96a5e1f781dc13d8fe9cd24161892eab2f6a7ab13"
 
@@ -78,3 +80,18 @@ def test_an_old_copy_under_a_newer_mark_is_a_loss(path: str) -> None:
     replace(mark_path(path), Mark("another", 7, 1, 3))
     with pytest.raises(LostEventsError, match="ends with event 6: the newest event, 7, is lost"):
         SqliteStore(path)
+
+
+def test_a_snapshot_that_counted_an_arrays_starts_knows_its_tasks() -> None:
+    """`after:ARRAY` waits for tasks that never began, and not for those that run since before the upgrade."""
+    world = Scenario("1x8")
+    world.submit("a", array="0-2%2")
+    world.settle()
+    head, *rest = snapshots.encode_state(world.state).split(b"\n")
+    plain = codec.loads(head)
+    for tally in plain["arrays"].values():
+        tally["started"] = len(tally.pop("begun"))
+    state = snapshots.decode_lines(b"\n".join([codec.dumps(plain), *rest]))
+    (tally,) = state.arrays.values()
+    assert set(tally.begun) == {0, 1}
+    assert not tally.all_begun

@@ -352,7 +352,7 @@ def _job_allocated(state: State, event: e.JobAllocated, at: float) -> Sequence[c
     state.verdicts.pop(job.id, None)
     state.holding[job.id] = job
     if isinstance(job.array, ArrayTask):
-        state.arrays[job.array.array_job_id].started += 1
+        state.arrays[job.array.array_job_id].begun.setdefault(job.array.task_id, at)
     return (c.LaunchJob(job, allocation),)
 
 

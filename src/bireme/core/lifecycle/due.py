@@ -352,6 +352,10 @@ def _node_times(state: State) -> Iterator[float]:
 def _delays(state: State, job: Job) -> Iterator[float]:
     """`after:42+10`: ten minutes after 42 began."""
     for item in job.spec.dependencies.items:
+        tally = state.arrays.get(item.job_id) if item.delay_s and item.task_id is None else None
+        if tally is not None:
+            yield max(tally.begun.values(), default=0.0) + item.delay_s
+            continue
         target = state.jobs.get(item.job_id) if item.delay_s else None
         if target is not None and not isinstance(target.phase, Pending):
             began = began_at(target.phase)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from math import inf
 
 from bireme.core.lifecycle.reserving import reservation_gate
 from bireme.core.lifecycle.state import State
@@ -188,7 +189,7 @@ def began_at(phase: Starting | Running | Suspended | Ending | Finished) -> float
 def _array_met(state: State, item: Dependency, now: float) -> Met:
     tally = state.arrays[item.job_id]
     if item.kind is DependencyKind.AFTER:
-        begun = tally.started + len(tally.failed) >= tally.total
+        begun = tally.all_begun and max(tally.begun.values(), default=-inf) + item.delay_s <= now
         return Met.YES if begun else Met.NOT_YET
     if item.kind is DependencyKind.AFTER_OK and tally.failed:
         return Met.NEVER

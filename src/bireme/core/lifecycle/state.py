@@ -36,9 +36,15 @@ class ArrayTally:
     """How the tasks of one array fared; outlives their records, for dependencies on the array."""
 
     total: int
-    started: int = 0
+    begun: dict[int, float] = field(default_factory=dict)
+    """When each task was first given something."""
     succeeded: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
+
+    @property
+    def all_begun(self) -> bool:
+        """Or cancelled before."""
+        return len(self.begun.keys() | self.succeeded | self.failed) >= self.total
 
     @property
     def all_ended(self) -> bool:

@@ -168,14 +168,16 @@ class Rulebook:
         to_submit = list(_rules(levels, _SUBMIT))
         own = self._levels(account, user, qos, replace(configured, qos="") if configured else None)
         to_accrue = tuple(_rules(own, _ACCRUE)) if self.enforced else ()  # a partition's QOS has no say here
-        counted = (rule.holder for rule in to_start if rule.measure not in OF_THE_JOB_ALONE)
+        everywhere = [*_rules(levels, (*_BEFORE, *_AFTER), settles=False), *to_start]
+        counted = (rule.holder for rule in everywhere if rule.measure not in OF_THE_JOB_ALONE)
+        queued = _rules(levels, _SUBMIT, settles=False)
         factor = qos.usage_factor if qos else 1.0
         return JobRules(
             tuple(to_start),
             tuple(to_submit),
             to_accrue,
             tuple(dict.fromkeys(counted)),
-            tuple(dict.fromkeys(rule.holder for rule in to_submit)),
+            tuple(dict.fromkeys(rule.holder for rule in queued)),
             factor,
             factor if qos and qos.has(QosFlag.USAGE_FACTOR_SAFE) else 1.0,
             qos.usage_threshold if self.enforced and qos and qos.has(QosFlag.ENFORCE_USAGE_THRESHOLD) else None,
@@ -243,13 +245,16 @@ def _association_level(association: Association, limits: Limits, factor: float, 
     return _Level(ASSOCIATION, limits, who, {_WHOLE: own, _USER: own}, factor, group_only)
 
 
-def _rules(levels: list[_Level], fields: tuple[_Field, ...]) -> Iterator[Rule]:
-    """Level by level. What a QOS has set is settled; accounts add to each other."""
+def _rules(levels: list[_Level], fields: tuple[_Field, ...], *, settles: bool = True) -> Iterator[Rule]:
+    """Level by level. What a QOS has set is settled; accounts add to each other.
+
+    `settles` False: also what a QOS has settled. Whoever set it still counts the job, for the others it holds for.
+    """
     settled: set[tuple[str, str]] = set()
     for level in levels:
         own = [rule for name, measure, over in fields for rule in _rules_of(level, name, measure, over)]
         yield from (rule for name, rule in own if (name, rule.tres) not in settled)
-        if level.words == QOS:
+        if level.words == QOS and settles:
             settled.update((name, rule.tres) for name, rule in own)
 
 
