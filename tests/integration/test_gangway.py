@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bireme.agent.batch import open_files
+from bireme.agent.batch import batch_streams
 from bireme.agent.fetcher import Fetcher
 from bireme.agent.gangway import Gangway, RefusedError
 from bireme.agent.identity import Identity
@@ -315,7 +315,7 @@ def test_what_cannot_be_made_here_is_not_made_in_the_pod_either(tmp_path: Path) 
     wanted = tmp_path / "file" / "job.out"
     told = ReturnedOutput(tmp_path / "output", "/spool").divert(OWNER, order(wanted), ())["batch"]
     with pytest.raises(OpenFileError, match=f"Could not open stdout file {wanted}: Not a directory"):
-        open_files(told, None, make_folders=True)
+        batch_streams(told)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
@@ -530,7 +530,7 @@ def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:
     ):
         told = brought.divert(OWNER, reading(tmp_path / name), ())["batch"]
         with pytest.raises(OpenFileError, match=f"Could not open stdin file {tmp_path / name}: {why}"):
-            open_files(told, None, make_folders=True)
+            batch_streams(told)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
@@ -541,4 +541,4 @@ def test_nothing_is_read_that_the_submitter_may_not_read(tmp_path: Path) -> None
     owner = Owner(uid=nobody.uid, gid=nobody.gid, user="nobody")
     told = BroughtInput(tmp_path / "input", "/inbox").divert(owner, reading(private), ())["batch"]
     with pytest.raises(OpenFileError, match=f"Could not open stdin file {private}: Permission denied"):
-        open_files(told, None, make_folders=True)
+        batch_streams(told)

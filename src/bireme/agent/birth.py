@@ -12,12 +12,14 @@ import os
 import signal
 from typing import NoReturn
 
+from bireme.agent.descriptors import raise_limit
 from bireme.agent.leftovers import kill_leftovers
 from bireme.agent.namespaces import enter_virtual_node
 from bireme.agent.node import NodeSettings
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.server import AgentServer
 from bireme.agent.spawn import close_on_exec_from_here
+from bireme.rationed_log import RationedHandler
 
 
 def fork_agent(settings: NodeSettings, user_namespace: int | None, *, own_log: bool = True) -> tuple[int, int]:
@@ -47,8 +49,9 @@ def _serve(settings: NodeSettings, answer_fd: int, user_namespace: int | None, o
         os._exit(0)
     if own_log:
         _redirect(settings)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
+    _start_logging()
     close_on_exec_from_here()
+    raise_limit()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     records = TaskRecords(settings.directory / "tasks.jsonl")
     # Before entering the node: from within one user namespace no process of another shows its environment.
@@ -64,6 +67,12 @@ def _serve(settings: NodeSettings, answer_fd: int, user_namespace: int | None, o
     _answer(answer_fd, {"node": settings.name, "pid": os.getpid()})
     server.run()
     os._exit(0)
+
+
+def _start_logging() -> None:
+    handler = RationedHandler(logging.StreamHandler())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def _redirect(settings: NodeSettings) -> None:

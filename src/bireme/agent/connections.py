@@ -1,7 +1,7 @@
 """The agent's ends of its connections, below the meaning of what is said on them.
 
 `Greeting` reads a new connection's first line and hands the connection on; `DaemonConnection` speaks lines with
-the daemon. Streams have their own (`streams.StreamClient`).
+the daemon. Streams have their own (`streams.StreamClient`). `door` decides who may come in.
 
 Invariant: writes are gathered and sent once per turn of the loop; a peer that does not read delays nobody else.
 """
@@ -26,16 +26,21 @@ _ORDERS_A_TURN = 8
 
 
 class Greeting:
-    """A connection that has not said who it is."""
+    """A connection that has not said who it is. `done` gets it with its hello; `over` is told when it never will."""
 
     def __init__(
-        self, loop: Loop, connection: socket.socket, done: Callable[[socket.socket, Message, bytes], None]
+        self,
+        loop: Loop,
+        connection: socket.socket,
+        done: Callable[[Greeting, socket.socket, Message, bytes], None],
+        over: Callable[[Greeting], None],
     ) -> None:
         self._loop = loop
         self._socket = connection
         self._done = done
+        self._over = over
         self._data = b""
-        self._timer = loop.call_later(_GREETING_S, self._give_up)
+        self._timer = loop.call_later(_GREETING_S, self.give_up)
         loop.watch(connection.fileno(), READ, self._readable)
 
     def _readable(self, _events: int) -> None:
@@ -48,7 +53,7 @@ class Greeting:
         self._data += data
         line, newline, rest = self._data.partition(b"\n")
         if not data or (not newline and len(self._data) > _MAX_GREETING):
-            self._give_up()
+            self.give_up()
         elif newline:
             self._take(line, rest)
 
@@ -57,15 +62,17 @@ class Greeting:
         self._loop.unwatch(self._socket.fileno())
         try:
             hello = decode_line(line)
-            self._done(self._socket, hello, rest)
+            self._done(self, self._socket, hello, rest)
         except (protocol.ProtocolError, TypeError, ValueError) as error:
             log.warning("a connection said no proper hello: %s", error)
             self._socket.close()
+            self._over(self)
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         self._timer.cancel()
         self._loop.unwatch(self._socket.fileno())
         self._socket.close()
+        self._over(self)
 
 
 class DaemonConnection:

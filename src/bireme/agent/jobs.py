@@ -15,18 +15,18 @@ Invariant: "cleared" is reported when no process of the job is left on the node,
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
-from bireme.agent.batch import BatchFiles, open_files
+from bireme.agent.batch import batch_streams, is_sure_to_start
 from bireme.agent.confined import JobGroup
 from bireme.agent.inbox import Wait
+from bireme.agent.last_words import LastWords
+from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node, identity_from
 from bireme.agent.output import OpenFileError
@@ -35,7 +35,7 @@ from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import ScriptRun
-from bireme.agent.spawn import SpawnError, spawn
+from bireme.agent.spawn import OPENING, Birth, SpawnError
 from bireme.agent.steps import StepOwner, StepRun
 from bireme.agent.tasks import PID_VARIABLE, Task, status, usage_message
 from bireme.core.model.resources import merge_usage
@@ -50,7 +50,6 @@ _FOLDER_PATIENCE_S = 1.0
 """Clients (submitit) name the output folder after the job id, and make it when sbatch has told them the id: a job that
 starts within milliseconds is there before its folder, and leaves it to them for a moment. Other folders are made at
 once."""
-_LOOK_AGAIN_S = 0.02
 
 
 class Phase(Enum):
@@ -81,7 +80,8 @@ class JobRun:
         self._input: Wait | None = None
         self._taken_script: str | None = None
         self._script: ScriptRun | None = None
-        self._stderr_fd = -1
+        self._stderr_path = ""
+        self._last_words: LastWords | None = None
         self._deadline: Timer | None = None
         self._told_to_end: set[ProcessIdentity] = set()
 
@@ -141,78 +141,80 @@ class JobRun:
     def _start_batch(self, batch: Message) -> None:
         self._batch_launched = True
         self._message.pop("batch", None)  # script and environment: not needed again, and large
-        named_after_job = any(str(self.key[0]) in (batch.get(stream) or "") for stream in ("stdout", "stderr"))
-        patience_s = _FOLDER_PATIENCE_S * named_after_job
         stdin = batch.get("stdin") or ""
         if self.node.inbox.has(stdin):
-            self._open_and_run(batch, time.monotonic() + patience_s)
+            self._run_batch(batch)
             return
-        self._input = self.node.inbox.fetch(stdin, lambda problem: self._input_came(batch, patience_s, problem))
+        self._input = self.node.inbox.fetch(stdin, lambda problem: self._input_came(batch, problem))
         self._tell_launched()  # a large file takes a while, and the node is the job's from now on
 
-    def _input_came(self, batch: Message, patience_s: float, problem: str) -> None:
+    def _input_came(self, batch: Message, problem: str) -> None:
         self._input = None
         if problem:
             self._batch_not_started(status(0, IO_FAILURE_SIGNAL), problem)
         else:
-            self._open_and_run(batch, time.monotonic() + patience_s)
+            self._run_batch(batch)
 
-    def _open_and_run(self, batch: Message, patient_until: float) -> None:
-        if self.phase is not Phase.READY:  # terminated while it waited for its folder
-            return
-        patient = time.monotonic() < patient_until
+    def _run_batch(self, batch: Message) -> None:
+        """Only begins it: opening its files may take as long as the user's file systems like."""
         try:
-            files = open_files(batch, self.identity, make_folders=not patient)
+            birth = self._batch_birth(batch)
         except OpenFileError as error:
-            if error.errno == errno.ENOENT and patient:
-                self.node.loop.call_later(_LOOK_AGAIN_S, lambda: self._open_and_run(batch, patient_until))
-            else:
-                self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
+            self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
             return
-        self._run_batch(batch, files)
+        except OSError as error:
+            self._batch_not_started(status(1), str(error))
+            return
+        Launching(
+            self.node.loop,
+            birth,
+            process=self._batch_has_process,
+            started=self._batch_started,
+            exited=self._batch_exited,
+        ).begin()
 
-    def _run_batch(self, batch: Message, files: BatchFiles) -> None:
-        try:
-            path = self.node.scripts.take(self.uid, batch["script"])
-            self._taken_script = batch["script"]
-            pid = self._spawn_batch(batch, path, files)
-        except (SpawnError, OSError) as error:
-            self._tell(files.stderr_fd, f"slurmstepd: error: {error}\n")
-            files.close()
-            code = error.exit_code if isinstance(error, SpawnError) else 1
-            self._batch_not_started(status(code), str(error))
-            return
-        self._stderr_fd = files.close_but_stderr()
+    def _batch_birth(self, batch: Message) -> Birth:
+        stdin, stdout, stderr = batch_streams(batch)
+        script = self.node.scripts.take(self.uid, batch["script"])
+        self._taken_script = batch["script"]
+        self._stderr_path = stderr.path
+        named_after_job = any(str(self.key[0]) in file.path for file in (stdout, stderr))
+        return Birth(
+            argv=[script, *batch.get("argv", ())],
+            env=self.node.settings.container.environment(batch["env"]),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=batch["cwd"],
+            identity=self.identity,
+            umask=batch.get("umask"),
+            join_files=self._group.join_files("batch") if self._group else (),
+            pid_variable=PID_VARIABLE,
+            folder_patience_s=_FOLDER_PATIENCE_S * named_after_job,
+            sure=is_sure_to_start(batch["script"]),
+        )
+
+    def _batch_has_process(self, pid: int) -> None:
         self.node.task_started(self.key, pid)
+        if self._batch is not None:  # begun again, as another process
+            self.node.task_ended(self.key, self._batch.pid)
         self._batch = Task(0, pid)
-        self.node.loop.on_exit(pid, self._batch_exited)
+        if self.phase is Phase.ENDING:
+            os.kill(pid, signal.SIGTERM)
         self._tell_launched()
+
+    def _batch_started(self, problem: SpawnError | None) -> None:
+        if problem is None:
+            return
+        how = status(0, IO_FAILURE_SIGNAL) if problem.stage == OPENING else status(problem.exit_code)
+        if self._batch is not None:
+            self._batch.ended = how
+        self._batch_not_started(how, str(problem))
 
     def _tell_launched(self) -> None:
         if not self._launch_told:
             self._launch_told = True
             self.node.report("launched", self.key)
-
-    def _spawn_batch(self, batch: Message, script: str, files: BatchFiles) -> int:
-        return spawn(
-            [script, *batch.get("argv", ())],
-            self.node.settings.container.environment(batch["env"]),
-            stdin_fd=files.stdin_fd,
-            stdout_fd=files.stdout_fd,
-            stderr_fd=files.stderr_fd,
-            cwd=batch["cwd"],
-            identity=self.identity,
-            umask=batch.get("umask"),
-            join_files=self._group.join_files("batch") if self._group else (),
-            pid_variable=PID_VARIABLE if self._tells_pid(batch) else "",
-        )
-
-    def _tells_pid(self, batch: Message) -> bool:
-        """Telling a script its pid costs half as much again as starting `bash`: thousands of array tasks pay that
-        only where the script speaks of it, or where another user or a cgroup takes the slower way anyway."""
-        if self._group or not (self.identity is None or self.identity.is_own()):
-            return True
-        return "SLURM_ARRAY_JOB_ID" not in batch["env"] or PID_VARIABLE in batch["script"]
 
     def _batch_not_started(self, how: Message, why: str) -> None:
         """Slurm's way: the job did start, and failed at once."""
@@ -225,7 +227,6 @@ class JobRun:
         assert task is not None
         assert task.pid == reaped.pid
         task.finish(reaped, self.node.name, self._ran_out_of_memory())
-        self._close_stderr()
         assert task.ended is not None
         assert task.used is not None
         self._report_batch_end(task.ended, usage_message(task.used), "")
@@ -366,6 +367,8 @@ class JobRun:
             return
         if any(not step.over for step in self.steps.values()) or self._ask_strays_to_end():
             return
+        if self._last_words is not None and not self._last_words.over:
+            return
         if self._deadline is not None:
             self._deadline.cancel()
         self.phase = Phase.LEAVING
@@ -391,7 +394,6 @@ class JobRun:
     def _clear(self) -> None:
         self.phase = Phase.CLEARED
         self.node.job_ended(self.key)
-        self._close_stderr()
         if self._taken_script is not None:
             self.node.scripts.give_back(self.uid, self._taken_script)
         for step in self.steps.values():
@@ -402,28 +404,15 @@ class JobRun:
 
     def _announce_end(self, cause: str) -> None:
         """What Slurm writes into the job's stderr, and what people look for there."""
-        if self._stderr_fd >= 0:
+        if self._batch is not None and self._batch.ended is None:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
             due = f" DUE TO {cause}" if cause else ""
             job = self._message.get("label") or self.key[0]
             line = f"slurmstepd: error: *** JOB {job} ON {self.node.name} CANCELLED AT {stamp}{due} ***\n"
-            self._tell(self._stderr_fd, line)
+            self._last_words = LastWords(self.node.loop, self._end_if_nothing_left)
+            self._last_words.say(line, self._stderr_path, self.identity)
         for step in self.steps.values():
             step.announce_end(cause)
-
-    @staticmethod
-    def _tell(fd: int, line: str) -> None:
-        """Unless it would have to wait: a job's stderr may be a pipe that nobody reads."""
-        try:
-            if select.select([], [fd], [], 0)[1]:
-                os.write(fd, line.encode(errors="surrogateescape"))
-        except (OSError, ValueError) as error:
-            log.warning("could not write to a job's stderr: %s: %s", line.rstrip(), error)
-
-    def _close_stderr(self) -> None:
-        if self._stderr_fd >= 0:
-            os.close(self._stderr_fd)
-            self._stderr_fd = -1
 
     # --- usage ---------------------------------------------------------------------------------------------
 

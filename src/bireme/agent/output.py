@@ -1,12 +1,12 @@
-"""Opening the files a task reads and writes, with the rights of the job's user.
+"""Opening the files a task reads and writes, in a process that has the rights of the job's user.
 
-Called by the agent before a task starts. Not for the agent's own files.
+Called by the child that becomes a task (`spawn`), and by children of the Kubernetes engine. Never by the agent itself:
+every one of these calls may take as long as the user's file system likes. Not for the agent's own files.
 
-One thing is Slurm's way: the job's umask decides the mode of a new file. Two are ours: missing folders of an output
-are made, where Slurm fails the job without a word (`--output=logs/%j/train.out` is what people write), and a FIFO
-nobody reads is an error at once instead of an agent that hangs.
+One thing is Slurm's way: the job's umask decides the mode of a new file. One is ours: missing folders of an output are
+made, where Slurm fails the job without a word (`--output=logs/%j/train.out` is what people write).
 
-Invariant: what is opened here could have been opened by the user; a root agent never lends its rights.
+Invariant: nothing here changes whose rights are used.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ import fcntl
 import os
 from typing import Literal
 
-from bireme.agent.identity import Identity, acting_as
-
-OpenMode = Literal["append", "truncate"]
+OpenMode = Literal["read", "append", "truncate", "existing"]
+"""How a stream is opened. Outputs are appended to in any case, as by Slurm: tasks that share a file do not overwrite
+each other. "truncate" empties it first; "existing" makes no file, and does not wait for a FIFO's reader."""
+_FLAGS: dict[OpenMode, int] = {
+    "read": os.O_RDONLY,
+    "append": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "truncate": os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC,
+    "existing": os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK,
+}
 
 
 class OpenFileError(Exception):
@@ -32,52 +38,43 @@ class OpenFileError(Exception):
         self.why = why
 
 
-def open_output(
-    path: str,
-    mode: OpenMode,
-    identity: Identity | None = None,
-    *,
-    stream: str = "stdout",
-    umask: int | None = None,
-    make_folders: bool = True,
-) -> int:
-    """The file open for writing (not inheritable), in a folder that is made when missing. `stream` only words the
-    error.
+def open_stream(path: str, mode: OpenMode, *, stream: str, make_folders: bool = True, wait: bool = True) -> int:
+    """The file open (not inheritable) with this process's rights; an output in a folder that is made when missing.
+
+    `stream` only words the error. `wait`: for the other side of a FIFO, as any program does.
     """
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if mode == "append" else os.O_TRUNC)
-    return _open_as(path, flags, identity, stream, umask, make_folders=make_folders)
-
-
-def open_input(path: str, identity: Identity | None = None) -> int:
-    """The file open for reading (not inheritable)."""
-    return _open_as(path, os.O_RDONLY, identity, "stdin", None)
-
-
-def _open_as(
-    path: str, flags: int, identity: Identity | None, stream: str, umask: int | None, *, make_folders: bool = False
-) -> int:
-    previous_umask = os.umask(umask) if umask is not None else None
+    flags = _FLAGS[mode] | os.O_CLOEXEC | os.O_NOCTTY | (0 if wait else os.O_NONBLOCK)
     try:
-        with acting_as(identity):
-            fd = _open(path, flags, make_folders)
+        fd = _open(path, flags, make_folders=make_folders and mode != "read")
     except OSError as error:
         raise OpenFileError(stream, path, error.errno or 0) from error
     except ValueError as error:  # a NUL byte in the name
         raise OpenFileError(stream, path.replace("\0", "?"), 22) from error
-    finally:
-        if previous_umask is not None:
-            os.umask(previous_umask)
-    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+    if not wait:
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
     return fd
 
 
+def open_output(path: str, mode: OpenMode, *, stream: str = "stdout", umask: int | None = None) -> int:
+    """The file open for writing, made with this umask, without waiting for a FIFO's reader."""
+    previous_umask = os.umask(umask) if umask is not None else None
+    try:
+        return open_stream(path, mode, stream=stream, wait=False)
+    finally:
+        if previous_umask is not None:
+            os.umask(previous_umask)
+
+
+def open_input(path: str) -> int:
+    """The file open for reading, without waiting for a FIFO's writer."""
+    return open_stream(path, "read", stream="stdin", wait=False)
+
+
 def _open(path: str, flags: int, make_folders: bool) -> int:
-    # O_NONBLOCK keeps a FIFO from blocking the open; it is taken off again for the task's sake.
-    flags |= os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
     try:
         return os.open(path, flags, 0o666)
     except FileNotFoundError:
-        if not make_folders:
+        if not make_folders or not flags & os.O_CREAT:
             raise
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     return os.open(path, flags, 0o666)

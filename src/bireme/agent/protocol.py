@@ -140,14 +140,22 @@ def socket_path(path: str) -> Iterator[str]:
 
 
 def connect_endpoint(address: str, timeout_s: float | None = None) -> socket.socket:
-    """A connected socket to `unix:PATH` or `tcp:HOST:PORT`; OSError when nobody answers."""
+    """A connected socket to `unix:PATH` or `tcp:HOST:PORT`; OSError when nobody answers.
+
+    A unix socket at which too many wait already is waited for in turn; with a timeout of 0 that is a BlockingIOError.
+    """
     scheme, _, rest = address.partition(":")
     if scheme == "unix":
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(timeout_s)
         try:
+            if timeout_s:  # a socket with a timeout of Python's would not wait in line
+                seconds, fraction = divmod(timeout_s, 1)
+                limit = struct.pack("ll", int(seconds), int(fraction * 1e6))
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            connection.setblocking(timeout_s != 0)
             with socket_path(rest) as path:
                 connection.connect(path)
+            connection.settimeout(timeout_s)
         except OSError:
             connection.close()
             raise

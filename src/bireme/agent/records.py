@@ -55,8 +55,12 @@ class Leftover:
 
 
 def take_node(directory: Path) -> int:
-    """The node's lock, held until this process ends; NodeTakenError when another agent has it."""
-    fd = os.open(directory / "agent.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """The node's lock, held until this process ends; NodeTakenError when another agent has it.
+
+    Its file is for the owner alone: whoever may open a file may lock it, and so keep the node down.
+    """
+    fd = os.open(directory / "agent.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.fchmod(fd, 0o600)  # an earlier version's was open to all
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -13,10 +13,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from bireme.agent.identity import Identity
+from bireme.agent.launching import Launching
 from bireme.agent.loop import READ, Loop, Timer
 from bireme.agent.processes import ProcessIdentity, kill_tree, process_identity
 from bireme.agent.reaper import ReapedChild
-from bireme.agent.spawn import SpawnError, spawn
+from bireme.agent.spawn import Birth, SpawnError
 
 log = logging.getLogger("bireme.agent")
 
@@ -63,27 +64,37 @@ class ScriptRun:
         self._read_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(write_fd, True)
         null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        birth = Birth(
+            argv=[path],
+            env=self._env,
+            stdin=null_fd,
+            stdout=write_fd,
+            stderr=2,
+            cwd=self._cwd,
+            identity=self._identity,
+        )
+        launching = Launching(
+            self._loop,
+            birth,
+            process=lambda pid: self._has_process(pid, path),
+            started=lambda problem: self._not_started(path, problem),
+            exited=lambda reaped: self._exited(path, reaped),
+        )
         try:
-            pid = spawn(
-                [path],
-                self._env,
-                stdin_fd=null_fd,
-                stdout_fd=write_fd,
-                stderr_fd=2,
-                cwd=self._cwd,
-                identity=self._identity,
-            )
-        except SpawnError as error:
-            os.close(self._read_fd)
-            self._finish(f"{path}: {error}")
-            return
+            launching.begin()
         finally:
             os.close(write_fd)
             os.close(null_fd)
+
+    def _has_process(self, pid: int, path: str) -> None:
         self._process = process_identity(pid)
-        self._loop.on_exit(pid, lambda reaped: self._exited(path, reaped))
         self._loop.watch(self._read_fd, READ, self._readable)
         self._timer = self._loop.call_later(self._timeout_s, lambda: self._timed_out(path))
+
+    def _not_started(self, path: str, problem: SpawnError | None) -> None:
+        if problem is not None:
+            self._settle()
+            self._finish(f"{path}: {problem}")
 
     def cancel(self) -> None:
         """Ends the script that runs and starts no other; `done` is still called."""
@@ -106,16 +117,19 @@ class ScriptRun:
         self.cancel()
 
     def _exited(self, path: str, reaped: ReapedChild) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         self._readable(0)
-        self._loop.unwatch(self._read_fd)
-        os.close(self._read_fd)
-        self._process = None
+        self._settle()
         if reaped.status.ok:
             self.run()
         else:
             self._finish(f"{path} ended with {_in_words(reaped)}")
+
+    def _settle(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.unwatch(self._read_fd)
+        os.close(self._read_fd)
+        self._process = None
 
     def _finish(self, problem: str) -> None:
         if not self._ended:

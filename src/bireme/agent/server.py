@@ -16,17 +16,18 @@ import hmac
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from bireme import __version__
 from bireme.agent import protocol
 from bireme.agent.confined import NodeConfinement
-from bireme.agent.connections import DaemonConnection, Greeting
+from bireme.agent.connections import DaemonConnection
+from bireme.agent.door import Door
 from bireme.agent.jobs import JobRun
 from bireme.agent.leftovers import needs_vanished
 from bireme.agent.lines import encode_line
-from bireme.agent.loop import READ, Loop
+from bireme.agent.loop import Loop
 from bireme.agent.node import Node, NodeSettings
 from bireme.agent.outbox import Outbox
 from bireme.agent.processes import process_table
@@ -46,6 +47,16 @@ _ABANDONED_S = 600.0
 """An agent with no daemon and no job at two looks, so far apart, ends."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Knock:
+    """A user's connection that wants to attach to a step."""
+
+    connection: socket.socket
+    hello: Message
+    rest: bytes
+    uid: int
+
+
 class AgentServer:
     """Construct it while holding the node's lock (`records.take_node`)."""
 
@@ -57,13 +68,13 @@ class AgentServer:
         self.node = Node(settings, self.loop, records, self._send_event, confinement, isolation)
         self._jobs: dict[int, JobRun] = {}
         self._daemon: DaemonConnection | None = None
-        self._waiting_streams: dict[tuple[int, int], list[tuple[socket.socket, Message, bytes, int]]] = {}
+        self._waiting_streams: dict[tuple[int, int], list[_Knock]] = {}
         self._leaving = False
         self._first_sample_due = False
         self._alone_at_last_look = False
         self.loop.call_later(_ABANDONED_S, self._leave_when_abandoned)
         self._settle_the_past()
-        self._listener = self._listen()
+        self._door = Door(self.loop, str(settings.directory / "agent.sock"), self._greeted)
         self.loop.before_wait.append(self._flush)
         self.loop.on_orphan = self._orphans_ended
         self.loop.on_stop = lambda: self._exit({"op": "exit"})
@@ -88,37 +99,19 @@ class AgentServer:
 
     # --- connections ---------------------------------------------------------------------------------------
 
-    def _listen(self) -> socket.socket:
-        path = str(self.node.settings.directory / "agent.sock")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # of a predecessor: we hold the node's lock
-        with protocol.socket_path(path) as short:
-            listener.bind(short)
-        # As root, any user's srun may knock: what it may attach to is told by the step's key and its uid.
-        os.chmod(path, 0o666 if os.geteuid() == 0 else 0o600)
-        listener.listen(128)
-        self.loop.watch(listener.fileno(), READ, self._accept)
-        return listener
-
-    def _accept(self, _events: int) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except BlockingIOError:
-                return
-            connection.setblocking(False)
-            Greeting(self.loop, connection, self._greeted)
-
-    def _greeted(self, connection: socket.socket, hello: Message, rest: bytes) -> None:
-        uid = _peer_uid(connection)
+    def _greeted(self, connection: socket.socket, uid: int, hello: Message, rest: bytes) -> bool:
+        """Whether it is a connection of a user's, which is counted until it ends."""
         if hello.get("hello") == "daemon" and uid in (0, os.geteuid()):
             self._welcome(connection, rest)
-        elif hello.get("hello") == "stream":
-            self._attach_stream(connection, hello, rest, uid)
-        else:
+        elif hello.get("hello") != "stream":
             log.warning("a connection of uid %d is refused: %r", uid, hello.get("hello"))
             connection.close()
+        elif full := self._door.full_for(uid):
+            log.warning("%s", full)
+            _refuse_stream(connection, full)
+        else:
+            return self._attach_stream(_Knock(connection, hello, rest, uid))
+        return False
 
     def _welcome(self, connection: socket.socket, rest: bytes) -> None:
         """The newest daemon is the daemon: an older connection is of one that died or was replaced."""
@@ -161,35 +154,45 @@ class AgentServer:
 
     # --- streams -------------------------------------------------------------------------------------------
 
-    def _attach_stream(self, connection: socket.socket, hello: Message, rest: bytes, uid: int) -> None:
-        job, step = int(hello.get("job", -1)), int(hello.get("step", -1))
+    def _attach_stream(self, knock: _Knock) -> bool:
+        """Whether it stays: attached, or waiting for its step."""
+        job, step = int(knock.hello.get("job", -1)), int(knock.hello.get("step", -1))
         run = self._jobs.get(job)
         target = run.steps.get(step) if run is not None else None
         if run is None or target is None:
-            self._let_stream_wait((job, step), (connection, hello, rest, uid))
-            return
-        allowed = uid in (0, os.geteuid(), run.uid)
-        if not allowed or not hmac.compare_digest(target.io_key, str(hello.get("key", ""))):
-            log.warning("uid %d may not attach to step %d.%d", uid, job, step)
-            _refuse_stream(connection, "Access denied: this is not the key of the step")
-            return
-        StreamClient(self.loop, connection, target.hub, rest)
+            self._let_stream_wait((job, step), knock)
+            return True
+        allowed = knock.uid in (0, os.geteuid(), run.uid)
+        if not allowed or not hmac.compare_digest(target.io_key.encode(), str(knock.hello.get("key", "")).encode()):
+            log.warning("uid %d may not attach to step %d.%d", knock.uid, job, step)
+            _refuse_stream(knock.connection, "Access denied: this is not the key of the step")
+            return False
+        StreamClient(self.loop, knock.connection, target.hub, knock.rest, lambda: self._door.left(knock.uid))
+        return True
 
-    def _let_stream_wait(self, where: tuple[int, int], stream: tuple[socket.socket, Message, bytes, int]) -> None:
+    def _let_stream_wait(self, where: tuple[int, int], knock: _Knock) -> None:
         """srun may be faster than the order to start its step."""
-        self._waiting_streams.setdefault(where, []).append(stream)
+        self._waiting_streams.setdefault(where, []).append(knock)
 
         def give_up() -> None:
             waiting = self._waiting_streams.get(where, [])
-            if stream in waiting:
-                waiting.remove(stream)
-                _refuse_stream(stream[0], f"step {where[0]}.{where[1]} did not start on node {self.node.name}")
+            if knock in waiting:
+                waiting.remove(knock)
+                if not waiting:
+                    del self._waiting_streams[where]
+                self._turn_away(knock, f"step {where[0]}.{where[1]} did not start on node {self.node.name}")
 
         self.loop.call_later(_STREAM_PATIENCE_S, give_up)
 
+    def _turn_away(self, knock: _Knock, why: str) -> None:
+        """One that waited."""
+        _refuse_stream(knock.connection, why)
+        self._door.left(knock.uid)
+
     def _admit_waiting_streams(self, job: int, step: int) -> None:
-        for stream in self._waiting_streams.pop((job, step), ()):
-            self._attach_stream(*stream)
+        for knock in self._waiting_streams.pop((job, step), ()):
+            if not self._attach_stream(knock):
+                self._door.left(knock.uid)
 
     # --- orders --------------------------------------------------------------------------------------------
 
@@ -276,7 +279,7 @@ class AgentServer:
         self.node.report("step_began", key, step=step)
         self.node.report("step_ended", key, step=step, status=status(1), usage={}, note=note)
         for stream in self._waiting_streams.pop((key[0], step), ()):
-            _refuse_stream(stream[0], note)
+            self._turn_away(stream, note)
 
     def _signal_step(self, message: Message) -> None:
         run = self._run_of(message)
@@ -402,11 +405,6 @@ _OPERATIONS: dict[str, Callable[[AgentServer, Message], None]] = {
     "ping": AgentServer._ping,
     "exit": AgentServer._exit,
 }
-
-
-def _peer_uid(connection: socket.socket) -> int:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
 
 
 def _refuse_stream(connection: socket.socket, why: str) -> None:

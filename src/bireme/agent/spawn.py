@@ -1,50 +1,59 @@
-"""Starting a process fast: one call, one pid, errors that name the step that failed.
+"""Starting a process without waiting for it: one call, one pid at once, and a pipe that tells how the start went.
 
-Called by the agent for every task. It does not wait, track, read output or know jobs: `reaper`,
-`processes` and the caller do.
+Called by `launching` for every task. It does not wait, track, read output or know jobs: `reaper`, `processes` and the
+caller do.
 
-Three paths, one meaning. *Fast*: `posix_spawn`, which shares the agent's memory until exec; working
-directory, umask and CPU affinity are set on the agent itself around the call, because the child inherits
-them. *By shell*: the same, through an `sh` that enters the cgroups, tells the pid and then becomes the
-program; only for the agent's own user, whose environment that shell may see, and only where it passes all of
-it on (`dash` drops what is not a shell's name, such as bash's exported functions). *Exact*: `fork` and
-set-up code in the child, for all that cannot be lent: another user, limits, niceness, a controlling
-terminal. (A root agent could lend its real uid too, but would be open to signals from that user meanwhile.)
+All that can block is done by the child, as the user: opening the files of the streams, entering the directory, finding
+and executing the program. A lease on a program, a FIFO nobody reads, a mount that hangs holds up its own task, and not
+the agent that serves everybody.
 
-Measured with `python tests/unit/agent/bench_spawn.py 500 [64]` (2 cores, 500 × `bash -c true`, 4 at a time;
-a bare agent / one that holds 64 MiB more): fast path 1540 / 1240 a second, subprocess.Popen 1510 / 1480 (the
-same vfork; the difference is noise), by shell 1000 / 980, exact path 520 / 270. So only the exact path pays
-for the agent's memory: keep agents small. posix_spawn rather than Popen because it reports exec errors by
-itself and keeps no object that waits for the child behind the reaper's back.
+Two paths, one meaning. *Exact*: `fork`, and set-up code in the child, for all that may be asked. *By shell*:
+`posix_spawn` of an `sh` that does the same and then becomes the program: only for the agent's own user (that shell sees
+the environment, and others may not), only for programs that are sure to start (a shell could not report their failure
+in Slurm's words), and only where it passes all variables on (`dash` drops what is not a shell's name). Whatever it
+fails at is begun again exactly, which also words the error. (A root agent could lend its real uid to a `posix_spawn`,
+but would be open to signals from that user meanwhile; a spawn that shares the agent's memory until exec, which would be
+fastest, holds the agent as long as the exec takes.)
 
-Invariant: the pid returned is the program's own (by shell, of the shell that is about to become it); when
-`spawn` raises, no process is left behind. It must be called from the only thread of its process.
+Measured with `python tests/unit/agent/bench_spawn.py 500` (2 cores, `bash -c true`, 4 at a time): by shell 1000 a
+second, exact path 520, and 270 by an agent that holds 64 MiB more: keep agents small.
+
+Invariant: the pid returned is the program's own (by shell, of the shell that is about to become it), and its report
+ends with its exec or its end, whichever is first. It must be called from the only thread of its process.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import resource
 import signal
-import struct
 import termios
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import NoReturn
 
+from bireme.agent.descriptors import limit_of_tasks, restore_limit
 from bireme.agent.identity import Identity, become
+from bireme.agent.output import OpenFileError, OpenMode, open_stream
 
-__all__ = ["Identity", "SpawnError", "close_on_exec_from_here", "spawn"]
+__all__ = ["Birth", "Identity", "SpawnError", "Spawned", "TaskFile", "close_on_exec_from_here", "spawn"]
 
+OPENING = "open files"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _FALLBACK_CWD = "/tmp"
 _SHELL = "/bin/sh"
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SHELL_REPORT_FD = 9
+"""The highest number that every shell can redirect to."""
+_SHELL_STARTED = b"ok"
+_LOOK_AGAIN_S = 0.02
 # Python ignores the first two and an agent may ignore the others; an ignored signal would stay ignored
 # in the task, where `kill`, a closed pipe or Ctrl-C then does nothing.
 _RESET_SIGNALS = (
@@ -61,12 +70,10 @@ _RESET_SIGNALS = (
     signal.SIGTTIN,
     signal.SIGTSTP,
 )
-_FAILURE = struct.Struct("=iB")  # what the exact path's child sends home: errno, index into _STAGES
-_STAGES = ("join cgroup", "set up", "change user", "execve")
 
 
 class SpawnError(Exception):
-    """The process was not started.
+    """The program was not started.
 
     `exit_code` is what Slurm reports for a task whose program could not be executed: the errno.
     """
@@ -82,77 +89,123 @@ class SpawnError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
-    """One call's arguments, after the descriptors were put out of each other's way."""
+class TaskFile:
+    """A file that the child opens for one of its streams, with the user's rights. `stream` words the error."""
 
-    argv: list[str]
-    env: Mapping[str, str]
-    cwd: str
-    fds: Mapping[int, int]  # the child's number -> ours
-    identity: Identity | None
-    umask: int | None
-    rlimits: Mapping[int, tuple[int, int]]
-    cpu_ids: frozenset[int] | None
-    nice: int | None
-    new_session: bool
-    controlling_tty: bool
-    join_files: Sequence[str]
-    pid_variable: str
-
-    def needs_exact_path(self) -> bool:
-        return bool(self.identity is not None or self.rlimits or self.nice is not None or self.controlling_tty)
+    stream: str
+    path: str
+    mode: OpenMode
 
 
-def spawn(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    stdin_fd: int,
-    stdout_fd: int,
-    stderr_fd: int,
-    cwd: str = "/",
-    identity: Identity | None = None,
-    umask: int | None = None,
-    rlimits: Mapping[int, tuple[int, int]] | None = None,
-    cpu_ids: Sequence[int] | frozenset[int] | None = None,
-    nice: int | None = None,
-    new_session: bool = True,
-    controlling_tty: bool = False,
-    extra_fds: Mapping[int, int] | None = None,
-    join_files: Sequence[str] = (),
-    pid_variable: str = "",
-) -> int:
-    """Start `argv` and return its pid.
+Stream = int | TaskFile
+"""What a task reads from or writes to: a descriptor of the agent's, or a file that the child is to open."""
 
-    `argv[0]` without a slash is looked up in `env`'s PATH. A `cwd` that cannot be entered becomes /tmp, and
-    a line on the task's stderr says so, as Slurm does. `rlimits` maps `resource.RLIMIT_*` to (soft, hard);
-    hard limits are capped at what the agent may give. `extra_fds` maps the child's descriptor number to
-    ours. `controlling_tty` makes stdin, a terminal, the child's controlling one. `join_files` are
-    `cgroup.procs` files that the child enters before it drops its rights and runs anything. `pid_variable`
-    names a variable that holds the child's own pid, which costs the shell's start (a third of a millisecond).
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """What is to be started, and how.
+
+    `argv[0]` without a slash is looked up in `env`'s PATH; an empty `argv` runs nothing and ends once the streams are
+    open. A `cwd` that cannot be entered becomes /tmp, and a line on the task's stderr says so, as Slurm does.
+    `rlimits` maps `resource.RLIMIT_*` to (soft, hard); hard limits are capped at what the agent may give. `extra_fds`
+    maps the child's descriptor number to ours. `controlling_tty` makes stdin, a terminal, the child's controlling one.
+    `join_files` are `cgroup.procs` files that the child enters before it drops its rights and runs anything.
+    `pid_variable` names a variable that holds the child's own pid. `greeting` is written to its stdout before it runs.
+    `folder_patience_s`: how long others may take to make the folder of an output, before the child does. `sure`: the
+    caller knows that `argv[0]` can be executed.
     """
-    foreign = identity if identity is not None and not identity.is_own() else None
-    with _separated({0: stdin_fd, 1: stdout_fd, 2: stderr_fd, **(extra_fds or {})}) as fds:
-        launch = _Launch(
-            argv=list(argv),
-            env=env,
-            cwd=cwd,
-            fds=fds,
-            identity=foreign,
-            umask=umask,
-            rlimits=_limits_that_differ(rlimits or {}),
-            cpu_ids=frozenset(cpu_ids) if cpu_ids is not None else None,
-            nice=nice,
-            new_session=new_session or controlling_tty,
-            controlling_tty=controlling_tty,
-            join_files=join_files,
-            pid_variable=pid_variable,
-        )
-        if launch.needs_exact_path():
-            return _spawn_exactly(launch)
-        if launch.join_files or launch.pid_variable:
-            return _spawn_by_shell(launch)
-        return _spawn_fast(launch)
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    stdin: Stream
+    stdout: Stream
+    stderr: Stream
+    cwd: str = "/"
+    identity: Identity | None = None
+    umask: int | None = None
+    rlimits: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    cpu_ids: frozenset[int] | None = None
+    nice: int | None = None
+    new_session: bool = True
+    controlling_tty: bool = False
+    extra_fds: Mapping[int, int] = field(default_factory=dict)
+    join_files: Sequence[str] = ()
+    pid_variable: str = ""
+    greeting: bytes = b""
+    folder_patience_s: float = 0.0
+    sure: bool = False
+
+    @property
+    def foreign(self) -> Identity | None:
+        """Whom the child becomes; None when that is the agent itself."""
+        return self.identity if self.identity is not None and not self.identity.is_own() else None
+
+    @property
+    def streams(self) -> tuple[Stream, Stream, Stream]:
+        return self.stdin, self.stdout, self.stderr
+
+    def suits_a_shell(self) -> bool:
+        """Whether an `sh` can do all of it: a batch script of the agent's own user."""
+        asks_more = self.rlimits or self.nice is not None or self.controlling_tty or self.extra_fds or self.greeting
+        if not self.sure or asks_more or self.cpu_ids is not None or self.foreign is not None or not self.new_session:
+            return False
+        plain = self.cwd.startswith("/") and "/.." not in self.cwd and not self.argv[0].startswith("-")
+        to_files = all(isinstance(stream, TaskFile) for stream in self.streams)
+        return plain and to_files and all(map(_SHELL_NAME.fullmatch, self.env))
+
+
+@dataclass(slots=True)
+class Spawned:
+    """A child on its way to its program. `report_fd` is read to its end, without blocking, and closed by the caller."""
+
+    pid: int
+    report_fd: int
+    by_shell: bool = False
+    _report: bytes = b""
+
+    def read_report(self) -> bool:
+        """Whether all has been said: the program runs, or the child has ended or is about to."""
+        while True:
+            try:
+                data = os.read(self.report_fd, 65536)
+            except BlockingIOError:
+                return False
+            if not data:
+                return True
+            self._report += data
+
+    def failure(self) -> SpawnError | None:
+        """Why the program did not start, once all has been said; None when it did, or was killed before."""
+        if self.by_shell or not self._report:
+            return None
+        told = json.loads(self._report)
+        return SpawnError(told["stage"], told["errno"], told["text"])
+
+    @property
+    def shell_gave_up(self) -> bool:
+        """Of a shell that has ended: it ran nothing. Unless it was killed, the exact path is to be taken."""
+        return self.by_shell and not self._report.startswith(_SHELL_STARTED)
+
+
+def spawn(birth: Birth, *, by_shell: bool = True) -> Spawned:
+    """Starts `birth` and returns at once. Raises SpawnError when there is not even a process."""
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    os.set_blocking(write_fd, True)
+    try:
+        if by_shell and birth.suits_a_shell():
+            with suppress(OSError, ValueError):
+                return Spawned(_spawn_shell(birth, write_fd), read_fd, by_shell=True)
+        with _separated(_descriptors(birth)) as fds:
+            return Spawned(_fork(birth, fds, write_fd), read_fd)
+    except OSError as error:
+        os.close(read_fd)
+        what = f"could not start {_name(birth)}: {error.strerror}"
+        raise SpawnError("set up", error.errno or errno.EAGAIN, what) from error
+    except SpawnError:
+        os.close(read_fd)
+        raise
+    finally:
+        os.close(write_fd)
 
 
 def close_on_exec_from_here() -> None:
@@ -165,156 +218,200 @@ def close_on_exec_from_here() -> None:
                 continue
 
 
-# --- the fast path -----------------------------------------------------------------------------------------
+# --- by shell ----------------------------------------------------------------------------------------------
 
 
-def _spawn_fast(launch: _Launch) -> int:
-    with _lent(launch):
-        program = _find_program(launch.argv[0], launch.env)
-        try:
-            return _posix_spawn(program, launch.argv, launch)
-        except OSError as error:
-            raise _exec_failure(launch, program, error.errno or 0) from error
-        except ValueError as error:  # a NUL byte in an argument or variable
-            raise SpawnError("execve", errno.EINVAL, f"execve(): {launch.argv[0]!r}: {error}") from error
-
-
-def _spawn_by_shell(launch: _Launch) -> int:
-    """Where exec is certain to work (a shell could not report its failure in Slurm's words) and loses no variable."""
-    steps = [f'echo 0 >"${number}"' for number in range(1, len(launch.join_files) + 1)]
-    if launch.pid_variable:
-        steps.append(f"export {launch.pid_variable}=$$")
-    script = " && ".join([*steps, f"shift {len(launch.join_files)}", 'exec "$@"'])
-    with _lent(launch):
-        program = _find_program(launch.argv[0], launch.env)
-        safe = _surely_executable(program, launch) and all(map(_SHELL_NAME.fullmatch, launch.env))
-        if safe and all(map(os.path.exists, launch.join_files)):
-            with suppress(OSError, ValueError):
-                return _posix_spawn(_SHELL, ["sh", "-c", script, "sh", *launch.join_files, *launch.argv], launch)
-        return _spawn_exactly(replace(launch, cwd="."))  # the directory was entered and complained of already
-
-
-def _posix_spawn(program: str, argv: list[str], launch: _Launch) -> int:
-    return os.posix_spawn(
-        program,
-        argv,
-        launch.env,
-        file_actions=[(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in launch.fds.items()],
-        setsid=launch.new_session,
-        setsigmask=(),
-        setsigdef=_RESET_SIGNALS,
-    )
-
-
-def _surely_executable(program: str, launch: _Launch) -> bool:
-    if launch.argv[0].startswith("-") or not os.access(program, os.X_OK, effective_ids=True):
-        return False
+def _spawn_shell(birth: Birth, report_fd: int) -> int:
+    files = [stream for stream in birth.streams if isinstance(stream, TaskFile)]
+    places = [birth.cwd, birth.env.get("PWD", ""), birth.env.get("OLDPWD", ""), *(file.path for file in files)]
+    own_umask = os.umask(birth.umask) if birth.umask is not None else None
+    null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    moved_fd = fcntl.fcntl(report_fd, fcntl.F_DUPFD_CLOEXEC, _SHELL_REPORT_FD + 1)
     try:
-        with open(program, "rb") as file:
-            first = file.read(256)
-    except OSError:
-        return False
-    if first.startswith(b"#!"):
-        words = first[2:].split(None, 1)
-        return bool(words) and os.path.exists(words[0])
-    return first.startswith(b"\x7fELF")
-
-
-@contextmanager
-def _lent(launch: _Launch) -> Iterator[None]:
-    """The agent itself takes on what the child is to inherit, and lays it down again."""
-    home = os.open(".", os.O_PATH | os.O_DIRECTORY)
-    own_umask = os.umask(launch.umask) if launch.umask is not None else None
-    own_cpus = os.sched_getaffinity(0) if launch.cpu_ids is not None else None
-    try:
-        if launch.cpu_ids is not None:
-            _set_affinity(launch.cpu_ids)
-        _enter_directory(launch.cwd, launch.fds[2])
-        yield
+        with limit_of_tasks():
+            return os.posix_spawn(
+                _SHELL,
+                ["sh", "-c", _shell_script(birth, files), "sh", *places, *birth.join_files, *birth.argv],
+                birth.env,
+                file_actions=[
+                    *((os.POSIX_SPAWN_DUP2, null_fd, number) for number in range(3)),
+                    (os.POSIX_SPAWN_DUP2, moved_fd, _SHELL_REPORT_FD),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_RESET_SIGNALS,
+            )
     finally:
-        os.fchdir(home)
-        os.close(home)
-        if own_cpus is not None:
-            os.sched_setaffinity(0, own_cpus)
+        os.close(null_fd)
+        os.close(moved_fd)
         if own_umask is not None:
             os.umask(own_umask)
+
+
+def _shell_script(birth: Birth, files: Sequence[TaskFile]) -> str:
+    """All words of others are arguments: $1 directory, $2 PWD, $3 OLDPWD, $4 to $6 files, cgroups, the program."""
+    lines = [f'echo 0 >"${{{number}}}" || exit 1' for number in range(7, 7 + len(birth.join_files))]
+    lines.append('cd -- "$1" || exit 1')
+    # A shell tells its children where it went; the script is to find what its submitter had.
+    lines += [
+        f"{name}=${number}" if name in birth.env else f"unset {name}" for name, number in (("PWD", 2), ("OLDPWD", 3))
+    ]
+    lines.append('exec <"$4"')
+    lines += _shell_output(files[1], "$5", "")
+    lines += ["exec 2>&1"] if files[2].path == files[1].path else _shell_output(files[2], "$6", "2")
+    if birth.pid_variable:
+        lines.append(f"export {birth.pid_variable}=$$")
+    said = _SHELL_STARTED.decode()
+    lines += [f"shift {6 + len(birth.join_files)}", f"echo {said} >&{_SHELL_REPORT_FD}", f"exec {_SHELL_REPORT_FD}>&-"]
+    return "\n".join([*lines, 'exec "$@"'])
+
+
+def _shell_output(file: TaskFile, place: str, number: str) -> list[str]:
+    """Emptied, then opened for appending; a FIFO is opened once, or its reader would see an end."""
+    emptied = [f'[ -f "{place}" ] && : >"{place}"'] if file.mode == "truncate" else []
+    return [*emptied, f'exec {number}>>"{place}"']
 
 
 # --- the exact path ----------------------------------------------------------------------------------------
 
 
-def _spawn_exactly(launch: _Launch) -> int:
-    report_fd, child_report_fd = os.pipe()
+def _fork(birth: Birth, fds: Mapping[int, int], report_fd: int) -> int:
     # Above every number the child dup2s onto, or the report would be overwritten.
-    safe_report_fd = fcntl.fcntl(child_report_fd, fcntl.F_DUPFD_CLOEXEC, max(launch.fds) + 1)
-    os.close(child_report_fd)
+    safe_report_fd = fcntl.fcntl(report_fd, fcntl.F_DUPFD_CLOEXEC, max(fds) + 1)
     # No signal may reach the child while it still runs the agent's handlers.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
         if pid == 0:
-            _run_child(launch, safe_report_fd)
+            _Child(birth, fds, safe_report_fd).run()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(safe_report_fd)
-    report = os.read(report_fd, _FAILURE.size)
-    os.close(report_fd)
-    if not report:  # closed by exec
-        return pid
-    os.waitpid(pid, 0)
-    number, stage = _FAILURE.unpack(report)
-    if _STAGES[stage] == "execve":
-        raise _exec_failure(launch, launch.argv[0], number)
-    what = f"could not {_STAGES[stage]} for {launch.argv[0]}: {os.strerror(number)}"
-    raise SpawnError(_STAGES[stage], number, what)
+    return pid
 
 
-def _run_child(launch: _Launch, report_fd: int) -> NoReturn:
-    """In the forked child: become what was asked for, then exec; on failure send errno and stage home."""
-    stage = 0
-    try:
-        for procs_file in launch.join_files:
+class _Child:
+    """In the forked child: become what was asked for, then exec; on failure send home what went wrong."""
+
+    def __init__(self, birth: Birth, fds: Mapping[int, int], report_fd: int) -> None:
+        self._birth = birth
+        self._fds = fds
+        self._report_fd = report_fd
+        self._stage = "set up"
+        self._stderr_fd = -1
+        """Where a failure is told to the user, once there is such a place."""
+
+    def run(self) -> NoReturn:
+        try:
+            self._become_the_task()
+        except SpawnError as error:
+            self._fail(error)
+        except OpenFileError as error:
+            self._fail(SpawnError(OPENING, error.errno, str(error)))
+        except OSError as error:
+            number = error.errno or errno.EIO
+            self._fail(SpawnError(self._stage, number, self._in_words(os.strerror(number))))
+        except BaseException as error:
+            self._fail(SpawnError(self._stage, errno.EINVAL, self._in_words(str(error))))
+        finally:
+            os._exit(127)
+
+    def _become_the_task(self) -> None:
+        birth = self._birth
+        self._place_descriptors()
+        _set_up_child(birth)
+        self._stage = "join cgroup"
+        for procs_file in birth.join_files:
             _join(procs_file)
-        stage = 1
-        _set_up_child(launch)
-        stage = 2
-        if launch.identity is not None:
-            become(launch.identity)
-        _enter_directory(launch.cwd, 2)  # as the user: root may be kept out of their directories
-        stage = 3
-        program = _find_program(launch.argv[0], launch.env)
+        self._stage = "change user"
+        if birth.foreign is not None:
+            become(birth.foreign)
+        # From here on it is the user's process: what waits here is ended as the program would be.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        own_pid = {launch.pid_variable: str(os.getpid())} if launch.pid_variable else {}
-        os.execve(program, launch.argv, {**launch.env, **own_pid})
-    except OSError as error:
-        os.write(report_fd, _FAILURE.pack(error.errno or errno.EIO, stage))
-    except SpawnError as error:
-        os.write(report_fd, _FAILURE.pack(error.errno, stage))
-    except BaseException:
-        os.write(report_fd, _FAILURE.pack(errno.EINVAL, stage))
-    finally:
-        os._exit(127)
+        self._stage = OPENING
+        self._open_streams()
+        _write_all(1, birth.greeting)
+        if not birth.argv:
+            os._exit(0)
+        self._stage = "enter directory"
+        _enter_directory(birth.cwd, 2)  # as the user: root may be kept out of their directories
+        self._stage = "execve"
+        own_pid = {birth.pid_variable: str(os.getpid())} if birth.pid_variable else {}
+        program = _find_program(birth.argv[0], birth.env)
+        try:
+            os.execve(program, list(birth.argv), {**birth.env, **own_pid})
+        except OSError as error:
+            raise _exec_failure(birth, program, error.errno or 0) from error
+
+    def _place_descriptors(self) -> None:
+        """What is the agent's, and others' streams among it, is closed: a child that waits must not hold it open."""
+        for theirs, ours in self._fds.items():
+            if theirs == ours:
+                os.set_inheritable(ours, True)
+            else:
+                os.dup2(ours, theirs)
+        kept = sorted({*range(3), *self._fds, self._report_fd})
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        for lower, upper in zip(kept, [*kept[1:], highest + 1], strict=True):
+            os.closerange(lower + 1, upper)
+        if isinstance(self._birth.stderr, int):
+            self._stderr_fd = 2
+
+    def _open_streams(self) -> None:
+        opened: dict[str, int] = {}
+        deadline = time.monotonic() + self._birth.folder_patience_s
+        for number, stream in enumerate(self._birth.streams):
+            if isinstance(stream, int):
+                continue
+            if number == 0 or stream.path not in opened:
+                fd = _open_patiently(stream, deadline)
+                os.dup2(fd, number)
+                os.close(fd)
+                opened[stream.path] = number
+            else:
+                os.dup2(opened[stream.path], number)
+        self._stderr_fd = 2
+
+    def _fail(self, error: SpawnError) -> None:
+        if self._stderr_fd >= 0 and error.stage != OPENING:
+            with suppress(OSError):
+                _write_all(self._stderr_fd, f"slurmstepd: error: {error}\n".encode(errors="surrogateescape"))
+        told = {"stage": error.stage, "errno": error.errno, "text": str(error)}
+        _write_all(self._report_fd, json.dumps(told).encode())
+
+    def _in_words(self, why: str) -> str:
+        if self._stage == "execve":
+            return f"execve(): {_name(self._birth)!r}: {why}"
+        return f"could not {self._stage} for {_name(self._birth)}: {why}"
 
 
-def _set_up_child(launch: _Launch) -> None:
+def _open_patiently(stream: TaskFile, deadline: float) -> int:
+    """The folder of an output is left to others until the deadline, and then made."""
+    while True:
+        patient = time.monotonic() < deadline
+        try:
+            return open_stream(stream.path, stream.mode, stream=stream.stream, make_folders=not patient)
+        except OpenFileError as error:
+            if error.errno != errno.ENOENT or not patient:
+                raise
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _set_up_child(birth: Birth) -> None:
     for number in _RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    if launch.new_session:
+    if birth.new_session or birth.controlling_tty:
         os.setsid()
-    for theirs, ours in launch.fds.items():
-        if theirs == ours:
-            os.set_inheritable(ours, True)
-        else:
-            os.dup2(ours, theirs)
-    if launch.controlling_tty:
+    if birth.controlling_tty:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    if launch.umask is not None:
-        os.umask(launch.umask)
-    if launch.cpu_ids is not None:
-        _set_affinity(launch.cpu_ids)
-    if launch.nice is not None:
-        os.setpriority(os.PRIO_PROCESS, 0, launch.nice)
-    for kind, (soft, hard) in launch.rlimits.items():
+    if birth.umask is not None:
+        os.umask(birth.umask)
+    if birth.cpu_ids is not None:
+        _set_affinity(birth.cpu_ids)
+    if birth.nice is not None:
+        os.setpriority(os.PRIO_PROCESS, 0, birth.nice)
+    restore_limit()
+    for kind, (soft, hard) in birth.rlimits.items():
         _set_limit(kind, soft, hard)
 
 
@@ -338,33 +435,6 @@ def _lower(limit: int, cap: int) -> int:
     return cap if limit == resource.RLIM_INFINITY else min(limit, cap)
 
 
-def _limits_that_differ(rlimits: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Limits propagated from the submitting shell mostly equal the agent's own; those cost nothing."""
-    return {kind: pair for kind, pair in rlimits.items() if resource.getrlimit(kind) != tuple(pair)}
-
-
-# --- both paths --------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _separated(fds: dict[int, int]) -> Iterator[dict[int, int]]:
-    """Copy away any of our descriptors that another one's dup2 would overwrite before it is used."""
-    ceiling = max(fds) + 1
-    copies: list[int] = []
-    separated = dict(fds)
-    try:
-        for theirs, ours in fds.items():
-            if ours != theirs and ours in fds:
-                separated[theirs] = fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, ceiling)
-                copies.append(separated[theirs])
-        yield separated
-    except OSError as error:
-        raise SpawnError("set up", error.errno or 0, f"could not pass a descriptor: {error.strerror}") from error
-    finally:
-        for fd in copies:
-            os.close(fd)
-
-
 def _set_affinity(cpu_ids: frozenset[int]) -> None:
     try:
         os.sched_setaffinity(0, cpu_ids)
@@ -381,7 +451,7 @@ def _enter_directory(cwd: str, stderr_fd: int) -> None:
         why = error.strerror if isinstance(error, OSError) else str(error)
         there = _FALLBACK_CWD if os.path.isdir(_FALLBACK_CWD) else "/"  # not every image has one
         line = f"slurmstepd: error: couldn't chdir to `{cwd}': {why}: going to {there} instead\n"
-        os.write(stderr_fd, line.encode(errors="replace"))
+        _write_all(stderr_fd, line.encode(errors="replace"))
         os.chdir(there)
 
 
@@ -399,14 +469,13 @@ def _find_program(name: str, env: Mapping[str, str]) -> str:
     raise SpawnError("execve", refused, f"execve(): {name}: {os.strerror(refused)}")
 
 
-def _exec_failure(launch: _Launch, program: str, number: int) -> SpawnError:
+def _exec_failure(birth: Birth, program: str, number: int) -> SpawnError:
     """Slurm's wording; a script whose interpreter is missing must not read as if the script were."""
     if number == errno.ENOENT and (interpreter := _interpreter_of(program)):
         name_shown = f"bad interpreter({interpreter})"
     else:
-        name = launch.argv[0]
-        entered = not os.path.isabs(launch.cwd)  # the directory was entered before, under a name we no longer have
-        name_shown = name if entered or "/" not in name else os.path.join(launch.cwd, name)
+        name = birth.argv[0]
+        name_shown = name if "/" not in name else os.path.join(birth.cwd, name)
     return SpawnError("execve", number, f"execve(): {name_shown}: {os.strerror(number)}")
 
 
@@ -417,3 +486,39 @@ def _interpreter_of(program: str) -> str | None:
     except OSError:
         return None
     return first[2:].decode(errors="replace").strip() if first.startswith(b"#!") else None
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+# --- descriptors -------------------------------------------------------------------------------------------
+
+
+def _descriptors(birth: Birth) -> dict[int, int]:
+    """The child's number -> ours. A stream that the child will open has none of ours."""
+    standard = {number: stream for number, stream in enumerate(birth.streams) if isinstance(stream, int)}
+    return {**standard, **birth.extra_fds} or {0: 0}
+
+
+@contextmanager
+def _separated(fds: dict[int, int]) -> Iterator[dict[int, int]]:
+    """Copy away any of our descriptors that another one's dup2 would overwrite before it is used."""
+    ceiling = max(max(fds), 2) + 1
+    copies: list[int] = []
+    separated = dict(fds)
+    try:
+        for theirs, ours in fds.items():
+            if ours != theirs and ours in fds:
+                separated[theirs] = fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, ceiling)
+                copies.append(separated[theirs])
+        yield separated
+    finally:
+        for fd in copies:
+            os.close(fd)
+
+
+def _name(birth: Birth) -> str:
+    return birth.argv[0] if birth.argv else "a message"

@@ -1,49 +1,47 @@
 """The three standard streams of one task of a step: pipes to the clients, files, or a terminal.
 
 Called by `steps` around the start of each task. Which of them a task gets is in its message: no path means that
-the stream is forwarded; the engine has expanded patterns already.
+the stream is forwarded; the engine has expanded patterns already. Files are opened by the child that becomes the task;
+one that several tasks of this node share is emptied before the first of them starts, and appended to by all.
 
-Invariant: after `hand_over` the agent holds only its own ends; a file shared by several tasks of this node stays
-open until the last of them was started, so that they share one position in it.
+Invariant: after `hand_over` the agent holds only its own ends of pipes and terminals, and never a user's file: closing
+one may take as long as opening it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import grp
 import os
 import pty
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 
+from bireme.agent.descriptors import check_for_user
 from bireme.agent.identity import Identity
-from bireme.agent.output import OpenFileError, OpenMode, open_input, open_output
+from bireme.agent.output import OpenFileError, OpenMode
 from bireme.agent.protocol import STDERR, STDOUT, Message
+from bireme.agent.spawn import Stream, TaskFile
 from bireme.agent.streams import StreamHub
 
 
-@dataclass(slots=True)
-class SharedFiles:
-    """Output files of a step on this node, by path: opened (and emptied) once."""
-
-    _open: dict[str, int] = field(default_factory=dict)
-
-    def output(self, path: str, append: bool, identity: Identity | None, stream: str, umask: int | None) -> int:
-        if path not in self._open:
-            mode: OpenMode = "append" if append else "truncate"
-            self._open[path] = open_output(path, mode, identity, stream=stream, umask=umask)
-        return os.dup(self._open[path])
-
-    def close(self) -> None:
-        for fd in self._open.values():
-            os.close(fd)
-        self._open.clear()
+def shared_outputs(step: Message) -> list[str]:
+    """Files that several tasks of this node write to and that are to be empty at the start."""
+    if step.get("append"):
+        return []
+    used = Counter(
+        path for task in step["tasks"] for path in {task.get("stdout", ""), task.get("stderr", "")} - {"", os.devnull}
+    )
+    return [path for path, users in used.items() if users > 1]
 
 
 @dataclass(slots=True)
 class TaskStdio:
-    """`*_fd` are the task's ends; the rest are the agent's, -1 where there is none."""
+    """The first three are the task's ends; the rest are the agent's, -1 where there is none."""
 
-    stdin_fd: int
-    stdout_fd: int
-    stderr_fd: int
+    stdin: Stream
+    stdout: Stream
+    stderr: Stream
     stdin_pipe: int = -1
     stdout_pipe: int = -1
     stderr_pipe: int = -1
@@ -51,8 +49,7 @@ class TaskStdio:
 
     def hand_over(self, hub: StreamHub, task: int) -> None:
         """The task has its ends (or never will): close them here and give ours to the hub."""
-        for fd in {self.stdin_fd, self.stdout_fd, self.stderr_fd}:
-            os.close(fd)
+        self._close_task_ends()
         if self.stdout_pipe >= 0:
             hub.add_source(self.stdout_pipe, STDOUT, task)
         if self.stderr_pipe >= 0:
@@ -61,47 +58,77 @@ class TaskStdio:
             hub.add_sink(self.stdin_pipe, task, terminal=self.terminal)
 
     def close_all(self) -> None:
-        ours = {self.stdin_pipe, self.stdout_pipe, self.stderr_pipe}
-        for fd in ({self.stdin_fd, self.stdout_fd, self.stderr_fd} | ours) - {-1}:
+        self._close_task_ends()
+        for fd in {self.stdin_pipe, self.stdout_pipe, self.stderr_pipe} - {-1}:
             os.close(fd)
 
+    def _close_task_ends(self) -> None:
+        for fd in {self.stdin, self.stdout, self.stderr} - {-1}:
+            if isinstance(fd, int):
+                os.close(fd)
 
-def open_stdio(step: Message, task: Message, identity: Identity | None, files: SharedFiles) -> TaskStdio:
-    """Raises OpenFileError, with nothing left open. `unopened`: of a file that others had to open, and could not."""
+
+def open_stdio(step: Message, task: Message, identity: Identity | None, shared: list[str]) -> TaskStdio:
+    """Raises OpenFileError or OSError, with nothing left open.
+
+    `unopened`: of a file that others had to open, and could not. `shared`: files that were emptied already.
+    """
     if "unopened" in task:
         raise OpenFileError(*task["unopened"])
     if task.get("terminal"):
-        return _open_terminal(step.get("window") or {})
+        return _open_terminal(step.get("window") or {}, identity)
     stdio = TaskStdio(-1, -1, -1)
-    append, umask = bool(step.get("append")), step.get("umask")
-    stdout, stderr = task.get("stdout", ""), task.get("stderr", "")
     try:
-        if task.get("stdin", ""):
-            stdio.stdin_fd = open_input(task["stdin"], identity)
+        if path := task.get("stdin", ""):
+            stdio.stdin = TaskFile("stdin", path, "read")
         else:
-            stdio.stdin_fd, stdio.stdin_pipe = os.pipe2(os.O_CLOEXEC)
-        if stdout:
-            stdio.stdout_fd = files.output(stdout, append, identity, "stdout", umask)
+            stdio.stdin, stdio.stdin_pipe = os.pipe2(os.O_CLOEXEC)
+        if path := task.get("stdout", ""):
+            stdio.stdout = TaskFile("stdout", path, _output_mode(step, path, shared))
         else:
-            stdio.stdout_pipe, stdio.stdout_fd = os.pipe2(os.O_CLOEXEC)
-        if stderr:
-            stdio.stderr_fd = files.output(stderr, append, identity, "stderr", umask)
+            stdio.stdout_pipe, stdio.stdout = os.pipe2(os.O_CLOEXEC)
+        if path := task.get("stderr", ""):
+            stdio.stderr = TaskFile("stderr", path, _output_mode(step, path, shared))
         else:
-            stdio.stderr_pipe, stdio.stderr_fd = os.pipe2(os.O_CLOEXEC)
+            stdio.stderr_pipe, stdio.stderr = os.pipe2(os.O_CLOEXEC)
+        check_for_user(max(stdio.stdin_pipe, stdio.stdout_pipe, stdio.stderr_pipe))
     except BaseException:
         stdio.close_all()
         raise
     return stdio
 
 
-def _open_terminal(window: Message) -> TaskStdio:
-    master, slave = pty.openpty()
-    os.set_inheritable(master, False)
-    if window:
-        import fcntl  # terminals are rare; the two modules are not needed for anything else here
-        import struct
-        import termios
+def _output_mode(step: Message, path: str, shared: list[str]) -> OpenMode:
+    return "append" if step.get("append") or path in shared else "truncate"
 
-        size = struct.pack("HHHH", window.get("rows", 24), window.get("columns", 80), 0, 0)
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
-    return TaskStdio(slave, slave, slave, stdin_pipe=os.dup(master), stdout_pipe=master, terminal=True)
+
+def _open_terminal(window: Message, identity: Identity | None) -> TaskStdio:
+    master, slave = pty.openpty()
+    stdio = TaskStdio(slave, slave, slave, stdout_pipe=master, terminal=True)
+    try:
+        os.set_inheritable(master, False)
+        stdio.stdin_pipe = os.dup(master)
+        check_for_user(stdio.stdin_pipe)
+        _give_terminal(slave, identity)
+        if window:
+            import fcntl  # terminals are rare; the two modules are not needed for anything else here
+            import struct
+            import termios
+
+            size = struct.pack("HHHH", window.get("rows", 24), window.get("columns", 80), 0, 0)
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
+    except BaseException:
+        stdio.close_all()
+        raise
+    return stdio
+
+
+def _give_terminal(slave: int, identity: Identity | None) -> None:
+    """The user's own, as after a login: programs open it again by its name; others may write to it by `write` alone."""
+    if identity is None:
+        return
+    group = -1
+    with contextlib.suppress(KeyError):
+        group = grp.getgrnam("tty").gr_gid
+    os.fchown(slave, identity.uid, group)
+    os.fchmod(slave, 0o620 if group >= 0 else 0o600)

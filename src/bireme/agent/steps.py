@@ -10,7 +10,6 @@ everything they wrote is on its way to the clients.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -23,6 +22,7 @@ from bireme.agent import protocol
 from bireme.agent.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.identity import Identity
 from bireme.agent.inbox import Wait
+from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node
 from bireme.agent.output import OpenFileError
@@ -31,9 +31,9 @@ from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import ScriptRun, apply_task_prolog
-from bireme.agent.spawn import SpawnError, spawn
+from bireme.agent.spawn import OPENING, Birth, SpawnError, TaskFile
 from bireme.agent.step_pmi import StepPmi
-from bireme.agent.step_stdio import SharedFiles, TaskStdio, open_stdio
+from bireme.agent.step_stdio import TaskStdio, open_stdio, shared_outputs
 from bireme.agent.streams import StepEvents, StreamHub
 from bireme.agent.tasks import PID_VARIABLE, Task, status, usage_message, worst_status
 from bireme.core.model.resources import merge_usage
@@ -75,11 +75,14 @@ class StepRun:
         self._prologs: dict[int, ScriptRun] = {}
         """Tasks whose prolog runs."""
         self._statuses: list[Message] = []
-        self._files = SharedFiles()
+        self._shared: list[str] = []
+        """Files that several of its tasks write to."""
         self._deadline: Timer | None = None
         self._killed = False
         self._ended_by = 0
         """The signal that ended it: what has not started by then never does."""
+        self._emptying = 0
+        """The process that empties shared files, before any task starts."""
         self._first_node = False
         self._began = False
         self._pmi: StepPmi | None = None
@@ -97,8 +100,46 @@ class StepRun:
             for task in tasks:
                 self._not_started(task["id"], status(1))
             return
-        for index, task in enumerate(tasks):
-            self._attempt(task["id"], partial(self._begin_task, index, task))
+        self._shared = shared_outputs(self._message)
+        self._empty_then_begin(list(self._shared))
+
+    def _empty_then_begin(self, paths: list[str]) -> None:
+        """Empties the files that tasks share, one after the other. One that cannot be emptied fails its tasks."""
+        if not paths:
+            for index, task in enumerate(self._message["tasks"]):
+                self._attempt(task["id"], partial(self._begin_task, index, task))
+            return
+        null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        birth = Birth(
+            argv=(),
+            env={},
+            stdin=null_fd,
+            stdout=TaskFile("stdout", paths.pop(0), "truncate"),
+            stderr=null_fd,
+            identity=self._owner.identity,
+            umask=self._message.get("umask"),
+        )
+
+        def emptied() -> None:
+            self._emptying = 0
+            if self._ended_by:
+                for rank in sorted(self._unstarted):
+                    self._not_started(rank, status(0, self._ended_by))
+            else:
+                self._empty_then_begin(paths)
+
+        def started(problem: SpawnError | None) -> None:
+            if problem is not None:
+                emptied()
+
+        def has_process(pid: int) -> None:
+            self._emptying = pid
+
+        launching = Launching(
+            self.node.loop, birth, process=has_process, started=started, exited=lambda _reaped: emptied()
+        )
+        launching.begin()
+        os.close(null_fd)
 
     def _attempt(self, rank: int, begin: Callable[[], None]) -> None:
         try:
@@ -162,53 +203,66 @@ class StepRun:
             self._waiting[rank] = self.node.inbox.fetch(stdin, input_came)
 
     def _start_with_input(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
-        rank = spec["id"]
         try:
-            stdio = open_stdio(self._message, spec, self._owner.identity, self._files)
+            stdio = open_stdio(self._message, spec, self._owner.identity, self._shared)
         except OpenFileError as error:
-            self._not_started(rank, status(1), str(error))
+            self._not_started(spec["id"], status(1), str(error))
             return
-        if greeting:
-            self._say(stdio.stdout_fd, stdio.stdout_pipe, protocol.STDOUT, rank, greeting)
-        self._spawn_task(index, spec, env, stdio)
-        self._one_started(rank)
+        self._launch_task(index, spec, env, stdio, greeting)
 
-    def _spawn_task(self, index: int, spec: Message, env: dict[str, str], stdio: TaskStdio) -> None:
+    def _launch_task(self, index: int, spec: Message, env: dict[str, str], stdio: TaskStdio, greeting: bytes) -> None:
         rank = spec["id"]
         cpus = self._cpus(index)
         pmi_fd = self._pmi.open(rank, env, _PMI_CHILD_FD) if self._pmi else -1
+        birth = Birth(
+            argv=spec.get("argv") or self._message["argv"],
+            env=env,
+            stdin=stdio.stdin,
+            stdout=stdio.stdout,
+            stderr=stdio.stderr,
+            cwd=self._message["cwd"],
+            identity=self._owner.identity,
+            umask=self._message.get("umask"),
+            cpu_ids=cpus,
+            controlling_tty=stdio.terminal,
+            extra_fds={_PMI_CHILD_FD: pmi_fd} if pmi_fd >= 0 else {},
+            join_files=self._owner.join_files,
+            pid_variable=PID_VARIABLE,
+            greeting=greeting,
+        )
+
+        def has_process(pid: int) -> None:
+            self.node.task_started(self.key, pid)
+            self._tasks[rank] = Task(rank, pid)
+            if wants_verbose(self._message.get("cpu_bind", "")):
+                self._tell_binding(index, self._tasks[rank], cpus)
+
+        launching = Launching(
+            self.node.loop,
+            birth,
+            process=has_process,
+            started=lambda problem: self._task_launched(rank, problem),
+            exited=lambda reaped: self._exited(self._tasks[rank], env, reaped),
+        )
         try:
-            pid = spawn(
-                spec.get("argv") or self._message["argv"],
-                env,
-                stdin_fd=stdio.stdin_fd,
-                stdout_fd=stdio.stdout_fd,
-                stderr_fd=stdio.stderr_fd,
-                cwd=self._message["cwd"],
-                identity=self._owner.identity,
-                umask=self._message.get("umask"),
-                cpu_ids=cpus,
-                controlling_tty=stdio.terminal,
-                extra_fds={_PMI_CHILD_FD: pmi_fd} if pmi_fd >= 0 else None,
-                join_files=self._owner.join_files,
-                pid_variable=PID_VARIABLE,
-            )
-        except SpawnError as error:
-            line = f"slurmstepd: error: {error}\n".encode(errors="surrogateescape")
-            self._say(stdio.stderr_fd, stdio.stderr_pipe, protocol.STDERR, rank, line)
-            stdio.hand_over(self.hub, rank)
-            self._task_over(rank, status(error.exit_code))
-            return
+            launching.begin()
         finally:
+            stdio.hand_over(self.hub, rank)
             if pmi_fd >= 0:
                 os.close(pmi_fd)
-        self.node.task_started(self.key, pid)
-        task = Task(rank, pid)
-        self._tasks[rank] = task
-        self.node.loop.on_exit(pid, lambda reaped: self._exited(task, env, reaped))
-        stdio.hand_over(self.hub, rank)
-        if wants_verbose(self._message.get("cpu_bind", "")):
-            self._tell_binding(index, task, cpus)
+
+    def _task_launched(self, rank: int, problem: SpawnError | None) -> None:
+        """Its program runs, or will never: then the child has said why on its stderr, if it came to have one."""
+        if problem is None:
+            self._one_started(rank)
+            return
+        task = self._tasks.pop(rank, None)
+        if task is not None:
+            self.node.task_ended(self.key, task.pid)
+        if problem.stage == OPENING:
+            self._not_started(rank, status(1), str(problem))
+        else:
+            self._not_started(rank, status(problem.exit_code))
 
     def _cpus(self, index: int) -> frozenset[int] | None:
         wish = self._message.get("cpu_bind", "")
@@ -225,14 +279,6 @@ class StepRun:
         mask = mask_text(cpus if cpus is not None else frozenset(os.sched_getaffinity(0)))
         how, done = ("MASK", " set") if cpus is not None else ("NULL", "")
         self._tell(f"cpu-bind={how} - {self.node.name}, task {task.id:2d} {index:2d} [{task.pid}]: mask {mask}{done}\n")
-
-    def _say(self, fd: int, pipe: int, kind: int, rank: int, text: bytes) -> None:
-        """In the task's name, wherever its stream goes. Never into a pipe: nobody may be reading it yet."""
-        if pipe >= 0:
-            self.hub.broadcast(protocol.encode_frame(kind, rank, text))
-        else:
-            with contextlib.suppress(OSError):
-                os.write(fd, text)
 
     def _tell(self, line: str) -> None:
         self.hub.broadcast(protocol.encode_frame(protocol.STDERR, protocol.ALL_TASKS, line.encode()))
@@ -259,6 +305,8 @@ class StepRun:
     def start_nothing_more(self, number: int) -> None:
         """The step or its job is to end: tasks that wait for their input or prolog end without having run."""
         self._ended_by = self._ended_by or number
+        if self._emptying:
+            os.kill(self._emptying, signal.SIGKILL)
         for prolog in list(self._prologs.values()):
             prolog.cancel()  # which says when it is over
         waiting, self._waiting = self._waiting, {}
@@ -293,7 +341,6 @@ class StepRun:
         if self._deadline is not None:
             self._deadline.cancel()
         self._kill_leftovers()
-        self._files.close()
         self.hub.finish()
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
         self._report("step_ended", status=worst_status(self._statuses), usage=usage_message(used))

@@ -89,15 +89,13 @@ class StreamHub:
     def drain(self, task: int) -> None:
         """The task ended: take what it wrote. Whoever else holds the pipe may write on."""
         for source in [each for each in self._sources.values() if each.task == task]:
-            while source.fd in self._sources and self._read_once(source):
-                pass
+            self._read_what_waits(source)
         self._close_sink(task)
 
     def finish(self) -> None:
         """No task is left: the last bytes, then the last frame."""
         for source in list(self._sources.values()):
-            while source.fd in self._sources and self._read_once(source):
-                pass
+            self._read_what_waits(source)
             self._close_source(source)
         for task in list(self._sinks):
             self._close_sink(task)
@@ -183,19 +181,28 @@ class StreamHub:
             self._read_once(self._sources[fd])
             self.balance()
 
-    def _read_once(self, source: _Source) -> bool:
-        """Whether there may be more."""
+    def _read_what_waits(self, source: _Source) -> None:
+        """All that was written by now, which is no more than a pipe holds: whoever writes on without end is not
+        followed."""
+        bytes_left = _CHUNK
+        with contextlib.suppress(OSError):  # a terminal has no such size
+            bytes_left = max(bytes_left, fcntl.fcntl(source.fd, fcntl.F_GETPIPE_SZ))
+        while bytes_left > 0 and source.fd in self._sources and (count := self._read_once(source)):
+            bytes_left -= count
+
+    def _read_once(self, source: _Source) -> int:
+        """How many bytes came; none when there is nothing now, or nothing any more."""
         try:
             data = os.read(source.fd, _CHUNK)
         except BlockingIOError:
-            return False
+            return 0
         except OSError:  # a terminal whose last user is gone
             data = b""
         if not data:
             self._close_source(source)
-            return False
+            return 0
         self.broadcast(protocol.encode_frame(source.kind, source.task, data))
-        return True
+        return len(data)
 
     def _close_source(self, source: _Source) -> None:
         if self._sources.pop(source.fd, None) is not None:
@@ -247,7 +254,10 @@ class StreamHub:
 class StreamClient:
     """One connection of an `srun` or `sattach`, once its hello was accepted."""
 
-    def __init__(self, loop: Loop, connection: socket.socket, hub: StreamHub, early: bytes) -> None:
+    def __init__(
+        self, loop: Loop, connection: socket.socket, hub: StreamHub, early: bytes, on_close: Callable[[], None]
+    ) -> None:
+        self._on_close = on_close
         self._loop = loop
         self._socket = connection
         self._hub = hub
@@ -334,3 +344,4 @@ class StreamClient:
             self._socket.close()
             self.outgoing.clear()
             self._hub.detach(self)
+            self._on_close()

@@ -115,7 +115,9 @@ class Lock:
     """Held by the daemon for as long as it lives; contains its pid."""
 
     def __init__(self, paths: Paths) -> None:
+        # For the owner alone: whoever may open a file may lock it, and so keep the daemon from starting.
         self._file = os.open(paths.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.fchmod(self._file, 0o600)
         if not self._taken():
             other = os.pread(self._file, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._file)

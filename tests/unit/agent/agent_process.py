@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ Message = dict[str, Any]
 class AgentProcess:
     """Starts the agent of one node; `close` ends it and whatever it runs."""
 
-    def __init__(self, home: Path, node: str = "n1", **settings: Any) -> None:
+    def __init__(self, home: Path, node: str = "n1", prefix: Sequence[str] = (), **settings: Any) -> None:
+        """`prefix`: a command that runs the agent's."""
         self.home = home
+        self._prefix = prefix
         self.node = node
         self.directory = home / "agents" / node
         self._settings = {"name": node, **settings}
@@ -32,7 +35,16 @@ class AgentProcess:
     def start(self) -> Message:
         launch = self.home / f"{self.node}.json"
         launch.write_text(json.dumps([self._settings]))
-        command = [sys.executable, "-m", "bireme.agent", "--home", str(self.home), "--launch", str(launch)]
+        command = [
+            *self._prefix,
+            sys.executable,
+            "-m",
+            "bireme.agent",
+            "--home",
+            str(self.home),
+            "--launch",
+            str(launch),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
         answer = json.loads(done.stdout)
         self.pid = answer.get("pid", self.pid)
@@ -80,6 +92,9 @@ class DaemonEnd:
                 raise EOFError("the agent closed the connection")
             self._lines += [json.loads(line) for line in self._splitter.feed(data)]
         return self._lines.pop(0)
+
+    def put_back(self, messages: list[Message]) -> None:
+        self._lines[:0] = messages
 
     def expect(self, event: str) -> Message:
         """The next message, which must be this event."""

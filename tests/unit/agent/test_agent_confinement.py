@@ -15,7 +15,7 @@ from bireme.agent.capability import Capability
 from bireme.agent.confinement import KINDS, Confinement, Limits, probe
 from bireme.agent.device_filter import DeviceId, deny_devices, device_program
 from bireme.agent.hierarchy import find_v1, find_v2
-from bireme.agent.spawn import spawn
+from bireme.agent.spawn import Birth, spawn
 
 MIB = 1 << 20
 FULL = DeviceId("c", 1, 7)  # /dev/full: always there, and nothing depends on it
@@ -45,10 +45,17 @@ def children() -> set[int]:
     return {int(pid) for thread in threads for pid in thread.read_text().split()}
 
 
+def start(argv, stdin: int, stdout: int, stderr: int, group) -> int:
+    join_files = group.join_files
+    spawned = spawn(Birth(argv=argv, env=ENV, stdin=stdin, stdout=stdout, stderr=stderr, join_files=join_files))
+    os.close(spawned.report_fd)
+    return spawned.pid
+
+
 def run_in(group, *argv: str) -> tuple[int, str]:
     """Wait status and output of a program in the group."""
     null, (read_fd, write_fd) = os.open("/dev/null", os.O_RDWR), os.pipe()
-    pid = spawn(argv, ENV, stdin_fd=null, stdout_fd=write_fd, stderr_fd=write_fd, join_files=group.join_files)
+    pid = start(argv, null, write_fd, write_fd, group)
     os.close(write_fd)
     os.close(null)
     with open(read_fd, encoding="utf-8") as pipe:
@@ -111,7 +118,7 @@ def test_kill_ends_everything_and_only_then_remove_works(confinement):
     null, (read_fd, write_fd) = os.open("/dev/null", os.O_RDWR), os.pipe()
     script = "setsid sleep 600 & sleep 600 & echo ready; exec sleep 600"
     argv = ["sh", "-c", script]
-    leader = spawn(argv, ENV, stdin_fd=null, stdout_fd=write_fd, stderr_fd=null, join_files=group.join_files)
+    leader = start(argv, null, write_fd, null, group)
     os.close(write_fd)
     assert os.read(read_fd, 10) == b"ready\n"
     assert len(group.pids()) == 3

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import pty
 import resource
+import select
 import signal
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bireme.agent.identity import Identity, acting_as
-from bireme.agent.output import OpenFileError, open_input, open_output
-from bireme.agent.spawn import SpawnError, close_on_exec_from_here, spawn
+from bireme.agent.identity import Identity
+from bireme.agent.output import OpenFileError, open_input, open_output, open_stream
+from bireme.agent.spawn import Birth, SpawnError, TaskFile, close_on_exec_from_here, spawn
 
 NOBODY = Identity(65534, 65534, (65534,))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for others")
 ENV = {"PATH": "/usr/bin:/bin"}
-# A niceness of 0 and a join that goes nowhere change nothing, but take the other paths: all must mean the same.
-EVERY_PATH = pytest.mark.parametrize(
-    "path", [{}, {"join_files": ["/dev/null"]}, {"nice": 0}], ids=["fast", "shell", "exact"]
-)
+EVERY_PATH = pytest.mark.parametrize("path", [{"sure": True}, {"sure": False}], ids=["shell", "exact"])
+"""Whose program is sure to start may be begun by a shell; both must mean the same."""
 
 
 @pytest.fixture
@@ -36,16 +35,31 @@ def null_fd() -> Iterator[int]:
 
 
 def run(argv: list[str], null_fd: int, **options: object) -> tuple[int, str]:
-    """Exit status and everything the program wrote to stdout and stderr."""
-    read_fd, write_fd = os.pipe()
-    arguments = {"stdin_fd": null_fd, "stdout_fd": write_fd, "stderr_fd": write_fd, **options}
-    try:
-        pid = spawn(argv, arguments.pop("env", ENV), **arguments)  # type: ignore[arg-type]
-    finally:
-        os.close(write_fd)
-    with open(read_fd, encoding="utf-8") as output:
-        text = output.read()
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+    """Exit status and everything the program wrote to stdout and stderr, through a file as a batch script does."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        output = TaskFile("stdout", f"{folder}/out", "truncate")
+        streams = {"stdin": TaskFile("stdin", "/dev/null", "read"), "stdout": output, "stderr": output}
+        env = options.pop("env", ENV)
+        birth = Birth(argv=argv, env=env, **{**streams, **options})  # type: ignore[arg-type]
+        status = finish(birth)
+        path = Path(output.path)
+        return status, path.read_text() if path.exists() else ""
+
+
+def finish(birth: Birth) -> int:
+    """Runs it to its end, by the shell where that suits and exactly where the shell gave up. Raises SpawnError."""
+    for by_shell in (True, False):
+        spawned = spawn(birth, by_shell=by_shell)
+        while not spawned.read_report():
+            select.select([spawned.report_fd], [], [])
+        os.close(spawned.report_fd)
+        status = os.waitstatus_to_exitcode(os.waitpid(spawned.pid, 0)[1])
+        if failure := spawned.failure():
+            raise failure
+        if not spawned.shell_gave_up:
+            return status
+    raise AssertionError("the exact path never gives up")
 
 
 @EVERY_PATH
@@ -80,7 +94,7 @@ def test_missing_directory_falls_back_to_tmp_with_slurms_message(path, null_fd):
 def test_cpu_binding_is_the_childs_alone(path, null_fd):
     own = os.sched_getaffinity(0)
     one = min(own)
-    _, text = run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status"], null_fd, cpu_ids=[one], **path)
+    _, text = run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status"], null_fd, cpu_ids=frozenset([one]), **path)
     assert text.split() == ["Cpus_allowed_list:", str(one)]
     assert os.sched_getaffinity(0) == own
 
@@ -88,12 +102,11 @@ def test_cpu_binding_is_the_childs_alone(path, null_fd):
 @EVERY_PATH
 def test_impossible_cpus_are_an_error_and_leave_no_process(path, null_fd):
     with pytest.raises(SpawnError, match=r"CPUs 1000|could not set up"):
-        run(["true"], null_fd, cpu_ids=[1000], **path)
+        run(["true"], null_fd, cpu_ids=frozenset([1000]), **path)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
 
-@EVERY_PATH
 @pytest.mark.parametrize(
     ("content", "mode", "number", "message"),
     [
@@ -108,13 +121,13 @@ def test_impossible_cpus_are_an_error_and_leave_no_process(path, null_fd):
         ),
     ],
 )
-def test_what_cannot_be_executed_is_told_in_slurms_words(path, content, mode, number, message, null_fd, tmp_path):
+def test_what_cannot_be_executed_is_told_in_slurms_words(content, mode, number, message, null_fd, tmp_path):
     program = tmp_path / "program"
     if content is not None:
         program.write_text(content)
         program.chmod(mode)
     with pytest.raises(SpawnError) as caught:
-        run([str(program)], null_fd, **path)
+        run([str(program)], null_fd)
     assert str(caught.value) == message.format(path=program)
     assert (caught.value.stage, caught.value.errno, caught.value.exit_code) == ("execve", number, number)
     with pytest.raises(ChildProcessError):
@@ -128,7 +141,7 @@ def test_program_is_searched_in_the_tasks_path(path, null_fd, tmp_path):
     program.chmod(0o755)
     assert run(["only-here"], null_fd, env={"PATH": f"/nowhere:{tmp_path}:/bin"}, **path) == (0, "found\n")
     with pytest.raises(SpawnError, match="execve\\(\\): only-here: No such file"):
-        run(["only-here"], null_fd, **path)
+        run(["only-here"], null_fd)
 
 
 @EVERY_PATH
@@ -196,14 +209,15 @@ def test_niceness_applies(null_fd):
 
 def test_controlling_terminal(null_fd):
     ours, theirs = pty.openpty()
-    pid = spawn(
-        ["sh", "-c", "echo hello >/dev/tty"],
-        ENV,
-        stdin_fd=theirs,
-        stdout_fd=null_fd,
-        stderr_fd=null_fd,
+    birth = Birth(
+        argv=["sh", "-c", "echo hello >/dev/tty"],
+        env=ENV,
+        stdin=theirs,
+        stdout=null_fd,
+        stderr=null_fd,
         controlling_tty=True,
     )
+    pid = spawn(birth).pid
     os.close(theirs)
     assert os.read(ours, 100) == b"hello\r\n"
     assert os.waitpid(pid, 0)[1] == 0  # before the terminal hangs up on it
@@ -213,10 +227,10 @@ def test_controlling_terminal(null_fd):
 def test_joins_files_before_running(null_fd, tmp_path):
     """A cgroup.procs file is entered by writing 0 into it; an ordinary file shows that this happens."""
     groups = [tmp_path / "one.procs", tmp_path / "two.procs"]
-    for exact in ({}, {"nice": 0}):
+    for sure in (True, False):
         for group in groups:
             group.write_text("")
-        run(["true"], null_fd, join_files=list(map(str, groups)), **exact)
+        run(["/bin/true"], null_fd, join_files=list(map(str, groups)), sure=sure)
         assert [group.read_text().strip() for group in groups] == ["0", "0"]
     with pytest.raises(SpawnError) as caught:
         run(["true"], null_fd, join_files=[str(tmp_path / "gone")])
@@ -272,7 +286,7 @@ def test_output_makes_its_folder(tmp_path):
 
 def test_output_in_a_folder_that_is_left_to_others_says_which_file(tmp_path):
     with pytest.raises(OpenFileError) as caught:
-        open_output(str(tmp_path / "missing" / "out"), "truncate", make_folders=False)
+        open_stream(str(tmp_path / "missing" / "out"), "truncate", stream="stdout", make_folders=False)
     assert str(caught.value) == f"Could not open stdout file {tmp_path}/missing/out: No such file or directory"
     assert caught.value.errno == errno.ENOENT
     assert not (tmp_path / "missing").exists()
@@ -283,7 +297,7 @@ def test_umask_of_the_job_decides_the_mode(tmp_path):
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_fifo_without_reader_does_not_block(tmp_path):
+def test_a_fifo_without_reader_does_not_block_a_daemon(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OpenFileError):
         open_output(str(tmp_path / "fifo"), "truncate")
@@ -292,8 +306,54 @@ def test_a_fifo_without_reader_does_not_block(tmp_path):
     os.close(fd)
 
 
+@EVERY_PATH
+def test_a_fifo_is_waited_for_by_the_child_alone_and_sees_no_end_before_the_programs(path, null_fd, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    output = TaskFile("stdout", str(tmp_path / "fifo"), "truncate")
+    stdin = TaskFile("stdin", "/dev/null", "read")
+    birth = Birth(argv=["/bin/echo", "hello"], env=ENV, stdin=stdin, stdout=output, stderr=output, **path)
+    spawned = spawn(birth)  # returns, though nobody reads
+    with open(tmp_path / "fifo", encoding="utf-8") as reader:
+        assert reader.read() == "hello\n"
+    assert os.waitpid(spawned.pid, 0)[1] == 0
+    os.close(spawned.report_fd)
+
+
+@EVERY_PATH
+def test_a_child_that_waits_holds_nothing_of_its_parents(path, tmp_path):
+    """Another task's stdin would not end while it waits."""
+    os.mkfifo(tmp_path / "fifo")
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    output = TaskFile("stdout", str(tmp_path / "fifo"), "truncate")
+    birth = Birth(argv=["/bin/true"], env=ENV, stdin=output, stdout=output, stderr=output, **path)
+    spawned = spawn(birth)
+    os.close(write_fd)
+    assert os.read(read_fd, 1) == b"", "the child has closed what is not its own"
+    os.close(read_fd)
+    os.kill(spawned.pid, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(spawned.pid, 0)[1]) == -signal.SIGTERM
+    os.close(spawned.report_fd)
+
+
+@EVERY_PATH
+def test_a_file_that_cannot_be_opened_is_named(path, null_fd, tmp_path):
+    wrong = TaskFile("stderr", str(tmp_path), "append")
+    with pytest.raises(SpawnError) as caught:
+        run(["/bin/true"], null_fd, stderr=wrong, **path)
+    assert str(caught.value) == f"Could not open stderr file {tmp_path}: Is a directory"
+    assert caught.value.stage == "open files"
+
+
+@EVERY_PATH
+def test_variables_that_a_shell_keeps_for_itself_are_the_submitters(path, null_fd, tmp_path):
+    for given in ({}, {"PWD": "/somewhere", "OLDPWD": "/before"}):
+        _, text = run(["/usr/bin/env"], null_fd, env={**ENV, **given}, cwd=str(tmp_path), **path)
+        shown = dict(line.split("=", 1) for line in text.splitlines())
+        assert shown == {**ENV, **given}
+
+
 @needs_root
-def test_root_opens_files_with_the_users_rights_only(tmp_path):
+def test_root_opens_files_with_the_users_rights_only(null_fd, tmp_path):
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents:
         if parent.stat().st_uid == 0 and parent != Path("/"):
@@ -302,20 +362,10 @@ def test_root_opens_files_with_the_users_rights_only(tmp_path):
     theirs.mkdir()
     os.chown(theirs, NOBODY.uid, NOBODY.gid)
     ours.mkdir(mode=0o700)
-    os.close(open_output(str(theirs / "out"), "truncate", NOBODY))
+    run(["true"], null_fd, stdout=TaskFile("stdout", str(theirs / "out"), "truncate"), identity=NOBODY)
     assert (theirs / "out").stat().st_uid == NOBODY.uid
-    with pytest.raises(OpenFileError, match="Permission denied"):
-        open_output(str(ours / "out"), "truncate", NOBODY)
-    assert (os.geteuid(), os.getegid()) == (0, 0)
-
-
-@needs_root
-def test_rights_come_back_after_an_exception():
-    groups = os.getgroups()
-    with contextlib.suppress(RuntimeError), acting_as(NOBODY):
-        assert os.geteuid() == NOBODY.uid
-        raise RuntimeError
-    assert (os.geteuid(), os.getegid(), os.getgroups()) == (0, 0, groups)
+    with pytest.raises(SpawnError, match="Permission denied"):
+        run(["true"], null_fd, stdout=TaskFile("stdout", str(ours / "out"), "truncate"), identity=NOBODY)
 
 
 def in_child_as_nobody(action) -> bytes:

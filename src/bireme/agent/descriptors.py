@@ -1,0 +1,59 @@
+"""The agent's own descriptors: as many as the machine lets it have, and some that are never given to users.
+
+`birth` raises the limit, `spawn` gives tasks the one that was found, `server` and `steps` ask before they open
+something for a user. Invariant: when users' connections and tasks have taken all they may, the agent can still accept
+its daemon, read /proc and start a process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+RESERVED = 128
+"""For the agent's own needs: its daemon, its files, what a start holds for a moment, reads of /proc."""
+
+_found: list[tuple[int, int]] = []
+"""The limit that tasks are to have, once the agent has another."""
+
+
+def raise_limit() -> None:
+    """As high as may be, for this process alone. Called once, when the agent starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _found[:] = [(soft, hard)]
+
+
+def restore_limit() -> None:
+    """In a child: the limit that was found, which programs expect (some close every number below it)."""
+    if _found:
+        resource.setrlimit(resource.RLIMIT_NOFILE, _found[0])
+
+
+@contextmanager
+def limit_of_tasks() -> Iterator[None]:
+    """Within the block, what is spawned gets the limit that was found."""
+    if not _found or _found[0][0] == _found[0][1]:
+        yield
+        return
+    soft, hard = _found[0]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def check_for_user(fd: int) -> None:
+    """Raises OSError when this newest descriptor is one of the reserve. The kernel gives the lowest free number, so
+    that its height tells how many are taken."""
+    if fd >= limit() - RESERVED:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -1,0 +1,81 @@
+"""A program's way from an order to a running process, told to whoever ordered it. The agent waits for none of it.
+
+`jobs`, `steps` and `scripts` begin one for each process; `spawn` makes the process, the loop says when its report or
+its end is there.
+
+Invariant: nothing but `process` is called before `begin` returned. `started` is called exactly once, and `exited`
+exactly once after it unless `started` told a failure. A process that is killed on its way to its program counts as
+started.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from bireme.agent.loop import READ, Loop
+from bireme.agent.reaper import ReapedChild
+from bireme.agent.spawn import Birth, Spawned, SpawnError, spawn
+
+
+class Launching:
+    """`process`: told of the pid at once, and again when the start was begun anew as another process."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        birth: Birth,
+        *,
+        process: Callable[[int], None],
+        started: Callable[[SpawnError | None], None],
+        exited: Callable[[ReapedChild], None],
+    ) -> None:
+        self._loop = loop
+        self._birth = birth
+        self._process = process
+        self._started = started
+        self._exited = exited
+        self._spawned: Spawned | None = None
+
+    def begin(self, *, by_shell: bool = True) -> None:
+        try:
+            spawned = spawn(self._birth, by_shell=by_shell)
+        except SpawnError as error:
+            failure = error
+            self._loop.call_later(0.0, lambda: self._started(failure))
+            return
+        self._spawned = spawned
+        self._loop.on_exit(spawned.pid, self._ended)
+        self._loop.watch(spawned.report_fd, READ, lambda _events: self._hear(spawned))
+        self._process(spawned.pid)
+
+    def _hear(self, spawned: Spawned) -> None:
+        if not spawned.read_report():
+            return
+        self._close_report(spawned)
+        # A failed child is about to end, and is spoken of when it has: then nothing of it is left.
+        if spawned.failure() is None and not spawned.shell_gave_up:
+            self._started(None)
+
+    def _ended(self, reaped: ReapedChild) -> None:
+        spawned = self._spawned
+        assert spawned is not None
+        assert spawned.pid == reaped.pid
+        unheard = spawned.report_fd >= 0
+        if unheard:  # the end was noticed before the report, which is complete by now
+            spawned.read_report()
+            self._close_report(spawned)
+        failure = spawned.failure()
+        if failure is not None:
+            self._started(failure)
+        elif spawned.shell_gave_up and not reaped.status.signal:
+            self.begin(by_shell=False)
+        else:
+            if unheard or spawned.shell_gave_up:
+                self._started(None)
+            self._exited(reaped)
+
+    def _close_report(self, spawned: Spawned) -> None:
+        self._loop.unwatch(spawned.report_fd)
+        os.close(spawned.report_fd)
+        spawned.report_fd = -1
