@@ -7,11 +7,12 @@ import hashlib
 import json
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -448,5 +449,76 @@ def test_a_job_whose_blob_is_gone_is_refused_for_good(tmp_path: Path, missing: s
             cluster.engine.send([launch])
             refused = await cluster.until(o.JobRefused, job_id=3)
             assert refused.permanent
+
+    asyncio.run(scenario())
+
+
+# --- orders that fail or do not arrive -----------------------------------------------------------------------
+
+
+def agent_pid(home: Path, node: str) -> int:
+    return int((home / "agents" / node / "agent.pid").read_text())
+
+
+@asynccontextmanager
+async def without_descriptors(home: Path, node: str) -> AsyncIterator[None]:
+    """The agent can open nothing: neither /proc nor a pipe."""
+    pid = agent_pid(home, node)
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("grace_s", [0, 10])
+def test_an_order_that_an_agent_fails_at_is_said_again_until_it_is_done(tmp_path: Path, grace_s: int) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            launch = cluster.job(1, "#!/bin/bash\nsleep 1000\n")
+            cluster.engine.send([launch])
+            await cluster.until(o.JobLaunched, job_id=1)
+            log = tmp_path / "agents" / "n1" / "agent.log"
+            async with without_descriptors(tmp_path, "n1"):
+                cluster.engine.send([cluster.terminate(launch, grace_s)])
+                await until_true(lambda: log.read_text().count("order 'terminate' failed") >= 2)
+            await cluster.until(o.JobCleared, job_id=1)
+            cluster.engine.acknowledge(1, 1)
+
+    asyncio.run(scenario())
+
+
+def test_orders_given_while_an_agents_socket_refuses_arrive_once_it_does_not(tmp_path: Path) -> None:
+    """A signal too, and only once, though a connection ended in between."""
+
+    async def scenario() -> None:
+        async with running(tmp_path) as cluster:
+            script = "#!/bin/bash\ntrap 'echo usr1 >>signals' USR1\necho ready >ready\nwhile :; do sleep 0.05; done\n"
+            launch = cluster.job(1, script)
+            cluster.engine.send([launch])
+            await until_true((tmp_path / "ready").exists)
+            link = cluster.engine.link("n1", (1, 1))
+            socket = tmp_path / "agents" / "n1" / "agent.sock"
+            socket.rename(socket.with_suffix(".away"))
+            link.begin_again()
+            await until_true(lambda: not link.connected.is_set())
+            cluster.engine.send([c.SignalJob(1, 1, ("n1",), signal.SIGUSR1, "batch")])
+            assert not (tmp_path / "signals").exists()
+            socket.with_suffix(".away").rename(socket)
+            await until_true((tmp_path / "signals").exists)
+            await until_true(lambda: not link._undone)
+            link.begin_again()
+            await until_true(link.connected.is_set)
+            cluster.engine.send([cluster.terminate(launch)])
+            await cluster.until(o.JobCleared, job_id=1)
+            assert (tmp_path / "signals").read_text() == "usr1\n"
+            cluster.engine.acknowledge(1, 1)
 
     asyncio.run(scenario())

@@ -7,6 +7,7 @@ moment: a child does, and keeps them.
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 from dataclasses import dataclass
@@ -30,8 +31,25 @@ class Identity:
         return cls(os.geteuid(), os.getegid(), tuple(os.getgroups()))
 
     def is_own(self) -> bool:
-        """Whether acting as this identity needs no switch at all."""
-        return self.uid == os.geteuid() and self.gid == os.getegid()
+        """Whether acting as this identity needs no switch: nothing would change, or it is our user and we are not root,
+        who alone can change groups (`lacks_group`)."""
+        if self.uid != os.geteuid() or self.uid != 0:
+            return self.uid == os.geteuid()
+        return {self.gid, *self.groups} == {os.getegid(), *os.getgroups()} and self.gid == os.getegid()
+
+    def lacks_group(self) -> str:
+        """What a user is to know whose job was submitted under a group (`sg`, `newgrp`) that it does not run under."""
+        if not self.is_own() or self.gid == os.getegid():
+            return ""
+        asked, own = group_name(self.gid), group_name(os.getegid())
+        return f"group {asked} is not applied: without root jobs run under the group that the cluster has, {own}"
+
+
+def group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
 
 
 def become(identity: Identity) -> None:

@@ -28,7 +28,7 @@ from bireme.agent.inbox import Wait
 from bireme.agent.last_words import LastWords
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
-from bireme.agent.node import Node, identity_from
+from bireme.agent.node import Node, identity_from, notice_from
 from bireme.agent.output import OpenFileError
 from bireme.agent.processes import ProcessEntry, ProcessIdentity, kill_tree, signal_tree
 from bireme.agent.protocol import Message
@@ -68,6 +68,7 @@ class JobRun:
         self.key: JobKey = (message["job"], message["gen"])
         self.uid: int = message["uid"]
         self.identity = identity_from(message)
+        self._notice = notice_from(message)
         self.phase = Phase.PREPARING
         self.steps: dict[int, StepRun] = {}
         self._group: JobGroup | None = None
@@ -83,6 +84,8 @@ class JobRun:
         self._stderr_path = ""
         self._last_words: LastWords | None = None
         self._deadline: Timer | None = None
+        self._end_ordered = False
+        """The order to end was carried out to its end: one that failed half-way is begun again when it comes again."""
         self._told_to_end: set[ProcessIdentity] = set()
 
     # --- the beginning -------------------------------------------------------------------------------------
@@ -192,6 +195,7 @@ class JobRun:
             pid_variable=PID_VARIABLE,
             folder_patience_s=_FOLDER_PATIENCE_S * named_after_job,
             sure=is_sure_to_start(batch["script"]),
+            notice=self._notice,
         )
 
     def _batch_has_process(self, pid: int) -> None:
@@ -275,7 +279,7 @@ class JobRun:
 
     def _owner(self, step: int) -> StepOwner:
         join_files = self._group.join_files(f"step_{step}") if self._group else ()
-        return StepOwner(self.key, self.identity, join_files, self._ran_out_of_memory, self._step_over)
+        return StepOwner(self.key, self.identity, self._notice, join_files, self._ran_out_of_memory, self._step_over)
 
     def _step_over(self) -> None:
         if self.phase is Phase.ENDING:
@@ -314,7 +318,7 @@ class JobRun:
         """Ends the job. The order again changes nothing, unless it now says: at once."""
         if self.phase in (Phase.LEAVING, Phase.CLEARED):
             return
-        again = self.phase is Phase.ENDING
+        again = self._end_ordered
         self.phase = Phase.ENDING
         if self._script is not None:
             self._script.cancel()
@@ -334,6 +338,7 @@ class JobRun:
         else:
             self._kill()
         self._start_nothing_more(signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
+        self._end_ordered = True
         self._end_if_nothing_left()
 
     def _start_nothing_more(self, number: int) -> None:
@@ -354,10 +359,10 @@ class JobRun:
         """Until nothing is left: what cannot be killed now (a process in the kernel) is tried again."""
         if self.phase is not Phase.ENDING:
             return
+        self._deadline = self.node.loop.call_later(_KILL_AGAIN_S, self._kill)  # first: what follows may fail
         if self._group is not None:
             self._group.kill()
         kill_tree(self._roots())
-        self._deadline = self.node.loop.call_later(_KILL_AGAIN_S, self._kill)
         self._end_if_nothing_left()
 
     def _end_if_nothing_left(self) -> None:

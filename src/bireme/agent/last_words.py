@@ -3,12 +3,13 @@
 Called by `jobs` when a job is ended, for what Slurm writes into its stderr. The file may lie where nobody answers: the
 job's end waits for the line, and not for long.
 
-Invariant: `done` is called exactly once after `say`, when the line is written or given up.
+Invariant: `over` is true and `done` was called when the line is written or given up; `done` is not called by `say`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from bireme.agent.identity import Identity
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Loop, Timer
 from bireme.agent.spawn import Birth, SpawnError, TaskFile
+
+log = logging.getLogger("bireme.agent")
 
 _PATIENCE_S = 5.0
 
@@ -31,7 +34,12 @@ class LastWords:
 
     def say(self, line: str, path: str, identity: Identity | None) -> None:
         """Appends the line to the file, if there is one."""
-        null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:  # the job's end does not depend on it
+            log.warning("could not write to a job's stderr: %s: %s", line.rstrip(), error)
+            self.over = True
+            return
         try:
             birth = Birth(
                 argv=(),

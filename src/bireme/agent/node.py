@@ -110,8 +110,17 @@ def _marker(key: JobKey) -> str:
 
 def identity_from(message: Message) -> Identity | None:
     """Whom the job runs as; None when that is the agent itself."""
-    identity = Identity(message["uid"], message["gid"], tuple(message.get("groups", ())))
+    identity = _asked_for(message)
     return None if identity.is_own() else identity
+
+
+def notice_from(message: Message) -> str:
+    """What the job's user is to read on its stderr about whom it runs as."""
+    return _asked_for(message).lacks_group()
+
+
+def _asked_for(message: Message) -> Identity:
+    return Identity(message["uid"], message["gid"], tuple(message.get("groups", ())))
 
 
 def _has_children() -> bool:

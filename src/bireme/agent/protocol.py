@@ -6,7 +6,9 @@ what a frame needs. It frames and splits; what a message means is decided by `se
 A connection's first line says who it is: `{"hello": "daemon", ...}` speaks lines from then on,
 `{"hello": "stream", "job", "step", "key"}` speaks frames: 1 byte kind, 4 bytes task id, 4 bytes length, payload.
 
-Orders of the daemon, all idempotent and keyed by `job` and `gen`, each with the events that answer it:
+Orders of the daemon, keyed by `job` and `gen`, each with the events that answer it. Each has a number, `no`, counted by
+the daemon (`speaker` of its hello): {"did": [no, ...]} answers those that were carried out, an "error" with `no` and
+`text` one that failed and is to be said again. All are idempotent but signals, whose numbers the agent remembers.
   prepare    uid gid groups share [prolog epilog env script_timeout_s denied_devices]   -> prepared | refused
   start      the same and `batch` {script argv env cwd stdin stdout stderr append umask}, `alone` for a single node
                                                                  -> launched | refused, later batch_ended {.. cleared}
@@ -38,7 +40,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-VERSION = 1
+VERSION = 2
+SAYS_WHAT_IT_DID = 2
+"""The first version whose agents answer the number of an order."""
 ALL_TASKS = 0xFFFFFFFF
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_FRAME_BYTES = 64 * 1024 * 1024

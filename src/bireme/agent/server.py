@@ -43,6 +43,7 @@ log = logging.getLogger("bireme.agent")
 _STREAM_PATIENCE_S = 60.0
 _EXIT_PATIENCE_S = 30.0
 _FIRST_SAMPLE_S = 1.0
+_SIGNALS_REMEMBERED = 10_000
 _ABANDONED_S = 600.0
 """An agent with no daemon and no job at two looks, so far apart, ends."""
 
@@ -69,6 +70,11 @@ class AgentServer:
         self._jobs: dict[int, JobRun] = {}
         self._daemon: DaemonConnection | None = None
         self._waiting_streams: dict[tuple[int, int], list[_Knock]] = {}
+        self._did: list[int] = []
+        """Numbers of orders that were carried out and are to be answered at the end of this turn."""
+        self._speaker: str | None = None
+        self._signals_done: dict[int, None] = {}
+        """Numbers of this daemon's orders that must not be carried out twice, the oldest first."""
         self._leaving = False
         self._first_sample_due = False
         self._alone_at_last_look = False
@@ -102,7 +108,7 @@ class AgentServer:
     def _greeted(self, connection: socket.socket, uid: int, hello: Message, rest: bytes) -> bool:
         """Whether it is a connection of a user's, which is counted until it ends."""
         if hello.get("hello") == "daemon" and uid in (0, os.geteuid()):
-            self._welcome(connection, rest)
+            self._welcome(connection, hello, rest)
         elif hello.get("hello") != "stream":
             log.warning("a connection of uid %d is refused: %r", uid, hello.get("hello"))
             connection.close()
@@ -113,10 +119,14 @@ class AgentServer:
             return self._attach_stream(_Knock(connection, hello, rest, uid))
         return False
 
-    def _welcome(self, connection: socket.socket, rest: bytes) -> None:
+    def _welcome(self, connection: socket.socket, hello: Message, rest: bytes) -> None:
         """The newest daemon is the daemon: an older connection is of one that died or was replaced."""
         if self._daemon is not None:
             self._daemon.close()
+        if hello.get("speaker") != self._speaker:
+            self._speaker = hello.get("speaker")
+            self._signals_done.clear()
+        self._did.clear()
         self._daemon = DaemonConnection(self.loop, connection, self._obey, self._daemon_gone)
         holds = {run.key for run in self._jobs.values()} | set(self.outbox.unacknowledged())
         self._daemon.send(
@@ -145,6 +155,9 @@ class AgentServer:
 
     def _flush(self) -> None:
         if self._daemon is not None:
+            if self._did:
+                self._daemon.send(encode_line({"did": self._did}))
+                self._did = []
             self._daemon.flush()
 
     def _send_event(self, event: Message) -> None:
@@ -200,6 +213,7 @@ class AgentServer:
         operation = _OPERATIONS.get(message.get("op", ""))
         if operation is None:
             self._complain(f"unknown operation {message.get('op')!r}")
+            self._done(message)  # it would not be known the next time either
             return
         try:
             message = self.node.settings.container.unpack(message, self.node.settings.directory / "around")
@@ -207,17 +221,40 @@ class AgentServer:
         except (*UNREADABLE, OSError) as error:
             log.exception("order %r failed", message.get("op"))
             self._complain(f"{message.get('op')}: {in_words(error)}", message)
+        else:
+            self._done(message)
+
+    def _done(self, message: Message) -> None:
+        if "no" in message:
+            self._did.append(message["no"])
+
+    def _first_time(self, message: Message) -> bool:
+        """Of an order that must not be carried out twice. One that failed was not carried out."""
+        number = message.get("no")
+        if number is None:
+            return True
+        if number in self._signals_done:
+            return False
+        self._signals_done[number] = None
+        if len(self._signals_done) > _SIGNALS_REMEMBERED:
+            del self._signals_done[next(iter(self._signals_done))]
+        return True
 
     def _complain(self, text: str, message: Message | None = None) -> None:
-        """A job or step that was to start and cannot has failed; any other failed order is told as an error."""
+        """A job or step that was to start and cannot has failed, which is an answer; of any other failed order it is
+        told, and the daemon says it again."""
         about = message if message is not None and "job" in message and "gen" in message else {}
+        number = {"no": message["no"]} if message is not None and "no" in message else {}
+        self._signals_done.pop(number.get("no", -1), None)
         if about and about["op"] in ("prepare", "start"):
             self._jobs.pop(about["job"], None)
             self.node.report("refused", (about["job"], about["gen"]), reason=text, prolog_failed=False)
+            self._done(about)
         elif about and about["op"] == "step" and "step" in about and not self._has_step(about):
             self._fail_step(about, text)
+            self._done(about)
         elif self._daemon is not None:
-            self._daemon.send(encode_line({"ev": "error", "text": text}))
+            self._daemon.send(encode_line({"ev": "error", "text": text, **number}))
 
     def _begin(self, message: Message) -> None:
         self.node.settings.container.learn_hosts(message)
@@ -246,7 +283,7 @@ class AgentServer:
             self.node.report("cleared", (message["job"], message["gen"]))
 
     def _signal(self, message: Message) -> None:
-        if (run := self._run_of(message)) is not None:
+        if (run := self._run_of(message)) is not None and self._first_time(message):
             run.send_signal(message["signal"], message.get("scope", "all"))
 
     def _suspend(self, message: Message) -> None:
@@ -283,7 +320,7 @@ class AgentServer:
 
     def _signal_step(self, message: Message) -> None:
         run = self._run_of(message)
-        if run is not None and message["step"] in run.steps:
+        if run is not None and message["step"] in run.steps and self._first_time(message):
             run.steps[message["step"]].send_signal(message["signal"])
 
     def _terminate_step(self, message: Message) -> None:

@@ -110,9 +110,9 @@ class Birth:
     `rlimits` maps `resource.RLIMIT_*` to (soft, hard); hard limits are capped at what the agent may give. `extra_fds`
     maps the child's descriptor number to ours. `controlling_tty` makes stdin, a terminal, the child's controlling one.
     `join_files` are `cgroup.procs` files that the child enters before it drops its rights and runs anything.
-    `pid_variable` names a variable that holds the child's own pid. `greeting` is written to its stdout before it runs.
-    `folder_patience_s`: how long others may take to make the folder of an output, before the child does. `sure`: the
-    caller knows that `argv[0]` can be executed.
+    `pid_variable` names a variable that holds the child's own pid. `greeting` is written to its stdout before it runs,
+    `notice` is a line for its stderr. `folder_patience_s`: how long others may take to make the folder of an output,
+    before the child does. `sure`: the caller knows that `argv[0]` can be executed.
     """
 
     argv: Sequence[str]
@@ -132,6 +132,7 @@ class Birth:
     join_files: Sequence[str] = ()
     pid_variable: str = ""
     greeting: bytes = b""
+    notice: str = ""
     folder_patience_s: float = 0.0
     sure: bool = False
 
@@ -146,8 +147,10 @@ class Birth:
 
     def suits_a_shell(self) -> bool:
         """Whether an `sh` can do all of it: a batch script of the agent's own user."""
-        asks_more = self.rlimits or self.nice is not None or self.controlling_tty or self.extra_fds or self.greeting
-        if not self.sure or asks_more or self.cpu_ids is not None or self.foreign is not None or not self.new_session:
+        asks_more = self.rlimits or self.extra_fds or self.greeting or self.notice or self.controlling_tty
+        if asks_more or self.nice is not None or self.cpu_ids is not None or self.foreign is not None:
+            return False
+        if not self.sure or not self.new_session:
             return False
         plain = self.cwd.startswith("/") and "/.." not in self.cwd and not self.argv[0].startswith("-")
         to_files = all(isinstance(stream, TaskFile) for stream in self.streams)
@@ -330,6 +333,8 @@ class _Child:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._stage = OPENING
         self._open_streams()
+        if birth.notice:
+            _write_all(2, f"slurmstepd: {birth.notice}\n".encode(errors="surrogateescape"))
         _write_all(1, birth.greeting)
         if not birth.argv:
             os._exit(0)

@@ -41,6 +41,7 @@ from bireme.core.model.resources import merge_usage
 log = logging.getLogger("bireme.agent")
 
 _PMI_CHILD_FD = 3
+_KILL_AGAIN_S = 0.5
 
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 """What an order raises that is not as this agent expects it: its daemon may be of another version."""
@@ -52,6 +53,7 @@ class StepOwner:
 
     key: JobKey
     identity: Identity | None
+    notice: str
     join_files: Sequence[str]
     ran_out_of_memory: Callable[[], bool]
     on_over: Callable[[], None]
@@ -229,6 +231,7 @@ class StepRun:
             join_files=self._owner.join_files,
             pid_variable=PID_VARIABLE,
             greeting=greeting,
+            notice=self._owner.notice if rank == 0 else "",
         )
 
         def has_process(pid: int) -> None:
@@ -394,6 +397,9 @@ class StepRun:
 
     def _kill(self) -> None:
         self._killed = True
+        if self.over:
+            return
+        self._deadline = self.node.loop.call_later(_KILL_AGAIN_S, self._kill)  # first: what follows may fail
         kill_tree([task.process for task in self.living_tasks()])
         self.start_nothing_more(signal.SIGKILL)
 

@@ -1,9 +1,11 @@
 """The connection to one agent: made, kept, made again; orders out, events in.
 
-Orders that must not get lost are kept until the agent confirmed them (`Order`), and
-said again after a reconnect: agents recognise what they already did.
+Every order has a number, and the agent says of each that it did it, or that it failed. What it did not do is said
+again: at once after a reconnect, some time after a failure, and when no word of it came. What it did is said again
+after a reconnect too until the engine has heard what became of it (`order`, `confirm`): agents recognise it.
 
-Invariant: `send` never blocks and never fails; an agent that cannot be reached shows as `silent`, not as an error.
+Invariant: `send` never blocks and never fails, and nothing that was sent is lost; an agent that cannot be reached shows
+as `silent`, not as an error.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 
 from bireme.agent import protocol
 from bireme.agent.lines import decode_line, encode_line
@@ -26,6 +30,19 @@ _RETRY_S = 0.2
 _MAX_RETRY_S = 5.0
 _PING_S = 15.0
 _DEAF_AFTER_S = 60.0
+_CONNECT_S = 5.0
+_FIRST_REPEAT_S = 0.2
+_MAX_REPEAT_S = 10.0
+
+
+@dataclass(slots=True)
+class _Order:
+    """One that the agent has not said it did."""
+
+    number: int
+    line: bytes
+    sent_at: float
+    failures: int = 0
 
 
 class AgentLink:
@@ -47,8 +64,14 @@ class AgentLink:
         self._on_events = on_events
         self._on_silent = on_silent
         self._transport: asyncio.Transport | None = None
-        self._orders: dict[Hashable, bytes] = {}
-        self._loose: list[bytes] = []
+        self._orders: dict[Hashable, _Order] = {}
+        """Until they are confirmed."""
+        self._undone: dict[int, _Order] = {}
+        """By number."""
+        self._is_answered = True
+        """Whether this agent says what it did; one of an earlier version, in a pod, does not."""
+        self._speaker = os.urandom(8).hex()
+        """Whose numbers they are: an agent may hear several daemons in its life."""
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._numbers = itertools.count(1)
         self._heard_at = 0.0
@@ -63,7 +86,7 @@ class AgentLink:
     async def close(self, *, end_if_idle: bool = False) -> None:
         """Lets go of the agent; it runs on, unless it has nothing to do and is told to end then."""
         if end_if_idle:
-            self.send({"op": "exit", "if_idle": True})
+            self._write(encode_line({"op": "exit", "if_idle": True}))
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -81,7 +104,7 @@ class AgentLink:
         gone = self._gone
         if self._keeper is not None:
             self._keeper.cancel()
-        self.send({"op": "exit", "grace_s": grace_s})
+        self._write(encode_line({"op": "exit", "grace_s": grace_s}))
         if gone is not None:
             await asyncio.wait([gone], timeout=timeout_s)
             if not gone.done():
@@ -114,7 +137,10 @@ class AgentLink:
         """The future of the connection's end; None when nobody answers."""
         loop = asyncio.get_running_loop()
         try:
-            connection = protocol.connect_endpoint(self.address, 5.0)
+            try:
+                connection = protocol.connect_endpoint(self.address, 0.0)
+            except BlockingIOError:  # many wait at its door: we wait among them, but not on this thread
+                connection = await asyncio.to_thread(protocol.connect_endpoint, self.address, _CONNECT_S)
             connection.setblocking(False)
             gone: asyncio.Future[None] = loop.create_future()
             await loop.create_unix_connection(lambda: _Lines(self, gone), sock=connection)
@@ -137,26 +163,33 @@ class AgentLink:
                 await gone
                 break
             self._write(encode_line({"op": "ping", "id": 0}))
+            self._repeat_unanswered()
 
     # --- speaking ------------------------------------------------------------------------------------------
 
     def order(self, key: Hashable, message: Message) -> None:
         """Sends, and says again after every reconnect until `confirm(key)`."""
-        line = encode_line(message)
-        self._orders[key] = line
-        if self.connected.is_set():
-            self._write(line)
+        self.confirm(key)
+        self._orders[key] = self._put(message)
 
     def confirm(self, key: Hashable) -> None:
-        self._orders.pop(key, None)
+        order = self._orders.pop(key, None)
+        if order is not None:
+            self._undone.pop(order.number, None)
 
     def send(self, message: Message) -> None:
-        """Sends once; while there is no connection it waits for one."""
-        line = encode_line(message)
-        if self.connected.is_set():
-            self._write(line)
-        else:
-            self._loose.append(line)
+        """Sends, until the agent has done it; while there is no connection it waits for one."""
+        self._put(message)
+
+    def _put(self, message: Message) -> _Order:
+        number = next(self._numbers)
+        order = _Order(number, encode_line({**message, "no": number}), time.monotonic())
+        connected = self.connected.is_set()
+        if self._is_answered or not connected:
+            self._undone[number] = order
+        if connected:
+            self._write(order.line)
+        return order
 
     async def ask(self, message: Message, timeout_s: float = 5.0) -> Message:
         """The answer; an empty one when none comes."""
@@ -183,7 +216,7 @@ class AgentLink:
     def made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._heard_at = time.monotonic()
-        self._write(encode_line({"hello": "daemon", "version": protocol.VERSION}))
+        self._write(encode_line({"hello": "daemon", "version": protocol.VERSION, "speaker": self._speaker}))
 
     def received(self, lines: list[bytes]) -> None:
         self._heard_at = time.monotonic()
@@ -198,19 +231,46 @@ class AgentLink:
                     future.set_result(message)
             elif message.get("ev") == "welcome":
                 self._welcomed(message)
+            elif "did" in message:
+                for number in message["did"]:
+                    self._undone.pop(number, None)
             elif message.get("ev") == "error":
                 log.error("agent of node %s: %s", self.node, message.get("text"))
+                self._repeat_later(message.get("no"))
         if events:
             self._on_events(self.node, events)
 
     def _welcomed(self, message: Message) -> None:
         self.connected.set()
         self._on_welcome(self.node, message)
-        for line in self._orders.values():
-            self._write(line)
-        loose, self._loose = self._loose, []
-        for line in loose:
-            self._write(line)
+        unconfirmed = {order.number: order for order in self._orders.values()}
+        for _, order in sorted((unconfirmed | self._undone).items()):
+            self._say_again(order)
+        self._is_answered = message.get("protocol", 1) >= protocol.SAYS_WHAT_IT_DID
+        if not self._is_answered:
+            self._undone.clear()
+
+    def _say_again(self, order: _Order) -> None:
+        order.sent_at = time.monotonic()
+        self._write(order.line)
+
+    def _repeat_later(self, number: int | None) -> None:
+        """The agent failed at it, for want of a descriptor or of memory perhaps: it is tried again, ever less often."""
+        order = self._undone.get(number) if number is not None else None
+        if order is None:
+            return
+        delay_s = min(_MAX_REPEAT_S, _FIRST_REPEAT_S * 2**order.failures)
+        order.failures += 1
+        asyncio.get_running_loop().call_later(delay_s, self._repeat, order)
+
+    def _repeat(self, order: _Order) -> None:
+        if order.number in self._undone and self.connected.is_set():
+            self._say_again(order)
+
+    def _repeat_unanswered(self) -> None:
+        overdue = time.monotonic() - _PING_S
+        for order in [each for each in self._undone.values() if each.sent_at <= overdue]:
+            self._repeat(order)
 
     def lost(self) -> None:
         self.connected.clear()

@@ -16,6 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol
 
+from bireme.agent import protocol
 from bireme.agent.protocol import Message
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.simulated.clock import VirtualClock
@@ -150,6 +151,9 @@ class SimulatedAgent:
         self._outbox: dict[int, Message] = {}
         self._seq = 0
         self._say: Callable[[Message], None] | None = None
+        self._speaker = ""
+        self._signals_done: set[tuple[str, int]] = set()
+        """Orders that must not be carried out twice."""
         self._epoch = 0
         """Counts its lives: alarms of an earlier one are void."""
 
@@ -158,7 +162,8 @@ class SimulatedAgent:
     def connected(self, say: Callable[[Message], None]) -> None:
         """A daemon is there: the newest one counts. It hears everything that nobody acknowledged."""
         self._say = say
-        say({"ev": "welcome", "node": self.node, "version": "simulated", "holds": sorted(self.held())})
+        welcome = {"ev": "welcome", "node": self.node, "version": "simulated", "protocol": protocol.VERSION}
+        say({**welcome, "holds": sorted(self.held())})
         for event in list(self._outbox.values()):
             say(event)
 
@@ -214,8 +219,18 @@ class SimulatedAgent:
 
     def obey(self, order: Message) -> None:
         handler = getattr(self, f"_{order.get('op', 'hello')}", None)
-        if handler is not None:
+        number = order.get("no")
+        if handler is not None and (self._speaker, number) not in self._signals_done:
             handler(order)
+        if number is None:
+            return
+        if order["op"] in ("signal", "signal_step"):
+            self._signals_done.add((self._speaker, number))
+        if self._say is not None:
+            self._say({"did": [number]})
+
+    def _hello(self, hello: Message) -> None:
+        self._speaker = hello.get("speaker", "")
 
     def _prepare(self, order: Message) -> None:
         key = (order["job"], order["gen"])
