@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import re
@@ -18,11 +19,14 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run job
 ANN, BOB = "nobody", "daemon"
 """Two accounts that every system has."""
 SECRET = "hush-7d1f"
+CLUB, OTHER = grp.getgrnam("games"), grp.getgrnam("users")
+"""Two groups that every system has, and in which neither of them is."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(virtual_nodes(2, 0, cpus=8), for_everyone=True)
+    conf = virtual_nodes(2, 0, cpus=8) + f"PartitionName=club Nodes=ALL AllowGroups={CLUB.gr_name}\n"
+    made = Cluster(conf, for_everyone=True)
     for user in (ANN, BOB):
         (made.work / user).mkdir(mode=0o700)
         os.chown(made.work / user, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
@@ -53,6 +57,37 @@ def test_a_job_runs_as_its_submitter(cluster: Cluster) -> None:
     for name in ("id.out", "mine", "step"):
         assert (folder / name).stat().st_uid == ann.pw_uid
     assert cluster.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%u").stdout.strip() == ANN
+
+
+def test_a_job_has_all_groups_of_its_submitter_and_the_first_that_it_was_submitted_under(cluster: Cluster) -> None:
+    folder = cluster.work / ANN
+    words = "id -g; id -G; srun id -g; srun id -G"
+    how = {"user": ANN, "cwd": folder, "gid": CLUB.gr_gid, "groups": [OTHER.gr_gid]}  # as under `sg`
+    job = cluster.sbatch("-o", "groups.out", "--wrap", words, **how)
+    assert cluster.wait(job, 30)["state"] == "COMPLETED"
+    first, all_of_them, *of_the_step = (folder / "groups.out").read_text().splitlines()
+    assert first == str(CLUB.gr_gid)
+    ids = {CLUB.gr_gid, OTHER.gr_gid, pwd.getpwnam(ANN).pw_gid}
+    assert set(map(int, all_of_them.split())) == ids
+    assert of_the_step == [first, all_of_them]
+    assert cluster.run("srun", "id", "-G", **how).stdout.split() == all_of_them.split()
+
+
+def test_allow_groups_lets_a_member_in_by_any_of_the_groups(cluster: Cluster) -> None:
+    how = {"user": ANN, "cwd": cluster.work / ANN}
+    refused = cluster.run("sbatch", "-p", "club", "--wrap", "true", check=False, **how)
+    assert refused.returncode == 1
+    assert f"partition club is for groups {CLUB.gr_name}" in refused.stderr
+    for groups in ({"groups": [CLUB.gr_gid]}, {"gid": CLUB.gr_gid}):
+        job = cluster.sbatch("-p", "club", "-o", "club.out", "--wrap", "true", **how, **groups)
+        assert cluster.wait(job, 30)["state"] == "COMPLETED"
+
+
+def test_a_terminal_belongs_to_the_user_who_has_it(cluster: Cluster) -> None:
+    """Programs such as `gpg`, `tmux` and `screen` open it again by its name."""
+    words = 'stat -c "%U %a" "$(tty)" && echo again >"$(tty)"'
+    done = cluster.run("srun", "--pty", "bash", "-c", words, user=ANN, cwd=cluster.work / ANN, input="")
+    assert done.stdout.split() == [ANN, "620", "again"], done
 
 
 def test_an_output_the_user_may_not_write_fails_the_job(cluster: Cluster) -> None:

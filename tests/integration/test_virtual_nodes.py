@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import subprocess
 from collections.abc import Iterator
 
@@ -103,3 +105,20 @@ def test_the_host_itself_is_left_as_it_was(cluster: Cluster) -> None:
     assert os.uname().nodename == before
     with open("/etc/hosts") as file:
         assert "n8" not in file.read().split()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take on a group, as `sg` and `newgrp` do")
+def test_a_job_submitted_under_another_group_runs_and_says_when_it_does_not_run_under_it(cluster: Cluster) -> None:
+    """Root's cluster runs it under that group; a user's own cluster cannot, and the user reads so."""
+    games = grp.getgrnam("games").gr_gid
+    user = cluster.owner or "root"
+    job = cluster.sbatch("-o", "sg.out", "--wrap", "id -g; srun true", user=user, gid=games)
+    assert cluster.wait(job, 30)["state"] == "COMPLETED"
+    said = (cluster.work / "sg.out").read_text().splitlines()
+    if cluster.owner is None:
+        assert said == [str(games)]
+        return
+    own = pwd.getpwnam(cluster.owner).pw_gid
+    group = grp.getgrgid(own).gr_name
+    notice = f"group games is not applied: without root jobs run under the group that the cluster has, {group}"
+    assert said == [f"slurmstepd: {notice}", str(own), f"slurmstepd: {notice}"]

@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -173,10 +173,13 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_S,
         user: str | None = None,
+        gid: int | None = None,
+        groups: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command as a user of this cluster would; `env` is added to its variables.
 
-        `user`: as this other user (for tests that are root); default: the owner of the cluster.
+        `user`: as this other user (for tests that are root); default: the owner of the cluster. `gid`, `groups`: under
+        these groups instead of the user's first one.
         """
         variables = {**self.env, **(env or {})}
         words = [os.fspath(word) for word in argv]
@@ -190,7 +193,7 @@ class Cluster:
             cwd=cwd or self.work,
             env=variables,
             timeout=timeout,
-            **_identity(user or self.owner),
+            **_identity(user or self.owner, gid, groups),
         )
         if check and done.returncode:
             raise AssertionError(f"{words} exited with {done.returncode}\n{done.stdout}{done.stderr}{self.log_tail()}")
@@ -255,12 +258,12 @@ class Cluster:
         return "\n--- daemon.log\n" + "\n".join(text.splitlines()[-lines:])
 
 
-def _identity(user: str | None) -> dict[str, Any]:
+def _identity(user: str | None, gid: int | None = None, groups: Sequence[int] = ()) -> dict[str, Any]:
     """How a child process becomes somebody else; nothing when it need not."""
     if user is None:
         return {}
     entry = pwd.getpwnam(user)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    return {"user": entry.pw_uid, "group": entry.pw_gid if gid is None else gid, "extra_groups": list(groups)}
 
 
 def python_for_everyone(folder: Path) -> str:

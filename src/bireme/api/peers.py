@@ -1,14 +1,18 @@
 """Who is on the other end of the socket: the kernel's word, not the request's.
 
 `PeerProtocol` puts the credentials of the connected process into each request's scope; `Callers` makes a `Caller` of
-them. Invariant: nothing a client sends can change who it is taken for. A connection that comes from another machine is
-handed over by whoever checked it, together with its `Peer`.
+them: the groups of its process, and those that the group database gives its user, as Slurm does for jobs and for
+AllowGroups. Invariant: nothing a client sends can change who it is taken for. A connection that comes from another
+machine is handed over by whoever checked it, together with its `Peer`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
 import grp
+import os
 import pwd
 import socket
 import struct
@@ -24,6 +28,8 @@ from bireme.core.model.jobs import Owner
 SCOPE_KEY = "bireme.peer"
 _SO_PEERGROUPS = 59
 _CREDENTIALS = struct.Struct("3i")
+_PYTHONS_LIMIT = 1024
+"""Bytes that Python's getsockopt takes at most, whatever an option may hold."""
 _MOST_GROUPS = 65_536  # NGROUPS_MAX
 
 
@@ -39,12 +45,30 @@ class Peer:
 
 def peer_of(sock: socket.socket) -> Peer:
     pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return Peer(uid, gid, pid, _groups_of(sock))
+
+
+def _groups_of(sock: socket.socket) -> tuple[int, ...]:
+    """The supplementary groups of the connected process."""
     try:
-        packed = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
-        groups = struct.unpack(f"{len(packed) // 4}I", packed)
-    except OSError:  # before Linux 4.13
-        groups = ()
-    return Peer(uid, gid, pid, groups)
+        packed = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _PYTHONS_LIMIT)
+    except OSError as error:
+        if error.errno == errno.ENOPROTOOPT:  # before Linux 4.13
+            return ()
+        if error.errno != errno.ERANGE:
+            raise
+        packed = _long_option(sock, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
+    return struct.unpack(f"{len(packed) // 4}I", packed)
+
+
+def _long_option(sock: socket.socket, option: int, most_bytes: int) -> bytes:
+    """getsockopt for what is longer than Python allows. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer, length = ctypes.create_string_buffer(most_bytes), ctypes.c_uint32(most_bytes)
+    if libc.getsockopt(sock.fileno(), socket.SOL_SOCKET, option, buffer, ctypes.byref(length)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return buffer.raw[: length.value]
 
 
 class PeerProtocol(HttpToolsProtocol):
@@ -88,7 +112,7 @@ class Callers:
 
     def _make(self, peer: Peer) -> Caller:
         user = user_name(peer.uid)
-        groups = tuple(sorted({peer.gid, *peer.groups}))
+        groups = tuple(sorted({peer.gid, *peer.groups, *groups_of_user(peer.uid)}))
         return Caller(
             uid=peer.uid,
             gid=peer.gid,
@@ -105,6 +129,15 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def groups_of_user(uid: int) -> tuple[int, ...]:
+    """Those that the databases of this machine give the user; none for one that they do not know."""
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return ()
+    return tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
 
 
 def group_name(gid: int) -> str:

@@ -8,7 +8,6 @@ an operator may submit for another uid.
 from __future__ import annotations
 
 import asyncio
-import os
 import pwd
 from collections import deque
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from bireme.api.peers import group_name
+from bireme.api.peers import group_name, groups_of_user
 from bireme.api.problems import ProblemError, answer, read_body, refusal_content, script_too_large
 from bireme.api.routing import Context, Routes, flag
 from bireme.core.explain.wording import sentence
@@ -176,7 +175,7 @@ def _owner(caller: Caller, uid: Any) -> dict[str, Any]:
         "gid": entry.pw_gid,
         "user": entry.pw_name,
         "group": group_name(entry.pw_gid),
-        "groups": sorted(os.getgrouplist(entry.pw_name, entry.pw_gid)),
+        "groups": sorted(groups_of_user(entry.pw_uid)),
     }
 
 

@@ -1,0 +1,79 @@
+"""Who is on the other end: what the kernel and the databases say of a connected process."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from bireme.api.peers import SCOPE_KEY, Callers, Peer, groups_of_user, peer_of
+
+MANY = 400
+"""More groups than fit into what Python's getsockopt returns."""
+
+
+def test_the_groups_of_the_connected_process_are_seen() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        peer = peer_of(one)
+    assert (peer.uid, peer.gid, sorted(peer.groups)) == (os.geteuid(), os.getegid(), sorted(os.getgroups()))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can choose its groups")
+@pytest.mark.parametrize("count", [0, 1, 256, 257, MANY])
+def test_however_many_groups_it_has(count: int) -> None:
+    def look() -> str:
+        os.setgroups(range(5000, 5000 + count))
+        one, other = socket.socketpair()
+        with one, other:
+            return f"{sorted(peer_of(one).groups) == list(range(5000, 5000 + count))}"
+
+    assert in_a_child(look) == "True"
+
+
+def test_a_caller_has_the_groups_that_the_database_gives_its_user() -> None:
+    """As Slurm: a shell that was opened before the user was put into the group does not matter."""
+    member = next(((user, group) for group in grp.getgrall() for user in group.gr_mem if _known(user)), None)
+    if member is None:
+        pytest.skip("no group of this machine has a member")
+    user, group = member
+    entry = pwd.getpwnam(user)
+    callers = Callers(0, frozenset(), lambda: 0.0)
+    caller = callers.caller({SCOPE_KEY: Peer(entry.pw_uid, entry.pw_gid, 0, (7,))})
+    assert {entry.pw_gid, group.gr_gid, 7} <= set(caller.groups)
+    assert group.gr_name in caller.group_names
+
+
+def test_a_user_whom_the_database_does_not_know_has_the_groups_of_its_process_alone() -> None:
+    assert groups_of_user(4_000_000_000) == ()
+    caller = Callers(0, frozenset(), lambda: 0.0).caller({SCOPE_KEY: Peer(4_000_000_000, 5, 0, (7,))})
+    assert caller.groups == (5, 7)
+
+
+def _known(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+def in_a_child(action: Callable[[], str]) -> str:
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write_fd, action().encode())
+        except BaseException as error:
+            os.write(write_fd, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write_fd)
+    with open(read_fd, encoding="utf-8") as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return said
