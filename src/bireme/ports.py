@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from bireme.core.accounting.ranks import Rank
 from bireme.core.lifecycle.refusals import Caller
@@ -115,6 +115,10 @@ class Order:
     """Of update: by the names of JobSpec and ResourceRequest; of update_nodes: state, reason, weight, features."""
 
 
+Followed = Literal["queue", "nodes", "history"]
+"""What is known of another scheduler from looking at it now and then."""
+
+
 @runtime_checkable
 class ForeignQueue(Protocol):
     """The queue of an engine that places by itself. It decides: a refusal is its own, in its words."""
@@ -136,6 +140,9 @@ class ForeignQueue(Protocol):
 
     async def catch_up(self, job_ids: Sequence[int]) -> None:
         """Has reported, when it returns, what is to be known of jobs (or arrays) that ended a moment ago; () is all."""
+
+    def out_of_date(self, what: Followed) -> str:
+        """How old what is known of it is, and why, in one sentence; empty while it is as young as it is meant to be."""
 
 
 def foreign_queue(engine: Engine) -> ForeignQueue | None:

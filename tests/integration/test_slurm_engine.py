@@ -188,6 +188,48 @@ def test_why_speaks_of_slurms_queue(both: Attached) -> None:
         both.run("scancel", job)
 
 
+def test_why_of_a_job_of_plain_sbatch_says_what_would_help(both: Attached) -> None:
+    """Submitted past Bireme: nobody here has its script, and what would start it sooner is found all the same."""
+    first = both.sbatch("-N5", "--exclusive", "-t", "5", "--wrap", "sleep 300", "-J", "first")
+    until(both, first, "RUNNING")
+    waits = both.slurm.call("sbatch", "--parsable", "-N4", "--exclusive", "-t", "5", "--wrap", "true").strip()
+    both.slurm.until(lambda: squeue(both, waits, "%r") == "Resources", "the mirror has it, and Slurm's reason")
+    said = both.bireme("why", waits).stdout
+    assert "no change that was tried" not in said, said
+    assert "on 1 node: now" in said, said
+    both.run("scancel", first, waits)
+
+
+def test_why_believes_slurm_about_what_is_not_mirrored(both: Attached) -> None:
+    """A reservation that is to come: the mirror sees free nodes, and Slurm knows better."""
+    slurm = both.slurm
+    when = ("starttime=now+10minutes", "duration=60", "nodes=ALL", "users=daemon")
+    slurm.call("scontrol", "create", "reservation", "reservationname=soon", *when)
+    try:
+        waits = slurm.call("sbatch", "--parsable", "-N1", "-t", "30", "--wrap", "true").strip()
+        slurm.until(lambda: squeue(both, waits, "%S") not in ("", "N/A"), "Slurm's StartTime is mirrored", timeout=120)
+        said = both.bireme("why", waits).stdout
+        assert "00:00:00" not in said, said
+        assert "That is when Slurm expects it to start" in said, said
+        both.run("scancel", waits)
+    finally:
+        slurm.call("scontrol", "delete", "reservationname=soon")
+
+
+def test_a_database_that_is_away_delays_nothing_but_the_history(both: Attached) -> None:
+    both.slurm.stop_daemon("slurmdbd")
+    try:
+        both.slurm.until(lambda: "slurmdbd" in both.bireme("status").stdout, "it is told", timeout=200)
+        job = both.slurm.call("sbatch", "--parsable", "--wrap", "sleep 300").strip()
+        until(both, job, "RUNNING")
+        status = both.bireme("status").stdout
+        assert "seen: queue" in status, status
+        both.run("scancel", job)
+    finally:
+        both.slurm.start_daemon("slurmdbd")
+    both.slurm.until(lambda: "slurmdbd" not in both.bireme("status").stdout, "it answers again", timeout=200)
+
+
 def test_silence_is_told_and_nothing_is_lost(both: Attached) -> None:
     """slurmctld is away: what was known is shown, a submission is refused with the reason; then all goes on."""
     before = both.sbatch("--wrap", "sleep 300", "-J", "before")
@@ -197,6 +239,7 @@ def test_silence_is_told_and_nothing_is_lost(both: Attached) -> None:
         both.slurm.until(lambda: "Problem" in both.bireme("status").stdout, "it is told")
         assert "slurmctld does not answer" in both.bireme("status").stdout
         assert squeue(both, before) == "RUNNING"
+        both.slurm.until(lambda: "the queue of Slurm as it was" in both.run("squeue").stderr, "how old it is, is told")
         refused = both.run("sbatch", "--wrap", "true", check=False, timeout=200)
         assert refused.returncode
         assert "slurmctld does not answer" in refused.stderr or "Unable to contact" in refused.stderr, refused.stderr

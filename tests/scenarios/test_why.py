@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from bireme.core.lifecycle.mirroring import take_standings
 from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
+from bireme.core.model import observations as o
 from bireme.core.model.cluster import PrioritySettings, Settings
+from bireme.core.model.jobs import JobSpec, Owner, Pending, ResourceRequest
 from bireme.core.model.policy import Policy, Preemption
+from bireme.core.model.reasons import Reason, ReasonKind
+from bireme.core.model.resources import GresRequest
+from bireme.core.model.sightings import Sighting, Standing
 from bireme.core.why.answers import Certainty, Suggestion, Waiting
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
@@ -420,3 +426,38 @@ def test_a_running_job_knows_how_tight_its_place_is() -> None:
     assert (len(answer.leaves), answer.fewest_leaves) == (1, 1)
     assert answer.ends_at == world.now + HOUR
     assert answer.displaced == ()
+
+
+# -- another scheduler's jobs ------------------------------------------------------------------------------------------
+
+
+def mirrored(world: Scenario, *reasons: ReasonKind, expected: float | None = None) -> Waiting:
+    """A job of one GPU that a scheduler of its own keeps waiting on an empty cluster."""
+    world.settle()  # its nodes are up
+    resources = ResourceRequest(gres_per_node=(GresRequest("gpu", None, 1),))
+    owner = Owner(uid=1000, gid=1000, user="alice")
+    spec = JobSpec(name="theirs", owner=owner, partitions=("main",), resources=resources, time_limit_s=HOUR)
+    seen = Sighting(job_id=7, spec=spec, submitted_at=world.now, phase=Pending(world.now))
+    world.report(o.JobSeen(seen, world.now))
+    take_standings(world.state, [Standing(7, 100, tuple(Reason(kind) for kind in reasons), expected)])
+    return explain_waiting(world.state, world.state.jobs[7], world.now)[0]
+
+
+@pytest.mark.parametrize("start", [None, HOUR])
+def test_a_limit_that_only_the_other_scheduler_knows_is_believed(start: int | None) -> None:
+    world = Scenario("1x8:h100", partitions={"main": {"nodes": "n1"}})
+    expected = None if start is None else world.now + start
+    answer = mirrored(world, ReasonKind.QOS_MAX_JOBS_PER_USER_LIMIT, expected=expected)
+    assert (answer.expected.certainty, answer.expected.start) == (Certainty.THEIRS, expected)
+    assert [block.reason for block in answer.blocks] == ["QOSMaxJobsPerUserLimit"]
+
+
+def test_its_start_time_is_believed_where_only_it_knows_of_a_reservation() -> None:
+    world = Scenario("1x8:h100", partitions={"main": {"nodes": "n1"}})
+    answer = mirrored(world, ReasonKind.RESOURCES, expected=world.now + HOUR)
+    assert (answer.expected.certainty, answer.expected.start) == (Certainty.THEIRS, world.now + HOUR)
+
+
+def test_with_no_reason_of_its_own_it_is_about_to_start() -> None:
+    world = Scenario("1x8:h100", partitions={"main": {"nodes": "n1"}})
+    assert mirrored(world, ReasonKind.NONE).expected.certainty is Certainty.NOW

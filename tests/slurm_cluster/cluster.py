@@ -115,7 +115,8 @@ class SlurmCluster:
         """`name`: slurmctld, slurmdbd, slurmd.n1 ...; `argv` without: as it was first started."""
         words = list(argv) or self._command(name)
         log = self.folder / "log" / f"{name}.out"
-        self.daemons[name] = self.guard.start(self.slurm.inside(words), {**self.env, **(env or {})}, log)
+        own = {"MYSQL_UNIX_PORT": _database_socket(self)} if name == "slurmdbd" else {}
+        self.daemons[name] = self.guard.start(self.slurm.inside(words), {**self.env, **own, **(env or {})}, log)
 
     def stop_daemon(self, name: str, number: int = signal.SIGTERM) -> None:
         """Ends one daemon: for tests of what happens then. `start_daemon(name)` starts it again."""
@@ -251,7 +252,7 @@ def _start_database(cluster: SlurmCluster) -> None:
 
 def _start_slurmdbd(cluster: SlurmCluster) -> None:
     cluster.until(Path(_database_socket(cluster)).exists, "mariadbd")
-    cluster.start_daemon("slurmdbd", env={"MYSQL_UNIX_PORT": _database_socket(cluster)})
+    cluster.start_daemon("slurmdbd")
     name = re.search(r"^ClusterName=(\S+)", cluster.conf, re.MULTILINE)
     assert name, "a layout names its cluster"
     cluster.until(lambda: cluster.answers("sacctmgr", "-i", "add", "cluster", name[1]), "slurmdbd")

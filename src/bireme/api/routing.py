@@ -18,6 +18,16 @@ from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.problems import ProblemError, read_json
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.model.jobs import Job
+from bireme.ports import Followed, foreign_queue
+
+OUT_OF_DATE = "bireme-out-of-date"
+"""The header that says how old an answer's facts are, when they are older than they should be."""
+_SHOWS: dict[str, Followed] = {
+    "/v1/history": "history",
+    "/v1/jobs": "queue",
+    "/v1/nodes": "nodes",
+    "/v1/partitions": "nodes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,15 @@ class Context:
     def cause(self, request: Request) -> str:
         """Who made it happen, for the journal: "uid 1000 sbatch"."""
         return f"uid {self.caller(request).uid} {request.headers.get('user-agent', 'api')[:40]}"
+
+    def out_of_date(self, request: Request) -> str:
+        """How old what is shown here of another scheduler is, where it should be younger; printable ASCII."""
+        queue = foreign_queue(self.cluster.engine) if request.method == "GET" else None
+        if queue is None:
+            return ""
+        shown = next((what for path, what in _SHOWS.items() if request.url.path.startswith(path)), None)
+        said = queue.out_of_date(shown) if shown is not None else ""
+        return "".join(letter if " " <= letter <= "~" else "?" for letter in said)
 
     async def body(self, request: Request) -> dict[str, Any]:
         return await read_json(request, self.service.max_body_bytes)
@@ -128,7 +147,11 @@ class Routes:
 def _endpoint(handler: Handler, context: Context) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         context.keep_to_own_job(request)
-        return await handler(context, request)
+        response = await handler(context, request)
+        remark = context.out_of_date(request)
+        if remark:
+            response.headers[OUT_OF_DATE] = remark
+        return response
 
     return endpoint
 

@@ -250,13 +250,24 @@ def user_ids(command: str, text: str) -> set[int]:
 def transport() -> Transport:
     """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
     patience_s = _PATIENCE_INSIDE_JOB_S if os.environ.get("BIREME_JOB") else 0.0
+    made: Transport
     if _running in _MAY_BE_SLURMS:
         from bireme.cli.own_command import ReportingTransport  # late: others answer sooner without
 
-        return ReportingTransport(_running, patience_s=patience_s)
-    from bireme.client.transport import Transport  # late: --version and --help need no daemon
+        made = ReportingTransport(_running, patience_s=patience_s)
+    else:
+        from bireme.client.transport import Transport  # late: --version and --help need no daemon
 
-    return Transport(patience_s=patience_s)
+        made = Transport(patience_s=patience_s)
+    told: set[str] = set()
+
+    def out_of_date(remark: str) -> None:
+        if remark not in told:
+            told.add(remark)
+            tell(f"{_running}: {remark}")
+
+    made.out_of_date = out_of_date
+    return made
 
 
 def failure(command: str, what: str, error: Exception) -> CommandError:

@@ -131,6 +131,10 @@ class _Page:
                     f"A slot is booked{ahead}. Sooner if jobs end before their time limits; later only if jobs come "
                     "that go before it, or nodes fail."
                 )
+            case "theirs" if expected["start"] is None:
+                return "Slurm keeps it back for the reason below, and does not say until when."
+            case "theirs":
+                return "That is when Slurm expects it to start; until then it keeps it back."
             case "preempts":
                 return f"It takes the place of {_jobs(expected['preempts'])}, and starts when they are gone."
             case "gated" if [block["reason"] for block in told["blocks"]] == ["BeginTime"]:
@@ -228,7 +232,9 @@ class _Page:
             yield f"{each['what']}: {when}, on {compress(each['nodes'])}"
             if each["command"]:
                 yield f"  {each['command']}"
-        if not found:
+        if not found and job["waiting"]["expected"]["certainty"] == "theirs":
+            yield "ask Slurm what its reason means: its limits and reservations are not mirrored, and not tried here"
+        elif not found:
             yield "no change that was tried would start it sooner"
         elif any(not each["command"] for each in found):
             yield "Without a command: submit it again like that."

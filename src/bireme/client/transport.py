@@ -15,7 +15,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bireme.daemon.paths import Paths
@@ -134,6 +134,8 @@ class Transport:
         self.timeout_s = timeout_s
         self._agent = (tool or os.path.basename(sys.argv[0] or "python")).encode("ascii", "replace").decode()
         self._kept: _Connection | None = None
+        self.out_of_date: Callable[[str], None] = lambda _: None
+        """Is told when an answer shows another scheduler's queue as it was some time ago."""
 
     def get(self, path: str, params: Params | None = None, *, timeout_s: float | None = None) -> Any:
         return self.request("GET", path, params, timeout_s=timeout_s).json()
@@ -167,6 +169,9 @@ class Transport:
         if response.headers.get("connection", "").lower() == "close":
             self.close()
         response.raise_for_error()
+        remark = response.headers.get("bireme-out-of-date")
+        if remark:
+            self.out_of_date(remark)
         return response
 
     def stream(self, path: str, params: Params | None = None, *, method: str = "GET", body: Any = None) -> Stream:

@@ -19,7 +19,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
-from bireme.ports import Engine, ForeignQueue, Order, Report, StepEndpoint
+from bireme.ports import Engine, Followed, ForeignQueue, Order, Report, StepEndpoint
 
 log = logging.getLogger("bireme.engines.routing")
 
@@ -111,6 +111,9 @@ class RoutingEngine:
 
     async def obey(self, caller: Caller, order: Order) -> None:
         await self._queue.obey(caller, order)
+
+    def out_of_date(self, what: Followed) -> str:
+        return self._queue.out_of_date(what)
 
     async def catch_up(self, job_ids: Sequence[int]) -> None:
         named = [job_id for job_id in job_ids if job_id < OWN_IDS_FROM]

@@ -79,7 +79,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     _check_names(state, spec)
     check_reservation(state, spec)
     for partition in partitions:
-        _check_access(caller, spec, partition)
+        check_access(caller, spec, partition)
         _check_segments(state, spec, partition)
     _check_limits(state, spec, partitions)
     spec = within_limits(state, spec)
@@ -147,7 +147,7 @@ def check_node_names(state: State, spec: JobSpec) -> None:
         raise Refusal(Why.INVALID_NODE_NAME, f"node {both[0]!r} is both asked for and excluded")
 
 
-def _check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> None:
+def check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> None:
     if partition.state in (PartitionState.DRAIN, PartitionState.INACTIVE):
         raise Refusal(Why.PARTITION_NOT_AVAILABLE, f"partition {partition.name} is {partition.state}")
     if partition.root_only and caller.uid != 0:

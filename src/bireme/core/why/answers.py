@@ -18,6 +18,8 @@ class Certainty(StrEnum):
     """A slot is booked: it starts then at the latest, unless jobs come that go before it."""
     PREEMPTS = "preempts"
     """Jobs of lower rank are ended for it; it starts when they are gone."""
+    THEIRS = "theirs"
+    """Another scheduler decides, and keeps it back for a reason of its own: the start is what that one expects."""
     GATED = "gated"
     """Something must happen first that no plan can foresee."""
     LIMITED = "limited"

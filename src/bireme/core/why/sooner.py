@@ -16,11 +16,11 @@ from typing import Any
 from bireme.core.explain.wording import clock
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import closed_gates
-from bireme.core.lifecycle.refusals import Caller, Refusal
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import admitted
+from bireme.core.lifecycle.submission import admitted, can_ever_run, check_access
 from bireme.core.model.cluster import PartitionState
-from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, Pending, ResourceRequest
+from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobSpec, Pending, ResourceRequest
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import resolve
@@ -82,12 +82,23 @@ def find_sooner(state: State, job: Job, caller: Caller, base: Trial, now: float)
 
 def _planned(state: State, candidate: Candidate, caller: Caller, now: float) -> Trial | None:
     try:
-        spec = admitted(state, caller, candidate.job.spec)
+        spec = (_admitted_elsewhere if candidate.job.mirrored else admitted)(state, caller, candidate.job.spec)
     except Refusal:
         return None
     changed = replace(candidate.job, spec=spec)
     members = state.het_members.get(changed.het_job_id or 0, [changed.id])  # the others stay as they are
     return try_jobs(state, [changed if member == changed.id else state.jobs[member] for member in members], now)
+
+
+def _admitted_elsewhere(state: State, caller: Caller, spec: JobSpec) -> JobSpec:
+    """Of another scheduler's job: that one admits it, by a book and with a script that are not ours. Whether such
+    nodes exist, and whether the partition is open to the caller, is known here."""
+    partitions = [state.partitions[name] for name in spec.partitions if name in state.partitions]
+    for partition in partitions:
+        check_access(caller, spec, partition)
+    if not any(can_ever_run(state, spec, partition) for partition in partitions):
+        raise Refusal(Why.NODE_CONFIG_UNAVAILABLE)
+    return spec
 
 
 def _clearly_sooner(start: float, than: float | None, now: float) -> bool:

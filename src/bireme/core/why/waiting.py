@@ -49,6 +49,8 @@ Sees = Callable[[Job], bool]
 """Whether the asker may know of a job."""
 
 BEFORE_SHOWN = 5
+_SOON_S = 60.0
+"""Another scheduler's guess that is nearer is as good as now: it looks at its queue every half a minute or so."""
 _QUEUE = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
 _UNAVAILABLE = {
     ReasonKind.REQUIRED_NODE_NOT_AVAILABLE,
@@ -230,14 +232,17 @@ def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], n
     endless = _endless(state, job, trial)
     bookings = trial.plan.outlook.bookings
     certainty = _certainty(state, job, trial, gates, endless)
+    if trial.starts_now and _kept_back(state, job, now):
+        certainty = Certainty.THEIRS
     lifted = _relief(state, job, now) if certainty is Certainty.LIMITED else None
     if certainty is Certainty.GATED:
         lifted = opening(state, job, gates, now)
+    ours = certainty is not Certainty.THEIRS
     return Expected(
-        _promised(state, job, trial),
+        _promised(state, job, trial) if ours else _their_start(state, job, now),
         certainty,
-        trial.partition if trial.shares else "",
-        trial.nodes,
+        trial.partition if trial.shares and ours else "",
+        trial.nodes if ours else (),
         sum(1 for other in bookings if other != job.id),
         tuple(_releases(state, job, trial, sees)),
         tuple(label_of(state, victim, sees) for victim in trial.victims(job.id)),
@@ -275,11 +280,32 @@ def _endless(state: State, job: Job, trial: Trial) -> list[int]:
 
 
 def _promised(state: State, job: Job, trial: Trial) -> float | None:
-    """What squeue shows, where that is sooner: the planner keeps slots that it promised in an earlier pass."""
+    """What squeue shows, where that is sooner: the planner keeps slots that it promised in an earlier pass.
+
+    Of another scheduler's job, what that one says: it knows of limits and reservations that are not mirrored.
+    """
     verdict = state.verdicts.get(job.id)
+    if job.mirrored and verdict is not None and verdict.expected_start is not None and trial.start is not None:
+        return max(trial.start, verdict.expected_start)
     if trial.start is None or trial.starts_now or verdict is None or verdict.expected_start is None:
         return trial.start
     return min(trial.start, verdict.expected_start)
+
+
+def _their_start(state: State, job: Job, now: float) -> float | None:
+    """When the scheduler whose job it is expects it to start; None where it does not say, or said so long ago."""
+    verdict = state.verdicts.get(job.id) if job.mirrored else None
+    expected = verdict.expected_start if verdict else None
+    return expected if expected is not None and expected > now else None
+
+
+def _kept_back(state: State, job: Job, now: float) -> bool:
+    """Whether another scheduler lets a job wait that, as far as the mirror knows, could start: for a limit or a
+    reservation, which are not mirrored."""
+    verdict = state.verdicts.get(job.id) if job.mirrored else None
+    theirs = {why.kind for why in verdict.reasons} if verdict else set()
+    start = _their_start(state, job, now)
+    return bool(theirs - {ReasonKind.NONE, *_QUEUE}) or (start is not None and start > now + _SOON_S)
 
 
 def _certainty(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], endless: list[int]) -> Certainty:

@@ -35,9 +35,10 @@ from bireme.engines.slurm.commands import (
 )
 from bireme.engines.slurm.mirror import Mirror, Pace
 from bireme.engines.slurm.queries import CommandSource, Source
+from bireme.engines.slurm.rounds import Round
 from bireme.engines.slurm.submission import batch_words, order_words
 from bireme.engines.slurm.usage import USAGE_WORDS, read_usage
-from bireme.ports import Blobs, Order, Report, StepEndpoint
+from bireme.ports import Blobs, Followed, Order, Report, StepEndpoint
 
 log = logging.getLogger("bireme.engines.slurm")
 
@@ -69,7 +70,8 @@ class SlurmEngine:
 
     @property
     def about(self) -> str:
-        return f"Slurm {self.mirror.version or '?'}, {self._commands.rate.per_minute()} calls in the last minute"
+        calls = f"{self._commands.rate.per_minute()} calls in the last minute"
+        return f"Slurm {self.mirror.version or '?'}, {calls}; seen: {self.mirror.ages}"
 
     async def start(self, report: Report) -> None:
         """Returns when the queue was seen once, or after some seconds without: it goes on trying."""
@@ -79,7 +81,7 @@ class SlurmEngine:
             async with asyncio.timeout(_START_PATIENCE_S):
                 await self.mirror.looked.wait()
         except TimeoutError:
-            self.mirror.problem = self.mirror.problem or f"slurmctld does not answer yet: {WHAT_TO_CHECK}"
+            self.mirror.queue.problem = self.mirror.problem or f"slurmctld does not answer yet: {WHAT_TO_CHECK}"
 
     async def stop(self) -> None:
         if self._following is not None:
@@ -190,7 +192,7 @@ class SlurmEngine:
         for attempt in range(_LOOK_AGAIN):
             await asyncio.sleep(attempt)
             with suppress(Silent):
-                await self.mirror.look()
+                await self.mirror.look_at_queue()
                 found = self.mirror.tagged(tag)
                 if found is not None:
                     return found
@@ -226,6 +228,14 @@ class SlurmEngine:
     async def catch_up(self, job_ids: Sequence[int]) -> None:
         with suppress(Silent):  # what is known is shown; the mirror goes on trying
             await self.mirror.catch_up(job_ids)
+
+    def out_of_date(self, what: Followed) -> str:
+        followed: dict[Followed, Round] = {
+            "queue": self.mirror.queue,
+            "nodes": self.mirror.nodes,
+            "history": self.mirror.history,
+        }
+        return followed[what].out_of_date
 
     async def _see(self, order: Order) -> None:
         """What an order did is shown to who gave it, as far as Slurm has done it by now."""

@@ -1,8 +1,9 @@
 """Follows Slurm's queue: looks at it again and again, and reports what changed.
 
-One look is one call for all jobs, now and then one for all nodes, rarely the configuration; ended jobs are asked of the
-accounting database together. After somebody used Bireme it looks sooner, when Slurm is slow or silent later. Jobs that
-nobody submitted through Bireme are followed like the others. Not here: orders to Slurm (`engine`).
+All jobs are one call, all nodes another, now and then with the configuration, all steps a third; ended jobs are asked
+of the accounting database together. Each has its own pace (`rounds`): after somebody used Bireme the queue is looked at
+sooner, and whatever is slow or silent is asked later, alone. Jobs that nobody submitted through Bireme are followed
+like the others. Not here: orders to Slurm (`engine`).
 Invariant: what is reported as the whole queue came from one answer, complete.
 """
 
@@ -12,7 +13,7 @@ import asyncio
 import logging
 import pwd
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,10 +28,10 @@ from bireme.engines.slurm.cluster import condition, read_cluster
 from bireme.engines.slurm.commands import Silent
 from bireme.engines.slurm.jobs import JobReader, standing
 from bireme.engines.slurm.queries import Source, version_warning
+from bireme.engines.slurm.rounds import Round
 from bireme.engines.slurm.steps import running_steps
 from bireme.engines.slurm.values import Json, number, words
 from bireme.ports import Report
-from bireme.slurm.conf.diagnostics import ConfigurationError
 
 log = logging.getLogger("bireme.engines.slurm")
 
@@ -50,20 +51,20 @@ _STILL_NEW_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often Slurm is asked."""
+    """How often Slurm is asked: while it is quick, and at the longest (`most`), however slow it is."""
 
     jobs_s: float = 5.0
+    jobs_most_s: float = 30.0
     nodes_s: float = 30.0
+    nodes_most_s: float = 120.0
     description_s: float = 300.0
     accounting_s: float = 60.0
+    accounting_most_s: float = 600.0
     steps_s: float = 15.0
+    steps_most_s: float = 120.0
     hurried_s: float = 1.0
     """After somebody submitted or ordered something, for `hurry_for_s`."""
     hurry_for_s: float = 10.0
-    share_of_time: float = 0.1
-    """A look that took t seconds is not repeated within t / share_of_time."""
-    retry_s: float = 1.0
-    retry_most_s: float = 60.0
     history_days: float = 7.0
 
 
@@ -78,29 +79,21 @@ class _Memory:
     accounted: bool = False
 
 
-@dataclass(slots=True)
-class _Plan:
-    """When what is asked next (monotonic seconds)."""
-
-    jobs: float = 0.0
-    nodes: float = 0.0
-    description: float = 0.0
-    accounting: float = 0.0
-    steps: float = 0.0
-    hurry_until: float = 0.0
-    failures: int = 0
-
-
 class Mirror:
     def __init__(self, source: Source, pace: Pace | None = None, *, now: Callable[[], float] = time.time) -> None:
         self.source, self.pace, self._now = source, pace or Pace(), now
         self.report: Report = lambda _: None
-        self.problem = ""
-        """What keeps it from following, in one sentence; empty while it follows."""
         self.looked = asyncio.Event()
         """The whole queue was seen at least once."""
         self.version = ""
-        self._plan, self._wake = _Plan(), asyncio.Event()
+        pace = self.pace
+        self.queue = Round("queue", pace.jobs_s, pace.jobs_most_s)
+        self.nodes = Round("nodes", pace.nodes_s, pace.nodes_most_s)
+        self.steps = Round("steps", pace.steps_s, pace.steps_most_s)
+        self.history = Round("history", pace.accounting_s, pace.accounting_most_s)
+        self._described = asyncio.Event()
+        """The nodes were seen, without which no job can be read."""
+        self._describe_at = self._hurry_until = 0.0
         self._config = ClusterConfig()
         self._reader = JobReader(self._config, user_name)
         self._conditions: dict[str, NodeCondition] = {}
@@ -111,84 +104,52 @@ class Mirror:
         self._lost: dict[int, Job] = {}
         self._accounted_until = self._caught_up_at = 0.0
 
-    # -- the loop ----------------------------------------------------------------------------------------------------
+    # -- the rounds --------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Never returns and never fails: what goes wrong is told once and tried again."""
-        while True:
-            self._wake.clear()
-            try:
-                await self.look()
-                self._answered()
-            except Silent as error:
-                self._unanswered(str(error))
-            except ConfigurationError as error:
-                self._unanswered(f"Slurm's description of the cluster cannot be read: {error}")
-            except Exception as error:
-                log.exception("Slurm's answer was not understood")
-                self._unanswered(f"Slurm's answer was not understood: {type(error).__name__}: {error}")
-            await self._pause()
+        """Never returns and never fails: each round goes on by itself, whatever becomes of the others."""
+        async with asyncio.TaskGroup() as rounds:
+            rounds.create_task(self.nodes.repeat(self.look_at_nodes), name="slurm nodes")
+            rounds.create_task(self._after(self._described, self.queue, self.look_at_queue), name="slurm queue")
+            rounds.create_task(self._after(self.looked, self.steps, self._look_at_steps), name="slurm steps")
+            rounds.create_task(self._after(self.looked, self.history, self._look_at_history), name="slurm history")
 
-    async def _pause(self) -> None:
-        while (left := self._next_look_s()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    await self._wake.wait()
-                self._wake.clear()
-            except TimeoutError:
-                return
+    async def _after(self, known: asyncio.Event, round_: Round, look: Callable[[], Awaitable[None]]) -> None:
+        """A round that can begin only when something else is known."""
+        await known.wait()
+        await round_.repeat(look)
 
-    def _next_look_s(self) -> float:
-        return self._plan.jobs - time.monotonic()
+    @property
+    def problem(self) -> str:
+        """What keeps it from following, in one sentence; empty while it follows."""
+        followed = (self.queue.problem or self.nodes.problem, self.steps.problem, self.history.problem)
+        return "; ".join(dict.fromkeys(filter(None, followed)))
+
+    @property
+    def ages(self) -> str:
+        """How long ago each was asked for: "queue 2 s ago, nodes 14 s ago, ..."."""
+        rounds = (self.queue, self.nodes, self.steps, self.history)
+        return ", ".join(
+            f"{each.name} never" if each.age_s is None else f"{each.name} {each.age_s:.0f} s ago" for each in rounds
+        )
 
     def hurry(self) -> None:
         """Something was asked of Slurm through Bireme: its doing is to be seen soon."""
-        now = time.monotonic()
-        self._plan.hurry_until = now + self.pace.hurry_for_s
-        if not self._plan.failures:
-            self._plan.jobs = min(self._plan.jobs, now + self.pace.hurried_s)
-        self._wake.set()
+        self._hurry_until = time.monotonic() + self.pace.hurry_for_s
+        self.queue.sooner(self.pace.hurried_s)
 
     def look_at_everything(self) -> None:
         """`scontrol reconfigure`: nodes and configuration too, at once."""
-        self._plan.nodes = self._plan.description = self._plan.jobs = 0.0
-        self._wake.set()
+        self._describe_at = 0.0
+        self.nodes.at_once()
+        self.queue.at_once()
 
     def find(self, job: Job) -> None:
-        """The queue no longer lists this job: how it ended is asked of the database with the next look."""
+        """The queue no longer lists this job: how it ended is asked of the database, at once."""
         self._lost[job.id] = job
-        self._plan.accounting = 0.0
-
-    def _answered(self) -> None:
-        if self.problem:
-            log.info("Slurm answers again")
-        self.problem, self._plan.failures = "", 0
-
-    def _unanswered(self, problem: str) -> None:
-        if problem != self.problem:
-            log.warning("%s; trying again", problem)
-        self.problem = problem
-        self._plan.failures += 1
-        wait = min(self.pace.retry_most_s, self.pace.retry_s * 2 ** (self._plan.failures - 1))
-        self._plan.jobs = time.monotonic() + wait
+        self.history.sooner()
 
     # -- one look ----------------------------------------------------------------------------------------------------
-
-    async def look(self) -> None:
-        began = time.monotonic()
-        if not self.version:
-            await self._find_version()
-        if began >= self._plan.nodes or began >= self._plan.description:
-            await self.look_at_nodes(describe=began >= self._plan.description)
-        await self._look_at_jobs()
-        if began >= self._plan.steps and any(isinstance(each.seen.phase, Running) for each in self._jobs.values()):
-            await self._look_at_steps()
-        if began >= self._plan.accounting or self._lost:
-            await self._look_at_accounting()
-        took = time.monotonic() - began
-        hurried = time.monotonic() < self._plan.hurry_until
-        usual = self.pace.hurried_s if hurried else self.pace.jobs_s
-        self._plan.jobs = time.monotonic() + max(usual, took / self.pace.share_of_time)
 
     async def _find_version(self) -> None:
         self.version = await self.source.version()
@@ -196,25 +157,33 @@ class Mirror:
         if warning:
             log.warning("%s", warning)
 
-    async def look_at_nodes(self, *, describe: bool = False, again_soon: bool = False) -> None:
-        nodes = await self.source.nodes()
-        now = time.monotonic()
-        self._plan.nodes = now + (self.pace.hurried_s if again_soon else self.pace.nodes_s)
-        if describe or {node.name for node in self._config.nodes} != {str(node.get("name")) for node in nodes}:
-            config = read_cluster(await self.source.described(nodes))
-            self._plan.description = now + self.pace.description_s
-            if config != self._config:
-                self._config, self._reader = config, JobReader(config, user_name)
-                self.report([o.ClusterSeen(config, self._now())])
+    async def look_at_nodes(self, *, again_soon: bool = False) -> None:
+        async with self.nodes.asking(self.pace.hurried_s if again_soon else None):
+            if not self.version:
+                await self._find_version()
+            nodes = await self.source.nodes()
+            known = {node.name for node in self._config.nodes} == {str(node.get("name")) for node in nodes}
+            describe = not known or time.monotonic() >= self._describe_at
+            described = await self.source.described(nodes) if describe else None
+        if described is not None:
+            self._take_description(read_cluster(described))
         seen = {each.node: each for each in map(condition, nodes)}
         changed = [each for name, each in seen.items() if self._conditions.get(name) != each]
         self._conditions = seen
         if changed:
             self.report([o.NodeSeen(each, self._now()) for each in changed])
+        self._described.set()
 
-    async def _look_at_jobs(self) -> None:
+    def _take_description(self, config: ClusterConfig) -> None:
+        self._describe_at = time.monotonic() + self.pace.description_s
+        if config != self._config:
+            self._config, self._reader = config, JobReader(config, user_name)
+            self.report([o.ClusterSeen(config, self._now())])
+
+    async def look_at_queue(self) -> None:
         asked_at = time.monotonic()
-        listed = await self.source.jobs()
+        async with self.queue.asking(self.pace.hurried_s if asked_at < self._hurry_until else None):
+            listed = await self.source.jobs()
         standings = self._take_jobs(listed, {})
         for job_id in self._jobs.keys() - {_id_of(job) for job in listed}:
             if self._jobs[job_id].heard_at < asked_at:
@@ -223,17 +192,23 @@ class Mirror:
         self.looked.set()
 
     async def _look_at_steps(self) -> None:
-        self._plan.steps = time.monotonic() + self.pace.steps_s
-        labels = {_label(each.seen): job_id for job_id, each in self._jobs.items()}
-        found = running_steps(await self.source.steps(), labels)
+        asked_at = time.monotonic()
+        async with self.steps.asking():
+            told = await self.source.steps() if self._any_runs() else ""
+        # Of a job that the queue told news of meanwhile, the steps are those of before: it is asked again.
+        older = {job_id: memory for job_id, memory in self._jobs.items() if memory.heard_at < asked_at}
+        found = running_steps(told, {_label(memory.seen): job_id for job_id, memory in older.items()})
         seen: list[o.Observation] = []
-        for job_id, memory in self._jobs.items():
+        for job_id, memory in older.items():
             steps = found.get(job_id, ())
             if isinstance(memory.seen.phase, Running) and memory.seen.steps != steps:
                 memory.seen = replace(memory.seen, steps=steps)
                 seen.append(o.JobSeen(memory.seen, self._now()))
         if seen:
             self.report(seen)
+
+    def _any_runs(self) -> bool:
+        return any(isinstance(each.seen.phase, Running) for each in self._jobs.values())
 
     def _take_jobs(self, listed: Iterable[Json], specs: Mapping[int, JobSpec]) -> list[Standing]:
         """Reports what changed, ended jobs first: what they held, the others may hold by now."""
@@ -331,17 +306,12 @@ class Mirror:
             and (not wanted or wanted & {job_id, memory.seen.het_job_id, _array_id(memory.seen)})
         ]
 
-    async def _look_at_accounting(self) -> None:
+    async def _look_at_history(self) -> None:
         asked_at, first = self._now(), not self._accounted_until
         since = asked_at - self.pace.history_days * 86_400 if first else self._accounted_until - _OVERLAP_S
-        try:
+        async with self.history.asking():
             ended = await self.source.ended(since)
             lost = await self._found_again()
-        except Silent as error:
-            self._plan.accounting = time.monotonic() + self.pace.accounting_s
-            log.warning("%s; ended jobs are asked for again later", error)
-            return
-        self._plan.accounting = time.monotonic() + self.pace.accounting_s
         self._accounted_until = asked_at
         self._take_ended(ended or ())
         if lost:
@@ -361,13 +331,12 @@ class Mirror:
 
     async def _found_again(self) -> list[Sighting]:
         """How the jobs ended that the queue no longer lists. Where nothing knows it, that is what is said."""
-        lost = {job_id: job for job_id, job in self._lost.items() if job_id not in self._jobs}
-        if not lost:
-            self._lost = {}
-            return []
-        ended = await self.source.ended(0.0, sorted(lost)) or ()
+        asked = dict(self._lost)
+        lost = {job_id: job for job_id, job in asked.items() if job_id not in self._jobs}
+        ended = (await self.source.ended(0.0, sorted(lost)) or ()) if lost else ()
         known = {seen.job_id: seen for seen in filter(None, (ended_job(job, identity_of) for job in ended))}
-        self._lost = {}
+        for job_id in asked:
+            self._lost.pop(job_id, None)
         return [known[job_id] if job_id in known else _unknown_end(job, self._now()) for job_id, job in lost.items()]
 
 
