@@ -44,6 +44,7 @@ _OWN_COMMANDS = {
     "sim": ("bireme.cli.sim", "main"),
     "whatif": ("bireme.cli.whatif", "main"),
     "bundle": ("bireme.cli.bundle", "main"),
+    "store": ("bireme.cli.store", "main"),
 }
 
 HELP = """\
@@ -59,6 +60,7 @@ The cluster
   bireme top                   nodes, GPUs and the queue, live
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
+  bireme store verify          is everything on disk what was written; bireme store recover goes on with what is left
   bireme snapshot FILE         save what the planner plans with; bireme plan FILE plans it again, anywhere
 
 What if

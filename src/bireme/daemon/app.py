@@ -27,10 +27,11 @@ from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
+from bireme.daemon.files import changed_settings
 from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness
-from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine, remember
+from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
 from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, TakesGuests
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
@@ -66,6 +67,9 @@ class Daemon:
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
         loaded = self._take(load_cluster(self._settings))
+        seal_remembered(self._paths.home)
+        if changed_settings(self._paths):
+            log.warning("%s was changed since the latest start", self._paths.settings)
         store = SqliteStore(self._paths.journal)
         try:
             return await self._serve(store, loaded, ready)
@@ -82,7 +86,7 @@ class Daemon:
     async def _serve(self, store: SqliteStore, loaded: Loaded, ready: Readiness) -> int:
         engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
         runtime = self._recovered(store, engine)
-        check_same_engine(runtime.state, latest_engine(self._paths.home), engine.name)
+        check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
         runtime.on_failure = self._failed
         app = create_app(runtime, store, self._service(runtime))
         server = Server(app, keep_alive_s=self._settings.keep_alive_s)

@@ -56,6 +56,11 @@ class Paths:
         return self.under("journal.db")
 
     @property
+    def mark(self) -> str:
+        """How far the journal had come (`store/mark.py`)."""
+        return self.under("journal.mark")
+
+    @property
     def log(self) -> str:
         return self.under("log", "daemon.log")
 
@@ -68,6 +73,11 @@ class Paths:
     def engine_in_force(self) -> str:
         """Names the engine of the latest start."""
         return self.under("run", "engine")
+
+    @property
+    def settings_in_force(self) -> str:
+        """The bireme.toml of the latest start."""
+        return self.under("run", "settings")
 
     @property
     def settings(self) -> str:

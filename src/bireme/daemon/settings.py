@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from bireme.daemon.files import DamagedFileError, file_text, read_sealed, write_sealed
 from bireme.daemon.paths import NO_CONF, Paths
 
 FILE_NAME = "bireme.toml"
@@ -229,7 +230,7 @@ def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None, *,
     if named_conf or conf == NO_CONF:
         values["conf"] = named_conf
     elif not values.get("conf"):
-        values["conf"] = _remembered(Paths(home).conf_in_force)
+        values["conf"] = _remembered(Paths(home), Paths(home).conf_in_force, "--conf FILE (none: this machine)")
     if engine or "engine" not in values:
         named_engine = engine or latest_engine(home)
         values |= {"engine": _checked(_row("engine"), named_engine, "--engine")} if named_engine else {}
@@ -240,22 +241,53 @@ def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None, *,
 
 def remember(home: str, settings: Settings) -> None:
     """Notes the slurm.conf (or none) and the engine that this start was made with, for the next one."""
-    for path, text in ((Paths(home).conf_in_force, settings.conf), (Paths(home).engine_in_force, settings.engine)):
-        with open(path, "w") as file:
-            file.write(text)
+    paths = Paths(home)
+    write_sealed(paths.conf_in_force, settings.conf)
+    write_sealed(paths.engine_in_force, settings.engine)
+    write_sealed(paths.settings_in_force, file_text(paths.settings))
+
+
+def seal_remembered(home: str) -> None:
+    """Before a home gets its first mark: what an earlier Bireme remembered (or that it is nothing) gets its sum."""
+    paths = Paths(home)
+    if not os.path.exists(paths.mark):
+        for path in (paths.conf_in_force, paths.engine_in_force):
+            write_sealed(path, _of_before(path))
+        write_sealed(paths.settings_in_force, file_text(paths.settings))
 
 
 def latest_engine(home: str) -> str:
-    """The engine of the latest start; empty when there was none."""
-    return _remembered(Paths(home).engine_in_force)
+    """The engine of the latest start; empty when there was none. Raises SettingsError where nobody can tell."""
+    return _remembered(Paths(home), Paths(home).engine_in_force, "--engine NAME")
 
 
-def _remembered(path: str) -> str:
+def latest_engine_if_known(home: str) -> str:
+    """As `latest_engine`, for who was told which engine is meant."""
     try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
+        return latest_engine(home)
+    except SettingsError:
         return ""
+
+
+def _remembered(paths: Paths, path: str, option: str) -> str:
+    """Of a home that has a mark the file is there and has a sum; nobody guesses which cluster was meant."""
+    if not os.path.exists(paths.mark):
+        return _of_before(path)
+    try:
+        text = read_sealed(path)
+    except DamagedFileError as error:
+        raise SettingsError(f"{error}: say what is meant with bireme up {option}") from error
+    if text is None:
+        raise SettingsError(f"{path} is gone: say what is meant with bireme up {option}")
+    return text
+
+
+def _of_before(path: str) -> str:
+    """Of a start that did not come far enough to make a mark, or of an earlier Bireme, which wrote the bare text."""
+    try:
+        return read_sealed(path) or ""
+    except DamagedFileError:
+        return file_text(path)
 
 
 def _row(name: str) -> Description:

@@ -19,6 +19,7 @@ from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle.apply import apply, finished_phase
 from bireme.core.lifecycle.due import departures, due
 from bireme.core.lifecycle.intake import interpret, stale_in
+from bireme.core.lifecycle.loss import settled
 from bireme.core.lifecycle.mirroring import is_history, mirrored_job, missing_from, take_standings
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.ranking import follow_priorities
@@ -31,6 +32,7 @@ from bireme.core.model.commands import Command, FindJob, TerminateJob
 from bireme.core.model.jobs import Ending, Finished
 from bireme.core.model.observations import JobSeen, NodeAnswered, Observation, QueueSeen
 from bireme.core.model.policy import Policy
+from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import BEHIND, Plan, accept
 from bireme.core.plan.outlook import HARMLESS, Outlook
@@ -49,6 +51,8 @@ CHANGES_NOTHING_FREE = (HARMLESS - {e.JobHeld}) | {e.JobAllocated, e.JobEnding, 
 ENDS = (e.JobEnded, e.JobCancelled)
 CLEARS = (e.JobEnded, e.JobLaunchFailed, e.LeftoverCleared)
 """Events after which the engine may forget a start."""
+
+ASKING = "events were lost from the journal: nothing starts before every node has said what it holds"
 
 NEWCOMERS_PART = 0.25
 """This part of the changes that call for a full pass is enough when one comes who stands before jobs with slots."""
@@ -126,6 +130,7 @@ class Kernel:
             self._mirror(group, seen, now)
         while self.requests:
             self._decide(group, self.requests.popleft(), now)
+        self._record_all(group, "time", settled(self.state, now), now)
         if time_passed:
             self._record_all(group, "time", due(self.state, now), now)
             self.replan = self.replan or bool(self.state.pending)
@@ -170,6 +175,9 @@ class Kernel:
         if not self.replan:
             return
         self.replan = False
+        if self.state.loss is not None:
+            self.state.verdicts = self._mirrored_verdicts() | self._verdicts_after_loss()
+            return
         if all(job.mirrored for job in self.state.pending.values()):
             self.state.verdicts = self._mirrored_verdicts()
             return
@@ -198,6 +206,11 @@ class Kernel:
         """What the planner thinks of jobs that another scheduler places is not what will be done."""
         verdicts, pending = self.state.verdicts, self.state.pending
         return {job_id: verdicts[job_id] for job_id in verdicts if job_id in pending and pending[job_id].mirrored}
+
+    def _verdicts_after_loss(self) -> dict[int, Verdict]:
+        """Nobody starts who may be running already: the nodes are asked first (`core/lifecycle/loss.py`)."""
+        asking = Verdict((reason(ReasonKind.SYSTEM_FAILURE, why=ASKING),))
+        return {job_id: asking for job_id, job in self.state.pending.items() if not job.mirrored}
 
     def _rank(self, now: float) -> None:
         settings = self.state.config.settings.priority

@@ -12,12 +12,16 @@ from typing import Any
 
 import msgspec
 
-from bireme.core.model.events import Event, JobSubmitted
+from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 from bireme.store import codec
 from bireme.store.plain import to_plain
 
 KINDS: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_args(Event)}
+
+GIVE_IDS = (JobSubmitted, ArrayTaskSplit, ArrayPartSplit)
+"""Events that give out a new job id."""
+GIVE_IDS_KINDS = tuple(cls.__name__ for cls in GIVE_IDS)
 
 _RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SHARED_AT_MOST = 50_000

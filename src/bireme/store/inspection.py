@@ -15,17 +15,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from bireme.core.model.events import EventsLost
+from bireme.store import codec, snapshots
 from bireme.store import mark as marks
-from bireme.store import snapshots
 from bireme.store.checks import Tip, is_event, is_row, is_snapshot
 from bireme.store.database import StoreError, begins_after, connect_to_read, is_marked, journal_id_of, schema_of
+from bireme.store.events import GIVE_IDS_KINDS
 from bireme.store.guard import FIRST_WITH_SUMS, mark_path, problem_with
 from bireme.store.journal import is_blob, unpacked
 from bireme.store.mark import DamagedMarkError, Mark
 
 SLICE_ROWS = 500
 _NAMED_AT_MOST = 20
-EVENTS_LOST = "EventsLost"
+EVENTS_LOST = EventsLost.__name__
 _UNREADABLE = (sqlite3.DatabaseError, StoreError)
 
 
@@ -47,6 +49,8 @@ class Inspection:
     """Events that are there and are not what was written."""
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Events that are not there, first and last."""
+    covered: list[int] = field(default_factory=list)
+    """Events that say that others were lost which a snapshot covered: the state cannot be followed over them."""
     snapshots: list[int] = field(default_factory=list)
     """Those that can be read."""
     good_to: int = 0
@@ -65,13 +69,19 @@ class Inspection:
     @property
     def lost(self) -> tuple[int, int] | None:
         """The events that nobody can have any more, first and last; None: no newer ones are known of."""
-        newest = max(self.highest, self.mark.seq if self.mark is not None else 0)
+        newest = max(self.highest, self.own_mark.seq if self.own_mark is not None else 0)
         return (self.good_to + 1, newest) if newest > self.good_to else None
 
     @property
     def unsure(self) -> bool:
         """Nobody knows how far it had come."""
-        return self.mark is None
+        return self.own_mark is None
+
+    @property
+    def own_mark(self) -> Mark | None:
+        """The mark, unless it is another journal's."""
+        foreign = self.mark is not None and self.journal_id not in (None, self.mark.journal_id)
+        return None if foreign else self.mark
 
     def can_be_had(self) -> str:
         """In words."""
@@ -185,7 +195,9 @@ def _look_at_events(found: Inspection, connection: sqlite3.Connection) -> None:
             unproven = True
         if unproven or not is_event(row, tip.sum):
             found.bad.append(seq)
-        elif row[3] in ("JobSubmitted", "ArrayTaskSplit"):
+        elif explained and covered_only(row[5]):
+            found.covered.append(seq)
+        elif row[3] in GIVE_IDS_KINDS:
             found.last_job_id = max(found.last_job_id, row[4] or 0)
         unproven = False
         found.events += 1
@@ -197,6 +209,10 @@ def _look_at_events(found: Inspection, connection: sqlite3.Connection) -> None:
         found.findings.append(f"so are {len(found.bad) - _NAMED_AT_MOST} other events")
     for first, last in found.missing:
         found.findings.append(f"events {first} to {last} of {found.path} are missing")
+
+
+def covered_only(data: bytes) -> bool:
+    return codec.decode(EventsLost, data).covered
 
 
 def _look_at_beginning(found: Inspection, connection: sqlite3.Connection) -> tuple[Tip, bool]:
@@ -284,12 +300,16 @@ def _from_both_ends(connection: sqlite3.Connection, table: str, unreadable: list
 def _look_at_blobs(found: Inspection, connection: sqlite3.Connection) -> None:
     unreadable: list[int] = []
     for rowid, name, compressed, data in rows(connection, "blobs", "id, compressed, data", unreadable):
-        if is_blob(str(name), unpacked(compressed, data)):
+        if is_blob_row(name, compressed, data):
             found.blobs += 1
         else:
             unreadable.append(rowid)
             found.findings.append(f"blob {name} (a script or an environment) in {found.path} is not what was stored")
     found.damaged_rows += len(unreadable)
+
+
+def is_blob_row(name: Any, compressed: Any, data: Any) -> bool:
+    return is_blob(str(name), unpacked(compressed, data))
 
 
 def _find_good_end(found: Inspection) -> None:
@@ -300,7 +320,8 @@ def _find_good_end(found: Inspection) -> None:
             f"no snapshot in {found.path} can be read, and its events up to {found.first} were dropped"
         )
         return
-    broken = [seq for seq in found.bad if seq > base] + [first for first, last in found.missing if last > base]
+    broken = [seq for seq in (*found.bad, *found.covered) if seq > base]
+    broken += [first for first, last in found.missing if last > base]
     found.good_to = min([max(found.highest, base), *(max(base, seq - 1) for seq in broken)])
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, JobSubmitted, Recorded
+from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, EventsLost, Recorded
 from bireme.ports import HistoryRow, JournalError
 from bireme.store import snapshots
 from bireme.store.aside import Aside
@@ -42,7 +42,7 @@ from bireme.store.database import (
     set_marked,
     writing,
 )
-from bireme.store.events import EventReader, EventWriter
+from bireme.store.events import GIVE_IDS, GIVE_IDS_KINDS, EventReader, EventWriter
 from bireme.store.guard import check_whole, mark_path, read_mark
 from bireme.store.history import DamagedRecordError, Query, insert, select
 from bireme.store.mark import Mark, MarkFile, replace
@@ -102,9 +102,7 @@ class SqliteStore:
         name, path = journal_id_of(self._writer), mark_path(self.path)
         found = read_mark(self.path)
         if found is None or found.journal_id != name:
-            query = "SELECT max(job_id) FROM journal WHERE kind IN ('JobSubmitted', 'ArrayTaskSplit', 'ArrayPartSplit')"
-            (last_job_id,) = self._writer.execute(query).fetchone()
-            replace(path, Mark(name, tip.seq, tip.sum, last_job_id or 0))
+            replace(path, Mark(name, tip.seq, tip.sum, last_job_id(self._writer)))
         if not is_marked(self._writer):
             with writing(self._writer, self.path):
                 set_marked(self._writer)
@@ -153,9 +151,7 @@ class SqliteStore:
         """After the commit: a mark that cannot be written is behind, which costs nothing but what it would notice."""
         if self._mark is None or not numbered:
             return
-        given = [
-            event.job_id for *_, event in numbered if isinstance(event, JobSubmitted | ArrayTaskSplit | ArrayPartSplit)
-        ]
+        given = [event.job_id for *_, event in numbered if isinstance(event, GIVE_IDS)]
         try:
             self._mark.advance(numbered[-1][0], total, max(given, default=0))
         except OSError as error:
@@ -205,9 +201,13 @@ class SqliteStore:
                 query = f"SELECT {_EVENT}, sum FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
                 rows = connection.execute(query, (tip.seq, _READ_ROWS)).fetchall()
             for row in rows:
-                if row[0] != tip.seq + 1:
+                if row[0] != tip.seq + 1 and row[3] != EventsLost.__name__:
                     raise damaged(self.path, f"its events {tip.seq + 1} to {row[0] - 1} are missing")
-                yield self._recorded(reader, row, tip.sum)
+                recorded = self._recorded(reader, row, tip.sum)
+                if isinstance(recorded.event, EventsLost) and recorded.event.covered:
+                    lost = f"its events {recorded.event.first} to {recorded.event.last} are lost"
+                    raise damaged(self.path, f"{lost}, and no snapshot that covered them can be read")
+                yield recorded
                 tip = Tip(row[0], row[-1])
             if len(rows) < _READ_ROWS:
                 return
@@ -382,6 +382,14 @@ def _write_blobs(connection: sqlite3.Connection, blobs: dict[str, bytes]) -> Non
     connection.executemany(
         "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", [(blob_id, *_packed(data)) for blob_id, data in blobs.items()]
     )
+
+
+def last_job_id(connection: sqlite3.Connection) -> int:
+    """The highest that the journal gave out."""
+    marks = ", ".join("?" * len(GIVE_IDS_KINDS))
+    query = f"SELECT max(job_id) FROM journal WHERE kind IN ({marks})"
+    (job_id,) = connection.execute(query, GIVE_IDS_KINDS).fetchone()
+    return job_id or 0
 
 
 def unpacked(compressed: Any, data: Any) -> bytes | None:

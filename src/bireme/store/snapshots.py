@@ -20,7 +20,7 @@ from bireme.store.plain import to_plain
 
 FORMAT = 1
 STORED = frozenset(
-    "config nodes partitions jobs arrays next_job_id submissions keys accounts usage reservations seq".split()  # noqa: SIM905
+    "config nodes partitions jobs arrays next_job_id submissions keys accounts usage reservations seq loss".split()  # noqa: SIM905
 )
 DERIVED = frozenset(field.name for field in dataclasses.fields(State)) - STORED
 

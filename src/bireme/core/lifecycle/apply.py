@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from bireme.core.lifecycle import charging, mirroring, reserving, stepping, suspending
+from bireme.core.lifecycle import charging, loss, mirroring, reserving, stepping, suspending
 from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.lifecycle.tables import NODE, IllegalTransition, job_for
 from bireme.core.limits import following
@@ -114,6 +114,8 @@ def _node_lost(state: State, event: e.NodeLost, at: float) -> Sequence[c.Command
 
 def _leftover_found(state: State, event: e.LeftoverFound, at: float) -> Sequence[c.Command]:
     start, node = (event.job_id, event.generation), state.nodes.get(event.node)
+    if state.loss is not None:  # its submission may be among what was lost: no other job gets its id
+        state.next_job_id = max(state.next_job_id, event.job_id + 1)
     if node is not None:
         node.leftovers |= {start}
         state.leftovers.setdefault(start, set()).add(node.name)
@@ -546,6 +548,8 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.NodeLost: _node_lost,
     e.LeftoverFound: _leftover_found,
     e.LeftoverCleared: _leftover_cleared,
+    e.EventsLost: loss.events_lost,
+    e.LossSettled: loss.loss_settled,
     e.OthersCounted: _others_counted,
     e.NodeClosed: _node_closed,
     e.NodeUpdated: _node_updated,

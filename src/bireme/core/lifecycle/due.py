@@ -14,6 +14,7 @@ from bireme.core.accounting.resets import next_reset
 from bireme.core.lifecycle.accruing import accruals
 from bireme.core.lifecycle.components import reunited, with_companions
 from bireme.core.lifecycle.gates import Met, began_at, dependency_met
+from bireme.core.lifecycle.loss import patience_ends_at
 from bireme.core.lifecycle.reserving import ended_with_reservation, reservation_times, reservations_due
 from bireme.core.lifecycle.state import State
 from bireme.core.limits.asks import run_limit_s
@@ -306,6 +307,8 @@ def next_due(state: State, now: float, *, forgetting: bool = True) -> float | No
     times.append(state.timetable.next_at())
     if _lost_nodes(state):
         times.extend(_node_times(state))
+    if state.loss is not None:
+        times.append(patience_ends_at(state))
     if state.reservations:
         times.extend(reservation_times(state))
     if spends(state.ledger.rules):

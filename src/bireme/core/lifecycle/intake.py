@@ -9,6 +9,7 @@ from __future__ import annotations
 from bireme.core.lifecycle import mirroring
 from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import node_failure
+from bireme.core.lifecycle.loss import found_over
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
@@ -62,6 +63,8 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
     cleared = _cleared_leftovers(state, seen)
     if cleared:
         return cleared
+    if state.loss is not None and isinstance(seen, o.BatchFinished) and seen.job_id in state.pending:
+        return found_over(state, seen, _verdict_on(state, seen.status, seen.note)[0])
     job = state.jobs.get(seen.job_id)
     if job is None or job.generation != seen.generation or job.id not in state.holding:
         return []

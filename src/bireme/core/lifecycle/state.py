@@ -61,6 +61,15 @@ class Verdict:
     """What it is to get then."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Events were lost, and the nodes are not all asked yet (`loss.py`)."""
+
+    at: float
+    starts: int
+    """At most so many starts of one job are among them."""
+
+
 @dataclass(slots=True)
 class State:
     config: ClusterConfig = field(default_factory=ClusterConfig)
@@ -77,6 +86,7 @@ class State:
     usage: Usages = field(default_factory=Usages)
     reservations: dict[str, Reservation] = field(default_factory=dict)
     seq: int = 0
+    loss: Loss | None = None
 
     # derived
     occupancy: Occupancy = field(default_factory=lambda: Occupancy(()))

@@ -315,6 +315,32 @@ class LeftoverCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class EventsLost:
+    """Events that were on disk are gone, and an operator went on without them.
+
+    `first` to `last` are their numbers; `last` before `first`: nobody knows whether there were any.
+    """
+
+    first: int
+    last: int
+    next_job_id: int = 1
+    """No lower id is given out again."""
+    starts: int = 1
+    """At most so many starts of one job may be among them."""
+    covered: bool = False
+    """A snapshot says what came of them: only stories miss them."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LossSettled:
+    """What was lost has been asked of the nodes: jobs start again."""
+
+    unheard: tuple[str, ...] = ()
+    """Nodes that did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
 class OthersCounted:
     """What others than this daemon's jobs hold on a node, from now on. Counts only: which CPUs is nobody's business."""
 
@@ -421,6 +447,8 @@ Event = (
     | NodeLost
     | LeftoverFound
     | LeftoverCleared
+    | EventsLost
+    | LossSettled
     | OthersCounted
     | NodeClosed
     | NodeUpdated

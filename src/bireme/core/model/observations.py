@@ -130,6 +130,8 @@ class BatchFinished:
     cleared: bool = False
     note: str = ""
     """Why the script could not even begin."""
+    ordered: bool = False
+    """It was ended on order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,84 @@
+"""After a loss: events that were on disk are gone, and an operator said to go on without them.
+
+Agents know what the journal no longer does. So nothing starts before every node was heard (or kept silent for
+SlurmdTimeout) and what they hold of starts that the journal does not know is ended. A job that the journal has waiting
+and that an agent saw to its end is over, with that end; one that still runs is ended, as Slurm ends what its controller
+does not know, and comes back if it may be requeued. New starts get generations that no lost one can have had.
+
+Decides from the state alone; `apply` calls the handlers, the kernel asks `settled` and `found_over`.
+Invariant: while `State.loss` is set nobody plans, so no job starts that may be running already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from bireme.core.lifecycle.state import Loss, State
+from bireme.core.model import commands as c
+from bireme.core.model import events as e
+from bireme.core.model import observations as o
+from bireme.core.model.jobs import Job, JobKind, Outcome, Pending
+from bireme.core.model.nodes import Health, Node
+from bireme.core.model.reasons import ReasonKind, reason
+
+NOTHING: tuple[c.Command, ...] = ()
+
+
+def events_lost(state: State, event: e.EventsLost, at: float) -> Sequence[c.Command]:
+    state.next_job_id = max(state.next_job_id, event.next_job_id)
+    before = state.loss.starts if state.loss is not None else 0
+    state.loss = Loss(at, before + event.starts)
+    return NOTHING
+
+
+def loss_settled(state: State, event: e.LossSettled, at: float) -> Sequence[c.Command]:
+    """A start that was lost had at most so many before it: the next of each job is none of them."""
+    assert state.loss is not None
+    for job in state.pending.values():
+        if not job.mirrored:
+            job.generation += state.loss.starts
+    state.loss = None
+    return NOTHING
+
+
+def settled(state: State, now: float) -> list[e.Event]:
+    """That starts may be made again, when they may."""
+    if state.loss is None:
+        return []
+    unheard = tuple(name for name, node in state.nodes.items() if not _heard(node, state.loss))
+    waits = unheard or state.leftovers or not state.nodes
+    return [] if waits and now < patience_ends_at(state) else [e.LossSettled(unheard)]
+
+
+def patience_ends_at(state: State) -> float:
+    """When nodes that keep silent are given up, as those are that stop answering."""
+    assert state.loss is not None
+    return state.loss.at + (state.config.settings.slurmd_timeout_s or inf)
+
+
+def _heard(node: Node, loss: Loss) -> bool:
+    if node.health is Health.DOWN:
+        return True
+    return node.health is Health.UP and node.last_seen is not None and node.last_seen >= loss.at
+
+
+def found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.Event]:
+    """A start that was lost is over, says the node where it ran. `outcome`: what its end means."""
+    job = state.pending.get(seen.job_id)
+    if job is None or job.mirrored or job.is_waiting_array or seen.generation <= job.generation:
+        return []
+    if not seen.ordered:
+        return [e.JobCancelled(job.id, outcome)]
+    return [] if _comes_back(state, job) else [e.JobCancelled(job.id, _ended_with_loss())]
+
+
+def _ended_with_loss() -> Outcome:
+    why = reason(ReasonKind.SYSTEM_FAILURE, why="its start was lost from the journal, and it was not to be requeued")
+    return Outcome("NODE_FAIL", reason=why)
+
+
+def _comes_back(state: State, job: Job) -> bool:
+    assert isinstance(job.phase, Pending)
+    wants = state.config.settings.job_requeue if job.spec.requeue is None else job.spec.requeue
+    return wants and job.spec.kind is JobKind.BATCH

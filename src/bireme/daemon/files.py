@@ -1,0 +1,73 @@
+"""The small files of a home that outlive a daemon: written with a sum, and told when they are not what was written.
+
+Which slurm.conf and engine the latest start was made with, and with which settings: a file that changed by itself must
+not start another cluster in silence. Used by `settings` (which reads them at a start) and by `bireme store verify`.
+Invariant: a file is replaced as a whole; a reader sees what was written, or `DamagedFileError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+
+from bireme.daemon.paths import Paths
+
+
+class DamagedFileError(Exception):
+    """A file is not what was written. The text names it."""
+
+
+def write_sealed(path: str, text: str) -> None:
+    fresh = path + ".new"
+    with open(fresh, "w") as file:
+        json.dump({"text": text, "sum": zlib.crc32(text.encode(errors="surrogateescape"))}, file)
+    os.replace(fresh, path)
+
+
+def read_sealed(path: str) -> str | None:
+    """What was written; None if there is no such file. One of an earlier Bireme is the text itself."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DamagedFileError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        sealed = json.loads(content)
+        text = sealed["text"]
+        if zlib.crc32(text.encode(errors="surrogateescape")) == sealed["sum"] and len(sealed) == 2:
+            return str(text)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise DamagedFileError(f"{path} is not what was written")
+
+
+def file_text(path: str) -> str:
+    """Empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def changed_settings(paths: Paths) -> bool:
+    """Whether bireme.toml is another than at the latest start: somebody edited it, or it rotted."""
+    try:
+        return (read_sealed(paths.settings_in_force) or "") != file_text(paths.settings)
+    except DamagedFileError:
+        return True
+
+
+def inspect(paths: Paths) -> list[str]:
+    """What is damaged, each in a sentence."""
+    found = []
+    for path in (paths.conf_in_force, paths.engine_in_force, paths.settings_in_force):
+        try:
+            if read_sealed(path) is None and os.path.exists(paths.mark):
+                found.append(f"{path} is gone")
+        except DamagedFileError as error:
+            found.append(str(error))
+    return found

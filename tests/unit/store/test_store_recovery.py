@@ -1,0 +1,200 @@
+"""Going on after damage: what can be had is kept, what is lost is said in the journal, no number means two things."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.state import State
+from bireme.core.model import events as e
+from bireme.core.model.jobs import JobSpec, Owner
+from bireme.ports import HistoryRow
+from bireme.runtime.kernel import load
+from bireme.store.database import StoreError
+from bireme.store.guard import mark_path
+from bireme.store.history import Query
+from bireme.store.inspection import inspect
+from bireme.store.journal import SqliteStore
+from bireme.store.recovery import Recovered, recover
+
+SCRIPT = b"#!/bin/sh\necho train\n"
+NOW = 1_000.0
+
+
+def submitted(job_id: int) -> e.JobSubmitted:
+    return e.JobSubmitted(job_id, JobSpec(owner=Owner(uid=1, gid=1, user="ann"), name=f"job{job_id}"), 10, None, ())
+
+
+def made(path: str, *, snapshots: tuple[int, ...] = (4, 6), jobs: int = 9) -> None:
+    """So many submissions, a commit each; two records; a script."""
+    store, state = SqliteStore(path), State()
+    store.put(SCRIPT)
+    for n in range(1, jobs + 1):
+        history = [HistoryRow(100 + n, None, 1.0, 0, {"job_id": 100 + n, "state": "FAILED"})] if n < 3 else []
+        store.append([(float(n), "ann submit", submitted(n))], history)
+        apply(state, e.Recorded(n, float(n), "ann submit", submitted(n)))
+        if n in snapshots:
+            store.write_snapshot(n, state)
+    store.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "journal.db")
+
+
+def changed(path: str, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def recovered(path: str) -> tuple[Recovered, State]:
+    """Recovers, and looks that the result is sound and can be gone on with."""
+    assert inspect(path).findings
+    done = recover(inspect(path), NOW)
+    assert inspect(path).findings == []
+    store = SqliteStore(path)
+    state = load(store)
+    assert store.append([(NOW, "x", submitted(state.next_job_id))]) == state.seq + 1
+    store.close()
+    assert inspect(path).findings == []
+    return done, state
+
+
+def older_copy(path: str) -> None:
+    changed(path, "DELETE FROM journal WHERE seq > 7")
+
+
+def middle_of_the_tail(path: str) -> None:
+    changed(path, "UPDATE journal SET at = 0 WHERE seq = 8")
+
+
+@pytest.mark.parametrize("damage", [older_copy, middle_of_the_tail])
+def test_what_is_lost_is_said_and_no_number_is_used_twice(path: str, damage: Callable[[str], None]) -> None:
+    made(path)
+    damage(path)
+    done, state = recovered(path)
+    assert done.lost is not None
+    assert (done.lost.first, done.lost.last, done.lost.next_job_id, done.lost.starts) == (8, 9, 10, 2)
+    assert sorted(state.jobs) == [1, 2, 3, 4, 5, 6, 7]
+    assert (state.seq, state.next_job_id) == (10, 10)
+    assert state.loss is not None
+    store = SqliteStore(path)
+    assert [told.event for told in store.events_after(7, 1)] == [done.lost]
+    assert [told.seq for told in store.replay(0)] == [1, 2, 3, 4, 5, 6, 7, 10, 11]
+    assert len(store.finished(Query())) == 2
+    store.close()
+    assert sorted(os.listdir(done.kept_in))[:1] == ["journal.db"]
+
+
+def test_a_damaged_old_event_costs_its_story_and_nothing_else(path: str) -> None:
+    made(path)
+    changed(path, "UPDATE journal SET cause = 'bob submit' WHERE seq = 2", "DELETE FROM journal WHERE seq IN (4, 5)")
+    done, state = recovered(path)
+    assert done.lost is None
+    assert state.loss is None
+    assert sorted(state.jobs) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    store = SqliteStore(path)
+    assert store.story(2) == []
+    assert len(store.story(3)) == 1
+    page = store.events_after(0, 5)
+    assert [told.seq for told in page] == [1, 2, 3, 6, 7]
+    assert page[1].event == e.EventsLost(2, 2, covered=True)
+    assert store._writer.execute("SELECT seq FROM snapshots").fetchall() == [(6,)], "the older one cannot be followed"
+    store.close()
+    changed(path, "DELETE FROM snapshots")
+    again = SqliteStore(path)
+    with pytest.raises(StoreError, match="its events 2 to 2 are lost, and no snapshot"):
+        load(again)
+    again.close()
+    assert inspect(path).good_to == 1
+
+
+def test_damaged_records_and_scripts_are_left_behind(path: str) -> None:
+    made(path)
+    changed(path, "UPDATE jobs SET state = 'x' WHERE job_id = 101", "UPDATE blobs SET data = x'00'")
+    done, state = recovered(path)
+    assert done.lost is None
+    assert state.seq == 9
+    store = SqliteStore(path)
+    assert [row["job_id"] for row in store.finished(Query())] == [102]
+    assert store._writer.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
+    store.close()
+
+
+def test_after_everything_is_gone_numbers_go_on(path: str) -> None:
+    made(path)
+    os.unlink(path)
+    done, state = recovered(path)
+    assert done.lost is not None
+    assert (done.lost.first, done.lost.last) == (1, 9)
+    assert (state.jobs, state.seq, state.next_job_id) == ({}, 10, 10)
+
+
+def test_without_a_mark_much_is_left_free(path: str) -> None:
+    made(path)
+    os.unlink(mark_path(path))
+    done, state = recovered(path)
+    assert done.lost is not None
+    assert (done.lost.first, done.lost.last) == (10, 9)
+    assert state.next_job_id > 1_000
+    assert len(state.jobs) == 9
+
+
+def test_the_mark_of_another_home_is_not_believed(path: str, tmp_path: Path) -> None:
+    made(path)
+    (tmp_path / "other").mkdir()
+    other = str(tmp_path / "other" / "journal.db")
+    made(other, jobs=20, snapshots=())
+    shutil.copy(mark_path(other), mark_path(path))
+    done, state = recovered(path)
+    assert done.lost is not None
+    assert done.lost.last < done.lost.first
+    assert len(state.jobs) == 9
+
+
+def test_bad_pages_cost_what_they_held(path: str) -> None:
+    made(path, jobs=600, snapshots=())
+    with open(path, "r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(file.tell() // 4096 // 2 * 4096)
+        file.write(b"\xa5" * 4096)
+    found = inspect(path)
+    assert found.findings
+    done = recover(found, NOW)
+    assert done.lost is None or done.lost.last == 600
+    assert inspect(path).findings == []
+    store = SqliteStore(path)
+    assert len(load(store).jobs) >= 100
+    store.close()
+
+
+def test_a_second_loss_after_the_first(path: str) -> None:
+    made(path)
+    older_copy(path)
+    recovered(path)
+    changed(path, "DELETE FROM journal WHERE seq = 11")
+    done, state = recovered(path)
+    assert done.lost is not None
+    assert (done.lost.first, done.lost.last) == (11, 11)
+    assert state.next_job_id == 11
+
+
+def test_an_old_copy_of_an_earlier_bireme_is_taken_with_its_loss(path: str) -> None:
+    made(path)
+    os.unlink(path)
+    connection = sqlite3.connect(path)
+    connection.executescript((Path(__file__).parent / "journal_schema_1.sql").read_text())
+    connection.close()
+    done, state = recovered(path)
+    assert done.lost is not None
+    assert (sorted(state.jobs), state.next_job_id >= 10) == ([1, 2, 3], True)
