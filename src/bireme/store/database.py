@@ -21,9 +21,10 @@ from contextlib import contextmanager
 
 from bireme.ports import JournalError
 from bireme.store.checks import Tip, beginning
+from bireme.store.history import HISTORY_SCHEMA
 from bireme.store.migrations import MIGRATIONS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _SCHEMA = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
@@ -35,20 +36,6 @@ CREATE TABLE journal (
 CREATE INDEX journal_by_job ON journal (job_id) WHERE job_id IS NOT NULL;
 CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, data BLOB NOT NULL, sum INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE blobs (id TEXT PRIMARY KEY, compressed INTEGER NOT NULL, data BLOB NOT NULL);
-CREATE TABLE jobs (
-    job_id INTEGER NOT NULL, submitted_at REAL NOT NULL, restarts INTEGER NOT NULL,
-    array_job_id INTEGER, array_task_id INTEGER, het_job_id INTEGER, name TEXT, user TEXT, uid INTEGER,
-    account TEXT, partition TEXT, state TEXT, start REAL, "end" REAL, record BLOB NOT NULL,
-    sum INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (job_id, submitted_at, restarts)
-);
-CREATE INDEX jobs_by_end ON jobs ("end");
-CREATE INDEX jobs_by_array ON jobs (array_job_id) WHERE array_job_id IS NOT NULL;
-CREATE INDEX jobs_by_het ON jobs (het_job_id) WHERE het_job_id IS NOT NULL;
-CREATE TABLE steps (
-    job_id INTEGER NOT NULL, submitted_at REAL NOT NULL, restarts INTEGER NOT NULL, step_id INTEGER NOT NULL,
-    state TEXT, start REAL, "end" REAL, record BLOB NOT NULL,
-    sum INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (job_id, submitted_at, restarts, step_id)
-);
 """
 
 
@@ -97,7 +84,7 @@ def connect_to_read(path: str) -> sqlite3.Connection:
 
 def make_schema(connection: sqlite3.Connection, journal_id: str) -> None:
     """Within a transaction."""
-    for statement in _SCHEMA.split(";"):
+    for statement in f"{_SCHEMA}{HISTORY_SCHEMA}".split(";"):
         connection.execute(statement)
     connection.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
     connection.execute("INSERT INTO about VALUES ('journal_id', ?)", (journal_id,))

@@ -1,21 +1,43 @@
-"""What finished, as rows with indexed columns beside the whole record: what `sacct` reads.
+"""What finished, as rows of a few hundred bytes: what `sacct` reads.
 
-Written in the transaction of the event that ended the job, read by the API. Not here: what a record contains
-(`core/accounting/records.py`). Invariant: one row per run of a job (job id, submit time, restarts); a row whose record
-is not what was written is told, never shown.
+Written in the transaction of the event that ended the job, read by the API. A row has the columns that are looked for,
+and what differs from the record of its shape (`shapes.py`). Not here: what a record contains (`slurm/records`).
+Invariant: one row per run of a job (job id, submit time, restarts); a row that is not what was written is told, never
+shown.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bireme.ports import HistoryRow
 from bireme.store import codec
 from bireme.store.checks import is_row, with_sum
+from bireme.store.shapes import Columns, DamagedRecordError, ShapeReader, ShapeWriter
 
+HISTORY_SCHEMA = """
+CREATE TABLE shapes (
+    id INTEGER PRIMARY KEY, user_name TEXT, user_id INTEGER, account TEXT, partition TEXT, state TEXT,
+    record BLOB NOT NULL, sum INTEGER NOT NULL
+);
+CREATE TABLE runs (
+    job_id INTEGER NOT NULL, submitted_at REAL NOT NULL, restarts INTEGER NOT NULL, array_job_id INTEGER,
+    array_task_id INTEGER, het_job_id INTEGER, start REAL, "end" REAL, name TEXT, shape INTEGER NOT NULL,
+    differs BLOB NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (job_id, submitted_at, restarts)
+) WITHOUT ROWID;
+CREATE INDEX runs_by_end ON runs ("end");
+CREATE INDEX runs_by_array ON runs (array_job_id) WHERE array_job_id IS NOT NULL;
+CREATE INDEX runs_by_het ON runs (het_job_id) WHERE het_job_id IS NOT NULL;
+CREATE TABLE run_steps (
+    job_id INTEGER NOT NULL, submitted_at REAL NOT NULL, restarts INTEGER NOT NULL, step_id INTEGER NOT NULL,
+    start REAL, "end" REAL, shape INTEGER NOT NULL, differs BLOB NOT NULL, sum INTEGER NOT NULL,
+    PRIMARY KEY (job_id, submitted_at, restarts, step_id)
+) WITHOUT ROWID
+"""
 _ID_BATCH = 500  # SQLite allows a limited number of values in one statement
 
 
@@ -41,20 +63,52 @@ class Query:
     limit: int | None = None
 
 
-def insert(connection: sqlite3.Connection, rows: Sequence[HistoryRow]) -> None:
-    jobs, steps = [], []
-    for row in rows:
-        record, data = row.record, codec.dumps(row.record)
-        key = (row.job_id, float(row.submitted_at), row.restarts)
-        times = (record.get("state"), _real(record.get("start_time")), _real(record.get("end_time")), data)
-        if row.step_id is not None:
-            steps.append(with_sum((*key, row.step_id, *times)))
-            continue
-        named = ("array_job_id", "array_task_id", "het_job_id", "name", "user_name", "user_id", "account")
-        columns = [record.get(name) for name in (*named, "partition")]
-        jobs.append(with_sum((*key, *columns, *times)))
-    connection.executemany(f"INSERT OR REPLACE INTO jobs VALUES ({_marks(16)})", jobs)
-    connection.executemany(f"INSERT OR REPLACE INTO steps VALUES ({_marks(9)})", steps)
+JOB_COLUMNS = (
+    "job_id", "submit_time", "restarts", "array_job_id", "array_task_id", "het_job_id", "start_time", "end_time", "name"
+)  # fmt: skip
+"""Fields of a job's record that are columns of its row."""
+STEP_COLUMNS = ("job_id", "start_time", "end_time")
+
+
+class HistoryWriter:
+    """Writes rows within a transaction, around which `undone_with_errors` must be."""
+
+    def __init__(self) -> None:
+        self._shapes = ShapeWriter()
+
+    def insert(self, connection: sqlite3.Connection, rows: Sequence[HistoryRow]) -> None:
+        jobs, steps = [], []
+        for row in rows:
+            if row.step_id is None:
+                jobs.append(self._job(connection, row))
+            else:
+                steps.append(self._step(connection, row))
+        connection.executemany(f"INSERT OR REPLACE INTO runs VALUES ({_marks(12)})", jobs)
+        connection.executemany(f"INSERT OR REPLACE INTO run_steps VALUES ({_marks(9)})", steps)
+
+    def _job(self, connection: sqlite3.Connection, row: HistoryRow) -> tuple[Any, ...]:
+        record = row.record
+        given: list[Any] = [row.job_id, float(row.submitted_at), row.restarts]
+        given += [record.get("array_job_id"), record.get("array_task_id"), record.get("het_job_id")]
+        given += [_real(record.get("start_time")), _real(record.get("end_time")), _storable(record.get("name"))]
+        shape, differs = self._shapes.pack(connection, record, _in_columns(record, JOB_COLUMNS, given))
+        return with_sum((*given, shape, differs))
+
+    def _step(self, connection: sqlite3.Connection, row: HistoryRow) -> tuple[Any, ...]:
+        record = row.record
+        given = [row.job_id, _real(record.get("start_time")), _real(record.get("end_time"))]
+        shape, differs = self._shapes.pack(connection, record, _in_columns(record, STEP_COLUMNS, given))
+        key = (row.job_id, float(row.submitted_at), row.restarts, row.step_id)
+        return with_sum((*key, *given[1:], shape, differs))
+
+    @contextmanager
+    def undone_with_errors(self) -> Iterator[None]:
+        """Shapes that it remembers are not there when the transaction that made them failed."""
+        try:
+            yield
+        except BaseException:
+            self._shapes.forget()
+            raise
 
 
 def _real(at: Any) -> float | None:
@@ -62,37 +116,102 @@ def _real(at: Any) -> float | None:
     return None if at is None else float(at)
 
 
-class DamagedRecordError(ValueError):
-    """A row is not what was written."""
+def _storable(name: str | None) -> str | None:
+    """Bytes that are no text have no place in a column; the record has them all the same."""
+    return name if name is None else name.encode("utf-8", "replace").decode()
 
 
-def _read(of: str, row: Sequence[Any]) -> Any:
+def _in_columns(record: dict[str, Any], names: Sequence[str], given: Sequence[Any]) -> Columns:
+    """Which fields the row's columns give back as they are: a whole number among the times becomes a float there."""
+    return {name: (own := record.get(name)) == value and type(own) is type(value) for name, value in zip(names, given)}
+
+
+def _checked(of: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
     if not is_row(row):
         raise DamagedRecordError(f"the record of {of} is not what was written")
-    return codec.loads(row[-2])
+    return row
 
 
-def select(connection: sqlite3.Connection, query: Query) -> list[dict[str, Any]]:
-    condition, values = _where(query)
-    source = "jobs" if query.duplicates else _LATEST_RUNS
-    limit = f" LIMIT {int(query.limit)}" if query.limit is not None else ""
-    found = connection.execute(
-        f"SELECT * FROM {source} WHERE {condition} ORDER BY job_id, submitted_at, restarts{limit}", values
-    ).fetchall()
-    records = [_read(f"job {row[0]}", row) for row in found]
-    if query.with_steps:
-        steps = _steps_of(connection, [row[0] for row in found])
-        for row, record in zip(found, records):
-            record["steps"] = steps.get(row[:3], [])
-    return records
+class HistoryReader:
+    def __init__(self) -> None:
+        self._shapes = ShapeReader()
+
+    def select(self, connection: sqlite3.Connection, query: Query) -> list[dict[str, Any]]:
+        condition, values = _where(query)
+        source = "runs" if query.duplicates else _LATEST_RUNS
+        limit = f" LIMIT {int(query.limit)}" if query.limit is not None else ""
+        found = connection.execute(
+            f"SELECT runs.* FROM {source} AS runs LEFT JOIN shapes ON shapes.id = runs.shape WHERE {condition} "
+            f"ORDER BY runs.job_id, runs.submitted_at, runs.restarts{limit}",
+            values,
+        ).fetchall()
+        records = [self._record(connection, row) for row in found]
+        if query.with_steps:
+            steps = self._steps_of(connection, [row[0] for row in found])
+            for row, record in zip(found, records):
+                record["steps"] = steps.get(row[:3], [])
+        return [record for record in records if _is_meant(record, query.jobs)]
+
+    def _record(self, connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:
+        *given, shape, differs, _ = _checked(f"job {row[0]}", row)
+        return self._shapes.unpack(connection, shape, differs, dict(zip(JOB_COLUMNS, given)))
+
+    def _steps_of(self, connection: sqlite3.Connection, job_ids: list[int]) -> dict[tuple[Any, ...], list[Any]]:
+        steps: dict[tuple[Any, ...], list[Any]] = {}
+        for begin in range(0, len(job_ids), _ID_BATCH):
+            batch = job_ids[begin : begin + _ID_BATCH]
+            rows = connection.execute(
+                f"SELECT * FROM run_steps WHERE job_id IN ({_marks(len(batch))}) ORDER BY job_id, start, step_id", batch
+            ).fetchall()
+            for row in rows:
+                *run, step_id, start, end, shape, differs, _ = row
+                _checked(f"step {step_id} of job {run[0]}", row)
+                columns = dict(zip(STEP_COLUMNS, (run[0], start, end)))
+                steps.setdefault(tuple(run), []).append(self._shapes.unpack(connection, shape, differs, columns))
+        return steps
+
+    def forget(self) -> None:
+        """Shapes may have been removed."""
+        self._shapes.forget()
+
+
+def repack(connection: sqlite3.Connection) -> None:
+    """The history of a file where every row was a whole record (schema 2); within the caller's transaction."""
+    for statement in HISTORY_SCHEMA.split(";"):
+        connection.execute(statement)
+    writer = HistoryWriter()
+    for table, step in (("jobs", "NULL"), ("steps", "step_id")):
+        rows = connection.execute(f"SELECT job_id, {step}, submitted_at, restarts, record FROM {table}")
+        while batch := rows.fetchmany(_ID_BATCH):
+            read = [(job, step_id, at, again, codec.loads(data)) for job, step_id, at, again, data in batch]
+            writer.insert(connection, [HistoryRow(*row) for row in read])
+        connection.execute(f"DROP TABLE {table}")
 
 
 _LATEST_RUNS = """(
-    SELECT * FROM jobs AS one WHERE NOT EXISTS (
-        SELECT 1 FROM jobs AS later WHERE later.job_id = one.job_id
+    SELECT * FROM runs AS one WHERE NOT EXISTS (
+        SELECT 1 FROM runs AS later WHERE later.job_id = one.job_id
         AND (later.submitted_at, later.restarts) > (one.submitted_at, one.restarts)
     )
 )"""
+
+
+def _is_meant(record: dict[str, Any], jobs: Sequence[tuple[int, int | None]]) -> bool:
+    """Of a row about many tasks that were cancelled together, whether one that is asked for is among them."""
+    tasks = record.get("array_tasks")
+    if not jobs or not tasks:
+        return True
+    array = record.get("array_job_id")
+    return any(job_id in (array, record["job_id"]) and (task is None or _holds(tasks, task)) for job_id, task in jobs)
+
+
+def _holds(tasks: str, task: int) -> bool:
+    for part in tasks.strip("[]").partition("%")[0].split(","):
+        first, _, rest = part.partition("-")
+        last, _, step = rest.partition(":")
+        if first.isdigit() and int(first) <= task <= int(last or first) and not (task - int(first)) % int(step or 1):
+            return True
+    return False
 
 
 def _where(query: Query) -> tuple[str, list[Any]]:
@@ -104,17 +223,17 @@ def _where(query: Query) -> tuple[str, list[Any]]:
         values.extend(given)
 
     if query.start is not None:
-        require('"end" >= ?', query.start)
+        require('runs."end" >= ?', query.start)
     if query.end is not None:
         require("submitted_at < ?", query.end)
     if query.users or query.uids:
-        who = f"(user IN ({_marks(len(query.users))}) OR uid IN ({_marks(len(query.uids))}))"
+        who = f"(user_name IN ({_marks(len(query.users))}) OR user_id IN ({_marks(len(query.uids))}))"
         require(who, *query.users, *query.uids)
     for column, wanted in (
         ("account", query.accounts),
         ("partition", query.partitions),
         ("state", query.states),
-        ("name", query.names),
+        ("runs.name", query.names),
     ):
         if wanted:
             require(f"{column} IN ({_marks(len(wanted))})", *wanted)
@@ -125,23 +244,10 @@ def _where(query: Query) -> tuple[str, list[Any]]:
                 either.append("(job_id = ? OR array_job_id = ? OR het_job_id = ?)")
                 values.extend((job_id, job_id, job_id))
             else:
-                either.append("(array_job_id = ? AND array_task_id = ?)")
+                either.append("(array_job_id = ? AND (array_task_id = ? OR array_task_id IS NULL))")
                 values.extend((job_id, task_id))
         conditions.append("(" + " OR ".join(either) + ")")
     return " AND ".join(conditions), values
-
-
-def _steps_of(connection: sqlite3.Connection, job_ids: list[int]) -> dict[tuple[Any, ...], list[Any]]:
-    steps: dict[tuple[Any, ...], list[Any]] = {}
-    for begin in range(0, len(job_ids), _ID_BATCH):
-        batch = job_ids[begin : begin + _ID_BATCH]
-        rows = connection.execute(
-            f"SELECT * FROM steps WHERE job_id IN ({_marks(len(batch))}) ORDER BY job_id, start, step_id",
-            batch,
-        )
-        for row in rows:
-            steps.setdefault(row[:3], []).append(_read(f"step {row[3]} of job {row[0]}", row))
-    return steps
 
 
 def _marks(count: int) -> str:

@@ -44,8 +44,9 @@ from bireme.store.database import (
 )
 from bireme.store.events import GIVE_IDS, GIVE_IDS_KINDS, EventReader, EventWriter
 from bireme.store.guard import check_whole, mark_path, read_mark
-from bireme.store.history import DamagedRecordError, Query, insert, select
+from bireme.store.history import HistoryReader, HistoryWriter, Query
 from bireme.store.mark import Mark, MarkFile, replace
+from bireme.store.shapes import DamagedRecordError
 
 log = logging.getLogger("bireme.store")
 
@@ -79,6 +80,8 @@ class SqliteStore:
         self._gathered_history: list[HistoryRow] = []
         self._aside = Aside()
         self._event_writer = EventWriter()
+        self._history_writer = HistoryWriter()
+        self._history_reader = HistoryReader()
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         self._writer = connect(path, durable)
@@ -133,7 +136,7 @@ class SqliteStore:
     ) -> int:
         """The sum of the newest event."""
         blobs, encode = dict(self._pending_blobs), self._event_writer.encode
-        with writing(connection, self.path):
+        with self._history_writer.undone_with_errors(), writing(connection, self.path):
             tip = newest(connection)
             assert not numbered or tip.seq + 1 == numbered[0][0], "nobody else writes this journal"
             total, rows = tip.sum, []
@@ -143,7 +146,7 @@ class SqliteStore:
                 rows.append((*row, total))
             _write_blobs(connection, blobs)
             connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-            insert(connection, history)
+            self._history_writer.insert(connection, history)
         self._forget_pending(blobs)
         return total
 
@@ -347,7 +350,7 @@ class SqliteStore:
         """JobRecords of finished jobs (with "steps" when asked for), oldest first."""
         with self._reading() as connection:
             try:
-                return select(connection, query)
+                return self._history_reader.select(connection, query)
             except DamagedRecordError as error:
                 raise damaged(self.path, str(error)) from error
 

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable
 
 from bireme.store.checks import Tip, beginning, event_sum, row_sum, snapshot_sum
+from bireme.store.history import repack
 
 Step = Callable[[sqlite3.Connection, str], None]
 
@@ -56,5 +57,10 @@ def _beginning_of_old(connection: sqlite3.Connection, journal_id: str) -> Tip:
     return Tip(seq, beginning(journal_id).sum)
 
 
-MIGRATIONS: dict[int, Step] = {1: _give_sums}
+def _pack_history(connection: sqlite3.Connection, path: str) -> None:
+    """2 -> 3: what rows of the history have in common is kept once."""
+    repack(connection)
+
+
+MIGRATIONS: dict[int, Step] = {1: _give_sums, 2: _pack_history}
 """By the version that they begin with."""

@@ -72,7 +72,7 @@ def test_files_are_private(path: str, store: SqliteStore) -> None:
 def test_a_group_is_stored_whole_or_not_at_all(store: SqliteStore) -> None:
     store.append([(1.0, "x", submitted(1))], [])
     blob = store.put(b"#!/bin/sh\n")
-    unwritable = HistoryRow(1, None, 1.0, 0, {"state": object()})
+    unwritable = HistoryRow(1, None, 1.0, 0, {"other": object()})
     with pytest.raises(TypeError):
         store.append([(2.0, "x", JobHeld(1, "user"))], [finished(1), unwritable])
     assert [r.seq for r in store.replay(0)] == [1]
@@ -149,8 +149,8 @@ def test_gathered_groups_that_cannot_be_written_end_it(path: str) -> None:
     """They were said to be stored: nobody may go on as if only the last one were lost."""
     store = SqliteStore(path, durable=False, gather=100)
     store.append([(1.0, "x", submitted(1))], [])
-    store._writer.execute("DROP TABLE jobs")
-    with pytest.raises(StoreError, match="no such table: jobs"):
+    store._writer.execute("DROP TABLE runs")
+    with pytest.raises(StoreError, match="no such table: runs"):
         store.story(1)
     store.close()
 

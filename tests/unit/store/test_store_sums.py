@@ -121,15 +121,25 @@ def test_a_snapshot_with_another_content_is_passed_over(path: str) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("table", ["jobs", "steps"])
-@pytest.mark.parametrize("change", ["record = replace(record, 'COMPLETED', 'CANCELLED')", "state = 'FAILED'"])
+@pytest.mark.parametrize("table", ["runs", "run_steps"])
+@pytest.mark.parametrize("change", ["differs = x'8100ca'", "start = 17.0", "restarts = 3"])
 def test_an_altered_record_is_told_and_not_shown(path: str, table: str, change: str) -> None:
     fill(path)
     store = SqliteStore(path)
     assert store.finished(Query(with_steps=True))[0]["steps"] == [record(1).record]
     store._writer.execute(f"UPDATE {table} SET {change}")
-    of = "job 1" if table == "jobs" else "step 0 of job 1"
+    of = "job 1" if table == "runs" else "step 0 of job 1"
     with pytest.raises(StoreError, match=f"the record of {of} is not what was written"):
+        store.finished(Query(with_steps=True))
+    store.close()
+
+
+@pytest.mark.parametrize("change", ["record = x'00'", "state = 'FAILED'", "id = id + 10"])
+def test_what_many_records_share_is_told_when_it_is_altered(path: str, change: str) -> None:
+    fill(path)
+    store = SqliteStore(path)
+    store._writer.execute(f"UPDATE shapes SET {change}")
+    with pytest.raises(StoreError, match="what many records share"):
         store.finished(Query(with_steps=True))
     store.close()
 

@@ -1,0 +1,241 @@
+"""What many rows of the history have in common, stored once: a row is its shape's record, and what differs from it.
+
+A record has a hundred fields, of which the runs of one script differ in ten. The first record of its kind (user,
+account, partition, state) becomes a shape; so does a later one whose differences were seen before, since they will come
+again. What differs is written as {position of the field: value}; of a field that is itself an object, only what
+differs within it. Paths are compared with their job's own ids left out. `history.py` is the only caller.
+Invariant: `unpack(pack(record)) == record`, whatever the shape.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from bireme.store import codec
+from bireme.store.checks import is_row, with_sum
+
+KIND = ("user_name", "user_id", "account", "partition", "state")
+"""Fields by which rows are looked for: equal for all rows of a shape, and columns of it."""
+NAMES = frozenset({"std_in", "std_out", "std_err"})
+"""Fields that name files, often by the ids of their job."""
+OWN = frozenset({
+    "job_id", "name", "array_task_id", "restarts", "generation", "priority", "submit_time", "eligible_time",
+    "accrue_time", "last_sched_time", "start_time", "end_time", "elapsed_s", "node_list", "batch_host", "shares",
+    "nodes", "usage",
+})  # fmt: skip
+"""Fields that differ from run to run: they say nothing about whether a shape would serve others too."""
+_ENOUGH_BYTES = 96
+"""Differences of this size are not worth a look at other shapes."""
+_CANDIDATES = 8
+_KINDS_KEPT = 2_000
+_SEEN_KEPT = 5_000
+_SHAPES_READ = 2_000
+
+_MARK = "\0"
+"""Begins what stands for an id in a path; twice, itself."""
+_MARKED = re.compile("\0(.)", re.DOTALL)
+
+Record = Mapping[str, Any]
+Columns = Mapping[str, bool]
+"""Fields that the row has columns for, and whether the column gives the field's value back as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    id: int
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+class DamagedRecordError(ValueError):
+    """A row is not what was written."""
+
+
+class ShapeWriter:
+    """Finds or makes the shape of a record. What it remembers must be forgotten when a transaction is undone."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[Any, ...], list[Shape]] = OrderedDict()
+        self._seen: OrderedDict[int, None] = OrderedDict()
+
+    def forget(self) -> None:
+        self._known.clear()
+        self._seen.clear()
+
+    def pack(self, connection: sqlite3.Connection, record: Record, columns: Columns) -> tuple[int, bytes]:
+        """(id of its shape, what differs from it)."""
+        ids = own_ids(record)
+        plain = dict(record)
+        for name in NAMES & record.keys():
+            plain[name] = _without_ids(record[name], ids)
+        kind = tuple(record.get(name) for name in KIND)
+        candidates = self._candidates(connection, kind)
+        best: tuple[Shape, dict[int, Any], bytes] | None = None
+        for shape in candidates:
+            if shape.names != tuple(plain):
+                continue
+            differs = _differences(shape, plain, columns)
+            written = _written(differs)
+            if best is None or len(written) < len(best[2]):
+                best = (shape, differs, written)
+            if len(written) <= _ENOUGH_BYTES:
+                break
+        if best is None or (len(best[2]) > _ENOUGH_BYTES and self._comes_again(best[0], best[1])):
+            shape = self._make(connection, kind, plain, columns)
+            return shape.id, _written(_differences(shape, plain, columns))
+        if candidates[0] is not best[0]:
+            candidates.remove(best[0])
+            candidates.insert(0, best[0])
+        return best[0].id, best[2]
+
+    def _candidates(self, connection: sqlite3.Connection, kind: tuple[Any, ...]) -> list[Shape]:
+        found = self._known.get(kind)
+        if found is None:
+            where = " AND ".join(f"{name} IS ?" for name in KIND)
+            query = f"SELECT * FROM shapes WHERE {where} ORDER BY id DESC LIMIT {_CANDIDATES}"
+            found = [read_shape(row) for row in connection.execute(query, kind)]
+            self._known[kind] = found
+            if len(self._known) > _KINDS_KEPT:
+                self._known.popitem(last=False)
+        return found
+
+    def _comes_again(self, shape: Shape, differs: Mapping[int, Any]) -> bool:
+        """Whether somebody differed like this before, beyond what differs from run to run anyway."""
+        lasting = [(at, value) for at, value in differs.items() if shape.names[max(at, ~at)] not in OWN]
+        mark = hash((shape.id, codec.dumps(lasting)))
+        if mark in self._seen:
+            return True
+        self._seen[mark] = None
+        if len(self._seen) > _SEEN_KEPT:
+            self._seen.popitem(last=False)
+        return False
+
+    def _make(self, connection: sqlite3.Connection, kind: tuple[Any, ...], plain: Record, columns: Columns) -> Shape:
+        kept = {name: None if name in columns else value for name, value in plain.items()}
+        data = zlib.compress(codec.dumps(kept), 6)
+        (last,) = connection.execute("SELECT max(id) FROM shapes").fetchone()
+        row = with_sum(((last or 0) + 1, *kind, data))
+        connection.execute(f"INSERT INTO shapes VALUES ({', '.join('?' * len(row))})", row)
+        shape = read_shape(row)
+        known = self._known.setdefault(kind, [])
+        known.insert(0, shape)
+        del known[_CANDIDATES:]
+        return shape
+
+
+class ShapeReader:
+    """Records from rows; shapes that were read are kept for the next."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[int, Shape] = {}
+
+    def forget(self) -> None:
+        self._shapes.clear()
+
+    def unpack(
+        self, connection: sqlite3.Connection, shape_id: int, differs: bytes, columns: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """`columns`: what the row's own columns say, where nothing else is written."""
+        shape = self._shape(connection, shape_id)
+        record = dict(zip(shape.names, shape.values))
+        for name, value in columns.items():
+            if name in record:
+                record[name] = value
+        for at, value in _read(differs).items():
+            name = shape.names[max(at, ~at)]
+            record[name] = value if at >= 0 else {**record[name], **value}
+        ids = own_ids(record)
+        for name in NAMES & record.keys():
+            record[name] = _with_ids(record[name], ids)
+        return record
+
+    def _shape(self, connection: sqlite3.Connection, shape_id: int) -> Shape:
+        shape = self._shapes.get(shape_id)
+        if shape is None:
+            row = connection.execute("SELECT * FROM shapes WHERE id = ?", (shape_id,)).fetchone()
+            if row is None:
+                raise DamagedRecordError(f"what many records share (shape {shape_id}) is missing")
+            if len(self._shapes) >= _SHAPES_READ:
+                self._shapes.clear()
+            shape = self._shapes[shape_id] = read_shape(row)
+        return shape
+
+
+def read_shape(row: Sequence[Any]) -> Shape:
+    if not is_row(row):
+        raise DamagedRecordError(f"what many records share (shape {row[0]}) is not what was written")
+    record = codec.loads(zlib.decompress(row[-2]))
+    return Shape(row[0], tuple(record), tuple(record.values()))
+
+
+def _differences(shape: Shape, plain: Record, columns: Columns) -> dict[int, Any]:
+    """Position -> value; of an object within the record ~position -> what differs in it."""
+    differs: dict[int, Any] = {}
+    both = enumerate(zip(shape.values, plain.values()))
+    other = [(at, usual, value) for at, (usual, value) in both if usual is not value and _unequal(usual, value)]
+    for at, usual, value in other:
+        if shape.names[at] in columns:
+            continue
+        if type(value) is dict and type(usual) is dict and value.keys() == usual.keys():
+            differs[~at] = {key: each for key, each in value.items() if _unequal(usual[key], each)}
+        else:
+            differs[at] = value
+    for name, agrees in columns.items():
+        if not agrees and name in plain:
+            differs[shape.names.index(name)] = plain[name]
+    return differs
+
+
+def _unequal(usual: Any, value: Any) -> bool:
+    """True is not 1."""
+    return usual != value or type(usual) is not type(value)
+
+
+def _written(differs: dict[int, Any]) -> bytes:
+    if not differs:
+        return b""
+    try:
+        return msgspec.msgpack.encode(differs)
+    except (UnicodeEncodeError, OverflowError):  # see `codec.dumps`
+        return codec.dumps(differs)
+
+
+def _read(differs: bytes) -> dict[int, Any]:
+    if not differs:
+        return {}
+    if differs.startswith(b"{"):
+        return {int(at): value for at, value in codec.loads(differs).items()}
+    read: dict[int, Any] = msgspec.msgpack.decode(differs)
+    return read
+
+
+def own_ids(record: Record) -> dict[str, str]:
+    """What stands for it -> the ids that a path of this job may hold, the longest first."""
+    job, array, task = record.get("job_id"), record.get("array_job_id"), record.get("array_task_id")
+    if array is None or task is None:
+        return {"j": str(job)}
+    return {"t": f"{array}_{task}", "j": str(job), "A": str(array), "a": str(task)}
+
+
+def _without_ids(path: Any, ids: Mapping[str, str]) -> Any:
+    """Of the file's own name: folders are shared."""
+    if not isinstance(path, str):
+        return path
+    folder, slash, name = path.replace(_MARK, _MARK * 2).rpartition("/")
+    for mark, text in ids.items():
+        name = name.replace(text, _MARK + mark)
+    return folder + slash + name
+
+
+def _with_ids(path: Any, ids: Mapping[str, str]) -> Any:
+    if not isinstance(path, str) or _MARK not in path:
+        return path
+    return _MARKED.sub(lambda found: ids.get(found[1], _MARK), path)

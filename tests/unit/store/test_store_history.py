@@ -1,0 +1,195 @@
+"""Rows of the history: small, complete, and the same records as were written, whatever they have in common."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome
+from bireme.core.model.reasons import ReasonKind, reason
+from bireme.ports import HistoryRow, JournalError
+from bireme.slurm.records.steps import history_rows
+from bireme.store import codec
+from bireme.store.history import HistoryReader, HistoryWriter, Query, repack
+from bireme.store.journal import SqliteStore
+from bireme.testing.scenario import Scenario
+
+BYTES_A_ROW = 400
+ARRAY_TASK = ArrayTask(0, 0, 1000, 0, 999)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(str(tmp_path / "journal.db"), durable=False)
+    yield opened
+    opened.close()
+
+
+def bytes_of(store: SqliteStore, *tables: str) -> int:
+    """On disk, with their indexes and everything that rows share."""
+    store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    wanted = {*tables, *(f"{table}_by_{index}" for table in tables for index in ("end", "array", "het"))}
+    sizes = dict(store._writer.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
+    return sum(size for name, size in sizes.items() if name in wanted)
+
+
+def spec_of(number: int, spec: JobSpec) -> JobSpec:
+    return replace(
+        spec, name=f"train-{number}", work_dir="/home/alice/project", command="/home/alice/project/train.sh",
+        submit_line=f"sbatch --time=10:00 train.sh --seed={number}", std_out="logs/%x-%j.out", comment="a sweep",
+    )  # fmt: skip
+
+
+def cancelled_rows(count: int, *, array: bool) -> list[HistoryRow]:
+    """Of jobs that waited for different times and were then cancelled."""
+    world = Scenario("1x8")
+    world.submit("block", cpus=8)
+    world.submit("a", **({"array": "0-999"} if array else {}))
+    world.settle()
+    job = world.job("a_0" if array else "a")
+    rows: list[HistoryRow] = []
+    for number in range(count):
+        outcome = Outcome("CANCELLED", by_uid=1001, reason=reason(ReasonKind.PRIORITY))
+        own = replace(job, id=number + 10, submitted_at=world.now + number / 7, priority=10_000 - number)
+        if array:
+            own.array = replace(ARRAY_TASK, array_job_id=job.id, task_id=number)
+        else:
+            own.spec = spec_of(number, job.spec)
+        rows += history_rows(world.state, own, Finished(outcome, world.now + 5_000 + number / 3), world.now)
+    return rows
+
+
+def ended_rows(count: int) -> list[HistoryRow]:
+    world = Scenario("4x8")
+    rows: list[HistoryRow] = []
+    for number in range(count):
+        name = f"j{number}"
+        world.submit(name, cpus=1 + number % 3)
+        world.wait(1.0 + number / 9)
+        job = world.job(name)
+        assert job.allocation is not None
+        done = Finished(Outcome("COMPLETED"), world.now + 7.25 + number / 3, world.now, job.allocation)
+        rows += history_rows(world.state, job, done, world.now)
+        world.finish(name)
+        world.settle()
+    return rows
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_a_cancelled_job_takes_less_than_so_many_bytes(store: SqliteStore, array: bool) -> None:
+    rows = cancelled_rows(1_000, array=array)
+    for begin in range(0, len(rows), 100):
+        store.append([], rows[begin : begin + 100])
+    assert bytes_of(store, "runs", "shapes") / len(rows) < BYTES_A_ROW
+    assert store.finished(Query()) == [codec.loads(codec.dumps(row.record)) for row in rows]
+
+
+def test_a_job_that_ran_takes_less_than_so_many_bytes_and_so_does_its_script(store: SqliteStore) -> None:
+    rows = ended_rows(200)
+    for row in rows:
+        store.append([], [row])
+    jobs = [row for row in rows if row.step_id is None]
+    assert bytes_of(store, "runs", "shapes") / len(jobs) < BYTES_A_ROW
+    assert bytes_of(store, "run_steps") / (len(rows) - len(jobs)) < BYTES_A_ROW
+    read = store.finished(Query(with_steps=True))
+    steps = [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is not None]
+    assert [step for record in read for step in record.pop("steps")] == steps
+    assert read == [codec.loads(codec.dumps(row.record)) for row in jobs]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.just(2**70) | st.text(max_size=5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["/a/slurm-7.out", "7_3", "\0j", "\udcff/x", "\0"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)  # fmt: skip
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {"job_id": st.integers(1, 30), "state": st.sampled_from(["COMPLETED", "FAILED"])},
+        optional={
+            "name": st.none() | st.text(max_size=5) | st.just("\udcff"), "std_out": VALUES, "usage": VALUES,
+            "array_job_id": st.none() | st.just(7), "array_task_id": st.none() | st.just(3), "comment": VALUES,
+            "submit_time": VALUES, "end_time": st.none() | st.floats(0, 9),
+            "shares": VALUES, "user_id": st.integers(0, 2),
+        },
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(records=RECORDS)
+def test_whatever_records_have_in_common_they_come_back_as_they_were(records: list[dict[str, Any]]) -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    _make_tables(connection)
+    writer = HistoryWriter()
+    for number, record in enumerate(records):
+        writer.insert(connection, [HistoryRow(record["job_id"], None, float(number), 0, record)])
+    read = HistoryReader().select(connection, Query(duplicates=True))
+    key = codec.dumps
+    assert sorted(read, key=key) == sorted((codec.loads(key(record)) for record in records), key=key)
+    connection.close()
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE jobs (job_id, submitted_at, restarts, record)")
+    connection.execute("CREATE TABLE steps (job_id, submitted_at, restarts, step_id, record)")
+    repack(connection)
+
+
+def test_a_transaction_that_is_undone_takes_its_shapes_with_it(store: SqliteStore) -> None:
+    first, second = cancelled_rows(2, array=False)
+
+    class Full(list[HistoryRow]):
+        def __iter__(self) -> Iterator[HistoryRow]:
+            yield first
+            raise JournalError("the disk is full")
+
+    with pytest.raises(JournalError):
+        store.append([], Full())
+    assert store.finished(Query()) == []
+    store.append([], [second])
+    assert [record["job_id"] for record in store.finished(Query())] == [second.job_id]
+
+
+def test_a_task_is_found_in_the_row_of_those_that_were_cancelled_with_it(store: SqliteStore) -> None:
+    world = Scenario("1x8")
+    world.submit("block", cpus=8)
+    array = world.submit("a", array="0-99")
+    world.settle()
+    world.cancel("a_[10-40]")
+    part = world.job("a_10")
+    assert isinstance(part.phase, Finished)
+    store.append([], history_rows(world.state, part, part.phase, world.now))
+    assert [record["array_tasks"] for record in store.finished(Query(jobs=((array, 20),)))] == ["10-40"]
+    assert store.finished(Query(jobs=((array, 41),))) == []
+    assert len(store.finished(Query(jobs=((array, None),)))) == 1
+
+
+def test_the_history_of_an_older_file_is_packed(tmp_path: Path) -> None:
+    rows = ended_rows(20)
+    old = sqlite3.connect(str(tmp_path / "old.db"), isolation_level=None)
+    old.execute("CREATE TABLE jobs (job_id, submitted_at, restarts, record)")
+    old.execute("CREATE TABLE steps (job_id, submitted_at, restarts, step_id, record)")
+    for row in rows:
+        key, data = (row.job_id, row.submitted_at, row.restarts), codec.dumps(row.record)
+        if row.step_id is None:
+            old.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", (*key, data))
+        else:
+            old.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", (*key, row.step_id, data))
+    repack(old)
+    read = HistoryReader().select(old, Query(with_steps=True))
+    steps = [step for record in read for step in record.pop("steps")]
+    assert read == [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is None]
+    assert steps == [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is not None]
+    assert {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} == {
+        "shapes", "runs", "run_steps",
+    }  # fmt: skip
+    old.close()
