@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.core.model.cluster import PartitionConfig, Settings
 from bireme.core.model.jobs import DependencyKind, JobKind, JobSpec, Owner
 from bireme.core.model.resources import GresRequest
+from bireme.core.placement.demand import requested_tres, resolve
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_candidates, script_of
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
@@ -278,3 +280,34 @@ def test_any_submission_is_understood_or_refused(argv: list[str], script: list[s
         submission = read_batch(argv, lines.encode("utf-8", "surrogatepass") + tail, CONTEXT)
         for request in submission.requests:
             as_json(describe(request.spec))
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "tasks", "gpus"),
+    [
+        ("--gpus=2 --gpus-per-task=1 -n2", 1, 2, 2),
+        ("--gpus=4 --gpus-per-node=2 -N2", 2, 2, 4),
+        ("--gpus-per-node=8 --gres=gpu:8", 1, 1, 8),
+        ("--gpus=1 --gres=gpu:1", 1, 1, 1),
+        ("--gpus=4 --gres=gpu:2 --gpus-per-task=1", 2, 4, 4),
+        ("--gpus-per-node=2 --gpus-per-socket=1 --sockets-per-node=2", 1, 1, 2),
+        ("--gpus=4 --gpus-per-socket=1 --sockets-per-node=2", 2, 2, 4),
+        ("--gpus-per-node=4 --gpus-per-task=2 -n4", 2, 4, 8),
+        ("--gpus=4 --gpus-per-node=2 --ntasks-per-gpu=2", 2, 8, 4),
+        ("--ntasks-per-gpu=2 -N2", 2, 4, 2),
+        ("--tres-per-task=gres/gpu:2 --gpus=4", 1, 2, 4),
+    ],
+)
+def test_gpus_asked_for_in_several_words_count_once(options: str, nodes: int, tasks: int, gpus: int) -> None:
+    demand = resolve(spec(*options.split()), PartitionConfig(name="p", nodes=("n1",)), Settings())
+    totals = requested_tres(demand)
+    assert (totals["node"], demand.ntasks, totals["gres/gpu"]) == (nodes, tasks, gpus)
+
+
+def test_two_words_for_the_gpus_of_a_node_are_remarked_upon() -> None:
+    (request,) = submit("--gpus-per-node=8", "--gres=gpu:8,shard:1").requests
+    assert "counted once" in request.warnings[0]
+    assert request.spec.resources.gres_per_node == (GresRequest("gpu", None, 8), GresRequest("shard", None, 1))
+    assert "mutually exclusive" in refusal("--gpus-per-node=8", "--gres=gpu:4")[1]
+    assert "with and without type" in refusal("--gpus=2", "--gpus-per-task=h100:1", "-n2")[1]
+    assert "did not request any GPU" in refusal("--cpus-per-gpu=4")[1]

@@ -88,12 +88,31 @@ def _spanning(jobs: Sequence[Job], specs: Sequence[StepSpec], nodes: Sequence[tu
 
 def _laid_out(job: Job, spec: StepSpec) -> tuple[StepNode, ...]:
     assert isinstance(job.phase, Running)
+    spec = _asked_of_whole_nodes(job, spec)
     shares = _eligible_shares(job, spec)
     ntasks, nodes = _size(job, spec, shares)
     _check_memory(spec, shares)
     left = {share.node: _left_on(job, share, spec.overlap) for share in shares}
     chosen = _in_job_order(job, _choose(spec, shares, left, ntasks, nodes))
     return _lay_out(spec, chosen, left, ntasks, _uses_exact(spec))
+
+
+def _asked_of_whole_nodes(job: Job, spec: StepSpec) -> StepSpec:
+    """A step that names no GRES has what its job asked for, which of a job with whole nodes is less than it holds."""
+    assert job.allocation is not None
+    if not job.allocation.whole_nodes or spec.gres_per_node is not None or spec.gres_per_task or spec.gres_per_step:
+        return spec
+    asked = job.spec.resources
+    by_node = (*asked.gres_per_node, *(g for g in asked.gres_per_socket if g.name not in _names(asked.gres_per_node)))
+    if asked.gres_per_job and not _names(asked.gres_per_job) & _names(by_node):
+        held = sum(share.gres_count(asked.gres_per_job[0].name) for share in job.allocation.shares)
+        wanted = tuple(replace(gres, count=min(gres.count, held)) for gres in asked.gres_per_job)
+        return replace(spec, gres_per_node=by_node, gres_per_step=wanted)
+    return replace(spec, gres_per_node=by_node)
+
+
+def _names(requests: Sequence[GresRequest]) -> set[str]:
+    return {request.name for request in requests}
 
 
 def _running_job(state: State, caller: Caller, target: Target) -> Job:
@@ -254,6 +273,11 @@ def _enough(spec: StepSpec, left: _Left, tasks: int, per_task: int) -> bool:
     )
 
 
+def _tasks_by_gres(spec: StepSpec, left: _Left, most: int) -> int:
+    """How many tasks have their own GRES on a node; `most` where they ask for none."""
+    return min((left.gres(g.name, g.type) // g.count for g in spec.gres_per_task if g.count), default=most)
+
+
 def _tasks_left(spec: StepSpec, left: _Left, per_task: int) -> int:
     rooms = [len(left.cpus) // per_task]
     rooms += [left.gres(g.name, g.type) // g.count for g in spec.gres_per_task if g.count]
@@ -267,7 +291,9 @@ def _lay_out(
 ) -> tuple[StepNode, ...]:
     per_task = spec.cpus_per_task or 1
     names = [share.node for share in chosen]
-    cpus = [max(per_task, len(left[name].cpus)) for name in names]
+    cpus = [
+        max(per_task, min(len(left[name].cpus), _tasks_by_gres(spec, left[name], ntasks) * per_task)) for name in names
+    ]
     try:
         tasks = layout(
             ntasks, cpus, per_task, spec.distribution, spec.ntasks_per_node, nodes=names, hosts=spec.arbitrary_hosts
@@ -295,7 +321,8 @@ def _split_step_gres(
                 result[position].append(GresRequest(gres.name, gres.type, take))
             wanted -= take
         if wanted:
-            raise Refusal(Why.NODES_BUSY)
+            held = sum(share.gres_count(gres.name) for share in chosen)
+            raise Refusal(Why.NODES_BUSY if held >= gres.count else Why.INVALID_GRES)
     return [tuple(requests) for requests in result]
 
 

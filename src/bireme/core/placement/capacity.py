@@ -38,6 +38,9 @@ def capacity(demand: Demand, table: NodeTable, free: Free, settings: Settings) -
     for gres in demand.gres_per_task:
         if gres.count:
             tasks = np.minimum(tasks, free.most_at_once(gres.name, gres.type) // gres.count)
+    if demand.tasks_per_gpu and demand.gres_per_job:
+        by_gpus = free.gres_of("gpu", None) * demand.tasks_per_gpu
+        tasks = np.minimum(tasks // demand.tasks_per_gpu * demand.tasks_per_gpu, by_gpus)
     return np.where(able, _by_tasks_per_node(demand, tasks), 0)
 
 

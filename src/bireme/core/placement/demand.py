@@ -41,6 +41,8 @@ class Demand:
     gres_per_job: tuple[GresRequest, ...]
     gres_per_task: tuple[GresRequest, ...]
     gres_per_socket: tuple[GresRequest, ...]
+    """Of one GRES name only one of these four says something: they are one number in several words."""
+    tasks_per_gpu: int | None
     whole_nodes: bool
     overcommit: bool
     threads_per_core: int | None
@@ -115,6 +117,7 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
     times = ceil(per_cpu / memory_max) if per_cpu and memory_max else 1  # more memory than a CPU may have: more CPUs
     cpus_for_memory = ceil(per_node / memory_max) if per_node and memory_max else 1
     nodes_min = max(1, asked.nodes_min, partition.min_nodes if not asked.nodes_given else 1)
+    gres = _counted_once(asked)
     ntasks = _ntasks(asked, nodes_min)
     return Demand(
         nodes_min=_nodes_for_tasks(asked, nodes_min, ntasks),
@@ -133,10 +136,11 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
         memory_per_cpu_mib=ceil(per_cpu / times) if per_cpu else per_cpu,
         memory_per_gpu_mib=per_gpu,
         whole_memory=settings.memory_is_consumable and per_node is None and per_cpu is None and per_gpu is None,
-        gres_per_node=asked.gres_per_node,
-        gres_per_job=asked.gres_per_job,
-        gres_per_task=asked.gres_per_task,
-        gres_per_socket=asked.gres_per_socket,
+        gres_per_node=gres[0],
+        gres_per_task=gres[1],
+        gres_per_job=gres[2],
+        gres_per_socket=gres[3],
+        tasks_per_gpu=asked.ntasks_per_gpu,
         whole_nodes=asked.exclusive or partition.over_subscribe.upper().startswith("EXCLUSIVE"),
         overcommit=asked.overcommit,
         threads_per_core=_threads_per_core(asked),
@@ -151,6 +155,24 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
         node_rules=asked.node_rules,
         tmp_disk_mib=asked.tmp_disk_mib,
     )
+
+
+_Gres = tuple[GresRequest, ...]
+
+
+def _counted_once(asked: ResourceRequest) -> tuple[_Gres, _Gres, _Gres, _Gres]:
+    """(per node, per task, per job, per socket), each GRES name in the first of them that names it.
+
+    `--gpus=2 --gpus-per-task=1 -n2` asks for two GPUs and says so twice. What is said of nodes holds for every node;
+    what is said of the job or of sockets follows from the number of nodes or tasks that were derived of it.
+    """
+    known: set[str] = set()
+    counted: list[_Gres] = []
+    for requests in (asked.gres_per_node, asked.gres_per_task, asked.gres_per_job, asked.gres_per_socket):
+        counted.append(tuple(one for one in requests if one.name not in known))
+        known.update(one.name for one in requests if one.count)
+    per_node, per_task, per_job, per_socket = counted
+    return per_node, per_task, per_job, per_socket
 
 
 def _ntasks(asked: ResourceRequest, nodes: int) -> int:

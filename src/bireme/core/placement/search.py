@@ -11,7 +11,7 @@ Invariant: what `find` returns can be held in the given occupancy without over-c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.shares import make_share
 from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spread
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
+from bireme.core.placement.task_layout import layout
 
 _AT_A_TIME = 64
 _RANKED_ANEW = 512
@@ -303,7 +304,7 @@ class Search:
                 if empty:
                     alike[self._table.makes[candidate.position], count] = share
             shares.append(share)
-        return tuple(shares)
+        return _with_tasks_everywhere(self.demand, shares)
 
     def _is_empty(self, position: int, room: NodeRoom) -> bool:
         """Nobody holds anything of the node, running or not."""
@@ -328,6 +329,14 @@ class Search:
         liked = points if self._liked is None else self._liked[able]
         order = np.lexsort((able, cpus, gpus, -points, -liked, self._table.weight[able], ~self._required[able]))
         return able[order]
+
+
+def _with_tasks_everywhere(demand: Demand, shares: list[NodeShare]) -> tuple[NodeShare, ...]:
+    """A node that was taken for its GPUs alone gets tasks as a step would lay them out over the CPUs."""
+    if all(share.tasks for share in shares) or demand.ntasks < len(shares):
+        return tuple(shares)
+    laid_out = layout(demand.ntasks, [share.cpus for share in shares], demand.cpus_per_task)
+    return tuple(replace(share, tasks=len(tasks)) for share, tasks in zip(shares, laid_out))
 
 
 def _feature_masks(demand: Demand, allowed: BoolArray, table: NodeTable) -> list[BoolArray]:

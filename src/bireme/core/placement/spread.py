@@ -70,8 +70,10 @@ def _filled(demand: Demand, able: Sequence[Candidate]) -> Spread | None:
     if sum(candidate.capacity for candidate in chosen) < demand.ntasks or len(chosen) > demand.ntasks:
         return None
     chosen.sort(key=lambda candidate: candidate.position)
-    if demand.gres_per_node or demand.spread:
-        return list(zip(chosen, _evenly(demand.ntasks, [candidate.capacity for candidate in chosen])))
+    if demand.gres_per_node or demand.tasks_per_gpu or demand.spread:
+        together = demand.tasks_per_gpu or 1  # who shares a GPU stays on its node
+        groups = _evenly(-(-demand.ntasks // together), [candidate.capacity // together for candidate in chosen])
+        return list(zip(chosen, (count * together for count in groups)))
     tasks, left = [1] * len(chosen), demand.ntasks - len(chosen)
     for kept_back in (True, False):  # what small nodes at the end cannot take comes back to the first
         for i, candidate in enumerate(chosen):
@@ -135,6 +137,8 @@ def _gres_on(free: Free, gres: GresRequest, candidate: Candidate) -> int:
 def split_job_gres(demand: Demand, chosen: Spread, free: Free) -> list[list[GresRequest]]:
     """How much of --gpus each node gives: the first all it has, as long as one is left for each of the others."""
     result: list[list[GresRequest]] = [[] for _ in chosen]
+    if by_tasks := _by_tasks(demand, chosen):
+        return by_tasks
     for gres in demand.gres_per_job:
         there = [_gres_on(free, gres, candidate) for candidate, _ in chosen]
         left = gres.count
@@ -145,3 +149,14 @@ def split_job_gres(demand: Demand, chosen: Spread, free: Free) -> list[list[Gres
             if count:
                 result[i].append(GresRequest(gres.name, gres.type, count))
     return result
+
+
+def _by_tasks(demand: Demand, chosen: Spread) -> list[list[GresRequest]] | None:
+    """With --ntasks-per-gpu the GPUs of a node are those of its tasks; None where the tasks do not say."""
+    if not demand.tasks_per_gpu or len(demand.gres_per_job) != 1:
+        return None
+    (gres,) = demand.gres_per_job
+    counts = [-(-tasks // demand.tasks_per_gpu) for _, tasks in chosen]
+    if sum(counts) != gres.count or not all(counts):
+        return None
+    return [[GresRequest(gres.name, gres.type, count)] for count in counts]

@@ -1,7 +1,8 @@
 """How many tasks, nodes and GPUs follow from each other when a job names only some of them, and what contradicts.
 
 The rules and words of Slurm's own check of a job with --gpus, --gpus-per-node, --gpus-per-task, --gpus-per-socket and
---ntasks-per-gpu. Called by `resources`; knows numbers, not options.
+--ntasks-per-gpu. Called by `resources`; knows numbers, not options. Invariant: of a settled request every one of these
+says the same number of GPUs, so that whoever places it may count by any one of them (`core.placement.demand`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Derived:
     def gpus_per_task(self) -> int:
         return count_gpus(self.request.gres_per_task)
 
+    @property
+    def gpus_by_sockets(self) -> int:
+        """On each node, as --gpus-per-socket and --sockets-per-node say."""
+        return count_gpus(self.request.gres_per_socket) * (self.request.sockets_per_node or 0)
+
 
 def count_gpus(requests: tuple[GresRequest, ...]) -> int:
     return sum(request.count for request in requests if request.name == "gpu")
@@ -46,14 +52,18 @@ def settle_gpus(derived: Derived) -> None:
     """Fills in what follows; raises where the numbers cannot all be true."""
     _refuse_mixed_types(derived.request)
     _refuse_what_lacks_a_partner(derived)
-    if derived.gpus_per_job and derived.gpus_per_node:
+    if derived.request.ntasks_per_gpu:
+        _settle_gpus_by_tasks(derived)
+    if derived.gpus_per_task and not derived.gpus_per_node:
+        _settle_tasks_by_nodes(derived)
+    if derived.gpus_per_job and (derived.gpus_per_node or derived.gpus_by_sockets):
         _settle_nodes(derived)
     if derived.gpus_per_job and derived.gpus_per_job < derived.request.nodes_min:
         raise _contradiction("Failed to validate job spec, --gpus < -N")
     if derived.gpus_per_task:
         _settle_tasks(derived)
     if derived.request.ntasks_per_gpu:
-        _settle_tasks_per_gpu(derived)
+        _settle_tasks_by_gpus(derived)
 
 
 def _contradiction(message: str) -> OptionError:
@@ -61,7 +71,8 @@ def _contradiction(message: str) -> OptionError:
 
 
 def _refuse_mixed_types(request: ResourceRequest) -> None:
-    gpus = [each for each in request.gres_per_node if each.name == "gpu"]
+    asked = (*request.gres_per_node, *request.gres_per_job, *request.gres_per_task, *request.gres_per_socket)
+    gpus = [each for each in asked if each.name == "gpu"]
     if len({each.type is None for each in gpus}) > 1:
         message = "Invalid GRES specification (with and without type identification)"
         raise OptionError(message, exit_code=EXIT_FAILURE, exit_code_settable=True)
@@ -72,16 +83,15 @@ def _refuse_what_lacks_a_partner(derived: Derived) -> None:
     if request.gres_per_socket and request.sockets_per_node is None:
         raise _contradiction("--gpus-per-socket option requires --sockets-per-node specification")
     has_gpus = derived.gpus_per_job or derived.gpus_per_node or derived.gpus_per_task or request.gres_per_socket
-    if request.memory_per_gpu_mib is not None and not has_gpus and not request.ntasks_per_gpu:
-        raise _contradiction(
-            f"Requested mem_per_tres=gres:gpu:{request.memory_per_gpu_mib} but did not request any GPU."
-        )
+    for words, amount in (("mem", request.memory_per_gpu_mib), ("cpus", request.cpus_per_gpu)):
+        if amount is not None and not has_gpus and not request.ntasks_per_gpu:
+            raise _contradiction(f"Requested {words}_per_tres=gres:gpu:{amount} but did not request any GPU.")
 
 
 def _settle_nodes(derived: Derived) -> None:
     """--gpus over --gpus-per-node is the number of nodes."""
     request = derived.request
-    count, rest = divmod(derived.gpus_per_job, derived.gpus_per_node)
+    count, rest = divmod(derived.gpus_per_job, derived.gpus_per_node or derived.gpus_by_sockets)
     if rest:
         raise _contradiction("Failed to validate job spec, --gpus is not multiple of --gres=gpu/--gpus-per-node")
     most = request.nodes_max or count
@@ -111,21 +121,52 @@ def _settle_tasks(derived: Derived) -> None:
         raise _contradiction(
             "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
         )
-    if derived.gpus_per_node >= per_task and not request.ntasks_per_node:
-        derived.change(ntasks_per_node=derived.gpus_per_node // per_task)
+    if derived.gpus_per_node:
+        _settle_tasks_of_a_node(derived)
 
 
-def _settle_tasks_per_gpu(derived: Derived) -> None:
+def _settle_tasks_by_nodes(derived: Derived) -> None:
+    """-N alone, with GPUs for each task, is a task for each node."""
+    request = derived.request
+    if request.nodes_given and request.ntasks is None and not request.ntasks_per_node:
+        derived.change(ntasks=request.nodes_min)
+
+
+def _settle_tasks_of_a_node(derived: Derived) -> None:
+    """--gpus-per-node over --gpus-per-task is the number of tasks on each node."""
+    request = derived.request
+    on_node, rest = divmod(derived.gpus_per_node, derived.gpus_per_task)
+    if not on_node:
+        raise _contradiction("Failed to ensure --gpus >= --gpus-per-task")
+    if rest:
+        raise _contradiction("Failed to validate job spec, --gres=gpu/--gpus-per-node not multiple of --gpus-per-task.")
+    if request.ntasks is not None and request.ntasks < on_node:
+        raise refused(
+            "Job submit/allocate failed: Requested node configuration is not available",
+            f"{request.ntasks} tasks with {derived.gpus_per_task} GPUs each do not use {derived.gpus_per_node} GPUs on "
+            "each node; leave out --gpus-per-node or --gpus-per-task",
+        )
+    if not request.ntasks_per_node:
+        derived.change(ntasks_per_node=on_node)
+
+
+def _settle_tasks_by_gpus(derived: Derived) -> None:
+    """--ntasks-per-gpu for each GPU, whatever -n says."""
+    request = derived.request
+    gpus = derived.gpus_per_job or derived.gpus_per_node * request.nodes_min
+    derived.change(ntasks=gpus * (request.ntasks_per_gpu or 1))
+
+
+def _settle_gpus_by_tasks(derived: Derived) -> None:
+    """Where no GPUs are asked for: as many as --ntasks-per-gpu makes of the tasks, or one on each node."""
     request = derived.request
     per_gpu = request.ntasks_per_gpu or 1
-    gpus = derived.gpus_per_job or derived.gpus_per_node * request.nodes_min
-    if gpus:
-        derived.change(ntasks=request.ntasks or gpus * per_gpu)
+    if derived.gpus_per_job or derived.gpus_per_node:
         return
     if request.ntasks is None and not request.nodes_given:
         raise _contradiction(
             "gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask "
             "specification"
         )
-    tasks = request.ntasks or request.nodes_min
-    derived.change(ntasks=tasks, gres_per_job=(GresRequest("gpu", None, -(-tasks // per_gpu)),))
+    gpus = -(-request.ntasks // per_gpu) if request.ntasks is not None else request.nodes_min
+    derived.change(gres_per_job=(GresRequest("gpu", None, gpus),))

@@ -30,6 +30,8 @@ def resources_of(options: Options, node_file: str = "") -> Derived:
     """The request that these options make."""
     _refuse_contradictions(options)
     derived = Derived(_as_asked(options, node_file))
+    if said_twice(options):
+        derived.warnings.append(SAID_TWICE)
     shared_with = options.text("exclusive", "exclusive")
     if shared_with != "exclusive":
         derived.warnings.append(f"--exclusive={shared_with}: the nodes are held for this job alone")
@@ -43,6 +45,30 @@ def resources_of(options: Options, node_file: str = "") -> Derived:
 def gres_of(options: Options, name: str) -> tuple[GresRequest, ...]:
     found = options.typed(name, tuple)
     return tuple(found) if found else ()
+
+
+SAID_TWICE = (
+    "--gpus-per-node and --gres=gpu ask for the same GPUs, which are counted once; newer Slurm refuses the two together"
+)
+
+
+def gres_per_node_of(options: Options) -> tuple[GresRequest, ...]:
+    """--gres and --gpus-per-node: two words for the GPUs of a node, which count once and must not contradict."""
+    gres, gpus = gres_of(options, "gres"), gres_of(options, "gpus-per-node")
+    also = tuple(one for one in gres if one.name == "gpu")
+    if not gpus or not also:
+        return (*gres, *gpus)
+    if {one.type is None for one in (*gpus, *also)} == {True, False}:
+        return (*gres, *gpus)  # which is refused for that
+    if sorted(gpus, key=str) != sorted(also, key=str):
+        raise fatal("--gpus-per-node and --gres=gpu are mutually exclusive.")
+    return gres
+
+
+def said_twice(options: Options) -> bool:
+    """Whether --gpus-per-node and --gres=gpu stand beside each other."""
+    gres, gpus = gres_of(options, "gres"), gres_of(options, "gpus-per-node")
+    return bool(gpus) and any(one.name == "gpu" for one in gres)
 
 
 def per_task_gres(options: Options) -> tuple[GresRequest, ...]:
@@ -115,7 +141,7 @@ def _as_asked(options: Options, node_file: str) -> ResourceRequest:
         memory_per_cpu_mib=options.number("mem-per-cpu"),
         memory_per_gpu_mib=options.number("mem-per-gpu"),
         tmp_disk_mib=options.number("tmp") or 0,
-        gres_per_node=(*gres_of(options, "gres"), *gres_of(options, "gpus-per-node")),
+        gres_per_node=gres_per_node_of(options),
         gres_per_job=gres_of(options, "gpus"),
         gres_per_task=per_task_gres(options),
         gres_per_socket=gres_of(options, "gpus-per-socket"),

@@ -17,7 +17,7 @@ from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import fatal
 from bireme.slurm.options.export import exported
 from bireme.slurm.options.layers import Options
-from bireme.slurm.options.resources import cpus_per_task_of, gres_of, hosts_of, per_task_gres
+from bireme.slurm.options.resources import cpus_per_task_of, gres_of, gres_per_node_of, hosts_of, per_task_gres
 from bireme.slurm.options.values import NodeCount
 
 ROWS_VARIABLE, COLUMNS_VARIABLE = "SLURM_PTY_WIN_ROW", "SLURM_PTY_WIN_COL"
@@ -70,7 +70,7 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         memory_per_gpu_mib=_by_hand(options, "mem-per-gpu"),
         gres_per_node=_gres_per_node(options),
         gres_per_task=_gres_per_task(options),
-        gres_per_step=gres_of(options, "gpus") if options.asked("gpus") else (),
+        gres_per_step=_gres_per_step(options),
         gres_per_socket=gres_of(options, "gpus-per-socket") if options.asked("gpus-per-socket") else (),
         ntasks_per_gpu=options.number("ntasks-per-gpu"),
         cpus_per_gpu=_by_hand(options, "cpus-per-gpu"),
@@ -167,7 +167,25 @@ def _gres_per_node(options: Options) -> tuple[GresRequest, ...] | None:
     asked = [name for name in ("gres", "gpus-per-node") if options.asked(name)]
     if not asked:
         return None
-    return tuple(request for name in asked for request in gres_of(options, name))
+    found = gres_per_node_of(options) if len(asked) > 1 else gres_of(options, asked[0])
+    for_tasks = {one.name for one in per_task_gres(options)} if _asks_per_task(options) else set()
+    return tuple(one for one in found if one.name not in for_tasks)
+
+
+def _gres_per_step(options: Options) -> tuple[GresRequest, ...]:
+    """--gpus, unless the same command says how many for each task or on each node: those decide, and count once."""
+    by_node = options.asked("gpus-per-node") or any(one.name == "gpu" for one in gres_of(options, "gres"))
+    if not options.asked("gpus") or _gres_per_task(options) or (by_node and _asks_per_node(options)):
+        return ()
+    return gres_of(options, "gpus")
+
+
+def _asks_per_task(options: Options) -> bool:
+    return options.asked("gpus-per-task") or options.asked("tres-per-task")
+
+
+def _asks_per_node(options: Options) -> bool:
+    return options.asked("gres") or options.asked("gpus-per-node")
 
 
 def _cpus_per_task(options: Options, *, inside: bool) -> int | None:
@@ -179,8 +197,11 @@ def _cpus_per_task(options: Options, *, inside: bool) -> int | None:
 
 def _gres_per_task(options: Options) -> tuple[GresRequest, ...]:
     """By hand, or as the job has it, unless the step names its devices in another way."""
-    by_hand = options.asked("gpus-per-task") or options.asked("tres-per-task")
-    otherwise = any(options.asked(name) for name in ("gres", "gpus", "gpus-per-node", "gpus-per-socket"))
+    by_hand = _asks_per_task(options)
+    otherwise = any(options.asked(name) for name in ("gres", "gpus-per-node", "gpus-per-socket"))
+    if options.asked("gpus") and not by_hand:  # as many as the tasks have anyway: each keeps its own
+        mine = tuple(one.count * (options.number("ntasks") or 0) for one in per_task_gres(options))
+        otherwise = otherwise or mine != tuple(one.count for one in gres_of(options, "gpus"))
     return () if otherwise and not by_hand else per_task_gres(options)
 
 
