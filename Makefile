@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-clocks explore check format compatibility bench bench-kubernetes placement-study soak gpu-test clean
+.PHONY: help install demo test test-fast test-clocks explore check format compatibility bench bench-kubernetes placement-study soak soak-detectors soak-real gpu-test clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -64,6 +64,12 @@ bench-kubernetes: $(VENV)/.dev ## place the same pods with kube-scheduler and wi
 
 soak: $(VENV)/.installed ## fault worlds without end (or SECONDS=600): the real kernel, and everything that can go wrong
 	@$(BIN)/python -m bireme sim soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--first $(SEED))
+
+soak-detectors: $(VENV)/.dev ## plant bugs one after the other, and count the fault worlds that each needs to be found
+	@$(BIN)/python -m tests.simulation.planted
+
+soak-real: $(VENV)/.dev ## real daemons, agents and jobs, killed at random (SECONDS=600 KILLS=500 SEED=1): no loss, no double, no stray
+	@$(BIN)/python -m tests.soak_real $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 OPENB ?= ../shared/data/openb
 placement-study: $(VENV)/.dev ## seven placement policies on six openb lists, ten seeds each (docs/placement.md); ~15 min
