@@ -35,7 +35,6 @@ certificate = pytest.importorskip("bireme.engines.kubernetes.certificate", reaso
 
 DEADLINE_S = 30.0
 HERE = Berth(7, 1, "n1")
-PEERS = ("7.1.n1", "7.1.n2")
 OWNER = Owner(uid=os.getuid(), gid=os.getgid(), user="ada")
 
 
@@ -48,12 +47,22 @@ class Harbour:
         pem = folder / "gateway.pem"
         self.authority = folder / "ca.pem"
         self.authority.write_text(certificate.ensure_certificate(pem))
-        self.gateway = Gateway(folder / sockets, b"secret", pem, self.admit, self.deliver, self.provide)
+        self.crossing = folder / "nodes"
+        self.certificate, self.sockets = pem, folder / sockets
+        self.gateway = self.new_gateway()
         self.spool, self.inbox = folder / "spool", folder / "inbox"
         self.returned = ReturnedOutput(folder / "output", str(self.spool))
         self.brought = BroughtInput(folder / "input", str(self.inbox))
         self.gives = True
         self.port = 0
+
+    def new_gateway(self, *, settled: bool = True) -> Gateway:
+        gateway = Gateway(
+            self.sockets, self.crossing, b"secret", self.certificate, self.admit, self.deliver, self.provide
+        )
+        if settled:
+            gateway.settle()
+        return gateway
 
     def admit(self, sock: socket.socket, owner: Owner, job_id: int) -> None:
         """Stands for the API: says whom it takes the caller for."""
@@ -74,13 +83,13 @@ class Harbour:
         home.mkdir(parents=True, exist_ok=True)
         token_file = home / "token"
         token_file.write_text(token or self.gateway.token(berth))
-        return Gangway("127.0.0.1", self.port, self.authority, token_file, home, berth.node, PEERS)
+        return Gangway("127.0.0.1", self.port, self.authority, token_file, home, berth.node, berth.text)
 
     def pod_settings(self, berth: Berth) -> Path:
         gangway = self.gangway(berth)
         file = gangway.home / "pod.json"
-        settings = {"node": berth.node, "home": str(gangway.home), "host": "127.0.0.1", "port": self.port}
-        settings |= {"authority": str(self.authority), "token_file": str(gangway.token_file), "peers": PEERS}
+        settings = {"home": str(gangway.home), "host": "127.0.0.1", "port": self.port}
+        settings |= {"authority": str(self.authority), "token_file": str(gangway.token_file)}
         settings |= {"spool": str(self.spool), "inbox": str(self.inbox)}
         file.write_text(json.dumps(settings))
         return file
@@ -153,9 +162,9 @@ def test_srun_in_one_pod_reaches_the_agent_of_another_pod_of_its_job() -> None:
     async def run() -> None:
         there = replace(HERE, node="n2")
         async with harbour() as port, port.pod(HERE), port.pod(there):
-            path = str(port.gangway(HERE).home / "nodes" / "7.1.n2.sock")
+            path = str(port.gangway(HERE).home / "nodes" / "crossing.sock")
             reader, writer = await asyncio.open_unix_connection(path)
-            writer.write(b'{"hello": "daemon"}\n')
+            writer.write(b'{"peer": "7.1.n2"}\n{"hello": "daemon"}\n')
             welcome = json.loads(await asyncio.wait_for(reader.readline(), DEADLINE_S))
             assert welcome["node"] == "n2"
             writer.close()
@@ -206,6 +215,70 @@ def test_a_pod_cannot_answer_for_another_pod() -> None:
             with pytest.raises(RefusedError, match="is expected"):
                 await port.gangway(other).dial({"as": "stream", "peer": HERE.text})
             wanted.cancel()
+
+    asyncio.run(run())
+
+
+def test_whoever_asks_for_an_agent_is_told_whether_to_ask_again() -> None:
+    """A daemon that starts does not know yet; one that knows that a pod has ended says so."""
+    there = replace(HERE, node="n2")
+
+    async def run() -> None:
+        async with harbour() as port:
+            starting = port.new_gateway(settled=False)
+            number = await starting.start("127.0.0.1", 0)
+            caller = replace(port.gangway(HERE), port=number)
+            for word in ({"as": "control"}, {"as": "stream", "peer": there.text}):
+                with pytest.raises(ConnectionResetError, match="later: the daemon is starting"):
+                    await caller.dial(word)
+            starting.expect(HERE, OWNER, 7)
+            with pytest.raises(ConnectionResetError, match="later: the daemon is starting"):
+                await caller.dial({"as": "stream", "peer": there.text})
+            starting.expect(there, OWNER, 7)
+            starting.settle()
+            waiting = asyncio.create_task(caller.dial({"as": "stream", "peer": there.text}))
+            await asyncio.sleep(0)
+            starting.has_ended(there)
+            with pytest.raises(RefusedError, match="the pod of job 7 on node n2 is gone"):
+                await asyncio.wait_for(waiting, DEADLINE_S)
+            await starting.stop()
+
+    asyncio.run(run())
+
+
+async def cross(port: Harbour, peer: str, *words: dict[str, object]) -> bytes:
+    """What comes back at the crossing of the daemon's machine, until its end or a whole line."""
+    reader, writer = await asyncio.open_unix_connection(port.crossing / "crossing.sock")
+    for word in ({"peer": peer}, *words):
+        writer.write(json.dumps(word).encode() + b"\n")
+    answer = await asyncio.wait_for(reader.readline(), DEADLINE_S)
+    writer.close()
+    return answer
+
+
+def test_srun_on_the_daemons_machine_asks_for_agents_at_the_crossing() -> None:
+    async def run() -> None:
+        async with harbour() as port, port.pod(HERE):
+            assert json.loads(await cross(port, HERE.text, {"hello": "daemon"}))["node"] == "n1"
+            assert b"no pod of job 8 is expected on node n1" in await cross(port, "8.1.n1")
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+def test_nobody_gets_at_another_users_agent_there() -> None:
+    code = (
+        "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+        "s.sendall(sys.argv[2].encode()); print(s.makefile('rb').read())"
+    )
+
+    async def run() -> None:
+        async with harbour() as port, port.pod(HERE):
+            port.folder.chmod(0o711)
+            words = [str(port.crossing / "crossing.sock"), '{"peer": "7.1.n1"}\n{"hello": "daemon"}\n']
+            other = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *words, stdout=-1)
+            said, _ = await asyncio.wait_for(other.communicate(), DEADLINE_S)
+            assert b"Access denied: this is another user's job" in said
 
     asyncio.run(run())
 

@@ -1,9 +1,9 @@
 """The way between an agent and a daemon that share no machine: unix sockets here, carried over TLS to there.
 
-Runs beside the agent in a pod. Agent and commands know nothing of it: they find the sockets they find on any machine
-(`run/api.sock` for the commands, one socket per pod of the job for `srun`), and what is said on them travels to the
-daemon's gateway (`engines/kubernetes/gateway.py`). All connections are made from here, so that nothing has to reach
-into a pod. A connection's first line says what it is for:
+Runs beside the agent in a pod. Agent and commands find sockets as on any machine: `run/api.sock` for the commands, and
+for `srun` the folder `nodes`, with a link to this pod's own agent and a crossing to those of the job's other pods. What
+is said on the first and on the crossing travels to the daemon's gateway (`engines/kubernetes/gateway.py`). All
+connections are made from here, so that nothing has to reach into a pod. A connection's first line says what it is for:
 
   {"as": "control", "token", "address"}  stays open; the gateway asks for connections to this agent: {"carry": ID}.
                                        `address`: where the job's other pods reach this one
@@ -13,8 +13,11 @@ into a pod. A connection's first line says what it is for:
   {"as": "file", "token", "name"}      output that goes to a file on the daemon's machine (`spool`)
   {"as": "input", "token", "name"}     input that comes from a file there (`fetcher`)
 
-The gateway answers "ok" or says what is wrong, in one line. Invariant: the token is read from a file and is never an
-argument, a variable or a word in the log.
+The gateway answers in one line: "ok", "refused: WHY", or "later: WHY" where it may be otherwise in a moment. Whoever
+connects to a crossing says in a line which agent it wants ({"peer": NAME}); if there is no such agent any more it gets
+a REFUSED frame, and if only the way to it is interrupted, the connection's end.
+
+Invariant: the token is read from a file and is never an argument, a variable or a word in the log.
 """
 
 from __future__ import annotations
@@ -24,12 +27,16 @@ import contextlib
 import json
 import logging
 import os
+import random
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from bireme.agent import protocol
 
 log = logging.getLogger("bireme.agent")
 
@@ -47,13 +54,18 @@ _PING_S = 15.0
 """The control connection says something so often; a middlebox that forgot it is noticed within two of these."""
 
 
+LATER = "later: "
+"""How an answer begins that may be another one in a moment."""
+_SILENT_S = 30
+
+
 class RefusedError(Exception):
     """The gateway does not want this connection, and says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gangway:
-    """`peers`: all pods of the job, by the gateway's names for them. `authority`: the certificate it must show."""
+    """`berth`: the gateway's name for this pod. `authority`: the certificate that the gateway must show."""
 
     host: str
     port: int
@@ -61,49 +73,64 @@ class Gangway:
     token_file: Path
     home: Path
     node: str
-    peers: tuple[str, ...]
+    berth: str
     address: str = ""
 
     async def run(self) -> None:
         """Until cancelled. Losing the daemon is no reason to end: it is called again until it answers."""
-        async with contextlib.AsyncExitStack() as held:
-            await held.enter_async_context(self._listen(self.home / "run" / "api.sock", {"as": "api"}))
-            for peer in self.peers:
-                hello = {"as": "stream", "peer": peer}
-                await held.enter_async_context(self._listen(self.home / "nodes" / f"{peer}.sock", hello))
+        self._link_own_agent()
+        async with (
+            listening(self.home / "run" / "api.sock", self._carry_to_api),
+            listening(self.home / "nodes" / protocol.CROSSING, self._carry_to_peer),
+        ):
             await self._keep_control()
 
     # --- from the pod to the daemon ------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _listen(self, path: Path, hello: dict[str, Any]) -> AsyncIterator[None]:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
+    def _link_own_agent(self) -> None:
+        """`srun` of this pod talks with the agent of this pod, whatever becomes of us or of the daemon."""
+        link = self.home / "nodes" / f"{self.berth}.sock"
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(self._agent_socket)
 
-        async def carry_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                there = await self._dial_patiently(hello)
-            except (OSError, RefusedError) as error:
-                log.warning("%s cannot reach the daemon: %s", path.name, error)
-                writer.close()
-                return
-            await relay((reader, writer), there)
+    @property
+    def _agent_socket(self) -> Path:
+        return self.home / "agents" / self.node / "agent.sock"
 
-        server = await asyncio.start_unix_server(carry_out, path)
-        os.chmod(path, 0o600)
-        async with server:
-            yield
+    async def _carry_to_api(self, here: Ends) -> None:
+        try:
+            there = await self._dial_patiently({"as": "api"})
+        except (OSError, RefusedError) as error:
+            log.warning("a command cannot reach the daemon: %s", error)
+            here[1].close()
+            return
+        await relay(here, there)
+
+    async def _carry_to_peer(self, here: Ends) -> None:
+        try:
+            peer = await wanted_peer(here)
+            there = await self._dial_patiently({"as": "stream", "peer": peer})
+        except RefusedError as error:
+            refuse_stream(here, str(error))
+        except (OSError, ValueError) as error:
+            log.warning("srun cannot reach another pod of its job: %s", error or type(error).__name__)
+            here[1].close()
+        else:
+            await relay(here, there)
 
     async def _dial_patiently(self, hello: dict[str, Any]) -> Ends:
         """A command of the job waits for a daemon that is just being started again."""
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        retry_s = _RETRY_S
         while True:
             try:
                 return await self.dial(hello)
             except OSError:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(random.uniform(_RETRY_S, retry_s))  # a large step's streams all come at once
+                retry_s = min(retry_s * 2, _MAX_RETRY_S)
 
     async def dial(self, hello: dict[str, Any]) -> Ends:
         """A connection that the gateway took. Raises OSError or RefusedError."""
@@ -113,11 +140,14 @@ class Gangway:
             reader, writer = await asyncio.open_connection(self.host, self.port, ssl=context)
             token = self.token_file.read_text().strip()
             writer.write(json.dumps({**hello, "token": token}).encode() + b"\n")
+            keep_alive(writer)
             answer = (await reader.readline()).decode(errors="replace").strip()
-        if answer != "ok":
-            writer.close()
-            raise RefusedError(answer or "the gateway closed the connection")
-        return reader, writer
+        if answer == "ok":
+            return reader, writer
+        writer.close()
+        if not answer or answer.startswith(LATER):
+            raise ConnectionResetError(answer or "the gateway closed the connection")
+        raise RefusedError(answer)
 
     # --- from the daemon to the agent ----------------------------------------------------------------------
 
@@ -152,14 +182,53 @@ class Gangway:
             writer.write(b"{}\n")
 
     async def _carry_in(self, number: int) -> None:
-        socket_path = self.home / "agents" / self.node / "agent.sock"
         try:
-            here = await asyncio.open_unix_connection(socket_path)
+            here = await asyncio.open_unix_connection(self._agent_socket)
             there = await self.dial({"as": "carry", "id": number})
         except (OSError, RefusedError) as error:
             log.warning("the daemon asked for the agent and cannot have it: %s", error)
             return
         await relay(here, there)
+
+
+@asynccontextmanager
+async def listening(path: Path, serve: Callable[[Ends], Awaitable[None]], mode: int = 0o600) -> AsyncIterator[None]:
+    """A unix socket at which connections are served. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with protocol.socket_path(str(path)) as short:
+        server = await asyncio.start_unix_server(lambda reader, writer: serve((reader, writer)), short)
+    os.chmod(path, mode)
+    async with server:
+        yield
+
+
+async def wanted_peer(here: Ends) -> str:
+    """Whom a connection to a crossing asks for. Raises OSError or ValueError."""
+    async with asyncio.timeout(_DIAL_S):
+        line = await here[0].readline()
+    try:
+        return str(json.loads(line)["peer"])
+    except (KeyError, TypeError) as error:
+        raise ValueError("it does not say which agent it wants") from error
+
+
+def refuse_stream(here: Ends, why: str) -> None:
+    """The agent is not there and will not be: `srun` need not try again."""
+    here[1].write(protocol.encode_frame(protocol.REFUSED, protocol.ALL_TASKS, why.encode()))
+    here[1].close()
+
+
+def keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Has the kernel notice a machine at the other end that is gone without a word."""
+    connection = writer.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_S // 2)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENT_S // 6)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_S * 1000)
 
 
 async def relay(one: Ends, other: Ends) -> None:

@@ -30,19 +30,23 @@ log = logging.getLogger("bireme.agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    node: str
+    """The same for all pods of a start: what differs is in the token."""
+
     home: str
     host: str
     port: int
     authority: str
     token_file: str
-    peers: tuple[str, ...] = ()
     sample_s: float = 30.0
     hosts_file: str = ""
     spool: str = ""
     """A folder with output that the daemon wants; empty: none."""
     inbox: str = ""
     """A folder for input that the daemon has; empty: none."""
+
+    def berth(self) -> str:
+        """Which pod this is, `JOB.GENERATION.NODE`: a token begins with what it is for. Raises OSError."""
+        return Path(self.token_file).read_text().partition(":")[0]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,29 +58,31 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = PodSettings(**json.loads(Path(options.file).read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        berth = settings.berth()
+        node = berth.split(".", 2)[2]
+    except (OSError, ValueError, TypeError, IndexError) as error:
         parser.error(f"cannot read the pod's settings {options.file}: {error}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     container = Container.around(os.environ, settings.hosts_file, settings.inbox)
-    agent = NodeSettings(name=settings.node, home=settings.home, sample_s=settings.sample_s, container=container)
+    agent = NodeSettings(name=node, home=settings.home, sample_s=settings.sample_s, container=container)
     pid, answer_fd = fork_agent(agent, None, own_log=False)
     with open(answer_fd, encoding="utf-8") as pipe:
         answer = json.loads(pipe.read() or '{"error": "the agent died while it started"}')
     if "error" in answer:
         log.error("the agent did not start: %s", answer["error"])
         return 1
-    return asyncio.run(_serve(settings, pid))
+    return asyncio.run(_serve(settings, berth, node, pid))
 
 
-async def _serve(settings: PodSettings, agent_pid: int) -> int:
+async def _serve(settings: PodSettings, berth: str, node: str, agent_pid: int) -> int:
     gangway = Gangway(
         host=settings.host,
         port=settings.port,
         authority=Path(settings.authority),
         token_file=Path(settings.token_file),
         home=Path(settings.home),
-        node=settings.node,
-        peers=tuple(settings.peers),
+        node=node,
+        berth=berth,
         address=os.environ.get(ADDRESS_VARIABLE, ""),
     )
     loop = asyncio.get_running_loop()

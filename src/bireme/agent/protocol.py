@@ -4,7 +4,8 @@ Both sides import this module, `srun` among them, so it stays light: no asyncio,
 what a frame needs. It frames and splits; what a message means is decided by `server` and by the engine.
 
 A connection's first line says who it is: `{"hello": "daemon", ...}` speaks lines from then on,
-`{"hello": "stream", "job", "step", "key"}` speaks frames: 1 byte kind, 4 bytes task id, 4 bytes length, payload.
+`{"hello": "stream", "job", "step", "key"}` speaks frames: 1 byte kind, 4 bytes task id, 4 bytes length, payload. With
+`client` and `heard` in it the streams are carried, and may be resumed over another connection (`resumption`).
 
 Orders of the daemon, keyed by `job` and `gen`, each with the events that answer it. Each has a number, `no`, counted by
 the daemon (`speaker` of its hello): {"did": [no, ...]} answers those that were carried out, an "error" with `no` and
@@ -55,14 +56,19 @@ TASKS_STARTED = 4
 FENCE = 5
 MESSAGE = 6
 STEP_ENDED = 7
+REFUSED = 8
 # client -> agent
 STDIN = 16
 SIGNAL = 17
 WINDOW_SIZE = 18
 FENCE_RESULT = 19
 ATTACH_OPTIONS = 20
+LEAVE = 21
+# both ways, on carried streams
+CONFIRM = 32
 
 _HEADER = struct.Struct(">BII")
+HEADER_BYTES = _HEADER.size
 _MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux
 
 Message = dict[str, Any]
@@ -141,6 +147,24 @@ def socket_path(path: str) -> Iterator[str]:
         yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
     finally:
         os.close(directory)
+
+
+CROSSING = "crossing.sock"
+"""In a folder of agents' sockets: where those agents are asked for that have no socket of their own there."""
+
+
+def way_to(address: str) -> tuple[str, str]:
+    """(endpoint, peer) of an agent: where to connect, and whom to ask for there.
+
+    No peer: the agent itself answers. Else it is another machine's and its streams are carried: what is connected to
+    may go away while the agent lives. Its name is asked for in a line of its own, before everything else.
+    """
+    scheme, _, path = address.partition(":")
+    folder, name = os.path.split(path)
+    crossing = os.path.join(folder, CROSSING)
+    if scheme != "unix" or os.path.exists(path) or not os.path.exists(crossing):
+        return address, ""
+    return f"unix:{crossing}", name.removesuffix(".sock")
 
 
 def connect_endpoint(address: str, timeout_s: float | None = None) -> socket.socket:

@@ -18,9 +18,11 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from bireme import __version__
 from bireme.agent import protocol
+from bireme.agent.carried_streams import CarriedClient
 from bireme.agent.confined import NodeConfinement
 from bireme.agent.connections import DaemonConnection
 from bireme.agent.door import Door
@@ -35,7 +37,7 @@ from bireme.agent.protocol import Message
 from bireme.agent.reaper import become_subreaper
 from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.steps import UNREADABLE, in_words
-from bireme.agent.streams import StreamClient
+from bireme.agent.streams import StreamClient, StreamHub
 from bireme.agent.tasks import status
 
 log = logging.getLogger("bireme.agent")
@@ -114,7 +116,7 @@ class AgentServer:
             connection.close()
         elif full := self._door.full_for(uid):
             log.warning("%s", full)
-            _refuse_stream(connection, full)
+            _refuse_stream(connection, hello, full)
         else:
             return self._attach_stream(_Knock(connection, hello, rest, uid))
         return False
@@ -172,15 +174,37 @@ class AgentServer:
         job, step = int(knock.hello.get("job", -1)), int(knock.hello.get("step", -1))
         run = self._jobs.get(job)
         target = run.steps.get(step) if run is not None else None
+        if (run is None or target is None) and knock.hello.get("heard"):
+            _refuse_stream(knock.connection, knock.hello, f"step {job}.{step} is over on node {self.node.name}")
+            return False
         if run is None or target is None:
             self._let_stream_wait((job, step), knock)
             return True
         allowed = knock.uid in (0, os.geteuid(), run.uid)
         if not allowed or not hmac.compare_digest(target.io_key.encode(), str(knock.hello.get("key", "")).encode()):
             log.warning("uid %d may not attach to step %d.%d", knock.uid, job, step)
-            _refuse_stream(knock.connection, "Access denied: this is not the key of the step")
+            _refuse_stream(knock.connection, knock.hello, "Access denied: this is not the key of the step")
             return False
+        if knock.hello.get("client"):
+            return self._attach_carried(knock, target.hub)
         StreamClient(self.loop, knock.connection, target.hub, knock.rest, lambda: self._door.left(knock.uid))
+        return True
+
+    def _attach_carried(self, knock: _Knock, hub: StreamHub) -> bool:
+        name, heard = str(knock.hello["client"]), int(knock.hello.get("heard", 0))
+        known = hub.client_named(name)
+        left = partial(self._door.left, knock.uid)
+        if isinstance(known, CarriedClient):
+            try:
+                known.resume(knock.connection, heard, knock.rest, left)
+            except protocol.ProtocolError as error:
+                _refuse_stream(knock.connection, knock.hello, str(error))
+                return False
+            return True
+        if heard or name in hub.late_clients:
+            _refuse_stream(knock.connection, knock.hello, "its output was not kept for so long")
+            return False
+        CarriedClient(self.loop, knock.connection, hub, knock.rest, left, name, lambda: self._daemon is not None)
         return True
 
     def _let_stream_wait(self, where: tuple[int, int], knock: _Knock) -> None:
@@ -199,7 +223,7 @@ class AgentServer:
 
     def _turn_away(self, knock: _Knock, why: str) -> None:
         """One that waited."""
-        _refuse_stream(knock.connection, why)
+        _refuse_stream(knock.connection, knock.hello, why)
         self._door.left(knock.uid)
 
     def _admit_waiting_streams(self, job: int, step: int) -> None:
@@ -444,7 +468,9 @@ _OPERATIONS: dict[str, Callable[[AgentServer, Message], None]] = {
 }
 
 
-def _refuse_stream(connection: socket.socket, why: str) -> None:
+def _refuse_stream(connection: socket.socket, hello: Message, why: str) -> None:
+    """A client whose streams are carried would come again if the connection only ended."""
+    kind = protocol.REFUSED if hello.get("client") else protocol.MESSAGE
     with contextlib.suppress(OSError):
-        connection.send(protocol.encode_frame(protocol.MESSAGE, protocol.ALL_TASKS, why.encode()))
+        connection.send(protocol.encode_frame(kind, protocol.ALL_TASKS, why.encode()))
     connection.close()

@@ -73,6 +73,8 @@ class StreamHub:
         self._had_client = False
         self._paused = False
         self.finished = False
+        self.late_clients: set[str] = set()
+        """Names of clients that were given up: they have missed something."""
 
     # --- the tasks' side -----------------------------------------------------------------------------------
 
@@ -131,6 +133,9 @@ class StreamHub:
         self._had_client = True
         self.balance()
 
+    def client_named(self, name: str) -> StreamClient | None:
+        return next((client for client in self._clients if client.name == name), None)
+
     def detach(self, client: StreamClient) -> None:
         if client in self._clients:
             self._clients.remove(client)
@@ -160,7 +165,7 @@ class StreamHub:
 
     def balance(self) -> None:
         """Stops or resumes reading the tasks' output, by how much of it is waiting to be taken."""
-        waiting = max((len(client.outgoing) for client in self._clients), default=len(self._kept))
+        waiting = max((client.waiting for client in self._clients), default=len(self._kept))
         paused = waiting > _HIGH_WATER
         if paused == self._paused:
             return
@@ -252,7 +257,10 @@ class StreamHub:
 
 
 class StreamClient:
-    """One connection of an `srun` or `sattach`, once its hello was accepted."""
+    """One connection of an `srun` or `sattach`, once its hello was accepted. It is gone when the connection is."""
+
+    name = ""
+    """Of clients that outlive a connection (`carried_streams`)."""
 
     def __init__(
         self, loop: Loop, connection: socket.socket, hub: StreamHub, early: bytes, on_close: Callable[[], None]
@@ -266,11 +274,20 @@ class StreamClient:
         self._deaf = False
         self.outgoing = bytearray()
         loop.watch(connection.fileno(), READ, self._ready)
+        self._greet()
         hub.attach(self)
         if early:
             self._receive(early)
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that the client has not taken."""
+        return len(self.outgoing)
+
     def send(self, data: bytes) -> None:
+        self._send_now(data)
+
+    def _send_now(self, data: bytes) -> None:
         if not data or self._socket.fileno() < 0:
             return
         idle = not self.outgoing
@@ -282,8 +299,11 @@ class StreamClient:
         self._closing = True
         self._flush()
 
+    def _greet(self) -> None:
+        """Says what a new client hears before everything else."""
+
     def listen_again(self) -> None:
-        if self._deaf and not self._hub.stdin_is_full():
+        if self._deaf and self._socket.fileno() >= 0 and not self._hub.stdin_is_full():
             self._deaf = False
             self._watch()
 
@@ -308,7 +328,7 @@ class StreamClient:
     def _receive(self, data: bytes) -> None:
         try:
             for kind, task, payload in self._splitter.feed(data):
-                self._hub.receive(kind, task, payload)
+                self._take(kind, task, payload)
         except protocol.ProtocolError as error:
             log.warning("a stream client is cut off: %s", error)
             self._close()
@@ -316,6 +336,9 @@ class StreamClient:
         if self._hub.stdin_is_full() and not self._deaf and self._socket.fileno() >= 0:
             self._deaf = True
             self._watch()
+
+    def _take(self, kind: int, task: int, payload: bytes) -> None:
+        self._hub.receive(kind, task, payload)
 
     def _flush(self) -> None:
         if self._socket.fileno() < 0:
@@ -339,9 +362,15 @@ class StreamClient:
         self._loop.rewatch(self._socket.fileno(), wanted)
 
     def _close(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.unwatch(self._socket.fileno())
-            self._socket.close()
-            self.outgoing.clear()
+        if self._disconnect():
             self._hub.detach(self)
-            self._on_close()
+
+    def _disconnect(self) -> bool:
+        """Whether there was a connection."""
+        if self._socket.fileno() < 0:
+            return False
+        self._loop.unwatch(self._socket.fileno())
+        self._socket.close()
+        self.outgoing.clear()
+        self._on_close()
+        return True

@@ -94,8 +94,8 @@ class Bystander:
     def __init__(self, record: dict[str, Any]) -> None:
         self.name = f"{record['job_id']}.{record['step_id']}"
 
-    def terminate(self, *, failed: bool = False) -> None:
-        return
+    def terminate(self, *, failed: bool = False) -> bool:
+        return True
 
     def settings(self) -> dict[str, Any]:
         return {}

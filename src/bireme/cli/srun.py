@@ -161,13 +161,19 @@ class StepControl:
         self._path = f"/v1/jobs/{job}/steps/{created['step_id']}/cancel"
         self.name = f"{created['job_id']}.{created['step_id']}"
 
-    def terminate(self, *, failed: bool = False) -> None:
+    def terminate(self, *, failed: bool = False) -> bool:
         # A connection of its own: this may be called while another request is under way.
-        with suppress(BiremeError), Transport(self._home, patience_s=5.0) as transport:
-            transport.post(self._path, {"failed": True} if failed else {"signal": None})
+        try:
+            with Transport(self._home, patience_s=5.0, timeout_s=5.0) as transport:
+                transport.post(self._path, {"failed": True} if failed else {"signal": None})
+        except BiremeUnavailable:
+            return False
+        except BiremeError:  # it is over already, or not ours to end: the daemon knows better
+            return True
+        return True
 
     def settings(self) -> dict[str, Any]:
-        with suppress(BiremeError), Transport(self._home) as transport:
+        with suppress(BiremeError), Transport(self._home, timeout_s=5.0) as transport:
             return dict(transport.get("/v1/config")["settings"])
         return {}
 

@@ -200,8 +200,9 @@ class ScriptedControl:
     ended: list[bool] = field(default_factory=list)
     cluster: dict[str, Any] = field(default_factory=lambda: {"kill_wait_s": 5})
 
-    def terminate(self, *, failed: bool = False) -> None:
+    def terminate(self, *, failed: bool = False) -> bool:
         self.ended.append(failed)
+        return True
 
     def settings(self) -> dict[str, Any]:
         return self.cluster

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+from pathlib import Path
+
 import pytest
 
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
-from bireme.core.model.resources import Allocation
-from bireme.engines.kubernetes.pods import Mount, PodRules, scratch_folder, start_name
+from bireme.core.model.resources import Allocation, NodeShare
+from bireme.engines.kubernetes.gateway import Berth, Gateway
+from bireme.engines.kubernetes.pods import Mount, PodRules, scratch_folder, secret, start_name
 
 RULES = PodRules(cluster="c", image="bireme", mounts=(Mount("/data", {}),))
 
@@ -61,3 +65,20 @@ def test_volumes_are_those_of_everybody_of_the_partition_and_of_the_account(
     job = Job(id=7, spec=spec, submitted_at=0.0, phase=Pending(0.0))
     found = rules.mounts_of(job, Allocation(7, 1, partition, ()))
     assert {mount.path.rstrip("/"): mount.source["name"] for mount in found} == seen
+
+
+MOST_SECRET_BYTES = 1 << 20
+"""Of what a Secret holds, as Kubernetes counts it."""
+
+
+@pytest.mark.parametrize("name", ["node-{}", "{:0>253}"], ids=["short names", "the longest names"])
+def test_the_secret_of_two_thousand_nodes_is_one_that_kubernetes_takes(name: str, tmp_path: Path) -> None:
+    nodes = [name.format(number) for number in range(2000)]
+    gateway = Gateway(tmp_path, tmp_path, b"key", tmp_path, *3 * [lambda *_: None])  # type: ignore[arg-type]
+    tokens = {node: gateway.token(Berth(123_456, 12, node)) for node in nodes}
+    job = Job(id=123_456, spec=JobSpec(owner=Owner(uid=1, gid=1, user="ada")), submitted_at=0.0, phase=Pending(0.0))
+    allocation = Allocation(123_456, 12, "main", tuple(NodeShare(node, 1, 0) for node in nodes))
+    made = secret(PodRules(cluster="c", image="bireme", authority="x" * 1000), job, allocation, tokens, 30.0)
+    held = [base64.b64decode(value) for value in made["data"].values()]
+    assert sum(map(len, held)) < 0.7 * MOST_SECRET_BYTES
+    assert set(tokens.values()) <= {value.decode() for value in held}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bireme.agent import protocol
-from bireme.agent.stream_client import LOST, Frame, StepStreams
+from bireme.agent.stream_client import AWAY, BACK, LOST, Frame, StepStreams
 from bireme.cli.srun_session.outputs import Output
 from bireme.cli.srun_session.signals import SignalPipe
 from bireme.cli.srun_session.tally import Tally, TaskEnd, read_end, tasks_text
@@ -39,8 +39,11 @@ class Control(Protocol):
     name: str
     """`42.0`"""
 
-    def terminate(self, *, failed: bool = False) -> None:
-        """Ends the tasks: at once, or where one of them failed (`failed`) with a warning first."""
+    def terminate(self, *, failed: bool = False) -> bool:
+        """Ends the tasks: at once, or where one of them failed (`failed`) with a warning first.
+
+        False: there is no daemon to do it.
+        """
 
     def settings(self) -> Mapping[str, Any]:
         """The cluster's settings (kill_wait_s, kill_on_bad_exit). Asked for only when something goes wrong."""
@@ -157,6 +160,10 @@ class Session:
             self.stderr.write_through(_whole_lines(frame.payload))
         elif frame.kind == LOST:
             self._lose(frame)
+        elif frame.kind == AWAY:
+            self.voice.say(f"Node {frame.node} cannot be reached for now; its tasks run on and their output is kept")
+        elif frame.kind == BACK:
+            self.voice.say(f"Node {frame.node} is reached again")
 
     def _take_output(self, leg: Leg, frame: Frame) -> None:
         output = self.stdout if frame.kind == protocol.STDOUT else self.stderr
@@ -280,7 +287,8 @@ class Session:
         for leg in self.legs:
             if (failed or said) and self.manners.forward_signals:
                 self.voice.say(f"Terminating StepId={leg.control.name}")
-            leg.control.terminate(failed=failed)
+            if not leg.control.terminate(failed=failed):
+                leg.streams.send_signal(signal.SIGTERM if failed else signal.SIGKILL)
 
     def reader_gone(self) -> None:
         """Nobody reads our output any more (`srun ... | head`): the tasks are to end too, without a word."""

@@ -87,6 +87,10 @@ class CrewEngine(ABC):
     def link(self, node: str, key: Key) -> AgentLink:
         """The connection to the agent that holds this start of a job on this node; made when there is none."""
 
+    def outside_address(self, node: str, key: Key) -> str:
+        """Where users of the daemon's machine find that agent."""
+        return self.link(node, key).address
+
     def inside_address(self, node: str, key: Key) -> str:
         """Where a caller inside the job finds the agent of this start on this node; empty: where everybody does."""
         return ""
@@ -107,7 +111,9 @@ class CrewEngine(ABC):
         start = self._steps.get(key, {}).get(step_id)
         # A step from before a restart of the daemon is on some of the job's nodes.
         nodes = start.nodes if start is not None and start.nodes else sorted(self._nodes_holding(job_id))
-        return tuple(StepEndpoint(node, self.link(node, key).address, self.inside_address(node, key)) for node in nodes)
+        return tuple(
+            StepEndpoint(node, self.outside_address(node, key), self.inside_address(node, key)) for node in nodes
+        )
 
     async def live_usage(self, job_id: int) -> dict[str, Any]:
         nodes = sorted(self._nodes_holding(job_id))

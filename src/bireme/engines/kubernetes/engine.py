@@ -128,6 +128,8 @@ class KubernetesEngine(CrewEngine):
             if not pods.is_over(pod):  # of an earlier daemon: its agent calls again, and says what nobody acknowledged
                 self._touch((berth.job_id, berth.generation), (berth.node,))
                 self.link(berth.node, (berth.job_id, berth.generation))
+        assert self._gateway is not None
+        self._gateway.settle()
         self._landscape.open()
         if self._guests is not None:
             self._guests.check()
@@ -207,7 +209,7 @@ class KubernetesEngine(CrewEngine):
         self._returned = ReturnedOutput(folder / "output", pods.SPOOL)
         self._brought = BroughtInput(folder / "input", pods.INBOX)
         deliver, provide = self._returned.delivery, self._brought.offer
-        harbour = await open_harbour(folder, self._settings, api.server, self._admitted, deliver, provide)
+        harbour = await open_harbour(self._home, self._settings, api.server, self._admitted, deliver, provide)
         self._gateway = harbour.gateway
         self._rules = replace(
             self._rules, gateway_host=harbour.host, gateway_port=harbour.port, authority=harbour.authority
@@ -276,7 +278,13 @@ class KubernetesEngine(CrewEngine):
             link.open()
         return link
 
+    def outside_address(self, node: str, key: Key) -> str:
+        assert self._gateway is not None, "links are asked for after start"
+        self.link(node, key)
+        return self._gateway.crossing_address(Berth(*key, node))
+
     def inside_address(self, node: str, key: Key) -> str:
+        """Of the pod's own agent it is there, and leads to it; the others are asked for at the crossing beside it."""
         return f"unix:{pods.HOME}/nodes/{Berth(*key, node).text}.sock"
 
     def send(self, commands: Sequence[c.Command]) -> None:
@@ -348,12 +356,10 @@ class KubernetesEngine(CrewEngine):
         for node in allocation.node_names:
             self._gateway.expect(Berth(job.id, allocation.generation, node), job.spec.owner, pods.crew_of(job))
         super()._launch_job(command)
-        together = self._components.get(job.het_job_id or 0) or [(job, allocation)]
-        crew = [Berth(held.job_id, held.generation, node) for _, held in together for node in held.node_names]
         key = (job.id, allocation.generation)
         if key not in self._making:
             self._making.add(key)
-            self._work(self._make_pods(command, crew))
+            self._work(self._make_pods(command))
 
     def _launch_patience_s(self) -> float:
         return self._settings.start_timeout_s + super()._launch_patience_s()
@@ -377,14 +383,14 @@ class KubernetesEngine(CrewEngine):
             message = {**diverted, "hosts": self._gateway.hosts(berth)}
         super()._order(node, key, message)
 
-    async def _make_pods(self, command: c.LaunchJob, crew: Sequence[Berth]) -> None:
+    async def _make_pods(self, command: c.LaunchJob) -> None:
         """All of them, then all bindings. What is already there from an earlier try counts as made."""
         job, allocation = command.job, command.allocation
         key = (job.id, allocation.generation)
         assert self._lease is not None
         try:
             await self._lease.confirm()
-            owner_uid = await self._make_secret(key, command, crew)
+            owner_uid = await self._make_secret(key, command)
             made = await _all(
                 self._make_pod(
                     key, pods.pod(self._rules, job, allocation, rank, owner_uid, self._config.settings.kill_wait_s)
@@ -408,15 +414,14 @@ class KubernetesEngine(CrewEngine):
             if berth in self._leaving:  # it was ended meanwhile: what was made is there only now
                 self._delete_pod(berth)
 
-    async def _make_secret(self, key: Key, command: c.LaunchJob, crew: Sequence[Berth]) -> str:
+    async def _make_secret(self, key: Key, command: c.LaunchJob) -> str:
         assert self._gateway is not None
         job, allocation = command.job, command.allocation
         tokens = {
             node: self._gateway.token(Berth(job.id, allocation.generation, node)) for node in allocation.node_names
         }
-        body = pods.secret(
-            self._rules, job, allocation, tokens, crew, float(self._config.settings.account_gather_frequency_s)
-        )
+        sample_s = float(self._config.settings.account_gather_frequency_s)
+        body = pods.secret(self._rules, job, allocation, tokens, sample_s)
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/secrets"
         made = await self._insist.create(path, body, lambda: key in self._gangs)
         return str(made["metadata"]["uid"])
@@ -530,6 +535,8 @@ class KubernetesEngine(CrewEngine):
         else:
             self._pod_of[berth] = pod
         ended = kind == "DELETED" or pods.is_over(pod)
+        if ended and self._gateway is not None:
+            self._gateway.has_ended(berth)
         key = (berth.job_id, berth.generation)
         if pod["metadata"].get("deletionTimestamp") and not ended:
             self._note_sent_away(berth, pod)

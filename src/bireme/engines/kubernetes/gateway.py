@@ -1,9 +1,10 @@
 """The daemon's end of the gangways: agents in pods call here, and become sockets like those of agents on this machine.
 
-The engine says which pods it expects (`expect`) and gets an address per pod that `crew.link.AgentLink` and `srun`
-connect to. Pods connect over TLS (`agent/gangway.py` has the words) and prove with a token which pod of which start of
-which job they are. Tokens are a keyed hash over that, so nothing about them has to be stored and a restarted daemon
-knows its pods; a token is worth nothing once the engine does not expect its pod any more.
+The engine says which pods it expects (`expect`) and gets an address per pod for its `crew.link.AgentLink`; `srun` on
+this machine asks for agents at a crossing, as it does in pods. Pods connect over TLS (`agent/gangway.py` has the words)
+and prove with a token which pod of which start of which job they are. Tokens are a keyed hash over that, so nothing
+about them has to be stored and a restarted daemon knows its pods; a token is worth nothing once the engine does not
+expect its pod any more.
 
 Not here: what is said on the connections. Invariant: a peer is only ever connected to agents of its own job, and to the
 API only as the job's owner, for that job.
@@ -18,15 +19,17 @@ import hmac
 import itertools
 import json
 import logging
+import os
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
-from bireme.agent.gangway import Ends, relay
-from bireme.agent.protocol import socket_path
+from bireme.agent.gangway import LATER, Ends, keep_alive, listening, refuse_stream, relay, wanted_peer
+from bireme.agent.protocol import CROSSING, socket_path
 from bireme.agent.spool import PIECE_BYTES
 from bireme.core.model.jobs import Owner
 from bireme.ports import Admit
@@ -93,18 +96,35 @@ class _Pod:
     pod_address: str = ""
     control: asyncio.StreamWriter | None = None
     local: asyncio.Server | None = None
+    ended: bool = False
+    """Kubernetes says that nothing of it runs any more."""
 
 
 class _PodLeftError(OSError):
-    """Its control connection ended while somebody waited for its agent: as a rule its job is over."""
+    """Its control connection ended while somebody waited for its agent: it calls again, or its job is over."""
+
+
+class _LaterError(OSError):
+    """It cannot be said yet, or not be done now: whoever asked may ask again."""
 
 
 class Gateway:
     def __init__(
-        self, sockets: Path, secret: bytes, certificate: Path, admit: Admit, deliver: Deliver, provide: Provide
+        self,
+        sockets: Path,
+        crossing: Path,
+        secret: bytes,
+        certificate: Path,
+        admit: Admit,
+        deliver: Deliver,
+        provide: Provide,
     ) -> None:
-        """`sockets`: a private folder. `certificate`: a PEM file with the certificate and its key."""
+        """`sockets`: a private folder. `crossing`: the folder where users' `srun` asks for agents.
+
+        `certificate`: a PEM file with the certificate and its key.
+        """
         self._sockets = sockets
+        self._crossing = crossing
         self._secret = secret
         self._certificate = certificate
         self._admit = admit
@@ -115,6 +135,8 @@ class Gateway:
         self._wanted: dict[tuple[Berth, int], asyncio.Future[Ends]] = {}
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
+        self._settled = asyncio.Event()
+        self._held = contextlib.AsyncExitStack()
 
     # --- the engine's side ---------------------------------------------------------------------------------
 
@@ -124,17 +146,28 @@ class Gateway:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._certificate)
         self._server = await asyncio.start_server(self._greet, host, port, ssl=context, limit=_HELLO_BYTES * 16)
+        await self._held.enter_async_context(listening(self._crossing / CROSSING, self._cross, 0o666))
+        self._crossing.chmod(0o711)  # anybody may come; who gets which agent is told by the peer's credentials
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        await self._held.aclose()
         for berth in list(self._pods):
             self.dismiss(berth)
 
+    def settle(self) -> None:
+        """All pods that ran before this daemon are expected by now: who is not never will be."""
+        self._settled.set()
+
     def address(self, berth: Berth) -> str:
-        """Where the agent of this pod is reached, as long as it is there."""
+        """Where the engine reaches the agent of this pod, as long as it is there."""
         return f"unix:{self._socket_of(berth)}"
+
+    def crossing_address(self, berth: Berth) -> str:
+        """Where users of this machine reach it."""
+        return f"unix:{self._crossing}/{berth.text}.sock"
 
     def _socket_of(self, berth: Berth) -> Path:
         return self._sockets / f"{berth.text}.sock"
@@ -168,6 +201,14 @@ class Gateway:
         if pod is not None:
             await pod.attached.wait()
 
+    def has_ended(self, berth: Berth) -> None:
+        """Nothing of the pod runs any more: nobody need wait for its agent."""
+        pod = self._pods.get(berth)
+        if pod is not None:
+            pod.ended = True
+            self._detach(pod)
+            pod.attached.set()
+
     def dismiss(self, berth: Berth) -> None:
         """The pod is gone or going: what it says from now on is not heard."""
         pod = self._pods.pop(berth, None)
@@ -181,11 +222,16 @@ class Gateway:
     # --- pods that call ------------------------------------------------------------------------------------
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        keep_alive(writer)
         try:
             async with asyncio.timeout(_HELLO_S):
                 hello = json.loads(await reader.readline())
             berth = self._recognise(str(hello["token"]))
             await self._take(berth, hello, reader, writer)
+        except _LaterError as error:
+            with contextlib.suppress(OSError):
+                writer.write(f"{LATER}{error}\n".encode())
+            writer.close()
         except (TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
             with contextlib.suppress(OSError):
                 writer.write(f"refused: {error or 'no proper hello'}\n".encode())
@@ -196,8 +242,14 @@ class Gateway:
         if not hmac.compare_digest(self.token(berth), token):
             raise ValueError("this is not a token of this cluster")
         if berth not in self._pods:
-            raise ValueError(f"no pod of job {berth.job_id} is expected on node {berth.node}")
+            self._unexpected(berth)
         return berth
+
+    def _unexpected(self, berth: Berth) -> NoReturn:
+        """Of a pod that nobody expects; a daemon that has just started may not know it yet."""
+        if not self._settled.is_set():
+            raise _LaterError("the daemon is starting")
+        raise ValueError(f"no pod of job {berth.job_id} is expected on node {berth.node}")
 
     async def _take(
         self, berth: Berth, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -220,8 +272,8 @@ class Gateway:
         elif purpose == "stream":
             wanted = Berth.read(str(hello["peer"]))
             if wanted not in self._crews[self._pods[berth].crew]:
-                raise ValueError(f"no pod of job {wanted.job_id} is expected on node {wanted.node}")
-            there = await self._agent_of(wanted)
+                self._unexpected(wanted)
+            there = await self._stream_of(wanted)
             writer.write(b"ok\n")
             await relay((reader, writer), there)
         elif purpose == "file":
@@ -323,6 +375,32 @@ class Gateway:
             return
         await relay(here, there)
 
+    async def _cross(self, here: Ends) -> None:
+        """`srun` of a user of this machine. The agent takes us for the job's user: here is told who it really is."""
+        try:
+            berth = Berth.read(await wanted_peer(here))
+            if berth not in self._pods:
+                self._unexpected(berth)
+            if _peer_uid(here) not in (0, os.geteuid(), self._pods[berth].owner.uid):
+                raise ValueError("Access denied: this is another user's job")
+            there = await self._stream_of(berth)
+        except ValueError as error:
+            refuse_stream(here, str(error))
+        except OSError:  # it comes again
+            here[1].close()
+        else:
+            await relay(here, there)
+
+    async def _stream_of(self, berth: Berth) -> Ends:
+        """As `_agent_of`. Raises ValueError when that will never be, _LaterError when it may be in a moment."""
+        try:
+            return await self._agent_of(berth)
+        except OSError as error:
+            pod = self._pods.get(berth)
+            if pod is None or pod.ended:
+                raise ValueError(f"the pod of job {berth.job_id} on node {berth.node} is gone") from error
+            raise _LaterError(f"the pod on node {berth.node} does not answer") from error
+
     async def _agent_of(self, berth: Berth) -> Ends:
         """A connection to the agent in this pod, which its gangway makes on request. Raises ValueError or OSError."""
         pod = self._pods.get(berth)
@@ -340,3 +418,9 @@ class Gateway:
                 return await arrived
         finally:
             self._wanted.pop((berth, number), None)
+
+
+def _peer_uid(ends: Ends) -> int:
+    connection = ends[1].get_extra_info("socket")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])

@@ -29,13 +29,15 @@ class Harbour:
 
 
 async def open_harbour(
-    folder: Path, settings: KubernetesSettings, server: str, admit: Admit, deliver: Deliver, provide: Provide
+    home: Path, settings: KubernetesSettings, server: str, admit: Admit, deliver: Deliver, provide: Provide
 ) -> Harbour:
-    """`server`: the API server's address. Raises EngineUnavailable."""
+    """`home`: the daemon's. `server`: the API server's address. Raises EngineUnavailable."""
+    folder = home / "kubernetes"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate = folder / "gateway.pem"
     authority = ensure_certificate(certificate)
-    gateway = Gateway(folder / "pods", _key(folder / "secret"), certificate, admit, deliver, provide)
+    sockets, key = folder / "pods", _key(folder / "secret")
+    gateway = Gateway(sockets, home / "nodes", key, certificate, admit, deliver, provide)
     port = await _listen(gateway, settings.gateway_port, folder / "port")
     return Harbour(gateway, settings.gateway_host or _own_address(server), port, authority)
 

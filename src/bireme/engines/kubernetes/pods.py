@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -165,29 +165,25 @@ def secret(
     job: Job,
     allocation: Allocation,
     tokens: Mapping[str, str],
-    crew: Sequence[Berth],
     sample_s: float,
 ) -> Object:
-    """Everything the agents of this start must know; `tokens` by node. `crew`: all pods that reach each other."""
-    nodes = allocation.node_names
-    data: dict[str, str] = {"authority": rules.authority}
-    for rank, node in enumerate(nodes):
-        data[f"token-{rank}"] = tokens[node]
-        data[f"pod-{rank}"] = json.dumps(
-            {
-                "node": node,
-                "home": HOME,
-                "host": rules.gateway_host,
-                "port": rules.gateway_port,
-                "authority": f"{SECRETS}/authority",
-                "token_file": f"{SECRETS}/token",
-                "peers": [berth.text for berth in crew],
-                "sample_s": sample_s,
-                "hosts_file": f"{HOME}/{_HOSTS}",
-                "spool": SPOOL,
-                "inbox": INBOX,
-            }
-        )
+    """Everything the agents of this start must know; `tokens` by node.
+
+    Kubernetes takes no more than 1 MiB: only the tokens are there once for each pod.
+    """
+    settings = {
+        "home": HOME,
+        "host": rules.gateway_host,
+        "port": rules.gateway_port,
+        "authority": f"{SECRETS}/authority",
+        "token_file": f"{SECRETS}/token",
+        "sample_s": sample_s,
+        "hosts_file": f"{HOME}/{_HOSTS}",
+        "spool": SPOOL,
+        "inbox": INBOX,
+    }
+    data = {"authority": rules.authority, "pod": json.dumps(settings)}
+    data |= {f"token-{rank}": tokens[node] for rank, node in enumerate(allocation.node_names)}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -364,7 +360,7 @@ def _items(rank: int) -> list[Object]:
     return [
         {"key": "authority", "path": "authority"},
         {"key": f"token-{rank}", "path": "token"},
-        {"key": f"pod-{rank}", "path": "pod.json"},
+        {"key": "pod", "path": "pod.json"},
     ]
 
 
