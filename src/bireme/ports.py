@@ -221,9 +221,14 @@ class Journal(Protocol):
         """Every event about one job, oldest first."""
 
 
+class LostBlobError(Exception):
+    """A script or an environment is gone, or is not what was stored: who needs it cannot run. The text names it."""
+
+
 class Blobs(Protocol):
     """Scripts and environments, by the hash of their content."""
 
     def put(self, data: bytes) -> str: ...
 
-    def get(self, blob_id: str) -> bytes: ...
+    def get(self, blob_id: str) -> bytes:
+        """What was put. Raises LostBlobError."""

@@ -19,7 +19,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bireme.ports import JournalError
+from bireme.ports import JournalError, LostBlobError
 from bireme.store.checks import Tip, beginning
 from bireme.store.history import HISTORY_SCHEMA
 from bireme.store.migrations import MIGRATIONS
@@ -43,8 +43,13 @@ class StoreError(Exception):
     """The store cannot be used. The text names the file and says what to do."""
 
 
-class DamagedBlobError(StoreError):
-    """A script or an environment is not what was stored: whoever needs it cannot run."""
+class DamagedBlobError(StoreError, LostBlobError):
+    """It is not what was stored."""
+
+
+class MissingBlobError(KeyError, LostBlobError):
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def connect(path: str, durable: bool = True) -> sqlite3.Connection:

@@ -30,6 +30,7 @@ from bireme.store.aside import Aside
 from bireme.store.checks import Tip, event_sum, is_event, is_snapshot, snapshot_sum
 from bireme.store.database import (
     DamagedBlobError,
+    MissingBlobError,
     StoreError,
     begins_after,
     connect,
@@ -329,7 +330,7 @@ class SqliteStore:
             query = "SELECT compressed, data FROM blobs WHERE id = ?"
             row = connection.execute(query, (blob_id,)).fetchone()
         if row is None:
-            raise KeyError(f"no blob {blob_id} in {self.path}")
+            raise MissingBlobError(f"there is no blob {blob_id} in {self.path}")
         data = unpacked(*row)
         if not is_blob(blob_id, data):
             raise DamagedBlobError(f"blob {blob_id} in {self.path} is damaged")

@@ -160,6 +160,8 @@ def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.E
     given_up = tries > state.config.settings.max_batch_requeue and not seen.passing
     hold = seen.permanent or given_up or _held_by_prolog(state, seen)
     why = reason(ReasonKind.LAUNCH_FAILED, why=seen.reason, tries=tries)
+    if seen.fatal:
+        return [e.JobEnding(job.id, job.generation, Outcome("FAILED", ExitStatus(code=1), why), kill_now=True)]
     if job.phase.allocation.first_node in seen.uncleared_on:
         return [_maybe_begun(job, why), *drained]
     if job.spec.kind is JobKind.INTERACTIVE:

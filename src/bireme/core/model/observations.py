@@ -116,6 +116,8 @@ class JobRefused:
     """Nodes that did not answer: something may be left there until JobCleared follows."""
     passing: bool = False
     """Somebody else's rule stands in the way (a quota): it is tried again, later each time, and never held."""
+    fatal: bool = False
+    """What it needs is lost for good: the job has failed. An earlier order to start it may have been obeyed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from bireme.core.model.resources import ExitStatus, Usage, merge_usage
 from bireme.engines.crew.gangs import Farewell, Gang, Next, StepStart
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
-from bireme.ports import Report, StepEndpoint
+from bireme.ports import LostBlobError, Report, StepEndpoint
 from bireme.slurm.variables.allocation import Component
 
 log = logging.getLogger("bireme.engines")
@@ -241,8 +241,9 @@ class CrewEngine(ABC):
             key = (command.job.id, command.allocation.generation)
             self._drop_deadline(key)
             self._gangs.pop(key, None)
-            reason = f"{type(error).__name__}: {error}"
-            self._later(o.JobRefused(*key, reason, self.now(), permanent=True))
+            lost = isinstance(error, LostBlobError)
+            reason = f"{_lost_part(command, error)}: {error}" if lost else f"{type(error).__name__}: {error}"
+            self._later(o.JobRefused(*key, reason, self.now(), permanent=True, fatal=lost))
         elif isinstance(command, c.LaunchStep):
             step, status = command.step, ExitStatus(code=1)
             for node in step.nodes:
@@ -440,6 +441,11 @@ _UNDERSTOOD = frozenset(
     ("prepared", "launched", "refused", "batch_ended", "cleared", "vanished", "step_began", "step_ended")
 )
 """What agents say of jobs and steps: each has its `_on_` method."""
+
+
+def _lost_part(command: c.LaunchJob, error: Exception) -> str:
+    spec = command.job.spec
+    return "its script is lost" if spec.script and spec.script in str(error) else "its environment is lost"
 
 
 def _drop(_observations: Sequence[o.Observation]) -> None:
