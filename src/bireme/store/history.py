@@ -38,6 +38,8 @@ CREATE TABLE run_steps (
     PRIMARY KEY (job_id, submitted_at, restarts, step_id)
 ) WITHOUT ROWID
 """
+OF_A_SHAPE = ("runs", "run_steps")
+"""Tables whose rows say only what differs from their shape: without it they are lost."""
 _ID_BATCH = 500  # SQLite allows a limited number of values in one statement
 
 

@@ -22,6 +22,7 @@ from bireme.store.checks import Tip, is_event, is_row, is_snapshot
 from bireme.store.database import StoreError, begins_after, connect_to_read, is_marked, journal_id_of, schema_of
 from bireme.store.events import GIVE_IDS_KINDS
 from bireme.store.guard import FIRST_WITH_SUMS, mark_path, problem_with
+from bireme.store.history import OF_A_SHAPE
 from bireme.store.journal import is_blob, unpacked
 from bireme.store.mark import DamagedMarkError, Mark
 
@@ -127,7 +128,7 @@ def _look_inside(found: Inspection, connection: sqlite3.Connection, marked_badly
             found.findings.append(f"{found.path} has {'nothing in it' if not found.schema else 'no sums yet'}")
         return
     _look_at_pages(found, connection)
-    for look in (_look_at_events, _look_at_snapshots, _look_at_history, _look_at_blobs):
+    for look in (_look_at_events, _look_at_snapshots, _look_at_history, _look_at_shapes, _look_at_blobs):
         try:
             look(found, connection)
         except _UNREADABLE as error:
@@ -249,16 +250,27 @@ def _look_at_history(found: Inspection, connection: sqlite3.Connection) -> None:
         unreadable: list[Any] = []
         for row in all_rows(connection, table, unreadable):
             if is_row(row):
-                found.records += table != "shapes"
+                found.records += table in OF_A_SHAPE
             else:
                 unreadable.append(row[0])
         found.damaged_rows += len(unreadable)
         for key in unreadable[:_NAMED_AT_MOST]:
             of = f"job {key}" if isinstance(key, int) else f"some jobs ({key})"
-            of = f"all jobs of one kind (shape {key})" if table == "shapes" else of
+            of = of if table in OF_A_SHAPE else f"all jobs of one kind (shape {key})"
             found.findings.append(f"the record of {of} in {found.path} ({table}) is not what was written")
         if len(unreadable) > _NAMED_AT_MOST:
             found.findings.append(f"so are {len(unreadable) - _NAMED_AT_MOST} other rows of {table}")
+
+
+def _look_at_shapes(found: Inspection, connection: sqlite3.Connection) -> None:
+    """A record says only what differs from its shape: the damage of one costs all of its records."""
+    good = {row[0] for row in all_rows(connection, "shapes", []) if is_row(row)}
+    for table in OF_A_SHAPE:
+        column = next(row[0] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] == "shape")
+        lost = sum(1 for row in all_rows(connection, table, []) if row[column] not in good)
+        if lost:
+            found.damaged_rows += lost
+            found.findings.append(f"{lost} records are of a shape that is damaged or gone in {found.path} ({table})")
 
 
 def tables_with_sums(connection: sqlite3.Connection) -> list[str]:

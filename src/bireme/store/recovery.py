@@ -22,6 +22,7 @@ from bireme.core.model.events import EventsLost
 from bireme.store import codec, mark
 from bireme.store.checks import Tip, beginning, event_sum, is_row, is_snapshot
 from bireme.store.database import (
+    SCHEMA_VERSION,
     connect,
     connect_to_read,
     make_schema,
@@ -30,6 +31,7 @@ from bireme.store.database import (
     writing,
 )
 from bireme.store.guard import FIRST_WITH_SUMS, mark_path
+from bireme.store.history import OF_A_SHAPE
 from bireme.store.inspection import (
     EVENTS_LOST,
     Inspection,
@@ -75,7 +77,7 @@ def loss_of(found: Inspection) -> EventsLost | None:
 def recover(found: Inspection, now: float) -> Recovered:
     """Replaces the journal that was inspected. Nobody else may use it meanwhile. Raises OSError or StoreError."""
     kept_in = _keep(found.path, now)
-    if 0 < found.schema < FIRST_WITH_SUMS:  # of an earlier Bireme: it gets its sums first
+    if 0 < found.schema < SCHEMA_VERSION:  # of an earlier Bireme: it is made one of this first
         connect(found.path).close()
         found = inspect(found.path)
     fresh = found.path + ".new"
@@ -174,6 +176,8 @@ def _copy_tables(made: sqlite3.Connection, source: sqlite3.Connection) -> None:
         for row in all_rows(source, table, []):
             if is_row(row):
                 made.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    for table in OF_A_SHAPE:
+        made.execute(f"DELETE FROM {table} WHERE shape NOT IN (SELECT id FROM shapes)")
     for _, *blob in rows(source, "blobs", "id, compressed, data"):
         if is_blob_row(*blob):
             made.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", blob)

@@ -121,13 +121,25 @@ def test_a_damaged_old_event_costs_its_story_and_nothing_else(path: str) -> None
 
 def test_damaged_records_and_scripts_are_left_behind(path: str) -> None:
     made(path)
-    changed(path, "UPDATE jobs SET state = 'x' WHERE job_id = 101", "UPDATE blobs SET data = x'00'")
+    changed(path, "UPDATE runs SET name = 'x' WHERE job_id = 101", "UPDATE blobs SET data = x'00'")
     done, state = recovered(path)
     assert done.lost is None
     assert state.seq == 9
     store = SqliteStore(path)
     assert [row["job_id"] for row in store.finished(Query())] == [102]
     assert store._writer.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
+    store.close()
+
+
+def test_records_whose_shape_is_damaged_are_left_behind_too(path: str) -> None:
+    made(path)
+    changed(path, "UPDATE shapes SET state = 'x'")
+    found = inspect(path)
+    assert any("2 records are of a shape that is damaged" in finding for finding in found.findings), found.findings
+    recovered(path)
+    store = SqliteStore(path)
+    assert store.finished(Query()) == []
+    assert store._writer.execute("SELECT count(*) FROM runs").fetchone() == (0,)
     store.close()
 
 
