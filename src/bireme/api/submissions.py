@@ -26,6 +26,7 @@ from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
 from bireme.core.plan.trial import try_jobs
 from bireme.ports import ForeignQueue, foreign_queue
+from bireme.slurm.options.help import is_applied
 from bireme.slurm.records.partitions import cluster_names
 from bireme.store import codec
 
@@ -180,19 +181,23 @@ def _owner(caller: Caller, uid: Any) -> dict[str, Any]:
 
 
 def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner: dict[str, Any]) -> JobSpec:
-    spec = part.get("spec")
-    if not isinstance(spec, dict):
+    given = part.get("spec")
+    if not isinstance(given, dict):
         raise ProblemError(400, "spec: expected an object")
-    if spec.get("kind") == JobKind.PODS or spec.get("workload") is not None:
+    if given.get("kind") == JobKind.PODS or given.get("workload") is not None:
         raise ProblemError(403, "pods are submitted to Kubernetes: create them with schedulerName: bireme")
-    fields = {**spec, "owner": owner}
+    fields = {**given, "owner": owner}
     script = part.get("script", shared.get("script"))
     if script is not None and not fields.get("script"):
         fields["script"] = _put_script(api, script)
     environment = part.get("environment", shared.get("environment"))
     if environment is not None and not fields.get("environment"):
         fields["environment"] = put_environment(api, environment)
-    return codec.convert(JobSpec, fields)
+    spec = codec.convert(JobSpec, fields)
+    if not spec.ignored:
+        return spec
+    engine = api.cluster.engine.name
+    return replace(spec, ignored=tuple(name for name in spec.ignored if not is_applied(name, engine)))
 
 
 def _put_script(api: Context, script: Any) -> str:

@@ -18,7 +18,7 @@ from bireme.cli.allocation import Allocation, Interrupted
 from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
 from bireme.cli.sbatch import answered_at_once
-from bireme.cli.submission import interactive_body, submit, tell_options
+from bireme.cli.submission import interactive_body, submit, tell_of_engine, tell_options
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import Transport
 from bireme.daemon.paths import Paths
@@ -48,6 +48,7 @@ def _main(argv: list[str]) -> int:
     tell_options(voice, options)
     _enter(options.text("chdir"))
     with make_transport() as transport:
+        tell_of_engine(voice, transport, asked.options)
         return _allocate(transport, asked, voice)
 
 

@@ -13,7 +13,15 @@ from typing import Any
 
 from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
-from bireme.cli.submission import cluster_of, clusters_asked, submission_body, submit, tell_options, test_only
+from bireme.cli.submission import (
+    cluster_of,
+    clusters_asked,
+    submission_body,
+    submit,
+    tell_of_engine,
+    tell_options,
+    test_only,
+)
 from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
@@ -42,6 +50,7 @@ def _main(argv: list[str]) -> int:
         voice.say(notice)
     tell_options(voice, batch.options)
     with make_transport() as transport:
+        tell_of_engine(voice, transport, batch.components)
         return _send(transport, batch, voice)
 
 

@@ -22,7 +22,7 @@ from bireme.cli.srun_session.session import Leg, Manners, Session
 from bireme.cli.srun_session.streams import choose_input, open_outputs, sent_to_nodes
 from bireme.cli.srun_session.tally import Tally
 from bireme.cli.srun_session.terminal import RawTerminal, window_size
-from bireme.cli.submission import interactive_body, submit, tell_options, test_only
+from bireme.cli.submission import interactive_body, submit, tell_of_engine, tell_options, test_only
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.core.model.steps import StepSpec
@@ -57,6 +57,7 @@ def _main(argv: list[str]) -> int:
     for step in asked.steps:
         _check_programs(step)
     with make_transport() as transport:
+        tell_of_engine(voice, transport, asked.options, step=not asked.jobs)
         if options.flag("test-only"):
             return _test_only(transport, asked, voice)
         if asked.jobs:

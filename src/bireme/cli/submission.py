@@ -113,6 +113,20 @@ def tell_options(voice: Voice, options: Options) -> None:
     voice.detail("end of defined options")
 
 
+def tell_of_engine(voice: Voice, transport: Transport, components: Sequence[Options], *, step: bool = False) -> None:
+    """Says which of these options this cluster's engine does not apply, where engines differ."""
+    from bireme.slurm.options.help import engine_notices  # late, as `help` is everywhere: few jobs need it
+
+    if not engine_notices(components, "", step=step):
+        return
+    try:
+        engine = str(transport.get("/v1/ping")["engine"])
+    except (ApiError, BiremeUnavailable):
+        return  # the submission itself says so
+    for notice in engine_notices(components, engine, step=step):
+        voice.say(notice)
+
+
 def clusters_asked(transport: Transport, options: Options) -> list[str]:
     """Those that -M names; empty when it is not given."""
     if "clusters" not in options:

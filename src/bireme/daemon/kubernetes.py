@@ -28,7 +28,8 @@ def engine_settings(settings: Settings) -> KubernetesSettings:
 
 
 def pod_rules(settings: Settings, cluster: ClusterConfig) -> PodRules:
-    images = [_image(text) for text in settings.kubernetes_job_images]
+    images = [_choice(text) for text in settings.kubernetes_job_images]
+    classes = [_choice(text) for text in settings.kubernetes_priority_classes]
     namespaces = (_pair("kubernetes.account_namespaces", text) for text in settings.kubernetes_account_namespaces)
     return PodRules(
         cluster=cluster.name,
@@ -39,6 +40,8 @@ def pod_rules(settings: Settings, cluster: ClusterConfig) -> PodRules:
         namespace=settings.kubernetes_namespace,
         account_namespaces=dict(namespaces),
         mounts=tuple(_mount(text) for text in settings.kubernetes_volumes),
+        priority_class=next((name for qos, name in classes if not qos), ""),
+        qos_priority_classes={qos: name for qos, name in classes if qos},
         tolerations=tuple({"key": key, "operator": "Exists"} for key in settings.kubernetes_tolerations),
     )
 
@@ -57,10 +60,10 @@ def _pair(setting: str, text: str) -> tuple[str, str]:
     return name, value
 
 
-def _image(text: str) -> tuple[str, str]:
-    """(partition or nothing, image). Images have a `=` nowhere."""
-    partition, equals, image = text.partition("=")
-    return (partition, image) if equals else ("", text)
+def _choice(text: str) -> tuple[str, str]:
+    """(partition, QOS or nothing, image or class). These have a `=` nowhere."""
+    whose, equals, chosen = text.partition("=")
+    return (whose, chosen) if equals else ("", text)
 
 
 def _partition(text: str) -> tuple[str, dict[str, str]]:

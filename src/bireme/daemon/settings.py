@@ -156,6 +156,13 @@ class Settings:
     kubernetes_tolerations: tuple[str, ...] = setting(
         (), "kubernetes.tolerations", "Taints, by key, that jobs tolerate."
     )
+    kubernetes_priority_classes: tuple[str, ...] = setting(
+        ("bireme-jobs",),
+        "kubernetes.priority_classes",
+        "The PriorityClass of jobs' pods, which keeps kube-scheduler from evicting them for lower ones: `class`, or "
+        "`qos=class` for jobs of one QOS. `bireme-jobs` is made when it is missing and that is allowed. None: the "
+        "cluster's default.",
+    )
     kubernetes_start_timeout_s: int = setting(
         300,
         "kubernetes.start_timeout_s",

@@ -15,6 +15,7 @@ from bireme.core.placement.demand import requested_tres, resolve
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_candidates, script_of
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
+from bireme.slurm.options.help import engine_notices, is_applied
 from bireme.slurm.options.interactive import read_allocation
 from bireme.slurm.understood import as_json, describe
 
@@ -311,3 +312,30 @@ def test_two_words_for_the_gpus_of_a_node_are_remarked_upon() -> None:
     assert "mutually exclusive" in refusal("--gpus-per-node=8", "--gres=gpu:4")[1]
     assert "with and without type" in refusal("--gpus=2", "--gpus-per-task=h100:1", "-n2")[1]
     assert "did not request any GPU" in refusal("--cpus-per-gpu=4")[1]
+
+
+IMAGE = ["--container-image=img", "--container-mounts=/a:/b", "--reboot"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "step", "words"),
+    [
+        ("embedded", False, ["runs the job on the host", "runs the job on the host"]),
+        ("embedded", True, ["runs the job on the host", "runs the job on the host"]),
+        ("kubernetes", False, ["kubernetes.volumes"]),
+        ("kubernetes", True, ["steps run in the image of their job", "kubernetes.volumes"]),
+        ("kubernetes+slurm", False, ["kubernetes.volumes"]),
+        ("slurm", False, ["not passed on to Slurm"]),
+    ],
+)
+def test_what_an_engine_does_not_apply_is_said_for_that_engine(engine: str, step: bool, words: list[str]) -> None:
+    submission = submit(*IMAGE, "--wrap=true")
+    assert [notice.partition(" ")[0] for notice in submission.notices] == ["--reboot"], "whatever the engine"
+    said = engine_notices(submission.components, engine, step=step)
+    assert len(said) == len(words)
+    assert all(word in notice for word, notice in zip(words, said, strict=True)), said
+
+
+def test_what_is_applied_is_not_recorded_as_ignored() -> None:
+    assert [name for name in ("container-image", "reboot") if not is_applied(name, "kubernetes")] == ["reboot"]
+    assert not is_applied("container-image", "embedded")

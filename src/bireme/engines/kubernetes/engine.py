@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from bireme.core.model.resources import ExitStatus
 from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
-from bireme.engines.kubernetes import pods
+from bireme.engines.kubernetes import nodes, pods
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object, read_kubeconfig
 from bireme.engines.kubernetes.brought import BroughtInput
 from bireme.engines.kubernetes.checks import check_same_cluster, check_version
@@ -43,10 +43,12 @@ from bireme.engines.kubernetes.insistence import Insistence, path_of
 from bireme.engines.kubernetes.landscape import Landscape, Surroundings
 from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.mirror import Mirror
+from bireme.engines.kubernetes.priority_classes import settle_priority_classes
 from bireme.engines.kubernetes.returned import ReturnedOutput
 from bireme.engines.kubernetes.scripts import with_scripts
 from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
+from bireme.slurm.variables.cluster import cluster_facts
 
 log = logging.getLogger("bireme.engines.kubernetes")
 
@@ -91,6 +93,9 @@ class KubernetesEngine(CrewEngine):
         self._gone: set[Berth] = set()
         """Pods whose end was told; what is still said of them (its deletion) is no news either."""
         self._epilog_failed: set[Berth] = set()
+        self._hosts_sent: dict[Berth, Mapping[str, str]] = {}
+        self._hosts_told: dict[Berth, Mapping[str, str]] = {}
+        """How the job's nodes are reached, as each pod was told in an order that it has confirmed."""
         self._mounts_of: dict[Key, tuple[pods.Mount, ...]] = {}
         """The volumes of starts for which an order was given."""
         self._sent_away: dict[Key, str] = {}
@@ -108,6 +113,7 @@ class KubernetesEngine(CrewEngine):
             self._api = KubernetesApi(read_kubeconfig(self._settings.kubeconfig, self._settings.context))
             await check_version(self._api)
             check_same_cluster(self._api, self._home / "kubernetes" / "cluster")
+            self._rules, self.problem = await settle_priority_classes(self._api, self._rules)
             self._lease = Lease(self._api, self._rules.namespace, self._rules.cluster, self._identity())
             await self._lease.take()
         except ApiProblem as problem:
@@ -243,8 +249,11 @@ class KubernetesEngine(CrewEngine):
 
     def _take_config(self, config: ClusterConfig) -> None:
         self._config = config
-        self._payloads.reconfigure(config, None)
+        self._payloads.reconfigure(config, cluster_facts(config, autodetect=self._autodetect))
         self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
+
+    def _autodetect(self, node: str) -> str:
+        return nodes.autodetect(self._landscape.offered(node)) if self._landscape is not None else ""
 
     def _work(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -344,6 +353,8 @@ class KubernetesEngine(CrewEngine):
         self._gateway.dismiss(berth)
         self._leaving.discard(berth)
         self._gone.discard(berth)
+        self._hosts_sent.pop(berth, None)
+        self._hosts_told.pop(berth, None)
         link = self._links.pop(berth, None)
         if link is not None:
             self._work(link.close())
@@ -379,9 +390,24 @@ class KubernetesEngine(CrewEngine):
             mounts = self._mounts_of[berth.job_id, berth.generation]
             kept = [mount.path for mount in mounts if not mount.read_only]
             diverted = self._returned.divert(owner, message, kept)
-            diverted = self._brought.divert(owner, diverted, [mount.path for mount in mounts])
-            message = {**diverted, "hosts": self._gateway.hosts(berth)}
+            message = self._brought.divert(owner, diverted, [mount.path for mount in mounts])
+            hosts = self._gateway.hosts(berth)
+            if self._hosts_told.get(berth) is not hosts:  # of a large job they are the largest part of an order
+                self._hosts_sent[berth] = hosts
+                message = {**message, "hosts": hosts}
         super()._order(node, key, message)
+
+    def _on_launched(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+        self._hosts_came(Berth(*key, node))
+        super()._on_launched(node, key, event, seen)
+
+    def _on_step_began(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+        self._hosts_came(Berth(*key, node))
+        super()._on_step_began(node, key, event, seen)
+
+    def _hosts_came(self, berth: Berth) -> None:
+        if berth in self._hosts_sent:
+            self._hosts_told[berth] = self._hosts_sent.pop(berth)
 
     async def _make_pods(self, command: c.LaunchJob) -> None:
         """All of them, then all bindings. What is already there from an earlier try counts as made."""
@@ -392,10 +418,7 @@ class KubernetesEngine(CrewEngine):
             await self._lease.confirm()
             owner_uid = await self._make_secret(key, command)
             made = await _all(
-                self._make_pod(
-                    key, pods.pod(self._rules, job, allocation, rank, owner_uid, self._config.settings.kill_wait_s)
-                )
-                for rank in range(len(allocation.shares))
+                self._make_pod(key, self._pod(command, rank, owner_uid)) for rank in range(len(allocation.shares))
             )
             await self._lease.confirm()
             if key in self._gangs:
@@ -425,6 +448,13 @@ class KubernetesEngine(CrewEngine):
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/secrets"
         made = await self._insist.create(path, body, lambda: key in self._gangs)
         return str(made["metadata"]["uid"])
+
+    def _pod(self, command: c.LaunchJob, rank: int, owner_uid: str) -> Object:
+        assert self._landscape is not None
+        job, allocation = command.job, command.allocation
+        offered = self._landscape.offered(allocation.shares[rank].node)
+        kill_wait_s = self._config.settings.kill_wait_s
+        return pods.pod(self._rules, job, allocation, rank, owner_uid, kill_wait_s, offered)
 
     async def _make_pod(self, key: Key, body: Object) -> Object:
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/pods"

@@ -23,7 +23,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -132,6 +132,8 @@ class Gateway:
         self._provide = provide
         self._pods: dict[Berth, _Pod] = {}
         self._crews: dict[int, set[Berth]] = {}
+        self._hosts: dict[int, dict[tuple[int, int], Mapping[str, str]]] = {}
+        """Crew -> start -> what `hosts` says."""
         self._wanted: dict[tuple[Berth, int], asyncio.Future[Ends]] = {}
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
@@ -182,14 +184,22 @@ class Gateway:
         """Of the job of a pod that is expected."""
         return self._pods[berth].owner
 
-    def hosts(self, berth: Berth) -> dict[str, str]:
-        """Node -> address of every pod of this one's crew that has called. Its own job's come before the others'."""
+    def hosts(self, berth: Berth) -> Mapping[str, str]:
+        """Node -> address of every pod of this one's crew that has called. Its own job's come before the others'.
 
-        def comes_later(other: Berth) -> tuple[bool, str]:
-            return (other.job_id, other.generation) == (berth.job_id, berth.generation), other.node
+        The same object until it changes: a job of thousands of nodes asks for each of them.
+        """
+        crew = self._pods[berth].crew
+        known = self._hosts.setdefault(crew, {})
+        start = (berth.job_id, berth.generation)
+        if start not in known:
 
-        crew = sorted(self._crews[self._pods[berth].crew], key=comes_later)
-        return {other.node: self._pods[other].pod_address for other in crew if self._pods[other].pod_address}
+            def comes_later(other: Berth) -> tuple[bool, str]:
+                return (other.job_id, other.generation) == start, other.node
+
+            mates = [(other, self._pods[other]) for other in sorted(self._crews[crew], key=comes_later)]
+            known[start] = {other.node: pod.pod_address for other, pod in mates if pod.pod_address}
+        return known[start]
 
     def token(self, berth: Berth) -> str:
         mac = hmac.new(self._secret, berth.text.encode(), hashlib.sha256).hexdigest()
@@ -215,6 +225,7 @@ class Gateway:
         if pod is not None:
             self._detach(pod)
             pod.attached.set()
+            self._hosts.pop(pod.crew, None)
             self._crews[pod.crew].discard(berth)
             if not self._crews[pod.crew]:
                 del self._crews[pod.crew]
@@ -262,7 +273,7 @@ class Gateway:
             writer.write(b"ok\n")
             waiting.set_result((reader, writer))
         elif purpose == "control":
-            self._pods[berth].pod_address = str(hello.get("address", ""))
+            self._located(self._pods[berth], str(hello.get("address", "")))
             await self._serve_control(berth, reader, writer)
         elif purpose == "api":
             ours, theirs = socket.socketpair()
@@ -282,6 +293,11 @@ class Gateway:
             await self._give(self._provide(berth, str(hello["name"])), writer)
         else:
             raise ValueError(f"nothing is known of connections as {purpose!r}")
+
+    def _located(self, pod: _Pod, address: str) -> None:
+        if pod.pod_address != address:
+            pod.pod_address = address
+            self._hosts.pop(pod.crew, None)
 
     async def _give(self, offer: Offer, writer: asyncio.StreamWriter) -> None:
         """All of a file, as fast as the pod takes it; read beside the loop, since a disk may be slow."""

@@ -11,6 +11,7 @@ from bireme.core.accounting.ranks import Rank
 from bireme.engines.kubernetes.api import KubernetesApi, Object
 from bireme.engines.kubernetes.guest_volumes import Stock
 from bireme.engines.kubernetes.mirror import Mirror
+from bireme.engines.kubernetes.priority_classes import USUAL
 
 SERVICE = "service"
 """The QOS of services whose pods name no PriorityClass: just before batch, which makes way for it."""
@@ -38,6 +39,7 @@ class Catalogue:
         found = [
             Rank(name.lower(), int(one["value"]), one.get("preemptionPolicy") != "Never")
             for name, one in sorted(self._classes.objects.items())
+            if name != USUAL  # of jobs' pods towards kube-scheduler: nobody is to ask for it as a QOS
         ]
         return found if any(rank.name == SERVICE for rank in found) else [*found, Rank(SERVICE, _JUST_BEFORE_BATCH)]
 

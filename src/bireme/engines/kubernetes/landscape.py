@@ -99,9 +99,16 @@ class Landscape:
         told = self._told.get(node)
         return told is None or not told.up
 
+    def offered(self, node: str) -> nodes.Amounts:
+        """What its kubelet has to give; nothing of a node that is not there."""
+        return nodes.amounts(self._allocatable(node), round_up=False)
+
+    def _allocatable(self, node: str) -> Object:
+        return self.mirror.objects.get(node, {}).get("status", {}).get("allocatable") or {}
+
     def pods_most(self, node: str) -> int:
         """How many pods its kubelet takes at once."""
-        offered = self.mirror.objects.get(node, {}).get("status", {}).get("allocatable") or {}
+        offered = self._allocatable(node)
         return int(nodes.quantity(offered.get("pods", _PODS_A_KUBELET)))
 
     def learn_labels(self, keys: Set[str]) -> None:

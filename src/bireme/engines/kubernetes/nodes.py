@@ -26,6 +26,8 @@ MIB = 1024 * 1024
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 MIG_PREFIX = "nvidia.com/mig-"
+_MAKERS = {"nvidia.com/": "nvml", "amd.com/": "rsmi", "gpu.intel.com/": "oneapi"}
+"""By how the name of a resource begins: what finds such GPUs, in gres.conf's words."""
 RESOURCE_LABEL = "bireme.dev/gpu-resource"
 """In the node's description: the one GPU resource that it offers. Nodes that offer several have none."""
 
@@ -103,6 +105,15 @@ def _whole(value: Decimal, round_up: bool) -> int:
 
 def is_gpu(resource: str) -> bool:
     return resource in GPU_RESOURCES or resource.startswith(MIG_PREFIX)
+
+
+def autodetect(offered: Amounts) -> str:
+    """What gres.conf would say of a node that offers this: its jobs' variables are those of that maker's GPUs.
+
+    Empty where there are GPUs of several makers, or none.
+    """
+    found = {word for name, _ in offered.gpus for begins, word in _MAKERS.items() if name.startswith(begins)}
+    return found.pop() if len(found) == 1 else ""
 
 
 def face(node: Object) -> dict[str, Any]:

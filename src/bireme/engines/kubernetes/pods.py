@@ -15,15 +15,16 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bireme.agent.gangway import ADDRESS_VARIABLE
 from bireme.core.model.jobs import Job, JobSpec, Owner
-from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.model.resources import Allocation, GresShare, NodeShare
 from bireme.engines.kubernetes.gateway import Berth
-from bireme.engines.kubernetes.nodes import MIG_PREFIX
+from bireme.engines.kubernetes.nodes import GPU_RESOURCES, MIG_PREFIX, Amounts
 
 Object = dict[str, Any]
 
@@ -80,6 +81,9 @@ class PodRules:
     account_namespaces: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     tolerations: tuple[Mapping[str, Any], ...] = ()
+    priority_class: str = ""
+    """Of jobs whose QOS has none of its own; empty: the cluster's default."""
+    qos_priority_classes: Mapping[str, str] = field(default_factory=dict)
     gateway_host: str = ""
     gateway_port: int = 0
     authority: str = ""
@@ -102,6 +106,9 @@ class PodRules:
         ]
         seen.sort(key=lambda mount: (bool(mount.account), bool(mount.partition)))
         return tuple({mount.path.rstrip("/"): mount for mount in seen}.values())
+
+    def priority_class_of(self, spec: JobSpec) -> str:
+        return self.qos_priority_classes.get(spec.qos, self.priority_class)
 
     def image_of(self, job: Job, allocation: Allocation) -> str:
         asked = job.spec.container_image.removeprefix("docker://").replace("#", "/", 1)
@@ -201,9 +208,12 @@ def secret(
 # --- the pods -----------------------------------------------------------------------------------------------
 
 
-def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid: str, kill_wait_s: int) -> Object:
-    """The pod of the rank-th node. `owner_uid`: of the Secret."""
+def pod(
+    rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid: str, kill_wait_s: int, offered: Amounts
+) -> Object:
+    """The pod of the rank-th node. `owner_uid`: of the Secret. `offered`: what the node has."""
     share = allocation.shares[rank]
+    size = Size.of(share, offered)
     name = start_name(rules, job.id, allocation.generation)
     mounts = rules.mounts_of(job, allocation)
     return {
@@ -224,6 +234,7 @@ def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid:
         },
         "spec": {
             "schedulerName": SCHEDULER,
+            **({"priorityClassName": class_} if (class_ := rules.priority_class_of(job.spec)) else {}),
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -231,11 +242,12 @@ def pod(rules: PodRules, job: Job, allocation: Allocation, rank: int, owner_uid:
             "terminationGracePeriodSeconds": kill_wait_s + _GRACE_S,
             "securityContext": _identity(job.spec),
             "tolerations": [*rules.tolerations, *_NODE_TROUBLE],
-            "initContainers": [_carrier(rules)],
-            "containers": [_container(rules, job, allocation, share, mounts)],
+            "initContainers": [_carrier(rules, size)],
+            "containers": [_container(rules, job, allocation, size, mounts)],
             "volumes": [
                 {"name": "bundle", "emptyDir": {}},
                 {"name": "home", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{size.most_memory_mib}Mi"}},
                 {"name": "output", "emptyDir": {}},
                 {"name": "input", "emptyDir": {}},
                 {"name": "secrets", "secret": {"secretName": name, "defaultMode": 0o440, "items": _items(rank)}},
@@ -277,23 +289,25 @@ def _identity(spec: JobSpec) -> Object:
 _NO_PRIVILEGE = {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def _carrier(rules: PodRules) -> Object:
-    """Copies agent and interpreter into the volume, with Bireme's own image."""
+def _carrier(rules: PodRules, size: Size) -> Object:
+    """Copies agent and interpreter into the volume, with Bireme's own image.
+
+    What it may take is what the job may: a quota wants it said of every container, and the pod counts as much as the
+    larger of the two, since they never run together.
+    """
     return {
         "name": "carry",
         "image": rules.image,
         "imagePullPolicy": rules.pull_policy,
         "command": [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/carry.py", "/bundle", f"{HOME}/{_HOSTS}"],
+        "resources": {"requests": size.requests, "limits": size.limits},
         "securityContext": _NO_PRIVILEGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "bundle", "mountPath": "/bundle"}, {"name": "home", "mountPath": HOME}],
     }
 
 
-def _container(
-    rules: PodRules, job: Job, allocation: Allocation, share: NodeShare, mounts: tuple[Mount, ...]
-) -> Object:
-    wanted = resources_of(share)
+def _container(rules: PodRules, job: Job, allocation: Allocation, size: Size, mounts: tuple[Mount, ...]) -> Object:
     mounted = [
         {"name": f"volume-{n}", "mountPath": mount.path, "readOnly": mount.read_only} for n, mount in enumerate(mounts)
     ]
@@ -307,11 +321,12 @@ def _container(
         "securityContext": _NO_PRIVILEGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [{"name": ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-        "resources": {"requests": wanted, "limits": {key: value for key, value in wanted.items() if key != "cpu"}},
+        "resources": {"requests": size.requests | size.gpus, "limits": size.limits | size.gpus},
         "volumeMounts": [
             {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
             {"name": "home", "mountPath": HOME},
             {"name": "home", "mountPath": "/etc/hosts", "subPath": _HOSTS},
+            *([] if any(mount.path.rstrip("/") == _SHM for mount in mounts) else [{"name": "shm", "mountPath": _SHM}]),
             {"name": "output", "mountPath": SPOOL},
             {"name": "input", "mountPath": INBOX},
             {"name": "secrets", "mountPath": SECRETS, "readOnly": True},
@@ -336,23 +351,58 @@ def scratch_folder(mounts: Iterable[Mount], spec: JobSpec) -> str:
 _OF_IMAGES = tuple(f"/{name}/" for name in ("bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "usr"))
 
 
-def resources_of(share: NodeShare) -> dict[str, str]:
-    """What the kubelet must set aside for this share."""
-    wanted = {"cpu": str(share.cpus)}
-    if share.memory_mib:  # the agent's own is part of it, as slurmstepd's is
-        wanted["memory"] = f"{share.memory_mib}Mi"
-    for gres in share.gres:
-        if gres.name == "gpu":
-            resource = gpu_resource(gres.type)
-            wanted[resource] = str(int(wanted.get(resource, 0)) + gres.count)
-    return wanted
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What the kubelet must set aside for a share of an allocation, and what the pod may not exceed."""
+
+    cpus: int
+    memory_mib: int
+    """What is set aside."""
+    most_memory_mib: int
+    """The limit; of a job whose cluster does not count memory, all that the node has."""
+    gpus: dict[str, str]
+
+    @classmethod
+    def of(cls, share: NodeShare, offered: Amounts) -> Size:
+        memory = share.memory_mib  # the agent's own is part of it, as slurmstepd's is
+        most = memory or max(offered.memory_mib, _LEAST_MIB)
+        gpus = Counter(
+            resource for gres in share.gres if gres.name == "gpu" for resource in _gpu_resources(gres, offered)
+        )
+        named = {resource: str(count) for resource, count in sorted(gpus.items())}
+        return cls(max(share.cpus, 1), memory or _LEAST_MIB, most, named)
+
+    @property
+    def requests(self) -> dict[str, str]:
+        return {"cpu": str(self.cpus), "memory": f"{self.memory_mib}Mi"}
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """Both are always said: a quota refuses pods of which it does not know what they may take."""
+        return {"cpu": str(self.cpus), "memory": f"{self.most_memory_mib}Mi"}
 
 
-def gpu_resource(type_: str | None) -> str:
-    """The extended resource that a GPU of this type is: MIG profiles look like `1g.10gb`."""
+_LEAST_MIB = 64
+"""What is set aside for a job whose cluster does not count memory: the agent's own."""
+_SHM = "/dev/shm"
+
+
+def _gpu_resources(gres: GresShare, offered: Amounts) -> list[str]:
+    """The extended resource that each of these GPUs is: they are numbered through what the node offers, in order."""
+    numbered = [resource for resource, count in offered.gpus for _ in range(count)]
+    if gres.indices and max(gres.indices) < len(numbered):
+        return [numbered[index] for index in gres.indices]
+    return [gpu_resource(gres.type, [resource for resource, _ in offered.gpus])] * gres.count
+
+
+def gpu_resource(type_: str | None, offered: Sequence[str] = ()) -> str:
+    """The extended resource that a GPU of this type is, on a node that offers these. MIG profiles look like `1g.10gb`.
+
+    Of a node of which nothing is known it is NVIDIA's.
+    """
     if type_ is not None and re.fullmatch(r"\d+g\.\d+gb(\.\w+)?", type_):
         return MIG_PREFIX + type_
-    return "nvidia.com/gpu"
+    return next((resource for resource in offered if not resource.startswith(MIG_PREFIX)), GPU_RESOURCES[0])
 
 
 def _items(rank: int) -> list[Object]:

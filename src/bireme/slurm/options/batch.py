@@ -28,6 +28,7 @@ class BatchSubmission:
     script: str
     options: Options
     """Of the first component: --parsable, --wait, --test-only, --quiet, --verbose."""
+    components: tuple[Options, ...]
     notices: tuple[str, ...]
     """What to say on standard error, once: remarks, and options that are accepted but not applied."""
 
@@ -76,7 +77,7 @@ def read_batch(
         remarks += request.warnings
     for options in components:
         remarks += notices(options)
-    return BatchSubmission(requests, text, components[0], tuple(dict.fromkeys(remarks)))
+    return BatchSubmission(requests, text, components[0], components, tuple(dict.fromkeys(remarks)))
 
 
 def _directives(text: str, name: str, written: dict[str, str | None], context: SubmitContext) -> Directives:

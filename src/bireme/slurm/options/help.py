@@ -50,9 +50,35 @@ def usage_text(command: Command) -> str:
 
 
 def notices(options: Options) -> list[str]:
-    """One line for each option given but not applied, to be said once on standard error."""
+    """One line for each option given but not applied, whatever the engine, to be said once on standard error."""
     table = TABLES[options.command]
-    return [f"--{name} is accepted but not applied: {table[name].ignored}" for name in options.ignored()]
+    return [_notice(name, table[name].ignored) for name in options.ignored() if not table[name].elsewhere]
+
+
+def engine_notices(components: Iterable[Options], engine: str, *, step: bool = False) -> list[str]:
+    """The same for those that some engines apply and others do not. `step`: they are of a step in a job.
+
+    Of two engines beside each other that counts which places jobs itself, the first.
+    """
+    place = engine.partition("+")[0] + (" step" if step else "")
+    said: dict[str, None] = {}
+    for options in components:
+        table = TABLES[options.command]
+        for name in options.ignored():
+            reason = table[name].elsewhere.get(place, table[name].ignored)
+            if table[name].elsewhere and reason:
+                said[_notice(name, reason)] = None
+    return list(said)
+
+
+def is_applied(name: str, engine: str) -> bool:
+    """Whether jobs on this engine get what this option asks for."""
+    option = next((option for option in OPTIONS if option.name == name), None)
+    return option is None or not option.elsewhere.get(engine.partition("+")[0], option.ignored)
+
+
+def _notice(name: str, reason: str) -> str:
+    return f"--{name} is accepted but not applied: {reason}"
 
 
 def error_text(command: Command, error: OptionError) -> str:

@@ -15,6 +15,19 @@ CONTAINERS = "Containers"
 COMMAND = "This command"
 
 _ON_HOST = "recorded; the embedded engine runs the job on the host, without a container"
+_NOT_PASSED_ON = "it is not passed on to Slurm"
+_ITS_POD = "a job runs in a pod as the engine makes it; docs/kubernetes.md says what can be set"
+
+
+def _elsewhere(job: str, step: str, slurm: str = _NOT_PASSED_ON) -> dict[str, str]:
+    """Why an option is not applied to jobs and to steps in pods, and to those of Slurm; empty: it is."""
+    return {"kubernetes": job, "kubernetes step": step, "slurm": slurm, "slurm step": slurm}
+
+
+_IN_PODS = _elsewhere(_ITS_POD, _ITS_POD)
+_IMAGE = _elsewhere("", "steps run in the image of their job", "")
+_MOUNTS = _elsewhere(*2 * ("volumes of jobs are a setting (kubernetes.volumes)",))
+_FOLDER = _elsewhere(*2 * ("use --chdir",))
 _NO_COPY = "programs are not copied: nodes see the same files"
 
 # A row is easier to compare with its neighbours on few lines.
@@ -107,34 +120,35 @@ _STREAM_ROWS = (
            ignored="X11 is not forwarded; on this machine DISPLAY just works"),
 )
 
+
+def _pyxis(signature: str, kind: Kind, summary: str, elsewhere: dict[str, str] = _IN_PODS) -> Option:
+    return option("", signature, ALL, kind, CONTAINERS, summary, ignored=_ON_HOST, elsewhere=elsewhere)
+
+
 _CONTAINER_ROWS = (
     option("", "container=PATH", ALL, Kind.TEXT, CONTAINERS, "OCI bundle",
            variables={Command.SBATCH: ("SBATCH_CONTAINER",), Command.SRUN: ("SRUN_CONTAINER",),
                       Command.SALLOC: ("SALLOC_CONTAINER",)},
-           ignored=_ON_HOST),
+           ignored=_ON_HOST, elsewhere=_IMAGE),
     option("", "container-id=ID", ALL, Kind.TEXT, CONTAINERS, "id of the OCI container",
            variables={Command.SBATCH: ("SBATCH_CONTAINER_ID",), Command.SRUN: ("SRUN_CONTAINER_ID",),
                       Command.SALLOC: ("SALLOC_CONTAINER_ID",)},
-           ignored=_ON_HOST),
-    option("", "container-image=IMAGE", ALL, Kind.TEXT, CONTAINERS, "image to run in (Pyxis)", ignored=_ON_HOST),
-    option("", "container-mounts=SRC:DST[:FLAGS],...", ALL, Kind.TEXT, CONTAINERS, "mounts (Pyxis)",
-           ignored=_ON_HOST),
-    option("", "container-workdir=PATH", ALL, Kind.TEXT, CONTAINERS, "working directory (Pyxis)", ignored=_ON_HOST),
-    option("", "container-name=NAME", ALL, Kind.TEXT, CONTAINERS, "keep under a name (Pyxis)", ignored=_ON_HOST),
-    option("", "container-save=PATH", ALL, Kind.TEXT, CONTAINERS, "save as a file (Pyxis)", ignored=_ON_HOST),
-    option("", "container-mount-home", ALL, Kind.FLAG, CONTAINERS, "mount the home folder (Pyxis)", ignored=_ON_HOST),
-    option("", "no-container-mount-home", ALL, Kind.FLAG, CONTAINERS, "do not mount it (Pyxis)", ignored=_ON_HOST),
-    option("", "container-remap-root", ALL, Kind.FLAG, CONTAINERS, "look like root inside (Pyxis)", ignored=_ON_HOST),
-    option("", "no-container-remap-root", ALL, Kind.FLAG, CONTAINERS, "be oneself inside (Pyxis)", ignored=_ON_HOST),
-    option("", "container-entrypoint", ALL, Kind.FLAG, CONTAINERS, "run the image's entry point (Pyxis)",
-           ignored=_ON_HOST),
-    option("", "no-container-entrypoint", ALL, Kind.FLAG, CONTAINERS, "do not run it (Pyxis)", ignored=_ON_HOST),
-    option("", "container-entrypoint-log", ALL, Kind.FLAG, CONTAINERS, "show the entry point's output (Pyxis)",
-           ignored=_ON_HOST),
-    option("", "container-writable", ALL, Kind.FLAG, CONTAINERS, "writable image (Pyxis)", ignored=_ON_HOST),
-    option("", "container-readonly", ALL, Kind.FLAG, CONTAINERS, "read-only image (Pyxis)", ignored=_ON_HOST),
-    option("", "container-env=NAME,...", ALL, Kind.TEXT, CONTAINERS, "variables that win over the image's (Pyxis)",
-           ignored=_ON_HOST),
+           ignored=_ON_HOST, elsewhere=_IN_PODS),
+    _pyxis("container-image=IMAGE", Kind.TEXT, "image to run in (Pyxis)", _IMAGE),
+    _pyxis("container-mounts=SRC:DST[:FLAGS],...", Kind.TEXT, "mounts (Pyxis)", _MOUNTS),
+    _pyxis("container-workdir=PATH", Kind.TEXT, "working directory (Pyxis)", _FOLDER),
+    _pyxis("container-name=NAME", Kind.TEXT, "keep under a name (Pyxis)"),
+    _pyxis("container-save=PATH", Kind.TEXT, "save as a file (Pyxis)"),
+    _pyxis("container-mount-home", Kind.FLAG, "mount the home folder (Pyxis)"),
+    _pyxis("no-container-mount-home", Kind.FLAG, "do not mount it (Pyxis)"),
+    _pyxis("container-remap-root", Kind.FLAG, "look like root inside (Pyxis)"),
+    _pyxis("no-container-remap-root", Kind.FLAG, "be oneself inside (Pyxis)"),
+    _pyxis("container-entrypoint", Kind.FLAG, "run the image's entry point (Pyxis)"),
+    _pyxis("no-container-entrypoint", Kind.FLAG, "do not run it (Pyxis)"),
+    _pyxis("container-entrypoint-log", Kind.FLAG, "show the entry point's output (Pyxis)"),
+    _pyxis("container-writable", Kind.FLAG, "writable image (Pyxis)"),
+    _pyxis("container-readonly", Kind.FLAG, "read-only image (Pyxis)"),
+    _pyxis("container-env=NAME,...", Kind.TEXT, "variables that win over the image's (Pyxis)"),
 )
 
 _COMMAND_ROWS = (

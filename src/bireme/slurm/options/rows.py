@@ -32,6 +32,7 @@ def option(
     env: str = "",
     variables: dict[Command, tuple[str, ...]] | None = None,
     ignored: str = "",
+    elsewhere: dict[str, str] | None = None,
     alias_of: str = "",
 ) -> Option:
     """One row. `variables` overrides, command by command, what `env` would name."""
@@ -50,5 +51,6 @@ def option(
         summary=summary,
         section=section,
         ignored=ignored,
+        elsewhere=elsewhere or {},
         alias_of=alias_of,
     )

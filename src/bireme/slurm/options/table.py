@@ -8,7 +8,7 @@ Invariant: within one command no two rows share a long name or a short letter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -95,6 +95,8 @@ class Option:
     section: str
     ignored: str = ""
     """Empty: applied. Otherwise why it is accepted and not applied yet."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Engine (or `ENGINE step`, for steps in a job) -> the same where it is otherwise there; empty: applied."""
     alias_of: str = ""
 
     @property
