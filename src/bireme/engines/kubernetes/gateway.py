@@ -38,7 +38,9 @@ log = logging.getLogger("bireme.engines.kubernetes")
 
 _HELLO_S = 10.0
 _HELLO_BYTES = 4096
-_CARRY_S = 10.0
+_ATTACH_S = 10.0
+_CARRY_S = 30.0
+"""Pods of a large job all come at once, and each of their connections takes some work to greet."""
 _PING_S = 15.0
 
 
@@ -421,7 +423,7 @@ class Gateway:
         """A connection to the agent in this pod, which its gangway makes on request. Raises ValueError or OSError."""
         pod = self._pods.get(berth)
         if pod is not None:  # after a restart of the daemon it may be about to call again
-            async with asyncio.timeout(_CARRY_S):
+            async with asyncio.timeout(_ATTACH_S):
                 await pod.attached.wait()
         if pod is None or pod.control is None:
             raise _PodLeftError(f"no pod of job {berth.job_id} on node {berth.node} is expected")
