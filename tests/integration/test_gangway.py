@@ -265,6 +265,28 @@ def test_srun_on_the_daemons_machine_asks_for_agents_at_the_crossing() -> None:
     asyncio.run(run())
 
 
+def test_one_user_who_only_knocks_there_does_not_stop_the_others() -> None:
+    """Half a question, a thousand times: so many are heard at once, the rest are sent away, and nothing is kept."""
+
+    async def run() -> None:
+        async with harbour() as port:
+            path = port.crossing / "crossing.sock"
+            knocking = [await asyncio.open_unix_connection(path) for _ in range(1000)]
+            for _, writer in knocking:
+                writer.write(b'{"peer": ')
+
+            await until(lambda: sum(reader.at_eof() for reader, _ in knocking) >= 1000 - 256)
+            for _, writer in knocking:
+                writer.close()
+            answer = b""
+            async with asyncio.timeout(DEADLINE_S):
+                while not answer:
+                    answer = await cross(port, "8.1.n1")
+            assert b"no pod of job 8 is expected on node n1" in answer
+
+    asyncio.run(run())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
 def test_nobody_gets_at_another_users_agent_there() -> None:
     code = (

@@ -23,6 +23,7 @@ import os
 import socket
 import ssl
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,8 @@ _ATTACH_S = 10.0
 _CARRY_S = 30.0
 """Pods of a large job all come at once, and each of their connections takes some work to greet."""
 _PING_S = 15.0
+_MOST_ASKING = 256
+"""Connections of one user to the crossing that have not got their agent yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ class Gateway:
         self._crews: dict[int, set[Berth]] = {}
         self._hosts: dict[int, dict[tuple[int, int], Mapping[str, str]]] = {}
         """Crew -> start -> what `hosts` says."""
+        self._asking: Counter[int] = Counter()
         self._wanted: dict[tuple[Berth, int], asyncio.Future[Ends]] = {}
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
@@ -395,19 +399,36 @@ class Gateway:
 
     async def _cross(self, here: Ends) -> None:
         """`srun` of a user of this machine. The agent takes us for the job's user: here is told who it really is."""
+        uid = _peer_uid(here)
+        if self._asking[uid] >= _MOST_ASKING:
+            here[1].close()  # it comes again; the others are served meanwhile
+            return
+        self._asking[uid] += 1
         try:
-            berth = Berth.read(await wanted_peer(here))
-            if berth not in self._pods:
-                self._unexpected(berth)
-            if _peer_uid(here) not in (0, os.geteuid(), self._pods[berth].owner.uid):
-                raise ValueError("Access denied: this is another user's job")
-            there = await self._stream_of(berth)
+            there = await self._wanted_of(here, uid)
         except ValueError as error:
             refuse_stream(here, str(error))
         except OSError:  # it comes again
             here[1].close()
         else:
+            self._answered(uid)
             await relay(here, there)
+            return
+        self._answered(uid)
+
+    def _answered(self, uid: int) -> None:
+        self._asking[uid] -= 1
+        if not self._asking[uid]:
+            del self._asking[uid]
+
+    async def _wanted_of(self, here: Ends, uid: int) -> Ends:
+        """The agent that a user asks for. Raises ValueError or OSError, as `_stream_of`."""
+        berth = Berth.read(await wanted_peer(here))
+        if berth not in self._pods:
+            self._unexpected(berth)
+        if uid not in (0, os.geteuid(), self._pods[berth].owner.uid):
+            raise ValueError("Access denied: this is another user's job")
+        return await self._stream_of(berth)
 
     async def _stream_of(self, berth: Berth) -> Ends:
         """As `_agent_of`. Raises ValueError when that will never be, _LaterError when it may be in a moment."""

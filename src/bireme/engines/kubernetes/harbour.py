@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bireme.agent.descriptors import raise_limit
 from bireme.engines.kubernetes.certificate import ensure_certificate
 from bireme.engines.kubernetes.gateway import Deliver, Gateway, Provide
 from bireme.engines.kubernetes.settings import KubernetesSettings
@@ -32,6 +33,7 @@ async def open_harbour(
     home: Path, settings: KubernetesSettings, server: str, admit: Admit, deliver: Deliver, provide: Provide
 ) -> Harbour:
     """`home`: the daemon's. `server`: the API server's address. Raises EngineUnavailable."""
+    raise_limit()  # each pod has a handful of connections, and a job may have thousands of pods
     folder = home / "kubernetes"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate = folder / "gateway.pem"
