@@ -13,8 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.states import job_reasons
 from bireme.core.model.cluster import Settings
-from bireme.core.model.jobs import HOLDING, ArrayWaiting, Job, Pending, Running
+from bireme.core.model.jobs import HOLDING, ArrayWaiting, Finished, Job, Outcome, Pending, Running
+from bireme.slurm.records.jobs import job_record
+from bireme.slurm.records.steps import history_rows
 from bireme.testing.scenario import Scenario
 
 CLUSTERS = ("1x4", "3x4", "2x8:h100", "1x4+2x8:h100")
@@ -111,6 +114,16 @@ class Queue(RuleBasedStateMachine):
     @invariant()
     def the_state_is_valid(self) -> None:
         self.world.state.validate()
+
+    @invariant()
+    def whoever_ends_while_it_waits_has_the_record_of_any_other_end(self) -> None:
+        """Many that are cancelled together share most of a record; it is made as any other is."""
+        state, now = self.world.state, self.world.now
+        for job in list(state.pending.values())[:2]:
+            ended = Finished(Outcome("CANCELLED", by_uid=7, reason=job_reasons(state, job)[0]), now)
+            record = history_rows(state, job, ended, now)[0].record
+            assert record == job_record(state, job, now, phase=ended)
+            assert list(record) == list(job_record(state, job, now, phase=ended))
 
     @invariant()
     def gangs_are_whole(self) -> None:

@@ -122,9 +122,11 @@ class ShapeWriter:
         kept = {name: None if name in columns else value for name, value in plain.items()}
         data = zlib.compress(codec.dumps(kept), 6)
         (last,) = connection.execute("SELECT max(id) FROM shapes").fetchone()
-        row = with_sum(((last or 0) + 1, *kind, data))
+        shape_id = (last or 0) + 1
+        row = with_sum((shape_id, *kind, data))
         connection.execute(f"INSERT INTO shapes VALUES ({', '.join('?' * len(row))})", row)
-        shape = read_shape(row)
+        # The values themselves, not what was written: the next record has the same objects, and they are compared.
+        shape = Shape(shape_id, tuple(kept), tuple(kept.values()))
         known = self._known.setdefault(kind, [])
         known.insert(0, shape)
         del known[_CANDIDATES:]
@@ -180,8 +182,12 @@ def _differences(shape: Shape, plain: Record, columns: Columns) -> dict[int, Any
     """Position -> value; of an object within the record ~position -> what differs in it."""
     differs: dict[int, Any] = {}
     both = enumerate(zip(shape.values, plain.values()))
-    other = [(at, usual, value) for at, (usual, value) in both if usual is not value and _unequal(usual, value)]
-    for at, usual, value in other:
+    others = [
+        (at, usual, value)
+        for at, (usual, value) in both
+        if usual is not value and (usual != value or type(usual) is not type(value))
+    ]
+    for at, usual, value in others:
         if shape.names[at] in columns:
             continue
         if type(value) is dict and type(usual) is dict and value.keys() == usual.keys():

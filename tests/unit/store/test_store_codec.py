@@ -90,6 +90,7 @@ def _read(written: bytes) -> dict[int, Job]:
 
 def test_each_field_of_the_state_is_stored_or_known_to_be_derived() -> None:
     indexes = {
+        "specs",
         "pending",
         "holding",
         "finished",

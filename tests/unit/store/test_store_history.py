@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome
+from bireme.core.lifecycle.submission import submit
+from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome, Owner
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.ports import HistoryRow, JournalError
 from bireme.slurm.records.steps import history_rows
 from bireme.store import codec
 from bireme.store.history import HistoryReader, HistoryWriter, Query, repack
 from bireme.store.journal import SqliteStore
-from bireme.testing.scenario import Scenario
+from bireme.testing.scenario import Scenario, caller_named
+from bireme.testing.worlds import build_spec
 
 BYTES_A_ROW = 400
 ARRAY_TASK = ArrayTask(0, 0, 1000, 0, 999)
@@ -193,3 +195,11 @@ def test_the_history_of_an_older_file_is_packed(tmp_path: Path) -> None:
         "shapes", "runs", "run_steps",
     }  # fmt: skip
     old.close()
+
+
+def test_a_script_that_is_submitted_again_and_again_is_one_specification_in_memory() -> None:
+    world = Scenario("1x8")
+    spec = build_spec("same", {"cpus": 8}, Owner(uid=1001, gid=1001, user="alice"))
+    for _ in range(3):
+        world.record(submit(world.state, caller_named("alice"), [replace(spec)], world.now))
+    assert len({id(job.spec) for job in world.state.jobs.values()}) == 1

@@ -15,7 +15,7 @@ from bireme.core.lifecycle.timetable import Timetable
 from bireme.core.limits.following import make_ledger
 from bireme.core.limits.ledger import Ledger, tallies_agree
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
-from bireme.core.model.jobs import HOLDING, ArrayWaiting, Finished, Job, Pending, ResourceRequest
+from bireme.core.model.jobs import HOLDING, ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
 from bireme.core.model.nodes import Node
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
@@ -27,6 +27,7 @@ from bireme.core.placement.table import BoolArray
 from bireme.core.priority.columns import Columns
 from bireme.core.priority.multifactor import Basis
 
+SHARED_SPECS = 1_000
 KEPT_KEYS = 10_000
 """Idempotency keys remembered: a retry comes within seconds, not days."""
 
@@ -119,6 +120,8 @@ class State:
     """Of each partition that was asked for, its nodes that are up and not drained; forgotten when a node changes."""
     leftovers: dict[tuple[int, int], set[str]] = field(default_factory=dict)
     """(job, generation) of starts that are over -> nodes where something of them is left."""
+    specs: dict[JobSpec, JobSpec] = field(default_factory=dict)
+    """Specifications of late, by their content: a script that is submitted ten thousand times is one object."""
     ever_fits: dict[tuple[ResourceRequest, str], bool] = field(default_factory=dict)
     """Answers already given by `empty`, by request and partition."""
 
@@ -182,6 +185,15 @@ class State:
             del self.array_members[array_id]
             self.array_tasks.pop(array_id, None)
             self.arrays.pop(array_id, None)
+
+    def share(self, spec: JobSpec) -> JobSpec:
+        """The same specification, as an object that others may have too."""
+        known = self.specs.get(spec)
+        if known is None:
+            if len(self.specs) >= SHARED_SPECS:
+                self.specs.clear()
+            known = self.specs[spec] = spec
+        return known
 
     def remember_key(self, key: str, job_id: int) -> None:
         self.keys[key] = job_id

@@ -42,7 +42,7 @@ def submit(
     ledger = state.ledger.draft()
     for offset, asked in enumerate(specs):
         # Components are requeued together or not at all: the leader's word counts.
-        spec = admitted(state, caller, asked.revised(requeue=specs[0].requeue))
+        spec = state.share(admitted(state, caller, asked.revised(requeue=specs[0].requeue)))
         _check_times(spec, now)
         take_place(ledger, spec)
         job_id = leader + offset

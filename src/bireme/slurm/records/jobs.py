@@ -25,6 +25,7 @@ from bireme.core.model.jobs import (
     Finished,
     Job,
     JobSpec,
+    Outcome,
     Pending,
     Phase,
     Starting,
@@ -537,6 +538,33 @@ _CHANGING = tuple((name, get) for name, get in FIELDS.items() if name not in OF_
 _asked: dict[tuple[int, int, int], tuple[JobSpec, PartitionConfig, Settings, dict[str, Any]]] = {}
 """Those fields, by the identity of specification, partition and settings (which are kept with them)."""
 _ASKED_AT_MOST = 1_000
+
+
+_OF_ONE_THAT_WAITED: tuple[tuple[str, Getter], ...] = tuple(
+    (name, FIELDS[name])
+    for name in (
+        "job_id", "array_job_id", "array_task_id", "array_tasks", "array_throttle", "priority", "submit_time",
+        "eligible_time", "accrue_time", "end_time", "last_sched_time", "node_count", "std_in", "std_out", "std_err",
+    )
+)  # fmt: skip
+"""Fields in which jobs differ that never started, asked for the same and ended alike."""
+_waited: dict[int, tuple[dict[str, Any], Outcome, dict[str, Any]]] = {}
+"""The record of one of them, by the identity of what was asked (which is kept with it, as how it ended is)."""
+
+
+def record_of_waiting_end(state: State, job: Job, phase: Finished, now: float) -> dict[str, Any]:
+    """As `job_record`, of a job that ends while it waits: tens of thousands may do so at once, cancelled together."""
+    view = JobView(state, job, now, phase)
+    asked = _what_was_asked(view)
+    known = _waited.get(id(asked))
+    if known is None or known[0] is not asked or known[1] != phase.outcome:
+        if len(_waited) >= _ASKED_AT_MOST:
+            _waited.clear()
+        known = _waited[id(asked)] = (asked, phase.outcome, job_record(state, job, now, phase=phase))
+    record = known[2].copy()
+    for name, get in _OF_ONE_THAT_WAITED:
+        record[name] = get(view)
+    return record
 
 
 def _what_was_asked(view: JobView) -> dict[str, Any]:
