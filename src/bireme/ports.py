@@ -181,6 +181,14 @@ class JobQueue(Protocol):
 
 
 @runtime_checkable
+class RemembersPast(Protocol):
+    """An engine whose agents know for some time how jobs ended that they were told to forget."""
+
+    recalls: Callable[[], bool]
+    """Whether they are to tell it again: events were lost, and not all nodes have been heard since."""
+
+
+@runtime_checkable
 class TakesGuests(Protocol):
     """An engine that brings jobs of its own into the queue."""
 

@@ -42,6 +42,7 @@ def _serve(settings: NodeSettings, answer_fd: int, user_namespace: int | None, o
     private = 0o711 if os.geteuid() == 0 else 0o700
     for folder in (settings.directory.parent, settings.directory):
         folder.mkdir(mode=private, parents=True, exist_ok=True)
+    had_past = (settings.directory / "agent.pid").exists()
     try:
         take_node(settings.directory)
     except NodeTakenError:
@@ -53,7 +54,7 @@ def _serve(settings: NodeSettings, answer_fd: int, user_namespace: int | None, o
     close_on_exec_from_here()
     raise_limit()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    records = TaskRecords(settings.directory / "tasks.jsonl")
+    records = TaskRecords(settings.directory / "tasks.jsonl", had_past=had_past)
     # Before entering the node: from within one user namespace no process of another shows its environment.
     kill_leftovers(records, settings.home, settings.name)
     isolation: dict[str, str] = {}

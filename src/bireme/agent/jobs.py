@@ -240,7 +240,8 @@ class JobRun:
         cleared = not ending and self._message.get("alone", False) and self._leaves_nothing()
         if self._batch is not None:
             self.node.task_ended(self.key, self._batch.pid)
-        facts = {"note": note} if note else {}
+        facts: Message = {"note": note} if note else {}
+        facts |= {"ordered": True} if ending else {}
         self.node.report("batch_ended", self.key, status=how, usage=usage, cleared=cleared, **facts)
         if cleared:
             self._clear()

@@ -26,7 +26,10 @@ _LAST_WORDS = ("batch_ended", "refused", "cleared", "vanished")
 
 
 def kill_leftovers(records: TaskRecords, home: str, node: str) -> None:
-    if records.epoch == 1:  # the first agent of this node: there is no past
+    if records.damaged:
+        lines = ", ".join(map(str, records.damaged[:10]))
+        log.error("the records of an earlier agent are damaged (lines %s): what they said is not known", lines)
+    elif records.epoch == 1 and not records.had_past:  # the first agent of this node: there is no past
         return
     recorded = [_still_there(process) for leftover in records.leftovers for process in leftover.processes]
     if not kill_tree([process for process in recorded if process is not None]):

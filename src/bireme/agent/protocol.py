@@ -25,7 +25,8 @@ the daemon (`speaker` of its hello): {"did": [no, ...]} answers those that were 
   ack        job gen, or seq for everything up to it
   exit       [grace_s] [if_idle]: ends the jobs, then the agent; if_idle: only an agent with nothing to do
 Events carry `seq`, `job`, `gen`, `at` and are said again after a reconnect until acknowledged; `vanished` is said of
-the jobs of an agent that died. A connection begins with `welcome` {node version pid epoch isolation holds seq}.
+the jobs of an agent that died. A connection begins with `welcome` {node version pid epoch damaged isolation holds
+seq}; `recall` in a daemon's hello has the agent say again what the newest jobs came to that it had forgotten.
 
 Invariant: what `srun` needs of the protocol is here, and nothing that is slow to import. Lines are written and read by
 `lines`; srun's only one, its hello, is plain JSON.

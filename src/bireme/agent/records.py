@@ -5,7 +5,11 @@ a pid as soon as there is one, an event before it is sent. They outlive the agen
 fsync: after a reboot no process is left, and the boot id says so).
 
 Called by `server` and `jobs`; read once, by the next agent on this node. Not the daemon's journal: the daemon
-decides what became of a job, this only keeps facts until the daemon has them.
+decides what became of a job, this only keeps facts until the daemon has them, and of the newest jobs for some time
+longer: a daemon whose journal lost its end asks for them (`recall`).
+
+Each line ends with a tab and its own sum. One that is not what was written is left out and told; that there was a past
+is then taken for granted, whatever is left of it.
 
 Invariant: one agent per node. The file is only touched by the holder of the node's lock.
 """
@@ -16,6 +20,7 @@ import fcntl
 import json
 import os
 import time
+import zlib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,6 +32,9 @@ JobKey = tuple[int, int]
 """(job id, generation)."""
 
 _REWRITE_BYTES = 4 * 1024 * 1024
+_PAST_JOBS = 500
+"""Of so many that everybody knows the end of it is kept, for a daemon that lost it."""
+_SUM = b"\t%08x\n"
 
 
 class NodeTakenError(Exception):
@@ -71,16 +79,34 @@ def take_node(directory: Path) -> int:
     return fd
 
 
+@dataclass(slots=True)
+class Found:
+    """What a file says."""
+
+    jobs: dict[JobKey, Leftover] = field(default_factory=dict)
+    past: dict[JobKey, list[Message]] = field(default_factory=dict)
+    """What was said of jobs that were forgotten since, oldest first."""
+    epoch: int = 0
+    last_seq: int = 0
+    damaged: list[int] = field(default_factory=list)
+    """Lines, by number, that are not what was written."""
+
+
 class TaskRecords:
     """The open file. Construct it only while holding the node's lock."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, had_past: bool = False) -> None:
+        """`had_past`: there was an agent before, whether or not its records are there."""
         self._path = path
-        self.leftovers, self.epoch, self.last_seq = _read(path)
-        self.epoch += 1
+        self.had_past = had_past
+        found = read_records(path)
+        self.leftovers = list(found.jobs.values())
+        self.damaged = found.damaged
+        self.epoch, self.last_seq = found.epoch + 1, found.last_seq
         self._fd = -1
         self._bytes = 0
         self._kept: dict[JobKey, list[bytes]] = {leftover.key: _lines_of(leftover) for leftover in self.leftovers}
+        self._past = {key: [encode_line(event) for event in events] for key, events in found.past.items()}
         self._rewrite(self.last_seq)
 
     def held(self, key: JobKey) -> None:
@@ -96,18 +122,30 @@ class TaskRecords:
 
     def forget(self, key: JobKey, last_seq: int) -> None:
         """Everything about this generation is known elsewhere."""
-        if self._kept.pop(key, None) is None:
+        lines = self._kept.pop(key, None)
+        if lines is None:
             return
-        self._write(encode_line({"r": "gone", "job": key[0], "gen": key[1]}))
+        self._past.pop(key, None)
+        self._past[key] = [line for line in lines if line.startswith(b'{"seq":')]
+        if len(self._past) > _PAST_JOBS:
+            del self._past[next(iter(self._past))]
+        self._write(_gone_line(key))
         if self._bytes > _REWRITE_BYTES:
             self._rewrite(last_seq)
+
+    def recall(self) -> list[Message]:
+        """What was said of the newest jobs that were forgotten; they are to be forgotten anew."""
+        past, self._past = self._past, {}
+        for key, lines in past.items():
+            self._kept.setdefault(key, []).extend(lines)
+        return [json.loads(line) for lines in past.values() for line in lines]
 
     def _append(self, key: JobKey, line: bytes) -> None:
         self._kept.setdefault(key, []).append(line)
         self._write(line)
 
     def _write(self, line: bytes) -> None:
-        os.write(self._fd, line)
+        os.write(self._fd, _summed(line))
         self._bytes += len(line)
 
     def _rewrite(self, last_seq: int) -> None:
@@ -115,8 +153,9 @@ class TaskRecords:
         fresh = self._path.with_suffix(".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         head = encode_line({"r": "epoch", "epoch": self.epoch, "seq": last_seq})
-        content = b"".join([head, *(line for lines in self._kept.values() for line in lines)])
-        os.write(fd, content)
+        kept = [line for lines in self._kept.values() for line in lines]
+        past = [line for key, lines in self._past.items() for line in (_held_line(key), *lines, _gone_line(key))]
+        os.write(fd, b"".join(map(_summed, [head, *past, *kept])))
         os.replace(fresh, self._path)
         if self._fd >= 0:
             os.close(self._fd)
@@ -145,33 +184,64 @@ def _lines_of(leftover: Leftover) -> list[bytes]:
     return [_held_line(leftover.key), *processes, *(encode_line(event) for event in leftover.events)]
 
 
-def _read(path: Path) -> tuple[list[Leftover], int, int]:
-    """What the predecessor left, its epoch and the last seq it used. A torn last line is what a crash leaves."""
-    jobs: dict[JobKey, Leftover] = {}
-    epoch = last_seq = 0
+def _gone_line(key: JobKey) -> bytes:
+    return b'{"r":"gone","job":%d,"gen":%d}\n' % key
+
+
+def _summed(line: bytes) -> bytes:
+    text = line.removesuffix(b"\n")
+    return text + _SUM % zlib.crc32(text)
+
+
+def read_records(path: Path) -> Found:
+    """What the predecessor left. A torn last line is what a crash leaves, and no damage."""
+    found = Found()
     try:
-        text = path.read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
-        return [], 0, 0
-    for line in text.splitlines():
+        return found
+    lines = content.split(b"\n")
+    # An earlier version wrote no sums.
+    summed = any(line[-9:-8] == b"\t" for line in lines)
+    for number, line in enumerate(lines[:-1], 1):
         try:
-            record: Message = json.loads(line)
-            if record.get("r") == "epoch":
-                epoch, last_seq = record["epoch"], max(last_seq, record["seq"])
-            else:
-                last_seq = max(last_seq, record.get("seq", 0))
-                _fold(jobs, record)
+            _fold(found, _record(line, summed))
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return list(jobs.values()), epoch, last_seq
+            found.damaged.append(number)
+    if not summed:
+        found.damaged.clear()
+    elif lines[-1] and not lines[-1].startswith(b"{"):
+        found.damaged.append(len(lines))
+    if content and not found.epoch:
+        found.damaged.append(1)
+    return found
 
 
-def _fold(jobs: dict[JobKey, Leftover], record: Message) -> None:
+def _record(line: bytes, summed: bool) -> Message:
+    if summed:
+        text, mark, total = line[:-9], line[-9:-8], line[-8:]
+        if mark != b"\t" or _SUM % zlib.crc32(text) != b"\t" + total + b"\n":
+            raise ValueError("not what was written")
+        line = text
+    record: Message = json.loads(line)
+    return record
+
+
+def _fold(found: Found, record: Message) -> None:
+    if record.get("r") == "epoch":
+        found.epoch, found.last_seq = record["epoch"], max(found.last_seq, record["seq"])
+        return
+    found.last_seq = max(found.last_seq, record.get("seq", 0))
     key, kind = (record["job"], record["gen"]), record.get("r", "event")
     if kind == "gone":
-        jobs.pop(key, None)
+        gone = found.jobs.pop(key, None)
+        if gone is not None:
+            found.past.pop(key, None)
+            found.past[key] = gone.events
+            if len(found.past) > _PAST_JOBS:
+                del found.past[next(iter(found.past))]
         return
-    leftover = jobs.setdefault(key, Leftover(key))
+    leftover = found.jobs.setdefault(key, Leftover(key))
     if kind == "pid":
         leftover.processes.append(RecordedProcess(record["pid"], record["started"], record["boot"]))
     elif kind == "event":

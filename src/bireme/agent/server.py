@@ -130,6 +130,9 @@ class AgentServer:
             self._signals_done.clear()
         self._did.clear()
         self._daemon = DaemonConnection(self.loop, connection, self._obey, self._daemon_gone)
+        if hello.get("recall"):  # its journal lost its end: it is told again what it knew
+            for event in self.node.records.recall():
+                self.outbox.restore(event)
         holds = {run.key for run in self._jobs.values()} | set(self.outbox.unacknowledged())
         self._daemon.send(
             encode_line(
@@ -140,6 +143,7 @@ class AgentServer:
                     "protocol": protocol.VERSION,
                     "pid": os.getpid(),
                     "epoch": self.node.records.epoch,
+                    "damaged": self.node.records.damaged,
                     "isolation": self.node.isolation | self.node.confinement.report(),
                     "holds": sorted(holds),
                     "seq": self.outbox.seq,

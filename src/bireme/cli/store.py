@@ -1,7 +1,7 @@
 """`bireme store verify` and `bireme store recover`: what is on disk, held against its sums; and going on after damage.
 
 Reads the files of the home itself: the daemon need not run, and usually cannot. Not here: how damage is found
-(`store/inspection`, `daemon/files`) and what is made of what is left (`store/recovery`).
+(`store/inspection`, `daemon/inspection`) and what is made of what is left (`store/recovery`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from bireme.cli.voice import CommandFailure, run_command
-from bireme.daemon import files
+from bireme.daemon import files, inspection
 from bireme.daemon.paths import Paths
 from bireme.daemon.process import DaemonError, Lock
 from bireme.store.database import StoreError
@@ -45,7 +45,7 @@ def _run(argv: list[str]) -> int:
 
 def _verify(paths: Paths, as_json: bool) -> int:
     found = inspect(paths.journal)
-    beside = files.inspect(paths)
+    beside = inspection.inspect(paths)
     changed = os.path.exists(paths.mark) and files.changed_settings(paths)
     if as_json:
         import json  # late: only --json prints it

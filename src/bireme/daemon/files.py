@@ -1,7 +1,7 @@
 """The small files of a home that outlive a daemon: written with a sum, and told when they are not what was written.
 
 Which slurm.conf and engine the latest start was made with, and with which settings: a file that changed by itself must
-not start another cluster in silence. Used by `settings` (which reads them at a start) and by `bireme store verify`.
+not start another cluster in silence. Read by `settings` at a start; looked at by `inspection`.
 Invariant: a file is replaced as a whole; a reader sees what was written, or `DamagedFileError`.
 """
 
@@ -59,15 +59,3 @@ def changed_settings(paths: Paths) -> bool:
         return (read_sealed(paths.settings_in_force) or "") != file_text(paths.settings)
     except DamagedFileError:
         return True
-
-
-def inspect(paths: Paths) -> list[str]:
-    """What is damaged, each in a sentence."""
-    found = []
-    for path in (paths.conf_in_force, paths.engine_in_force, paths.settings_in_force):
-        try:
-            if read_sealed(path) is None and os.path.exists(paths.mark):
-                found.append(f"{path} is gone")
-        except DamagedFileError as error:
-            found.append(str(error))
-    return found

@@ -25,7 +25,7 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
-from bireme.ports import Clock, Engine, Journal, JournalError, foreign_queue
+from bireme.ports import Clock, Engine, Journal, JournalError, RemembersPast, foreign_queue
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
 
 log = logging.getLogger("bireme.runtime")
@@ -87,6 +87,8 @@ class Runtime:
 
         `config` None: the engine reports it.
         """
+        if isinstance(self.engine, RemembersPast):
+            self.engine.recalls = lambda: self.state.loss is not None
         if config is not None:
             group = self.kernel.configure(config, self.clock.now())
             group.commands.clear()  # the engine is not there yet: `outstanding` says them

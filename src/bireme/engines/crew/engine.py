@@ -50,6 +50,8 @@ class CrewEngine(ABC):
 
     problem = ""
     """Nodes that do not answer are reported one by one."""
+    recalls: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether agents are to tell again how their newest jobs ended."""
     about = ""
 
     def __init__(self, config: ClusterConfig, payloads: PayloadWriter) -> None:
@@ -301,7 +303,11 @@ class CrewEngine(ABC):
         if event.get("note"):
             log.warning("job %d on node %s: %s", key[0], node, event["note"])
         status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])
-        seen.append(o.BatchFinished(*key, status, event["at"], usage, event["cleared"], event.get("note", "")))
+        seen.append(
+            o.BatchFinished(
+                *key, status, event["at"], usage, event["cleared"], event.get("note", ""), event.get("ordered", False)
+            )
+        )
 
     def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("end", key))

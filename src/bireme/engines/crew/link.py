@@ -55,6 +55,7 @@ class AgentLink:
         on_welcome: Callable[[str, Message], None],
         on_events: Callable[[str, list[Message]], None],
         on_silent: Callable[[str, str], None],
+        recalls: Callable[[], bool] = lambda: False,
     ) -> None:
         self.node = node
         self.address = address
@@ -63,6 +64,7 @@ class AgentLink:
         self._on_welcome = on_welcome
         self._on_events = on_events
         self._on_silent = on_silent
+        self._recalls = recalls
         self._transport: asyncio.Transport | None = None
         self._orders: dict[Hashable, _Order] = {}
         """Until they are confirmed."""
@@ -216,7 +218,9 @@ class AgentLink:
     def made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._heard_at = time.monotonic()
-        self._write(encode_line({"hello": "daemon", "version": protocol.VERSION, "speaker": self._speaker}))
+        recall = {"recall": True} if self._recalls() else {}
+        hello = {"hello": "daemon", "version": protocol.VERSION, "speaker": self._speaker}
+        self._write(encode_line(hello | recall))
 
     def received(self, lines: list[bytes]) -> None:
         self._heard_at = time.monotonic()

@@ -92,6 +92,7 @@ class EmbeddedEngine(CrewEngine):
             on_welcome=self._welcomed,
             on_events=self._heard,
             on_silent=self._silent,
+            recalls=lambda: self.recalls(),
         )
         self._links[node] = link
         link.open()

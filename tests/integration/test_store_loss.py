@@ -1,0 +1,132 @@
+"""A real cluster whose journal was damaged does not start in silence, and what its agents know does not run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.cluster import Cluster, virtual_nodes
+
+MakeCluster = Callable[..., Cluster]
+ONE_RUN = "echo run >> {place}\n"
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> Iterator[Cluster]:
+    return make_cluster(virtual_nodes(2, cpus=4))
+
+
+def journal(cluster: Cluster) -> Path:
+    return cluster.home / "journal.db"
+
+
+def keep(cluster: Cluster) -> Path:
+    """The journal as it is now, for `put_back`: what comes after it will be lost."""
+    copy = cluster.folder / "older.db"
+    with sqlite3.connect(journal(cluster)) as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    return copy
+
+
+def put_back(cluster: Cluster, copy: Path) -> None:
+    """An older copy in the journal's place, without its write-ahead file."""
+    for beside in ("-wal", "-shm"):
+        Path(f"{journal(cluster)}{beside}").unlink(missing_ok=True)
+    shutil.copy(copy, journal(cluster))
+
+
+def script(cluster: Cluster, name: str, more: str = "") -> tuple[str, Path]:
+    """A script that notes each run of it."""
+    place = cluster.work / f"{name}.runs"
+    cluster.script(ONE_RUN.format(place=place) + more, f"{name}.sh")
+    return f"{name}.sh", place
+
+
+def runs(place: Path) -> int:
+    return place.read_text().count("run") if place.exists() else 0
+
+
+def test_what_agents_know_does_not_run_again(cluster: Cluster) -> None:
+    """Lost are: the end of one job, start and end of another, the start of a running one, and a whole submission."""
+    gate = cluster.work / "gate"
+    wait = f"while [ ! -e {gate} ]; do sleep 0.05; done\n"
+    names = {name: script(cluster, name, more) for name, more in (
+        ("end", wait), ("both", ""), ("start", "sleep 1000\n"), ("unknown", "sleep 1000\n")
+    )}  # fmt: skip
+    ended = cluster.sbatch("-o", "/dev/null", names["end"][0])
+    cluster.until(lambda: runs(names["end"][1]) == 1)
+    both = cluster.sbatch("-H", "-o", "/dev/null", names["both"][0])
+    started = cluster.sbatch("-H", "-o", "/dev/null", names["start"][0])
+    older = keep(cluster)
+    gate.touch()
+    cluster.wait(ended)
+    for job in (both, started):
+        cluster.run("scontrol", "release", str(job))
+    assert cluster.wait(both)["state"] == "COMPLETED"
+    unknown = cluster.sbatch("-o", "/dev/null", names["unknown"][0])
+    cluster.until(lambda: runs(names["start"][1]) == runs(names["unknown"][1]) == 1)
+    cluster.kill_daemon()
+    put_back(cluster, older)
+
+    refused = cluster.bireme("up", check=False)
+    assert refused.returncode != 0
+    assert "events" in refused.stderr
+    assert "bireme store verify" in refused.stderr
+    seen = json.loads(cluster.bireme("store", "verify", "--json", check=False).stdout)
+    assert not seen["sound"]
+    assert seen["journal"]["lost_events"]
+    assert cluster.bireme("store", "recover", check=False).returncode == 1, "it wants to be told"
+    said = cluster.bireme("store", "recover", "--accept-loss").stdout
+    assert "Lost: the newest" in said
+    cluster.up_again()
+
+    assert cluster.wait(ended)["state"] == "COMPLETED"
+    for job in (both, started):  # their release was lost with the rest
+        cluster.run("scontrol", "release", str(job), check=False)
+    assert cluster.wait(both)["state"] == "COMPLETED"
+    cluster.until(lambda: runs(names["start"][1]) == 2)
+    assert [runs(names[name][1]) for name in ("end", "both", "start", "unknown")] == [1, 1, 2, 1]
+    later = cluster.sbatch("-o", "/dev/null", "--wrap", "true")
+    assert int(later) > int(unknown)
+    assert cluster.bireme("store", "verify").returncode == 0
+    cluster.run("scancel", str(started))
+
+
+def test_a_changed_script_never_runs_and_is_named(cluster: Cluster) -> None:
+    name, place = script(cluster, "changed", "# " + "x" * 100 + "\n")
+    job = cluster.sbatch("-H", "-o", "/dev/null", name)
+    cluster.down()
+    content = journal(cluster).read_bytes()
+    text = place.name.encode()
+    assert text in content
+    journal(cluster).write_bytes(content.replace(text, b"changed.stol"))
+    told = cluster.bireme("store", "verify", check=False)
+    assert told.returncode == 1
+    assert "a script or an environment" in told.stdout
+    cluster.up_again()
+    cluster.run("scontrol", "release", str(job))
+    assert cluster.wait(job)["state"] == "FAILED"
+    assert "its script is lost: blob" in cluster.bireme("why", str(job)).stdout
+    assert not place.exists()
+    assert not (cluster.work / "changed.stol").exists()
+
+
+def test_a_journal_that_is_gone_is_no_empty_cluster(cluster: Cluster) -> None:
+    job = cluster.sbatch("-H", "-o", "/dev/null", "--wrap", "true")
+    cluster.down()
+    os.unlink(journal(cluster))
+    refused = cluster.bireme("up", check=False)
+    assert refused.returncode != 0
+    assert "journal.db is gone, and it had" in refused.stderr
+    (cluster.home / "run" / "conf").unlink()
+    cluster.bireme("store", "recover", "--accept-loss")
+    lost = cluster.bireme("up", check=False)
+    assert "run/conf is gone: say what is meant with bireme up --conf" in lost.stderr
+    cluster.up()
+    assert cluster.run("squeue", "-h").stdout == ""
+    assert int(cluster.sbatch("-H", "--wrap", "true")) > int(job)

@@ -1,0 +1,91 @@
+"""What an agent writes down: read back as it was, damage left out and told, the newest past kept for who lost it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bireme.agent.lines import encode_line
+from bireme.agent.outbox import Outbox
+from bireme.agent.records import TaskRecords, read_records
+
+ENDED = {"ev": "batch_ended", "status": {"code": 0}, "usage": {}, "cleared": True, "at": 5.0}
+
+
+def filled(path: Path) -> TaskRecords:
+    """Job 1 is over and forgotten, job 2 over and not acknowledged, job 3 runs."""
+    records = TaskRecords(path)
+    outbox = Outbox(records)
+    for job in (1, 2, 3):
+        records.held((job, 1))
+        records.started((job, 1), 99_999_000 + job)
+        outbox.add({"ev": "launched", "job": job, "gen": 1, "at": 4.0})
+    for job in (1, 2):
+        outbox.add({**ENDED, "job": job, "gen": 1})
+    outbox.acknowledge_job((1, 1))
+    records.forget((1, 1), outbox.seq)
+    return records
+
+
+def test_everything_is_read_back_by_the_next_agent(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    filled(path)
+    again = TaskRecords(path)
+    assert [leftover.key for leftover in again.leftovers] == [(2, 1), (3, 1)]
+    assert [event["ev"] for event in again.leftovers[0].events] == ["launched", "batch_ended"]
+    assert again.leftovers[1].processes[0].pid == 99_999_003
+    assert (again.epoch, again.last_seq, again.damaged) == (2, 5, [])
+
+
+def test_the_past_is_told_again_to_who_lost_it_also_by_the_next_agent(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    assert [event["ev"] for event in filled(path).recall()] == ["launched", "batch_ended"]
+    path.unlink()
+    filled(path)
+    again = TaskRecords(TaskRecords(path)._path)
+    told = again.recall()
+    assert [(event["ev"], event["job"]) for event in told] == [("launched", 1), ("batch_ended", 1)]
+    assert again.recall() == []
+    again.forget((1, 1), 5)
+    assert len(again.recall()) == 2, "forgotten anew, it is the past again"
+
+
+def test_only_so_much_of_the_past_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bireme.agent.records._PAST_JOBS", 3)
+    path = tmp_path / "tasks.jsonl"
+    records = TaskRecords(path)
+    outbox = Outbox(records)
+    for job in range(1, 9):
+        records.held((job, 1))
+        outbox.add({**ENDED, "job": job, "gen": 1})
+        records.forget((job, 1), outbox.seq)
+    assert [event["job"] for event in TaskRecords(path).recall()] == [6, 7, 8]
+
+
+def test_a_flipped_bit_anywhere_is_told_or_the_torn_end_of_a_crash(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    filled(path)
+    whole = path.read_bytes()
+    lines = whole.count(b"\n")
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        found = read_records(path)
+        assert found.damaged or at == len(whole) - 1, f"byte {at}: {whole[:at][-40:]!r}"
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        found = read_records(path)
+        cut = whole[:length].count(b"\n")
+        assert not found.damaged or cut < lines, "a torn last line is no damage"
+
+
+def test_the_records_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    rows = [
+        {"r": "epoch", "epoch": 4, "seq": 7},
+        {"r": "job", "job": 2, "gen": 1},
+        {"seq": 8, **ENDED, "job": 2, "gen": 1},
+    ]
+    path.write_bytes(b"".join(map(encode_line, rows)))
+    found = read_records(path)
+    assert (found.epoch, found.last_seq, list(found.jobs), found.damaged) == (4, 8, [(2, 1)], [])
