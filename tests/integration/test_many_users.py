@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import json
 import os
 import pwd
 import re
@@ -212,6 +213,95 @@ def test_a_held_job_of_an_administrator_stays_held(cluster: Cluster) -> None:
     assert done.returncode != 0
     assert re.search("Access/permission denied", done.stderr)
     cluster.run("scancel", job)
+
+
+README = r"""
+eval "$("$PYTHON" -m bireme env)"
+sbatch --parsable --wait -o train.out train.sh
+squeue; sinfo; sacct; scontrol show job 1; scontrol show node; sacctmgr show user; sshare
+bireme status
+bireme logs "$(sacct -n -X -o JobID -u "$(id -u)" | tail -1 | tr -d ' ')"
+bireme explain train.sh
+bireme why "$(sacct -n -X -o JobID -u "$(id -u)" | tail -1 | tr -d ' ')"
+bireme top --once
+bireme doctor
+bireme whatif --add-nodes 1x4
+srun -n2 hostname
+salloc -n1 srun id -u
+job=$(sbatch --parsable -o held.out --wrap 'srun sleep 900')
+until squeue -s -h -o %i | grep -qx "$job.0"; do sleep 0.1; done
+sattach "$job.0" & attached=$!
+scancel "$job"
+wait $attached || true
+"$PYTHON" -c 'import bireme; job = bireme.Client().submit("train.sh"); job.wait(); assert job.state == "COMPLETED"'
+eval "$(bireme env --unset)"
+"""
+
+
+def test_a_second_user_can_do_all_that_the_readme_says(cluster: Cluster) -> None:
+    """On a cluster of root's, from a shell that knows nothing but where it is."""
+    folder = cluster.work / BOB
+    (folder / "train.sh").write_text("#!/bin/bash\necho trained by $(id -un)\n")
+    path = f"{os.path.dirname(cluster.python)}:/usr/bin:/bin"
+    env = {"PATH": path, "PYTHON": cluster.python, "HOME": str(folder)}
+    done = cluster.run("bash", "-exc", README, user=BOB, cwd=folder, env=env, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"trained by {BOB}" in done.stdout, "bireme logs"
+    assert str(pwd.getpwnam(BOB).pw_uid) in done.stdout.split(), "salloc and srun ran as the user"
+
+
+def test_a_second_user_is_told_who_starts_the_cluster(cluster: Cluster) -> None:
+    done = cluster.run(cluster.python, "-m", "bireme", "up", check=False, user=BOB, cwd=cluster.work / BOB)
+    assert done.returncode == 1
+    assert "belongs to uid 0, who alone can start it" in done.stderr
+
+
+def test_no_file_of_a_home_can_be_opened_by_others_but_its_commands_and_sockets(cluster: Cluster) -> None:
+    """Whoever can open a file can lock it, lease it or read it."""
+    files = [str(path) for path in cluster.home.rglob("*") if path.is_file()]
+    attempt = 'for name; do head -c 1 "$name" >/dev/null 2>&1 && echo "$name"; done; true'
+    opened = cluster.run("/bin/sh", "-c", attempt, "sh", *files, user=BOB, cwd="/").stdout.splitlines()
+    others = [name for name in opened if os.stat(name).st_uid != pwd.getpwnam(BOB).pw_uid]  # not his own scripts
+    told = {"conf", "engine", "agents.json", "daemon.pid", "hosts", "hostname"}  # words, which nobody locks
+    assert {name for name in others if Path(name).parent.name != "bin" and Path(name).name not in told} == set()
+
+
+EVIL = "\x1b]0;owned\x07\x1b[31mname\r\n999 fake root R"
+SHOWN = r"\u001b]0;owned\u0007"
+LOOKS = (
+    "squeue", "squeue -o %all", "squeue -O name:200,comment:200,workdir:200", "squeue --long", "sinfo -R",
+    "sinfo -N -l", "sinfo -o %all", "sacct -a -X -o jobid,jobname%90",
+    "sacct -a -X -P -o jobid,jobname,comment,workdir",
+    "scontrol show job", "scontrol -o show job", "scontrol show node n2", "scontrol show hostnames n1",
+    "sprio", "sshare -a", "bireme status", "bireme why {}", "bireme top --once", "bireme logs {}",
+)  # fmt: skip
+
+
+def test_nothing_that_users_write_reaches_anothers_terminal_as_an_order(cluster: Cluster) -> None:
+    folder = cluster.work / BOB / "dir\x1b[2Jname"
+    folder.mkdir()
+    os.chown(folder, pwd.getpwnam(BOB).pw_uid, pwd.getpwnam(BOB).pw_gid)
+    words = ("-J", EVIL, "--comment", EVIL, "-H", "-o", str(folder / "out"), "--wrap", "true")
+    job = cluster.sbatch(*words, user=BOB, cwd=folder)
+    cluster.run("scontrol", "update", "NodeName=n2", "State=DRAIN", f"Reason={EVIL}")
+    try:
+        for look in LOOKS:
+            done = cluster.run(*look.format(job).split(), check=False)
+            obeyed = {each for each in done.stdout + done.stderr if ord(each) < 32 or 127 <= ord(each) < 160}
+            assert obeyed <= {"\n", "\t"}, look
+            assert not any(line.startswith("999 fake") for line in done.stdout.splitlines()), look
+        assert SHOWN in cluster.run("squeue", "-o", "%j").stdout
+        assert SHOWN in cluster.run("sinfo", "-R", "-o", "%E").stdout
+        assert SHOWN in cluster.run("scontrol", "show", "job", job).stdout
+        (record,) = json.loads(cluster.run("squeue", "--json", "-j", job).stdout)["jobs"]
+        assert record["name"] == EVIL
+        refused = (
+            cluster.run("scancel", EVIL, check=False).stderr + cluster.run("sbatch", "-p", EVIL, check=False).stderr
+        )
+        assert "\x1b" not in refused
+    finally:
+        cluster.run("scontrol", "update", "NodeName=n2", "State=RESUME")
+        cluster.run("scancel", job)
 
 
 def test_ann_cancels_her_own(cluster: Cluster, anns_job: str) -> None:

@@ -103,6 +103,7 @@ class JobRun:
             prolog,
             self._message.get("env") or {},
             self._prepared,
+            context="prolog_slurmd",
             timeout_s=self._message.get("script_timeout_s"),
         )
         self._script.run()
@@ -381,7 +382,8 @@ class JobRun:
         epilog = self._message.get("epilog") or ()
         timeout_s = self._message.get("script_timeout_s")
         env = self._message.get("env") or {}
-        ScriptRun(self.node.loop, epilog, env, self._epilog_done, timeout_s=timeout_s).run()
+        run = ScriptRun(self.node.loop, epilog, env, self._epilog_done, context="epilog_slurmd", timeout_s=timeout_s)
+        run.run()
 
     def _ask_strays_to_end(self) -> bool:
         """Whether orphans of the job are left. One that was born after the order to end is told of it too."""

@@ -21,6 +21,8 @@ from bireme.agent.spawn import Birth, SpawnError
 
 log = logging.getLogger("bireme.agent")
 
+CONTEXT_VARIABLE = "SLURM_SCRIPT_CONTEXT"
+"""Tells a script which of them it is: one file may be Prolog and Epilog."""
 _MAX_OUTPUT_BYTES = 1024 * 1024
 _DEFAULT_TIMEOUT_S = 300.0
 
@@ -29,7 +31,7 @@ Done = Callable[[str, bytes], None]
 
 
 class ScriptRun:
-    """A series of scripts under way."""
+    """A series of scripts under way. `context`: Slurm's word for what they are."""
 
     def __init__(
         self,
@@ -38,13 +40,14 @@ class ScriptRun:
         env: Mapping[str, str],
         done: Done,
         *,
+        context: str,
         identity: Identity | None = None,
         cwd: str = "/",
         timeout_s: float | None = None,
     ) -> None:
         self._loop = loop
         self._waiting = list(paths)
-        self._env = env
+        self._env = {**env, CONTEXT_VARIABLE: context}
         self._done = done
         self._identity = identity
         self._cwd = cwd

@@ -181,12 +181,14 @@ class StepRun:
                 greeting = apply_task_prolog(output, env)
                 self._attempt(rank, lambda: self._start_task(index, spec, env, greeting))
 
-        self._prologs[rank] = self._script(prologs, env, prolog_done)
+        self._prologs[rank] = self._script("prolog_task", prologs, env, prolog_done)
         self._prologs[rank].run()
 
-    def _script(self, paths: Sequence[str], env: dict[str, str], done: Callable[[str, bytes], None]) -> ScriptRun:
-        cwd = self._message["cwd"]
-        return ScriptRun(self.node.loop, paths, env, done, identity=self._owner.identity, cwd=cwd)
+    def _script(
+        self, context: str, paths: Sequence[str], env: dict[str, str], done: Callable[[str, bytes], None]
+    ) -> ScriptRun:
+        identity, cwd = self._owner.identity, self._message["cwd"]
+        return ScriptRun(self.node.loop, paths, env, done, context=context, identity=identity, cwd=cwd)
 
     def _start_task(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
         """Now, or when its input is here."""
@@ -325,7 +327,7 @@ class StepRun:
         if not epilogs:
             self._task_over(task.id, how)
         else:
-            self._script(epilogs, env, lambda _problem, _output: self._task_over(task.id, how)).run()
+            self._script("epilog_task", epilogs, env, lambda _problem, _output: self._task_over(task.id, how)).run()
 
     def _task_over(self, rank: int, how: Message) -> None:
         self.hub.drain(rank)

@@ -16,7 +16,6 @@ from bireme.core.accounting.orders import Orders, Outcome
 from bireme.core.lifecycle.bookkeeping import change_accounts
 from bireme.core.lifecycle.refusals import Caller
 from bireme.core.lifecycle.state import State
-from bireme.core.model.accounts import AdminLevel
 from bireme.core.model.events import Event
 from bireme.slurm.records.accounts import book_record, fair_tree_in_force, share_records
 from bireme.slurm.records.association_manager import association_manager_record
@@ -30,9 +29,7 @@ async def show_book(api: Context, request: Request) -> Response:
     """Accounts, users, associations and QOS, with what each association inherits."""
     check_own_book(api)
     record = book_record(api.cluster.state)
-    if not _sees_everybody(api, api.caller(request), "accounts"):
-        record["associations"] = [each for each in record["associations"] if _mine(api, request, each)]
-        record["users"] = [each for each in record["users"] if each["name"] == api.caller(request).user]
+    _keep_seen(api, api.caller(request), record)
     return answer(record)
 
 
@@ -42,9 +39,8 @@ async def show_manager(api: Context, request: Request) -> Response:
     check_own_book(api)
     caller = api.caller(request)
     record = association_manager_record(api.cluster.state, api.now())
-    if not _sees_everybody(api, caller, "accounts"):
-        record["associations"] = [each for each in record["associations"] if _mine(api, request, each)]
-        record["users"] = [each for each in record["users"] if each["name"] == caller.user]
+    _keep_seen(api, caller, record)
+    if api.viewer(caller).hidden("users", "usage"):
         for row in record["qos"]:
             row["users"] = {uid: each for uid, each in row["users"].items() if uid == str(caller.uid)}
     return answer(record)
@@ -56,21 +52,23 @@ async def show_shares(api: Context, request: Request) -> Response:
     check_own_book(api)
     state = api.cluster.state
     rows = share_records(state, api.now())
-    if not _sees_everybody(api, api.caller(request), "usage"):
-        rows = [row for row in rows if _mine(api, request, row)]
+    viewer = api.viewer(api.caller(request))
+    rows = [row for row in rows if viewer.sees_account(row["account"])]
+    rows = [row for row in rows if viewer.sees_user(row["user"], row["account"], "usage", "users")]
     return answer({"shares": rows, "fair_tree": fair_tree_in_force(state), "cluster": state.config.name})
 
 
-def _sees_everybody(api: Context, caller: Caller, what: str) -> bool:
-    """PrivateData=accounts or usage: users see accounts and themselves; operators and coordinators everybody."""
-    state = api.cluster.state
-    user = state.accounts.users.get(caller.user)
-    trusted = caller.admin or (user is not None and user.admin_level is not AdminLevel.NONE)
-    return trusted or what not in state.config.words("PrivateData")
-
-
-def _mine(api: Context, request: Request, row: dict[str, Any]) -> bool:
-    return not row["user"] or row["user"] == api.caller(request).user
+def _keep_seen(api: Context, caller: Caller, record: dict[str, Any]) -> None:
+    """Of the book: what the caller may know of."""
+    viewer = api.viewer(caller)
+    rows = [each for each in record["associations"] if viewer.sees_account(each["account"])]
+    rows = [each for each in rows if viewer.sees_user(each["user"], each["account"], "users")]
+    record["associations"] = rows
+    if "accounts" in record:
+        record["accounts"] = [each for each in record["accounts"] if viewer.sees_account(each["name"])]
+    if viewer.hidden("users", "accounts"):
+        known = {each["user"] for each in rows} | {caller.user}
+        record["users"] = [each for each in record["users"] if each["name"] in known]
 
 
 @routes.post(

@@ -49,7 +49,7 @@ async def history(api: Context, request: Request) -> Response:
     stored = await asyncio.to_thread(api.archive.finished, query)
     caller = api.caller(request)
     both = _merged(stored, remembered, duplicates=query.duplicates)
-    visible = [record for record in both if api.sees(caller, record["user_id"])]
+    visible = [record for record in both if api.sees(caller, record["user_id"], record.get("account") or "")]
     records = sorted(visible, key=_place)
     fields = words(request, "fields")
     if fields:

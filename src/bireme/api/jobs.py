@@ -62,7 +62,7 @@ async def list_jobs(api: Context, request: Request) -> Response:
         jobs=tuple(targets_of(request.query_params.get("job", ""))),
     )
     now, caller, state = api.now(), api.caller(request), api.cluster.state
-    jobs = [job for job in listing.matching(state, wanted) if api.sees(caller, job.spec.owner.uid)]
+    jobs = [job for job in listing.matching(state, wanted) if api.sees(caller, job.spec.owner.uid, job.spec.account)]
     return answer({"jobs": listing.records_of(state, jobs, now, words(request, "fields")), "now": now})
 
 
@@ -77,7 +77,11 @@ async def show_job(api: Context, request: Request) -> Response:
 
 def _visible(api: Context, request: Request, target: Target) -> list[Job]:
     caller = api.caller(request)
-    found = [job for job in requests.find(api.cluster.state, target) if api.sees(caller, job.spec.owner.uid)]
+    found = [
+        job
+        for job in requests.find(api.cluster.state, target)
+        if api.sees(caller, job.spec.owner.uid, job.spec.account)
+    ]
     if not found:
         raise Refusal(Why.INVALID_JOB_ID)
     return found
@@ -141,13 +145,13 @@ async def wait_for_job(api: Context, request: Request) -> Response:
         open_jobs = [job.id for job in jobs if not _reached(job, until)]
         left = deadline - asyncio.get_running_loop().time()
         if not open_jobs or left <= 0 or api.live.closing:
-            return await _wait_answer(api, target, jobs, words(request, "fields"), done=not open_jobs)
+            return await _wait_answer(api, request, target, jobs, done=not open_jobs)
         await api.live.changed([target.job_id, *open_jobs], left)
 
 
 def _refuse_private(api: Context, request: Request, target: Target) -> None:
     caller = api.caller(request)
-    if not all(api.sees(caller, job.spec.owner.uid) for job in _known(api.cluster.state, target)):
+    if not all(api.sees(caller, job.spec.owner.uid, job.spec.account) for job in _known(api.cluster.state, target)):
         raise Refusal(Why.INVALID_JOB_ID)
 
 
@@ -162,15 +166,16 @@ def _reached(job: Job, until: str) -> bool:
     return isinstance(job.phase, Finished) or (until == "started" and not isinstance(job.phase, Pending | Starting))
 
 
-async def _wait_answer(api: Context, target: Target, jobs: list[Job], fields: Sequence[str], *, done: bool) -> Response:
-    records = listing.records_of(api.cluster.state, jobs, api.now(), fields)
+async def _wait_answer(api: Context, request: Request, target: Target, jobs: list[Job], *, done: bool) -> Response:
+    records = listing.records_of(api.cluster.state, jobs, api.now(), words(request, "fields"))
     array = api.cluster.state.arrays.get(target.job_id)
     some_forgotten = not jobs or (array is not None and target.task_id is None and len(jobs) < array.total)
     if done and some_forgotten:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
         past = Query(jobs=((target.job_id, target.task_id),))
-        known = {job.id for job in jobs}
+        known, caller = {job.id for job in jobs}, api.caller(request)
         finished = await asyncio.to_thread(api.archive.finished, past)
-        records += [record for record in finished if record["job_id"] not in known]
+        seen = [each for each in finished if api.sees(caller, each["user_id"], each.get("account") or "")]
+        records += [record for record in seen if record["job_id"] not in known]
         if not records:
             raise Refusal(Why.INVALID_JOB_ID)
     return answer({"done": done, "jobs": records})

@@ -59,10 +59,15 @@ async def list_nodes(api: Context, request: Request) -> Response:
     if unknown:
         raise Refusal(Why.INVALID_NODE_NAME, f"no node {unknown[0]!r} here")
     chosen, fields = set(names), words(request, "fields")
+    viewer = api.viewer(api.caller(request))
+    if viewer.hidden("nodes"):
+        return answer({"nodes": [], "now": api.now()})
     records = [record for record in node_records(state, api.now()) if not chosen or record["name"] in chosen]
     facts = machine_facts() if api.cluster.engine.name == "embedded" else {}
     for record in records:
         record.update(facts)
+        if viewer.hidden("partitions"):
+            record["partitions"] = []
         record["reason_user"] = user_name(record["reason_uid"]) if record["reason_uid"] is not None else ""
     if fields:
         records = [{name: record[name] for name in fields if name in record} for record in records]
@@ -82,7 +87,8 @@ def _names(text: str) -> list[str]:
 async def list_partitions(api: Context, request: Request) -> Response:
     """The partitions: limits, nodes, totals (PartitionRecords)."""
     state = api.cluster.state
-    records = [partition_record(state, partition) for partition in state.partitions.values()]
+    seen = () if api.viewer(api.caller(request)).hidden("partitions") else state.partitions.values()
+    records = [partition_record(state, partition) for partition in seen]
     return answer({"partitions": records, "now": api.now()})
 
 
@@ -97,7 +103,10 @@ async def list_licences(api: Context, request: Request) -> Response:
 @routes.get("/v1/config")
 async def show_config(api: Context, request: Request) -> Response:
     """The configuration in force: Slurm's keys as written, typed settings, and where it came from."""
-    return answer({**config_record(api.cluster.state), "bireme": api.service.extra_config})
+    record = config_record(api.cluster.state)
+    if api.viewer(api.caller(request)).hidden("partitions"):
+        record["partitions"] = []
+    return answer({**record, "bireme": api.service.extra_config})
 
 
 @routes.get("/v1/topology")
@@ -136,8 +145,10 @@ async def live_events(api: Context, request: Request) -> Response:
 
 
 def _may_see(api: Context, caller: Caller, event: Event, job_id: int | None) -> bool:
-    if caller.admin or job_id is None:
+    if caller.admin:
         return True
+    if job_id is None:
+        return api.viewer(caller).sees_event(event)
     job = api.cluster.state.jobs.get(job_id)
     return job is not None and job.spec.owner.uid == caller.uid
 

@@ -230,7 +230,7 @@ def _matching(api: Context, request: Request, body: dict[str, Any], wanted: list
     unknown: list[_Errand] = []
     for word in map(str, words):
         found = [job for job in _known_by(state, word) if not isinstance(job.phase, Finished)]
-        found = [job for job in found if api.sees(caller, job.spec.owner.uid)]
+        found = [job for job in found if api.sees(caller, job.spec.owner.uid, job.spec.account)]
         if not found:
             unknown.append(_Errand(word, refusal=Refusal(Why.INVALID_JOB_ID)))
         for job in _seen_and_matching(api, caller, wanted, found):
@@ -262,7 +262,7 @@ def _tasks_in(state: State, word: str, job: Job) -> Sequence[int]:
 def _seen_and_matching(api: Context, caller: Caller, wanted: listing.Filter, jobs: Sequence[Job]) -> list[Job]:
     state, now = api.cluster.state, api.now()
     matching = listing.matching(state, wanted, jobs, now)
-    return [job for job in matching if api.sees(caller, job.spec.owner.uid)]
+    return [job for job in matching if api.sees(caller, job.spec.owner.uid, job.spec.account)]
 
 
 def _exact(job: Job, tasks: Sequence[int] = ()) -> _Errand:

@@ -22,7 +22,7 @@ async def passed_on(api: Context, caller: Caller, target: Target, order: Order) 
     jobs = requests.find(api.cluster.state, target) if queue is not None else []
     if queue is None or not any(job.mirrored for job in jobs):
         return False
-    if not all(api.sees(caller, job.spec.owner.uid) for job in jobs):
+    if not all(api.sees(caller, job.spec.owner.uid, job.spec.account) for job in jobs):
         raise Refusal(Why.INVALID_JOB_ID)
     await queue.obey(caller, replace(order, target=written(target)))
     await api.cluster.settled()

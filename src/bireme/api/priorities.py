@@ -34,7 +34,8 @@ async def list_priorities(api: Context, request: Request) -> Response:
     targets = tuple(targets_of(request.query_params.get("job", "")))
     wanted = Filter(users=tuple(words(request, "user")), partitions=tuple(partitions), jobs=targets)
     caller = api.caller(request)
-    queued = [job for job in (*state.pending.values(), *state.holding.values()) if api.sees(caller, job.spec.owner.uid)]
+    waiting = (*state.pending.values(), *state.holding.values())
+    queued = [job for job in waiting if api.sees(caller, job.spec.owner.uid, job.spec.account)]
     records = priority_records(state, matching(state, wanted, queued), api.now()) if multifactor else []
     if partitions:
         records = [record for record in records if record["partition"] in partitions]

@@ -15,7 +15,7 @@ from fastapi import Request, Response
 from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.lifecycle.reservation_orders import (
     ReservationOrder,
     create_reservation,
@@ -23,11 +23,7 @@ from bireme.core.lifecycle.reservation_orders import (
     edited,
     update_reservation,
 )
-from bireme.core.lifecycle.reserving import may_use
-from bireme.core.lifecycle.state import State
 from bireme.core.model.events import ReservationSet
-from bireme.core.model.jobs import JobSpec, Owner
-from bireme.core.model.reservations import Reservation
 from bireme.slurm.records.reservations import reservation_record
 from bireme.store import codec
 
@@ -39,17 +35,9 @@ async def list_reservations(api: Context, request: Request) -> Response:
     """The reservations, oldest first; with PrivateData=reservations users see those that they may use."""
     check_own_book(api)
     state, now, caller = api.cluster.state, api.now(), api.caller(request)
-    private = "reservations" in state.config.words("PrivateData")
-    seen = [each for each in state.reservations.values() if not private or _may_see(state, caller, each)]
+    viewer = api.viewer(caller)
+    seen = [each for each in state.reservations.values() if viewer.sees_reservation(each)]
     return answer({"reservations": [reservation_record(state, each, now) for each in seen], "now": now})
-
-
-def _may_see(state: State, caller: Caller, reservation: Reservation) -> bool:
-    if caller.admin:
-        return True
-    owner = Owner(uid=caller.uid, gid=caller.gid, user=caller.user, groups=caller.groups)
-    accounts = {each.account for each in state.accounts.associations.values() if each.user == caller.user}
-    return any(may_use(state, reservation, JobSpec(owner=owner, account=account)) for account in accounts or {""})
 
 
 @routes.post("/v1/reservations", body="`name` (may be empty: one is chosen) and `order`: begin, end, nodes, users ...")

@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from bireme.api.cluster import Archive, Cluster, Service
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
+from bireme.api.privacy import Viewer
 from bireme.api.problems import ProblemError, read_json
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.model.jobs import Job
@@ -46,10 +47,14 @@ class Context:
     def caller(self, request: Request) -> Caller:
         return self.callers.caller(request.scope)
 
-    def sees(self, caller: Caller, owner_uid: int) -> bool:
+    def viewer(self, caller: Caller) -> Viewer:
+        return Viewer(self.cluster.state, caller)
+
+    def sees(self, caller: Caller, owner_uid: int, account: str) -> bool:
         """Whether `caller` may know of a job at all: everybody may, unless PrivateData says that jobs are private."""
-        private = self.cluster.state.config.words("PrivateData")
-        return "jobs" not in private or caller.may_change(owner_uid)
+        if caller.may_change(owner_uid) or "jobs" not in self.cluster.state.config.words("PrivateData"):
+            return True
+        return self.viewer(caller).sees_job(owner_uid, account)
 
     def inside_job(self, request: Request) -> int:
         """The job whose token brought this request; 0 for a request from this machine."""

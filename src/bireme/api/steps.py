@@ -101,7 +101,9 @@ async def list_steps(api: Context, request: Request) -> Response:
     """The steps of a job's current run, as StepRecords; with the endpoints of those that still run."""
     found = requests.find(api.cluster.state, one_target(request.path_params["job"]))
     caller = api.caller(request)
-    visible = [job for job in found if api.sees(caller, job.spec.owner.uid)]
+    visible = [job for job in found if api.sees(caller, job.spec.owner.uid, job.spec.account)]
+    if not visible:
+        raise Refusal(Why.INVALID_JOB_ID)
     inside = bool(api.inside_job(request))
     return answer({"steps": [record for job in visible for record in _step_records(api, caller, job, inside)]})
 

@@ -13,11 +13,12 @@ from typing import Any
 from fastapi import Request, Response
 
 from bireme.api import listing
+from bireme.api.privacy import WORDS, Viewer
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes, flag
 from bireme.api.targets import one_target
 from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.states import job_state
 from bireme.core.model.jobs import Finished, Job, Pending
@@ -33,6 +34,7 @@ from bireme.store.planning_input import encode_input
 routes = Routes("planning")
 
 PATIENCE_S = 2.0
+_PRIVATE = "(private)"
 MOST_RECORDS = 8
 """Of an array, so many are explained: those that wait first, then those that run."""
 _ENDED_FIELDS = (
@@ -51,13 +53,13 @@ async def explain_job(api: Context, request: Request) -> Response:
     caller, target = api.caller(request), one_target(request.path_params["job"])
 
     def sees(job: Job) -> bool:
-        return api.sees(caller, job.spec.owner.uid)
+        return api.sees(caller, job.spec.owner.uid, job.spec.account)
 
     try:
         found = [job for job in requests.find(api.cluster.state, target) if sees(job)]
     except Refusal:
-        return answer(await _from_history(api, target, lambda uid: api.sees(caller, uid)))
-    return answer(await _told(api, found, sees, suggest=request.query_params.get("suggestions") != "0"))
+        return answer(await _from_history(api, target, caller))
+    return answer(await _told(api, caller, found, sees, suggest=request.query_params.get("suggestions") != "0"))
 
 
 @routes.get("/v1/pods/{namespace}/{pod}/why")
@@ -69,22 +71,37 @@ async def explain_pod(api: Context, request: Request) -> Response:
     caller, path = api.caller(request), request.path_params
 
     def sees(job: Job) -> bool:
-        return api.sees(caller, job.spec.owner.uid)
+        return api.sees(caller, job.spec.owner.uid, job.spec.account)
 
     found = [job for job in requests.with_pod(api.cluster.state, path["namespace"], path["pod"]) if sees(job)]
     engine = api.cluster.engine
     outside = engine.why_outside(path["namespace"], path["pod"]) if isinstance(engine, KnowsPods) and not found else ""
     if outside:
         return answer({"jobs": [], "left_out": 0, "now": api.now(), "outside": outside})
-    return answer(await _told(api, found[-1:], sees, suggest=False))  # what one may suggest is about scripts
+    return answer(await _told(api, caller, found[-1:], sees, suggest=False))  # what one may suggest is about scripts
 
 
-async def _told(api: Context, found: list[Job], sees: Callable[[Job], bool], *, suggest: bool) -> dict[str, Any]:
+async def _told(
+    api: Context, caller: Caller, found: list[Job], sees: Callable[[Job], bool], *, suggest: bool
+) -> dict[str, Any]:
     if not found:
         raise Refusal(Why.INVALID_JOB_ID)
+    viewer = api.viewer(caller)
     found.sort(key=lambda job: (isinstance(job.phase, Finished), not isinstance(job.phase, Pending), job.id))
-    told = [await _explained(api, job, sees, suggest) for job in found[:MOST_RECORDS]]
+    told = [_shown(await _explained(api, job, sees, suggest), viewer) for job in found[:MOST_RECORDS]]
     return {"jobs": told, "left_out": len(found) - len(told), "now": api.now()}
+
+
+def _shown(told: Any, viewer: Viewer) -> Any:
+    """Without the names of reservations that the caller may not know of."""
+    if isinstance(told, list | tuple):
+        return [_shown(each, viewer) for each in told]
+    if not isinstance(told, dict):
+        return told
+    shown = {name: _shown(value, viewer) for name, value in told.items()}
+    if isinstance(name := shown.get("reservation"), str) and not viewer.sees_reservation_named(name):
+        shown["reservation"] = _PRIVATE
+    return shown
 
 
 async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], suggest: bool) -> dict[str, Any]:
@@ -100,7 +117,7 @@ async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], sugges
         record = listing.records_of(state, [job], api.now(), _ENDED_FIELDS.split(","))[0]
         return {**told, "ended": _ended(record)}
     if not isinstance(job.phase, Pending):
-        return {**told, "running": all_fields(explain_running(state, job))}
+        return {**told, "running": all_fields(explain_running(state, job, sees))}
     now = api.now()
     waiting, trial = explain_waiting(state, job, now, sees)
     told["waiting"] = all_fields(waiting)
@@ -120,10 +137,11 @@ async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], sugges
     return told
 
 
-async def _from_history(api: Context, target: Target, sees: Callable[[int], bool]) -> dict[str, Any]:
+async def _from_history(api: Context, target: Target, caller: Caller) -> dict[str, Any]:
     """Of a job that the cluster no longer has in memory."""
     query = Query(jobs=((target.job_id, target.task_id),))
-    past = [record for record in await asyncio.to_thread(api.archive.finished, query) if sees(record["user_id"])]
+    found = await asyncio.to_thread(api.archive.finished, query)
+    past = [record for record in found if api.sees(caller, record["user_id"], record.get("account") or "")]
     if not past:
         raise Refusal(Why.INVALID_JOB_ID)
     told = [
@@ -164,11 +182,11 @@ def _ended(record: dict[str, Any]) -> dict[str, Any]:
     anonymise="1: other names for users, groups, accounts and jobs.",
 )
 async def snapshot(api: Context, request: Request) -> Response:
-    """Everything the planner plans with, to be planned again elsewhere. Only for operators.
+    """Everything the planner plans with, to be planned again elsewhere. Only for operators where PrivateData is set.
 
     One JSON object a line. No scripts, environments, arguments or paths are in it.
     """
-    if not api.caller(request).admin:
-        raise Refusal(Why.ACCESS_DENIED, "a snapshot shows everybody's jobs")
+    if api.viewer(api.caller(request)).hidden(*WORDS):
+        raise Refusal(Why.ACCESS_DENIED, "a snapshot shows everybody's jobs, and PrivateData is set on this cluster")
     data = encode_input(api.cluster.state, api.now(), api.service.version, anonymise=flag(request, "anonymise"))
     return Response(data, media_type="application/x-ndjson")

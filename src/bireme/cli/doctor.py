@@ -26,6 +26,7 @@ from bireme.cli.voice import run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.daemon import process
 from bireme.daemon.paths import Paths
+from bireme.slurm.formats.visible import visible
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _CONSTRAIN = {"memory": "ConstrainRAMSpace", "cpus": "ConstrainCores", "devices": "ConstrainDevices"}
@@ -100,7 +101,9 @@ def _home(paths: Paths) -> Iterator[Check]:
         yield Check("home", OK, f"{paths.home} is not there yet; `bireme up` makes it")
         return
     about = os.stat(paths.home)
-    if about.st_uid != os.geteuid():
+    if about.st_uid != os.geteuid() and os.access(paths.socket, os.W_OK):
+        yield Check("home", OK, f"{paths.home} belongs to uid {about.st_uid}, whose cluster is open to you")
+    elif about.st_uid != os.geteuid():
         advice = "set BIREME_HOME to a folder of your own, or ask its owner for access"
         yield Check("home", WARN, f"{paths.home} belongs to uid {about.st_uid}", advice)
     elif about.st_mode & 0o066:
@@ -290,8 +293,8 @@ def _line(check: Check, *, colour: bool) -> str:
     if colour:
         code = {OK: "32", WARN: "33", FAIL: "31"}[check.status]
         mark = f"\033[{code}m{check.status}\033[0m" + " " * (4 - len(check.status))
-    line = f"{mark:<4}  {check.name:<14} {check.why}"
-    return line + (f"\n{'':21}-> {check.advice}" if check.advice else "")
+    line = f"{mark:<4}  {visible(check.name):<14} {visible(check.why)}"
+    return line + (f"\n{'':21}-> {visible(check.advice)}" if check.advice else "")
 
 
 def _summary(checks: list[Check]) -> str:

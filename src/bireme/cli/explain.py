@@ -13,6 +13,7 @@ import sys
 from bireme.cli.caller import submit_context
 from bireme.cli.sbatch import read_named_script
 from bireme.cli.voice import run_command
+from bireme.slurm.formats.visible import visible
 from bireme.slurm.options.batch import BatchSubmission, read_batch
 from bireme.slurm.options.layers import peek
 from bireme.slurm.options.table import Command
@@ -61,11 +62,11 @@ def plain_text(understood: Understood) -> str:
     """One component, as aligned text."""
     component = understood.spec.het_component
     title = understood.name if component is None else f"{understood.name} (component {component})"
-    lines = [title]
+    lines = [visible(title)]
     width = max((len(label) for section in understood.sections for label, _ in section.rows), default=0)
     for section in understood.sections:
         lines += ["", section.title]
-        lines += [f"  {label:<{width}}  {value}" for label, value in section.rows]
+        lines += [f"  {label:<{width}}  {visible(value)}" for label, value in section.rows]
     if understood.ignored:
         lines += ["", "Accepted, not applied"]
         lines += [f"  {each.option}: {each.reason}" for each in understood.ignored]
@@ -92,7 +93,7 @@ def _print_rich(told: list[Understood], batch: BatchSubmission) -> None:
     for understood in told:
         component = understood.spec.het_component
         console.print(
-            Text(understood.name, style="bold") + Text("" if component is None else f"  component {component}")
+            Text(visible(understood.name), style="bold") + Text("" if component is None else f"  component {component}")
         )
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_column(style="cyan", no_wrap=True)
@@ -100,11 +101,11 @@ def _print_rich(told: list[Understood], batch: BatchSubmission) -> None:
         for section in understood.sections:
             table.add_row(Text(section.title, style="bold"), "")
             for label, value in section.rows:
-                table.add_row(f"  {label}", Text(value))
+                table.add_row(f"  {label}", Text(visible(value)))
         for each in understood.ignored:
-            table.add_row(Text("  not applied", style="yellow"), Text(f"{each.option}: {each.reason}"))
+            table.add_row(Text("  not applied", style="yellow"), Text(visible(f"{each.option}: {each.reason}")))
         for warning in understood.warnings:
-            table.add_row(Text("  remark", style="yellow"), Text(warning))
+            table.add_row(Text("  remark", style="yellow"), Text(visible(warning)))
         console.print(table)
     for line in _remarks(told, batch):
-        console.print(Text(f"  {line}", style="yellow"))
+        console.print(Text(f"  {visible(line)}", style="yellow"))

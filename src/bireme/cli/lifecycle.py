@@ -65,6 +65,7 @@ def _up(argv: list[str]) -> int:
     if given.context:
         os.environ["BIREME_KUBERNETES_CONTEXT"] = given.context  # the daemon reads its settings from there
     paths = Paths(given.home)
+    _refuse_anothers(paths)
     running = process.running_pid(paths.home)
     if running:
         return _already_up(paths, running, given)
@@ -82,6 +83,17 @@ def _up(argv: list[str]) -> int:
     if not given.quiet:
         _tell_up(paths, pid)
     return 0
+
+
+def _refuse_anothers(paths: Paths) -> None:
+    """Only its owner starts a cluster: a daemon of another user could not write there."""
+    try:
+        owner = os.stat(paths.home).st_uid
+    except OSError:
+        return  # not there yet, or not to be entered: said when it is made
+    if owner != os.geteuid() != 0:
+        hint = "to start one of your own: unset BIREME_HOME, or set it to a folder of yours"
+        raise CommandFailure(f"the cluster at {paths.home} belongs to uid {owner}, who alone can start it", hint=hint)
 
 
 def _already_up(paths: Paths, pid: int, given: argparse.Namespace) -> int:
@@ -287,14 +299,32 @@ def _env(argv: list[str]) -> int:
     parser.add_argument("--unset", action="store_true", help="commands that take it back")
     given = parser.parse_args(argv)
     paths = Paths(given.home)
-    try:
-        paths.create()
-        write_launchers(paths)
-    except OSError as error:
-        raise CommandFailure(f"cannot write to {paths.home}: {error.strerror}") from error
+    if not given.unset:
+        _have_commands(paths)
     shell = given.shell or os.path.basename(os.environ.get("SHELL", "sh"))
     print(env_text(paths, shell, os.environ.get("PATH", ""), unset=given.unset))
     return 0
+
+
+def _have_commands(paths: Paths) -> None:
+    """Written anew in a home of one's own; in another's they are used as its owner's `bireme up` wrote them."""
+    try:
+        owner = os.stat(paths.home).st_uid
+    except FileNotFoundError:
+        owner = os.geteuid()
+    except OSError as error:
+        raise CommandFailure(f"cannot enter {paths.home}: {error.strerror}") from error
+    if owner == os.geteuid():
+        try:
+            paths.create()
+            write_launchers(paths)
+        except OSError as error:
+            raise CommandFailure(f"cannot write to {paths.home}: {error.strerror}") from error
+    elif not os.access(os.path.join(paths.bin, "squeue"), os.X_OK):
+        raise CommandFailure(
+            f"the cluster at {paths.home} is uid {owner}'s and has no commands for others: its owner writes them with"
+            " `bireme up`"
+        )
 
 
 def env_text(paths: Paths, shell: str, path: str, *, unset: bool = False) -> str:

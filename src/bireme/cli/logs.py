@@ -16,6 +16,7 @@ from bireme.cli.allocation import ENDED_STATES
 from bireme.cli.connection import make_transport
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.slurm.formats.visible import visible
 
 _FIELDS = "job_id,array_job_id,array_task_id,array_tasks,state,reason,std_out,std_err,kind"
 _LOOK_EVERY_S = 0.25
@@ -114,7 +115,7 @@ class Logs:
             tail = self._tails.setdefault(path, Tail(path, self._lines))
             for piece in tail.new():
                 if several and self._shown != path:
-                    heading = f"==> {path} <==\n"
+                    heading = f"==> {visible(str(path))} <==\n"
                     sys.stdout.buffer.write(
                         (("\n" if self._shown else "") + heading).encode("utf-8", "surrogateescape")
                     )

@@ -47,6 +47,9 @@ _OWN_COMMANDS = {
     "store": ("bireme.cli.store", "main"),
 }
 
+_DRAWN = ("doctor", "explain", "sim", "top")
+"""Commands that use colours, and make what they show of others visible by themselves."""
+
 HELP = """\
 bireme: a Slurm-grade cluster on this machine, in Slurm's language.
 
@@ -108,10 +111,13 @@ def run(name: str, argv: list[str]) -> int:
         module, function = _OWN_COMMANDS[name]
     else:
         return _unknown(name)
-    try:
-        return int(getattr(import_module(module), function)(argv))
-    except KeyboardInterrupt:  # while the command was still being imported
-        return 130
+    from bireme.cli.plain_streams import plain_streams  # late: not for --version
+
+    with plain_streams(draws=name in _DRAWN):
+        try:
+            return int(getattr(import_module(module), function)(argv))
+        except KeyboardInterrupt:  # while the command was still being imported
+            return 130
 
 
 def run_and_exit(name: str) -> None:

@@ -28,6 +28,7 @@ from bireme.cli.lifecycle import gpus_of, machine_words
 from bireme.cli.scancel import label
 from bireme.cli.voice import refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.slurm.formats.visible import visible_values
 
 _JOB_FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_name,partition,state,reason,priority,"
@@ -85,9 +86,9 @@ def _main(argv: list[str]) -> int:
 
 def look(transport: Transport) -> Picture:
     try:
-        about = transport.get("/v1/ping")
-        nodes = transport.get("/v1/nodes")["nodes"]
-        jobs = transport.get("/v1/jobs", {"fields": _JOB_FIELDS})["jobs"]
+        about = visible_values(transport.get("/v1/ping"))
+        nodes = visible_values(transport.get("/v1/nodes")["nodes"])
+        jobs = visible_values(transport.get("/v1/jobs", {"fields": _JOB_FIELDS})["jobs"])
     except (ApiError, BiremeUnavailable) as error:
         raise refused_by_daemon("", error) from error
     live = [job for job in jobs if job["state"] in _LIVE]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from bireme.cli.optline import OptionLineError
 from bireme.client.transport import ApiError, BiremeUnavailable
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats.visible import visible_lines
 from bireme.slurm.options.errors import EXIT_BAD_OPTION, OptionError, Severity
 
 EXIT_INTERRUPTED = 130
@@ -58,7 +59,7 @@ class Voice:
 
     def _write(self, line: str) -> None:
         # One write a line: several sruns of a job share the script's stderr and must not mix within lines.
-        data = (line + self.line_end).encode("utf-8", "surrogateescape")
+        data = (visible_lines(line) + self.line_end).encode("utf-8", "surrogateescape")
         try:
             sys.stderr.flush()
             os.write(2, data)

@@ -16,6 +16,7 @@ from bireme.cli.connection import make_transport
 from bireme.cli.reports import make_stamp
 from bireme.cli.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.client.transport import ApiError
+from bireme.slurm.formats.visible import visible_values
 from bireme.slurm.hostlist import compress
 from bireme.slurm.sizes import format_memory
 from bireme.slurm.times import format_elapsed
@@ -58,7 +59,7 @@ def _main(argv: list[str]) -> int:
     if given.json:
         print(json.dumps(told, indent=2))
     else:
-        print("\n".join(text_of(told, make_stamp("", told["now"]))))
+        print("\n".join(text_of(visible_values(told), make_stamp("", told["now"]))))
     return 0
 
 

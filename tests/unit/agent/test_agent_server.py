@@ -547,3 +547,24 @@ def test_an_order_is_answered_by_its_number_and_a_signal_that_comes_again_is_not
     daemon.send(op="signal", job=1, gen=1, signal=signal.SIGUSR1, scope="batch", no=3)
     assert daemon.next() == {"did": [3]}
     until(lambda: (tmp_path / "signals").read_text() == "usr1\n" * 2, "the other signal, and no third")
+
+
+def test_one_script_around_jobs_and_tasks_is_told_which_of_them_it_is(daemon: DaemonEnd, tmp_path: Path) -> None:
+    script = tmp_path / "around"
+    script.write_text(f'#!/bin/sh\necho "$SLURM_SCRIPT_CONTEXT" >>{tmp_path}/contexts\n')
+    script.chmod(0o755)
+    around = [str(script)]
+    told = {"SLURM_SCRIPT_CONTEXT": "prolog_slurmd"}
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid(), prolog=around, epilog=around, env=told)
+    daemon.expect("prepared")
+    out = tmp_path / "out"
+    order = step_order(daemon.agent, ["env"], task_prolog=around, task_epilog=around)
+    order["tasks"] = [{"id": 0, "env": {}, "stdout": str(out), "stderr": str(out)}]
+    daemon.send(**order)
+    daemon.expect("step_began")
+    daemon.expect("step_ended")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    daemon.expect("cleared")
+    contexts = (tmp_path / "contexts").read_text().split()
+    assert contexts == ["prolog_slurmd", "prolog_task", "epilog_task", "epilog_slurmd"]
+    assert "SLURM_SCRIPT_CONTEXT" not in out.read_text()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bireme.api.reservations import _may_see
+from bireme.api.privacy import Viewer
 from bireme.client.transport import ApiError
 from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.reservations import Reservation
@@ -69,10 +69,13 @@ def test_what_is_refused_leaves_nothing(api: Running, order: dict[str, Any], cod
 def test_private_reservations_are_seen_by_those_who_may_use_them(api: Running) -> None:
     made = Reservation(name="r", begin=1000.0, end=2000.0, nodes=("n1",), users=("ada",), accounts=("physics",))
     state = api.cluster.state
-    assert _may_see(state, Caller(uid=0, gid=0, user="root", admin=True), made)
-    assert not _may_see(state, Caller(uid=5, gid=5, user="bob"), made)
-    assert not _may_see(state, Caller(uid=6, gid=6, user="ada"), made), "not in the account"
-    assert _may_see(state, Caller(uid=6, gid=6, user="ada"), replace(made, accounts=()))
-    assert _may_see(
-        state, Caller(uid=7, gid=7, user="eve", groups=(9,)), replace(made, users=(), accounts=(), gids=(9,))
-    )
+    state.config = replace(state.config, raw={"PrivateData": "reservations"})
+
+    def sees(caller: Caller, reservation: Reservation) -> bool:
+        return Viewer(state, caller).sees_reservation(reservation)
+
+    assert sees(Caller(uid=0, gid=0, user="root", admin=True), made)
+    assert not sees(Caller(uid=5, gid=5, user="bob"), made)
+    assert not sees(Caller(uid=6, gid=6, user="ada"), made), "not in the account"
+    assert sees(Caller(uid=6, gid=6, user="ada"), replace(made, accounts=()))
+    assert sees(Caller(uid=7, gid=7, user="eve", groups=(9,)), replace(made, users=(), accounts=(), gids=(9,)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
@@ -10,8 +12,8 @@ from bireme.core.why.answers import Running
 from bireme.core.why.waiting import sent_back
 
 
-def explain_running(state: State, job: Job) -> Running:
-    """Of a job that holds resources."""
+def explain_running(state: State, job: Job, sees: Callable[[Job], bool] = lambda _: True) -> Running:
+    """Of a job that holds resources. `sees`: whether who asks may know of another job."""
     phase = job.phase
     assert not isinstance(phase, Pending | Finished)
     allocation = phase.allocation
@@ -35,17 +37,19 @@ def explain_running(state: State, job: Job) -> Running:
         leaves,
         fewest,
         state.fabric.segment_max is not None,
-        tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id)),
+        tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id) and sees(other)),
         sent_back(job),
         job.checkpointed_at,
-        *_suspended(state, phase),
+        *_suspended(state, phase, sees),
     )
 
 
-def _suspended(state: State, phase: Phase) -> tuple[float | None, str]:
+def _suspended(state: State, phase: Phase, sees: Callable[[Job], bool]) -> tuple[float | None, str]:
     if not isinstance(phase, Suspended):
         return None, ""
     other = state.jobs.get(phase.for_job or 0)
+    if other is not None and not sees(other):
+        return phase.since, "another"
     return phase.since, other.label if other is not None else str(phase.for_job or "")
 
 

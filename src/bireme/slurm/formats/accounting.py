@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.layout import parse_accounting
 from bireme.slurm.formats.values import Context
+from bireme.slurm.formats.visible import visible
 
 AccountingText = Callable[[Any, Context], str]
 
@@ -67,7 +68,7 @@ def fixed_lines(
 
 
 def _fitted(column: AccountingColumn, row: Any, context: Context) -> str:
-    text = column.field.text(row, context)
+    text = visible(column.field.text(row, context))
     if len(text) <= column.width:
         return text
     if column.field.plain_cut:
@@ -83,7 +84,7 @@ def parsable_lines(
     end = delimiter if ending else ""
     lines = [delimiter.join(column.field.name for column in columns) + end] if header else []
     texts = [column.field.text for column in columns]
-    lines.extend(delimiter.join([text(row, context) for text in texts]) + end for row in rows)
+    lines.extend(delimiter.join([visible(text(row, context)) for text in texts]) + end for row in rows)
     return lines
 
 

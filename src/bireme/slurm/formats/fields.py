@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bireme.slurm.formats.layout import PercentFormat, Spec, cell, escaped
 from bireme.slurm.formats.values import Context
+from bireme.slurm.formats.visible import visible
 
 Text = Callable[[Any, Context], str]
 SortKey = Callable[[Any, Context], Any]
@@ -63,7 +64,7 @@ class Plan(NamedTuple):
     def lines(self, records: Sequence[Any], context: Context) -> list[str]:
         template = self.template
         texts = [field.text for field in self.fields]
-        return [template % tuple([text(record, context) for text in texts]) for record in records]
+        return [template % tuple([visible(text(record, context)) for text in texts]) for record in records]
 
 
 def plan_percent(form: PercentFormat, table: FieldTable, complaint: str) -> Plan:

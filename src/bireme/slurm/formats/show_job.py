@@ -22,12 +22,14 @@ from bireme.slurm.formats.values import (
     tres_per,
     tres_text,
 )  # fmt: skip
+from bireme.slurm.formats.visible import visible
 from bireme.slurm.hostlist import compress
 from bireme.slurm.id_ranges import id_ranges
 
 
 def block_text(lines: Sequence[str], *, oneliner: bool) -> str:
     """A block with its line breaks; -o puts everything on one line."""
+    lines = [visible(line) for line in lines]
     return " ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
 
 

@@ -1,0 +1,99 @@
+"""Who may know what: Slurm's PrivateData, for every route. `routing.Context` asks here; handlers ask the context.
+
+Words of PrivateData and whom they leave what:
+  jobs          its owner, coordinators of its account
+  usage, users  oneself, coordinators whom they coordinate
+  accounts      coordinators theirs; users the accounts that they are in
+  reservations  who may use them
+  nodes, partitions, events   nobody
+Operators and administrators (the daemon's owner and root, the `operators` setting, AdminLevel in the account book) know
+everything. Not here: who may change what (`core/lifecycle`).
+
+Invariant: nothing is private to those who may change it. `tests/unit/api/test_api_privacy.py` walks all routes with all
+words and roles.
+"""
+
+from __future__ import annotations
+
+from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.reserving import may_use
+from bireme.core.lifecycle.state import State
+from bireme.core.model import events as e
+from bireme.core.model.accounts import AdminLevel
+from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.reservations import Reservation
+
+WORDS = ("accounts", "events", "jobs", "nodes", "partitions", "reservations", "usage", "users")
+
+
+class Viewer:
+    """One caller, before one state of the cluster."""
+
+    __slots__ = ("_caller", "_private", "_state")
+
+    def __init__(self, state: State, caller: Caller) -> None:
+        self._state = state
+        self._caller = caller
+        user = state.accounts.users.get(caller.user)
+        trusted = caller.admin or (user is not None and user.admin_level is not AdminLevel.NONE)
+        self._private = frozenset() if trusted else frozenset(state.config.words("PrivateData"))
+
+    def hidden(self, *words: str) -> bool:
+        """Whether one of these kinds of data is private to others than the caller."""
+        return not self._private.isdisjoint(words)
+
+    def sees_job(self, owner_uid: int, account: str) -> bool:
+        return "jobs" not in self._private or owner_uid == self._caller.uid or self.coordinates(account)
+
+    def sees_user(self, user: str, account: str, *words: str) -> bool:
+        """What is told of a user in an account. `user` is empty in what is told of an account as a whole."""
+        return not self.hidden(*words) or user in ("", self._caller.user) or self.coordinates(account)
+
+    def sees_account(self, account: str) -> bool:
+        if "accounts" not in self._private or self.coordinates(account):
+            return True
+        return account in self._own_accounts()
+
+    def sees_reservation(self, reservation: Reservation) -> bool:
+        if "reservations" not in self._private:
+            return True
+        caller = self._caller
+        owner = Owner(uid=caller.uid, gid=caller.gid, user=caller.user, groups=caller.groups)
+        accounts = {each.account for each in self._state.accounts.associations.values() if each.user == caller.user}
+        return any(
+            may_use(self._state, reservation, JobSpec(owner=owner, account=account)) for account in accounts or {""}
+        )
+
+    def sees_reservation_named(self, name: str) -> bool:
+        reservation = self._state.reservations.get(name)
+        return reservation is None or self.sees_reservation(reservation)
+
+    def sees_event(self, event: e.Event) -> bool:
+        """Of those that are about no job."""
+        return not self.hidden("events") and not self.hidden(*_words_of(event))
+
+    def coordinates(self, account: str) -> bool:
+        """Whether the caller is a coordinator of this account, or of one above it."""
+        book, user = self._state.accounts, self._caller.user
+        association = book.find(account) if account else None
+        if association is None:
+            return False
+        above = (book.accounts.get(each.account) for each in book.chain(association.id))
+        return any(each is not None and user in each.coordinators for each in above)
+
+    def _own_accounts(self) -> set[str]:
+        """Those that the caller is in, and those above them: the way from the root."""
+        book = self._state.accounts
+        own = [each for each in book.associations.values() if each.user == self._caller.user]
+        return {above.account for each in own for above in book.chain(each.id)}
+
+
+def _words_of(event: e.Event) -> tuple[str, ...]:
+    """Which words of PrivateData an event that is about no job falls under."""
+    if isinstance(event, e.ReservationSet | e.ReservationRemoved):
+        return ("reservations",)
+    if isinstance(event, e.AccountsChanged | e.UsageReset):
+        return ("accounts", "users", "usage")
+    if isinstance(event, e.PartitionUpdated):
+        return ("partitions",)
+    return ("nodes", "partitions") if isinstance(event, e.ClusterConfigured) else ("nodes",)

@@ -1,0 +1,274 @@
+"""PrivateData on every route: one table of what each route can show, walked with every word and every role.
+
+A route that is not in the table fails the walk. So does one that hides from somebody who may know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.api.conftest import SmallCluster
+
+from bireme.api.app import create_app
+from bireme.api.cluster import Service
+from bireme.api.peers import SCOPE_KEY, Peer
+from bireme.api.privacy import WORDS
+from bireme.core.lifecycle.apply import apply
+from bireme.core.model import events as e
+from bireme.core.model.accounts import Account, AdminLevel, Association, User
+from bireme.core.model.jobs import JobSpec, Outcome, Owner
+from bireme.core.model.reservations import Reservation
+from bireme.core.model.resources import Allocation, NodeShare
+from bireme.slurm.records.steps import history_rows
+from bireme.store.journal import SqliteStore
+
+OWNER, STRANGER, COORDINATOR, OPERATOR, ADMIN = 4001, 4002, 4003, 4004, 0
+"""By uid, which is also the name: no machine knows them. OPERATOR by AdminLevel, ADMIN as the daemon's owner."""
+WAITING, RUNNING, FORGOTTEN = 1, 2, 3
+"""Jobs of OWNER."""
+
+MARKS = {
+    "job": "hush-job",
+    "account": "hush-account",
+    "user": "hush-user",
+    "usage": f'"user":"{OWNER}"',
+    "reservation": "hush-reservation",
+    "node": "hush-node",
+    "partition": "hushpartition",
+}
+"""What gives a kind of data away in an answer."""
+HIDDEN_BY = {
+    "job": {"jobs"},
+    "account": {"accounts"},
+    "user": {"users", "accounts"},
+    "usage": {"usage", "users", "accounts"},
+    "reservation": {"reservations"},
+    "node": {"nodes"},
+    "partition": {"partitions"},
+}
+KNOWS = {
+    "job": {OWNER, COORDINATOR, OPERATOR, ADMIN},
+    "account": {OWNER, COORDINATOR, OPERATOR, ADMIN},
+    "user": {OWNER, COORDINATOR, OPERATOR, ADMIN},
+    "usage": {OWNER, COORDINATOR, OPERATOR, ADMIN},
+    "reservation": {OWNER, OPERATOR, ADMIN},
+    "node": {OPERATOR, ADMIN},
+    "partition": {OPERATOR, ADMIN},
+}
+"""Who is told all the same."""
+
+NOTHING: tuple[str, ...] = ()
+SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("GET", "/v1/jobs"): ("job",),
+    ("GET", f"/v1/jobs/{WAITING}"): ("job",),
+    ("GET", f"/v1/jobs/{WAITING}/wait?timeout=0"): ("job",),
+    ("GET", f"/v1/jobs/{FORGOTTEN}/wait?timeout=0"): ("job",),
+    ("GET", f"/v1/jobs/{WAITING}/why?suggestions=0"): ("job",),
+    ("GET", f"/v1/jobs/{RUNNING}/why?suggestions=0"): ("job",),
+    ("GET", f"/v1/jobs/{FORGOTTEN}/why"): ("job",),
+    ("GET", f"/v1/jobs/{RUNNING}/steps"): NOTHING,
+    ("GET", "/v1/history"): ("job",),
+    ("GET", "/v1/priorities"): NOTHING,
+    ("GET", "/v1/accounting/book"): ("account", "user"),
+    ("GET", "/v1/accounting/manager"): ("user",),
+    ("GET", "/v1/accounting/shares"): ("usage",),
+    ("GET", "/v1/reservations"): ("reservation",),
+    ("GET", "/v1/nodes"): ("node",),
+    ("GET", "/v1/partitions"): ("partition",),
+    ("GET", "/v1/pods/ns/pod/why"): NOTHING,
+    ("GET", "/v1/ping"): NOTHING,
+    ("GET", "/v1/licenses"): NOTHING,
+    ("GET", "/v1/config"): NOTHING,
+    ("GET", "/v1/topology"): NOTHING,
+}
+"""Reading routes: what a caller sees who may know it. Each is asked by everybody."""
+OWN = (
+    f"/v1/jobs/{RUNNING}/script",
+    f"/v1/jobs/{RUNNING}/story",
+    f"/v1/jobs/{FORGOTTEN}/story",
+    f"/v1/jobs/{RUNNING}/environment",
+    f"/v1/jobs/{RUNNING}/usage",
+    f"/v1/jobs/{RUNNING}/hold-open",
+)
+"""Reading routes that answer the owner and administrators alone, whatever is private."""
+WHOLE = ("/v1/snapshot", "/v1/events?after=0")
+"""Reading routes with everything in them: looked at below."""
+VERBS = ("cancel", "signal", "hold", "release", "requeue", "checkpoint", "suspend", "resume", "complete", "update")
+CHANGES: dict[str, dict[str, Any]] = {
+    "/v1/jobs": {"spec": {"name": "mine"}, "script": "#!/bin/sh\n"},
+    "/v1/blobs": {},
+    "/v1/cancel": {"jobs": [str(WAITING)]},
+    "/v1/orders": {"verb": "hold", "jobs": [str(WAITING)]},
+    "/v1/top": {"jobs": [str(WAITING)]},
+    "/v1/nodes/update": {"nodes": "n1", "state": "DRAIN", "reason": "x"},
+    "/v1/partitions/main/update": {"changes": {"state": "DOWN"}},
+    "/v1/reconfigure": {},
+    "/v1/shutdown": {},
+    "/v1/accounting/changes": {"orders": []},
+    "/v1/reservations": {"name": "x", "order": {}},
+    "/v1/reservations/hush/update": {"order": {}},
+    "/v1/reservations/hush/delete": {},
+    f"/v1/jobs/{RUNNING}/steps": {"spec": {}},
+    f"/v1/jobs/{RUNNING}/steps/0/cancel": {},
+    **{f"/v1/jobs/{WAITING}/{verb}": {"signal": 15, "changes": {}} for verb in VERBS},
+}
+"""Changing routes, asked by a stranger: what is refused tells nothing either."""
+
+
+class Served:
+    """The application without a socket: whoever asks is who the test says."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.cluster = SmallCluster(store)
+        service = Service(version="1", pid=1, up_since=0.0, owner_uid=ADMIN, max_body_bytes=1_000_000)
+        self.app = create_app(self.cluster, store, service)  # type: ignore[arg-type]
+        self.app.state.context.live.close()  # streams end when they have told what is there
+        self._fill(store)
+
+    def private(self, word: str) -> None:
+        config = replace(self.cluster.state.config, raw={"PrivateData": word} if word else {})
+        self.cluster.record("test", [e.ClusterConfigured(config)])
+
+    def ask(self, method: str, path: str, uid: int, body: Any = None) -> tuple[int, str]:
+        return asyncio.run(self._ask(method, path, uid, body))
+
+    async def _ask(self, method: str, path: str, uid: int, body: Any) -> tuple[int, str]:
+        place, _, query = path.partition("?")
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": place, "raw_path": place.encode(), "query_string": query.encode(), "root_path": "",
+            "headers": [(b"host", b"x")], "client": None, "server": None, SCOPE_KEY: Peer(uid, uid, 1),
+        }  # fmt: skip
+        said: list[dict[str, Any]] = []
+        sent = [{"type": "http.request", "body": json.dumps(body).encode() if body is not None else b""}]
+
+        async def receive() -> dict[str, Any]:
+            return sent.pop() if sent else await asyncio.get_running_loop().create_future()
+
+        async def send(message: dict[str, Any]) -> None:
+            said.append(message)
+
+        await self.app(scope, receive, send)
+        text = b"".join(message.get("body", b"") for message in said[1:]).decode()
+        return said[0]["status"], text.replace('": ', '":')
+
+    def _fill(self, store: SqliteStore) -> None:
+        name = str(OWNER)
+        account = Account(name="physics", description=MARKS["account"], coordinators=(str(COORDINATOR),))
+        users = (
+            User(name=name, default_account="physics", default_wckey=MARKS["user"]),
+            User(name=str(STRANGER), default_account="chemistry"),
+            User(name=str(OPERATOR), admin_level=AdminLevel.OPERATOR),
+        )
+        associations = (
+            Association(id=11, account="physics", parent="root"),
+            Association(id=12, account="physics", user=name),
+            Association(id=13, account="chemistry", parent="root"),
+            Association(id=14, account="chemistry", user=str(STRANGER)),
+        )
+        accounts = (account, Account(name="chemistry"))
+        change = e.AccountsChanged(accounts=accounts, users=users, associations=associations)
+        reservation = Reservation(name=MARKS["reservation"], begin=2000.0, end=3000.0, nodes=("n2",), users=(name,))
+        partition = replace(self.cluster.state.partitions["small"], name=MARKS["partition"])
+        config = replace(self.cluster.state.config, partitions=(*self.cluster.state.config.partitions, partition))
+        closed = e.NodeUpdated("n2", 0, drained=True, note=MARKS["node"])
+        self.cluster.record("test", [change, e.ClusterConfigured(config), e.ReservationSet(reservation), closed])
+        owner = Owner(uid=OWNER, gid=OWNER, user=name)
+        blob = store.put(b"{}")
+        spec = JobSpec(
+            owner=owner, name=MARKS["job"], account="physics", partitions=("main",), script=blob, environment=blob
+        )
+        for job_id in (WAITING, RUNNING, FORGOTTEN):
+            self.cluster.record("test", [e.JobSubmitted(job_id, spec, 1, 1000.0, ())])
+        share = NodeShare("n1", cpus=1, memory_mib=10, cpu_ids=(0,))
+        allocated = e.JobAllocated(RUNNING, Allocation(RUNNING, 1, "main", (share,)))
+        self.cluster.record("test", [allocated, e.JobStarted(RUNNING, 1, 1000.0)])
+        self._forget(store)
+
+    def _forget(self, store: SqliteStore) -> None:
+        """As the kernel: its history row is written with its end."""
+        state = self.cluster.state
+        ended = e.JobCancelled(FORGOTTEN, Outcome("CANCELLED", by_uid=OWNER))
+        (recorded,) = self.cluster.record("test", [ended])
+        rows = history_rows(state, state.jobs[FORGOTTEN], state.jobs[FORGOTTEN].phase, 1000.0)  # type: ignore[arg-type]
+        forgotten = e.JobForgotten(FORGOTTEN)
+        apply(state, e.Recorded(recorded.seq + 1, 1000.0, "test", forgotten))
+        store.append([(1000.0, "test", forgotten)], rows)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    store = SqliteStore(str(Path(tmp_path_factory.mktemp("privacy")) / "journal.db"))
+    yield Served(store)
+    store.close()
+
+
+@pytest.mark.parametrize("word", ["", *WORDS])
+@pytest.mark.parametrize("route", SHOWS, ids=lambda route: route[1])
+def test_a_route_shows_what_is_private_to_those_alone_who_may_know(
+    served: Served, route: tuple[str, str], word: str
+) -> None:
+    served.private(word)
+    for uid in (OWNER, STRANGER, COORDINATOR, OPERATOR, ADMIN):
+        _, text = served.ask(*route, uid)
+        for kind, mark in MARKS.items():
+            hidden = word in HIDDEN_BY[kind] and uid not in KNOWS[kind]
+            if hidden and (kind != "usage" or "shares" in route[1]):
+                assert mark not in text, f"{uid} learns of a {kind} from {route[1]}"
+            elif kind in SHOWS[route]:
+                assert mark in text, f"{uid} may know of the {kind} and is not told by {route[1]}: {text}"
+
+
+@pytest.mark.parametrize("word", ["", "jobs"])
+@pytest.mark.parametrize("path", OWN)
+def test_what_is_the_owners_is_nobody_elses(served: Served, path: str, word: str) -> None:
+    served.private(word)
+    assert served.ask("GET", path, OWNER)[0] == 200
+    for uid in (STRANGER, COORDINATOR):
+        status, text = served.ask("GET", path, uid)
+        assert status in (403, 404)
+        assert not any(mark in text for mark in MARKS.values())
+
+
+@pytest.mark.parametrize("word", ["", *WORDS])
+def test_events_tell_no_more_than_the_lists(served: Served, word: str) -> None:
+    served.private(word)
+    _, everything = served.ask("GET", "/v1/events?after=0", ADMIN)
+    _, strangers = served.ask("GET", "/v1/events?after=0", STRANGER)
+    assert all(mark in everything for kind, mark in MARKS.items() if kind != "usage")
+    assert MARKS["job"] not in strangers, "jobs of others are never told"
+    for kind, mark in MARKS.items():
+        if kind != "usage" and word in HIDDEN_BY[kind]:
+            assert mark not in strangers, f"a stranger learns of a {kind}"
+
+
+@pytest.mark.parametrize("word", ["", *WORDS])
+def test_a_snapshot_is_for_everybody_where_nothing_is_private(served: Served, word: str) -> None:
+    served.private(word)
+    assert served.ask("GET", "/v1/snapshot", ADMIN)[0] == 200
+    assert served.ask("GET", "/v1/snapshot", STRANGER)[0] == (403 if word else 200)
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_refused_change_tells_nothing(served: Served, path: str) -> None:
+    served.private(",".join(WORDS))
+    _, text = served.ask("POST", path, STRANGER, CHANGES[path])
+    assert not [kind for kind, mark in MARKS.items() if mark in text]
+
+
+def test_every_route_is_in_the_table(served: Served) -> None:
+    walked = {*SHOWS, *(("GET", path) for path in (*OWN, *WHOLE)), *(("POST", path) for path in CHANGES)}
+    routes = [route for route in served.app.routes if getattr(route, "methods", None)]
+    missing = []
+    for route in routes:
+        for method in route.methods - {"HEAD"}:  # type: ignore[attr-defined]
+            paths = [path.partition("?")[0] for how, path in walked if how == method]
+            if not any(route.path_regex.fullmatch(path) for path in paths):  # type: ignore[attr-defined]
+                missing.append(f"{method} {route.path}")  # type: ignore[attr-defined]
+    assert missing == ["GET /v1/openapi.json"], "say in the table above what they show to whom"
