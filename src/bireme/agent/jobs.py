@@ -243,6 +243,7 @@ class JobRun:
             self.node.task_ended(self.key, self._batch.pid)
         facts: Message = {"note": note} if note else {}
         facts |= {"ordered": True} if ending else {}
+        facts |= {"label": self._message["label"]} if "_" in self._message.get("label", "") else {}
         self.node.report("batch_ended", self.key, status=how, usage=usage, cleared=cleared, **facts)
         if cleared:
             self._clear()

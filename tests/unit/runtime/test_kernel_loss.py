@@ -139,6 +139,29 @@ def test_a_job_that_a_node_saw_to_its_end_does_not_run_again(store: SqliteStore,
     assert phase.outcome.state == state
 
 
+def test_an_array_task_that_a_node_saw_to_its_end_does_not_run_again(store: SqliteStore) -> None:
+    """Its very number was lost: the node knows which task it was."""
+    world = World(store, {"array": "0-1"})
+    world.hear("n2")
+    world.hear("n1", (7, 1), (8, 1))
+    for job_id, task in ((7, 0), (8, 1)):
+        seen = o.BatchFinished(job_id, 1, ExitStatus(), NOW - 9, cleared=True, label=f"1_{task}")
+        assert [row.record["array_task_id"] for row in world.turn(seen).history] == [task]
+    assert launches(world.turn(o.JobCleared(7, 1, NOW + 2), o.JobCleared(8, 1, NOW + 2))) == []
+    assert world.kernel.state.pending == {}
+    assert sorted(world.kernel.state.arrays[1].succeeded) == [0, 1]
+    world.kernel.state.validate()
+
+
+def test_an_array_task_that_still_ran_is_ended_and_starts_again(store: SqliteStore) -> None:
+    world = World(store, {"array": "0-1"})
+    world.hear("n2")
+    world.hear("n1", (7, 1))
+    killed = o.BatchFinished(7, 1, ExitStatus(signal=9), NOW + 2, ordered=True, label="1_0")
+    assert launches(world.turn(killed)) == []
+    assert len(launches(world.turn(o.JobCleared(7, 1, NOW + 2)))) == 2
+
+
 def test_a_job_whose_end_was_lost_ends_as_its_node_says(store: SqliteStore) -> None:
     world = World(store, {}, started=True)
     assert world.phase(1) is Starting

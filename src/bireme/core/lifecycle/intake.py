@@ -63,7 +63,7 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
     cleared = _cleared_leftovers(state, seen)
     if cleared:
         return cleared
-    if state.loss is not None and isinstance(seen, o.BatchFinished) and seen.job_id in state.pending:
+    if state.loss is not None and isinstance(seen, o.BatchFinished) and seen.job_id not in state.holding:
         return found_over(state, seen, _verdict_on(state, seen.status, seen.note)[0])
     job = state.jobs.get(seen.job_id)
     if job is None or job.generation != seen.generation or job.id not in state.holding:

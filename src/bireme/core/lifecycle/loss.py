@@ -18,7 +18,7 @@ from bireme.core.lifecycle.state import Loss, State
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import Job, JobKind, Outcome, Pending
+from bireme.core.model.jobs import ArrayWaiting, Job, JobKind, Outcome, Pending
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reasons import ReasonKind, reason
 
@@ -65,12 +65,28 @@ def _heard(node: Node, loss: Loss) -> bool:
 
 def found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.Event]:
     """A start that was lost is over, says the node where it ran. `outcome`: what its end means."""
+    if seen.job_id not in state.jobs:
+        return _task_found_over(state, seen, outcome)
     job = state.pending.get(seen.job_id)
     if job is None or job.mirrored or job.is_waiting_array or seen.generation <= job.generation:
         return []
     if not seen.ordered:
         return [e.JobCancelled(job.id, outcome)]
     return [] if _comes_back(state, job) else [e.JobCancelled(job.id, _ended_with_loss())]
+
+
+def _task_found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.Event]:
+    """Of an array that the journal has waiting: the task gets its own record again, the last one the array's."""
+    array_id, _, task_id = seen.label.partition("_")
+    array = state.pending.get(int(array_id)) if array_id.isdigit() and task_id.isdigit() else None
+    if array is None or not isinstance(array.array, ArrayWaiting) or int(task_id) not in array.array.waiting:
+        return []
+    if seen.ordered:
+        if _comes_back(state, array):
+            return []
+        outcome = _ended_with_loss()
+    job_id = seen.job_id if len(array.array.waiting) > 1 else array.id
+    return [e.ArrayTaskSplit(array.id, int(task_id), job_id), e.JobCancelled(job_id, outcome)]
 
 
 def _ended_with_loss() -> Outcome:

@@ -134,6 +134,8 @@ class BatchFinished:
     """Why the script could not even begin."""
     ordered: bool = False
     """It was ended on order."""
+    label: str = ""
+    """Of an array's task: `42_7`, for a daemon that lost which task the job was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,8 @@ def _start_events(state: State, job: Job, start: Start) -> list[e.Event]:
         return [*updates, e.JobAllocated(job.id, _allocation(job.id, job.generation, start))]
     split, new_id = split_events(state, job, start.task_id)
     updates = [e.JobUpdated(new_id, spec, job.priority) for spec in shorter]
-    return [*split, *updates, e.JobAllocated(new_id, _allocation(new_id, 0, start))]
+    before = job.generation if new_id == job.id else 0  # the last task has its array's record
+    return [*split, *updates, e.JobAllocated(new_id, _allocation(new_id, before, start))]
 
 
 def _allocation(job_id: int, generation: int, start: Start) -> Allocation:

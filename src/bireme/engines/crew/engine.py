@@ -303,11 +303,8 @@ class CrewEngine(ABC):
         if event.get("note"):
             log.warning("job %d on node %s: %s", key[0], node, event["note"])
         status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])
-        seen.append(
-            o.BatchFinished(
-                *key, status, event["at"], usage, event["cleared"], event.get("note", ""), event.get("ordered", False)
-            )
-        )
+        how = (event["cleared"], event.get("note", ""), event.get("ordered", False), event.get("label", ""))
+        seen.append(o.BatchFinished(*key, status, event["at"], usage, *how))
 
     def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("end", key))
