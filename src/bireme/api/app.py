@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bireme.api import (
     accounting,
@@ -25,12 +26,31 @@ from bireme.api import (
 )
 from bireme.api.cluster import Archive, Cluster, Service
 from bireme.api.live import Live
-from bireme.api.peers import Callers
+from bireme.api.peers import SCOPE_KEY, Callers
+from bireme.api.problems import Bodies
 from bireme.api.routing import ERROR_RESPONSE, Context
+from bireme.api.turns import Slots, Turns
 
 DESCRIPTION = """The API of one Bireme cluster, on a unix socket. Who asks is known from the socket's peer credentials.
 
 Times are seconds since the epoch, sizes MiB, resources whole numbers. Errors carry Slurm's message, name and number."""
+
+
+THREADS, THREADS_EACH = 4, 2
+"""So many look into the store at a time, and so many of one user."""
+
+
+class TakesTurns:
+    """Lets a request begin when it is its user's turn."""
+
+    def __init__(self, app: ASGIApp, turns: Turns) -> None:
+        self._app = app
+        self._turns = turns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._turns.mine(scope[SCOPE_KEY].uid)
+        await self._app(scope, receive, send)
 
 
 def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
@@ -46,8 +66,11 @@ def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
     cluster.subscribe(live.publish)
     clock = cluster.clock
     callers = Callers(service.owner_uid, service.operators, clock.now)
-    context = Context(cluster, archive, service, live, callers)
+    turns = Turns()
+    threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
+    context = Context(cluster, archive, service, live, callers, turns, threads, bodies)
     app.state.context = context
+    app.add_middleware(TakesTurns, turns=turns)
     problems.install(app)
     for module in (submissions, jobs, orders, operations, steps, history, accounting, priorities, reservations, why):
         module.routes.mount(app, context)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastapi import Request, Response
 
 from bireme.api import listing
-from bireme.api.problems import answer
-from bireme.api.routing import Context, Routes, flag, number, words
-from bireme.api.targets import targets_of
-from bireme.core.lifecycle.requests import Target
+from bireme.api.routing import Context, Routes, fields_of, flag, is_id, number, words
+from bireme.api.slices import answer_in_slices, as_of_now, slices_of
+from bireme.api.targets import NamedJobs, named_jobs
 from bireme.core.model.jobs import Finished
 from bireme.ports import foreign_queue
 from bireme.store.history import Query
@@ -39,23 +38,28 @@ _BEING_WRITTEN_S = 10.0
 )
 async def history(api: Context, request: Request) -> Response:
     """Finished jobs from the store and the others from memory, oldest first (JobRecords)."""
-    query = _query(request)
+    named = named_jobs(request.query_params.get("job", ""))
+    query = _query(request, named)
     queue = foreign_queue(api.cluster.engine)
     if queue is not None:
-        await queue.catch_up([job_id for job_id, _ in query.jobs])
+        await queue.catch_up(list(dict.fromkeys(job_id for job_id, _ in query.jobs)))
         await api.cluster.settled()
     # Memory first: what ends while the store is asked is then in both of them, and never in neither.
-    remembered = _remembered(api, query)
-    stored = await asyncio.to_thread(api.archive.finished, query)
+    remembered = await _remembered(api, request, query, named)
+    stored = await api.in_thread(request, api.archive.finished, query)
     caller = api.caller(request)
     both = _merged(stored, remembered, duplicates=query.duplicates)
     visible = [record for record in both if api.sees(caller, record["user_id"], record.get("account") or "")]
     records = sorted(visible, key=_place)
-    fields = words(request, "fields")
-    if fields:
-        kept = {*fields, "steps"} if query.with_steps else set(fields)
-        records = [{name: value for name, value in record.items() if name in kept} for record in records]
-    return answer({"jobs": records, "now": api.now()})
+    fields = fields_of(request)
+    kept = {*fields, "steps"} if query.with_steps else set(fields)
+
+    def shown(part: Sequence[dict[str, Any]]) -> Records:
+        if not fields:
+            return list(part)
+        return [{name: value for name, value in record.items() if name in kept} for record in part]
+
+    return await answer_in_slices(api, request, "jobs", records, shown)
 
 
 def _place(record: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -65,22 +69,31 @@ def _place(record: dict[str, Any]) -> tuple[int, int, int, int]:
     return (array or record["job_id"], -1 if task is None else task, record["job_id"], record.get("restarts") or 0)
 
 
-def _query(request: Request) -> Query:
+def _query(request: Request, named: NamedJobs | None) -> Query:
     users = words(request, "user")
     start, end = request.query_params.get("start"), request.query_params.get("end")
     return Query(
         start=number(request, "start", 0.0) if start else None,
         end=number(request, "end", 0.0) if end else None,
-        users=tuple(user for user in users if not user.isdigit()),
-        uids=tuple(int(user) for user in users if user.isdigit()),
+        users=tuple(user for user in users if not is_id(user)),
+        uids=tuple(int(user) for user in users if is_id(user)),
         accounts=words(request, "account"),
         partitions=words(request, "partition"),
         states=words(request, "state"),
         names=words(request, "name"),
-        jobs=tuple((target.job_id, target.task_id) for target in targets_of(request.query_params.get("job", ""))),
+        jobs=() if named is None else tuple(_asked(named)),
         with_steps=flag(request, "steps"),
         duplicates=flag(request, "duplicates"),
     )
+
+
+def _asked(named: NamedJobs) -> Iterator[tuple[int, range | None]]:
+    """As the store wants it; of a component all of its job, which has a row for each."""
+    for job_id in {*named.whole, *(job_id for job_id, _ in named.components)}:
+        yield job_id, None
+    for job_id, ranges in named.tasks.items():
+        for tasks in ranges:
+            yield job_id, tasks
 
 
 def _merged(stored: Records, remembered: Records, *, duplicates: bool) -> Records:
@@ -97,25 +110,27 @@ def _run(record: dict[str, Any]) -> tuple[int, int]:
     return record["job_id"], record.get("restarts") or 0
 
 
-def _remembered(api: Context, query: Query) -> Records:
+async def _remembered(api: Context, request: Request, query: Query, named: NamedJobs | None) -> Records:
     """Jobs that did not end yet, and those whose end may still be on its way to the disk."""
-    state, now = api.cluster.state, api.now()
+    now = api.now()
     wanted = listing.Filter(
         users=(*query.users, *map(str, query.uids)),
         accounts=query.accounts,
         partitions=query.partitions,
         states=query.states,
         names=query.names,
-        jobs=tuple(Target(job_id, task_id) for job_id, task_id in query.jobs),
+        jobs=named,
     )
     since = max(now - _BEING_WRITTEN_S, query.start or 0.0)
-    current = [job for job in state.jobs.values() if not isinstance(job.phase, Finished) or job.phase.ended_at >= since]
-    records = []
-    for job in listing.matching(state, wanted, current):
-        if query.end is not None and job.submitted_at >= query.end:
-            continue
-        (record,) = listing.records_of(state, [job], now, ())
-        if query.with_steps:
-            record["steps"] = listing.step_records(state, job, now)
-        records.append(record)
+    records: Records = []
+    async for part in slices_of(api, request, as_of_now(api.cluster.state.jobs.values())):
+        state = api.cluster.state
+        current = [job for job in part if not isinstance(job.phase, Finished) or job.phase.ended_at >= since]
+        for job in listing.matching(state, wanted, current):
+            if (query.end is not None and job.submitted_at >= query.end) or job.id not in state.jobs:
+                continue
+            (record,) = listing.records_of(state, [job], now, ())
+            if query.with_steps:
+                record["steps"] = listing.step_records(state, job, now)
+            records.append(record)
     return records

@@ -19,8 +19,9 @@ from bireme.api.live import event_content
 from bireme.api.orders import Change, read_order, whole
 from bireme.api.passing import passed_on
 from bireme.api.problems import ProblemError, answer
-from bireme.api.routing import Context, Routes, number, words
-from bireme.api.targets import one_target, targets_of
+from bireme.api.routing import Context, Routes, fields_of, number, words
+from bireme.api.slices import answer_in_slices, as_of_now
+from bireme.api.targets import named_jobs, one_target
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
@@ -59,11 +60,18 @@ async def list_jobs(api: Context, request: Request) -> Response:
         states=words(request, "state"),
         names=words(request, "name"),
         nodes=words(request, "nodes"),
-        jobs=tuple(targets_of(request.query_params.get("job", ""))),
+        jobs=named_jobs(request.query_params.get("job", "")),
     )
-    now, caller, state = api.now(), api.caller(request), api.cluster.state
-    jobs = [job for job in listing.matching(state, wanted) if api.sees(caller, job.spec.owner.uid, job.spec.account)]
-    return answer({"jobs": listing.records_of(state, jobs, now, words(request, "fields")), "now": now})
+    caller, fields = api.caller(request), fields_of(request)
+
+    def records(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        state = api.cluster.state
+        known = [job for job in jobs if job.id in state.jobs]  # meanwhile some may have been forgotten
+        found = listing.matching(state, wanted, known)
+        seen = [job for job in found if api.sees(caller, job.spec.owner.uid, job.spec.account)]
+        return listing.records_of(state, seen, api.now(), fields)
+
+    return await answer_in_slices(api, request, "jobs", as_of_now(api.cluster.state.jobs.values()), records)
 
 
 @routes.get("/v1/jobs/{job}", fields=FILTERS["fields"])
@@ -71,7 +79,7 @@ async def show_job(api: Context, request: Request) -> Response:
     """Show a job: one record, or several for an array or a heterogeneous job."""
     now = api.now()
     found = _visible(api, request, one_target(request.path_params["job"]))
-    records = listing.records_of(api.cluster.state, found, now, words(request, "fields"))
+    records = listing.records_of(api.cluster.state, found, now, fields_of(request))
     return answer({"jobs": records, "now": now})
 
 
@@ -93,7 +101,7 @@ async def job_script(api: Context, request: Request) -> Response:
     spec = await _own_spec(api, request)
     if not spec.script:
         raise Refusal(Why.JOB_SCRIPT_MISSING, "an interactive job has no script")
-    return Response(await asyncio.to_thread(api.archive.get, spec.script), media_type="text/plain; charset=utf-8")
+    return Response(await api.in_thread(request, api.archive.get, spec.script), media_type="text/plain; charset=utf-8")
 
 
 async def _own_spec(api: Context, request: Request) -> JobSpec:
@@ -115,7 +123,7 @@ async def job_story(api: Context, request: Request) -> Response:
         job_id = requests.find(api.cluster.state, target)[0].id
     except Refusal:
         job_id = target.job_id
-    story = await asyncio.to_thread(api.archive.story, job_id)
+    story = await api.in_thread(request, api.archive.story, job_id)
     if not story:
         raise Refusal(Why.INVALID_JOB_ID)
     specs = [recorded.event.spec for recorded in story if isinstance(recorded.event, JobSubmitted | JobUpdated)]
@@ -167,7 +175,7 @@ def _reached(job: Job, until: str) -> bool:
 
 
 async def _wait_answer(api: Context, request: Request, target: Target, jobs: list[Job], *, done: bool) -> Response:
-    records = listing.records_of(api.cluster.state, jobs, api.now(), words(request, "fields"))
+    records = listing.records_of(api.cluster.state, jobs, api.now(), fields_of(request))
     array = api.cluster.state.arrays.get(target.job_id)
     some_forgotten = not jobs or (array is not None and target.task_id is None and len(jobs) < array.total)
     if done and some_forgotten:  # tasks that were forgotten meanwhile still count for `sbatch --wait`

@@ -6,11 +6,11 @@ Not here: what a record contains (`slurm/records.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bireme.core.lifecycle.requests import Target
+from bireme.api.targets import NamedJobs
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import base_state, job_state
 from bireme.core.model.jobs import Job
@@ -27,17 +27,24 @@ Record = dict[str, Any]
 class Filter:
     """Conditions that must all hold; an empty one always does."""
 
-    users: tuple[str, ...] = ()
-    accounts: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    states: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
-    jobs: tuple[Target, ...] = ()
-    qos: tuple[str, ...] = ()
-    reservations: tuple[str, ...] = ()
-    wckeys: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
+    users: Collection[str] = ()
+    accounts: Collection[str] = ()
+    partitions: Collection[str] = ()
+    states: Collection[str] = ()
+    names: Collection[str] = ()
+    nodes: Collection[str] = ()
+    jobs: NamedJobs | None = None
+    qos: Collection[str] = ()
+    reservations: Collection[str] = ()
+    wckeys: Collection[str] = ()
+    clusters: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        """Sets: each is asked of every job, and may be as long as a request."""
+        for each in fields(self):
+            words = getattr(self, each.name)
+            if isinstance(words, tuple):
+                object.__setattr__(self, each.name, frozenset(words))
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
@@ -81,26 +88,17 @@ def _matches(job: Job, wanted: Filter) -> bool:
         and (not wanted.qos or spec.qos in wanted.qos)
         and (not wanted.reservations or spec.reservation in wanted.reservations)
         and (not wanted.wckeys or spec.wckey in wanted.wckeys)
-        and (not wanted.jobs or any(_is_meant(job, target) for target in wanted.jobs))
+        and (wanted.jobs is None or wanted.jobs.mean(job))
     )
 
 
-def _in_partitions(job: Job, partitions: Sequence[str]) -> bool:
+def _in_partitions(job: Job, partitions: Collection[str]) -> bool:
     chosen = (job.allocation.partition,) if job.allocation else job.spec.partitions
     return not set(chosen).isdisjoint(partitions)
 
 
-def _on_nodes(job: Job, nodes: Sequence[str]) -> bool:
+def _on_nodes(job: Job, nodes: Collection[str]) -> bool:
     return job.allocation is not None and not set(job.allocation.node_names).isdisjoint(nodes)
-
-
-def _is_meant(job: Job, target: Target) -> bool:
-    if target.task_id is not None:
-        waiting = getattr(job.array, "waiting", ())
-        return job.array_job_id == target.job_id and (job.task_id == target.task_id or target.task_id in waiting)
-    if target.het_offset is not None:
-        return job.het_job_id == target.job_id and job.spec.het_component == target.het_offset
-    return target.job_id in (job.id, job.array_job_id, job.het_job_id)
 
 
 def records_of(state: State, jobs: Iterable[Job], now: float, names: Sequence[str]) -> list[Record]:

@@ -13,7 +13,7 @@ from bireme.api.live import event_content
 from bireme.api.machine import machine_facts
 from bireme.api.peers import user_name
 from bireme.api.problems import ProblemError, answer
-from bireme.api.routing import Context, Routes, words
+from bireme.api.routing import Context, Routes, fields_of, is_id, words
 from bireme.core.lifecycle import operators
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.limits.ledger import licences_in_use
@@ -58,7 +58,7 @@ async def list_nodes(api: Context, request: Request) -> Response:
     unknown = [name for name in names if name not in state.nodes]
     if unknown:
         raise Refusal(Why.INVALID_NODE_NAME, f"no node {unknown[0]!r} here")
-    chosen, fields = set(names), words(request, "fields")
+    chosen, fields = set(names), fields_of(request)
     viewer = api.viewer(api.caller(request))
     if viewer.hidden("nodes"):
         return answer({"nodes": [], "now": api.now()})
@@ -128,10 +128,10 @@ async def live_events(api: Context, request: Request) -> Response:
     the journal: a reader that was cut off comes back with `after` (or the header Last-Event-ID) and misses nothing.
     """
     caller = api.caller(request)
-    jobs = {int(word) for word in words(request, "job") if word.isdigit()}
+    jobs = {int(word) for word in words(request, "job") if is_id(word)}
     after = request.headers.get("last-event-id") or request.query_params.get("after")
-    if after is not None and not after.isdigit():
-        raise ProblemError(400, f"after={after!r} is not the number of an event")
+    if after is not None and not is_id(after):
+        raise ProblemError(400, f"after={after[:80]!r} is not the number of an event")
 
     def wanted(event: Event) -> bool:
         job_id = getattr(event, "job_id", None)

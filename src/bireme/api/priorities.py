@@ -8,7 +8,7 @@ from bireme.api.listing import Filter, matching
 from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, words
-from bireme.api.targets import targets_of
+from bireme.api.targets import all_targets, named_jobs
 from bireme.core.lifecycle.ranking import top
 from bireme.core.lifecycle.requests import find
 from bireme.core.lifecycle.state import State
@@ -31,8 +31,8 @@ async def list_priorities(api: Context, request: Request) -> Response:
     state = api.cluster.state
     multifactor = state.config.settings.priority.multifactor
     partitions = words(request, "partition")
-    targets = tuple(targets_of(request.query_params.get("job", "")))
-    wanted = Filter(users=tuple(words(request, "user")), partitions=tuple(partitions), jobs=targets)
+    named = named_jobs(request.query_params.get("job", ""))
+    wanted = Filter(users=tuple(words(request, "user")), partitions=tuple(partitions), jobs=named)
     caller = api.caller(request)
     waiting = (*state.pending.values(), *state.holding.values())
     queued = [job for job in waiting if api.sees(caller, job.spec.owner.uid, job.spec.account)]
@@ -56,7 +56,7 @@ async def move_to_top(api: Context, request: Request) -> Response:
     names = body.get("jobs")
     if not isinstance(names, list) or not names:
         raise ProblemError(400, "jobs: expected a list of ids")
-    targets = [target for name in names for target in targets_of(str(name))]
+    targets = list(all_targets(map(str, names)))
 
     def decide(state: State, _: float) -> list[Event]:
         found = [job for target in targets for job in _waiting_first(find(state, target))]

@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
+from bireme.api.peers import SCOPE_KEY
 from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.ports import JournalError
 from bireme.store.codec import WrongShapeError, dumps, loads
@@ -65,16 +66,39 @@ def answer(content: Any, status: int = 200) -> Response:
     return Response(dumps(content), status, media_type="application/json")
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+class Bodies:
+    """How many bytes of unfinished bodies are kept, for all of one user's requests together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[int, int] = {}
+
+    def keep(self, uid: int, count: int) -> None:
+        if self._kept.get(uid, 0) + count > self._most:
+            hint = f"your requests under way have more than {self._most} bytes together: send them one after another"
+            raise ProblemError(429, "Too many large requests at once", errno=11, hint=hint)
+        self._kept[uid] = self._kept.get(uid, 0) + count
+
+    def drop(self, uid: int, count: int) -> None:
+        self._kept[uid] = self._kept.get(uid, 0) - count
+        if not self._kept[uid]:
+            del self._kept[uid]
+
+
+async def read_body(request: Request, limit: int, bodies: Bodies) -> bytes:
     """The whole body; refuses more than `limit` bytes without reading them all."""
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
+    if announced.isascii() and announced.isdigit() and (len(announced) > 15 or int(announced) > limit):
         raise _body_too_large(limit)
-    received = bytearray()
-    async for piece in request.stream():
-        received += piece
-        if len(received) > limit:
-            raise _body_too_large(limit)
+    uid, received = request.scope[SCOPE_KEY].uid, bytearray()
+    try:
+        async for piece in request.stream():
+            if len(received) + len(piece) > limit:
+                raise _body_too_large(limit)
+            bodies.keep(uid, len(piece))
+            received += piece
+    finally:
+        bodies.drop(uid, len(received))
     return bytes(received)
 
 
@@ -88,12 +112,14 @@ def _body_too_large(limit: int) -> ProblemError:
     )
 
 
-async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    body = await read_body(request, limit)
+async def read_json(request: Request, limit: int, bodies: Bodies) -> dict[str, Any]:
+    body = await read_body(request, limit, bodies)
     if not body:
         return {}
     try:
         content = loads(body)
+    except RecursionError:
+        raise ProblemError(400, "the request is nested too deeply") from None
     except ValueError as error:
         raise ProblemError(400, f"the request is not valid JSON: {error}") from error
     if not isinstance(content, dict):
@@ -110,7 +136,15 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(ProblemError)
     async def problem(_: Request, error: ProblemError) -> Response:
-        return answer(error.content, error.status)
+        answered = answer(error.content, error.status)
+        if error.status == 429:  # nothing was done: it may be sent again
+            answered.headers["retry-after"] = "1"
+        return answered
+
+    @app.exception_handler(RecursionError)
+    async def too_deep(_: Request, error: RecursionError) -> Response:
+        """It could be read, but not taken apart: lists in lists, a thousand deep."""
+        return answer(_content("the request is nested too deeply", None, 22, ""), 400)
 
     @app.exception_handler(WrongShapeError)
     async def wrong_shape(_: Request, error: WrongShapeError) -> Response:

@@ -6,9 +6,11 @@ than the work itself on the routes that matter. Their docstrings are the descrip
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 
@@ -16,7 +18,8 @@ from bireme.api.cluster import Archive, Cluster, Service
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.privacy import Viewer
-from bireme.api.problems import ProblemError, read_json
+from bireme.api.problems import Bodies, ProblemError, read_json
+from bireme.api.turns import Slots, Turns
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.model.jobs import Job
 from bireme.ports import Followed, foreign_queue
@@ -30,6 +33,8 @@ _SHOWS: dict[str, Followed] = {
     "/v1/partitions": "nodes",
 }
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -40,6 +45,9 @@ class Context:
     service: Service
     live: Live
     callers: Callers
+    turns: Turns
+    threads: Slots
+    bodies: Bodies
 
     def now(self) -> float:
         return self.cluster.clock.now()
@@ -87,7 +95,12 @@ class Context:
         return "".join(letter if " " <= letter <= "~" else "?" for letter in said)
 
     async def body(self, request: Request) -> dict[str, Any]:
-        return await read_json(request, self.service.max_body_bytes)
+        return await read_json(request, self.service.max_body_bytes, self.bodies)
+
+    async def in_thread(self, request: Request, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Runs it beside the loop: few at a time, and users in turn."""
+        async with self.threads.held_by(request.scope[SCOPE_KEY].uid):
+            return await asyncio.to_thread(work, *arguments)
 
 
 def _names(job: Job) -> tuple[str, ...]:
@@ -211,15 +224,27 @@ ERROR_RESPONSE = {
 }
 
 
+MOST_FIELDS = 256
+"""No record has more."""
+
+
 def number(request: Request, name: str, default: float) -> float:
     """A number from the query string."""
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise ProblemError(400, f"{name}={text!r} is not a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise ProblemError(400, f"{name}={text[:80]!r} is not a number")
+    return value
+
+
+def is_id(text: str) -> bool:
+    """Whether it is the number of a user, a job or an event: not any digits that Unicode has, nor thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def flag(request: Request, name: str) -> bool:
@@ -227,5 +252,13 @@ def flag(request: Request, name: str) -> bool:
 
 
 def words(request: Request, name: str) -> tuple[str, ...]:
-    """A comma-separated list from the query string."""
-    return tuple(word for word in request.query_params.get(name, "").split(",") if word)
+    """A comma-separated list from the query string, each word once."""
+    return tuple(dict.fromkeys(word for word in request.query_params.get(name, "").split(",") if word))
+
+
+def fields_of(request: Request) -> tuple[str, ...]:
+    """Which fields of each record are asked for: all where none is. They are looked up for every record."""
+    names = words(request, "fields")
+    if len(names) > MOST_FIELDS:
+        raise ProblemError(400, f"fields: at most {MOST_FIELDS} of them, or none for all")
+    return names

@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
-from bireme.api.peers import Peer, PeerProtocol
+from bireme.api.crowd import RESERVED_FILES, Crowd, Limits
+from bireme.api.peers import Peer
+from bireme.api.protocol import CrowdProtocol
 
 _BACKLOG = 1024
+_AT_ONCE = 64
+"""Connections that are taken in one turn of the loop."""
 _GOODBYE_S = 5.0
 
 
@@ -41,13 +46,25 @@ def listen(path: str, *, for_everyone: bool) -> socket.socket:
     return sock
 
 
+def _file_limit(wanted: int) -> int:
+    """As many descriptors as this process may have, `wanted` if it can be: every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
 class Server:
     """Accepts connections from `start` until `stop`."""
 
-    def __init__(self, app: Any, *, keep_alive_s: int = 75) -> None:
+    def __init__(self, app: Any, *, keep_alive_s: int = 75, limits: Limits | None = None) -> None:
+        asked = limits or Limits()
+        self.crowd = Crowd(asked.within(_file_limit(asked.connections + RESERVED_FILES)))
         self._config = uvicorn.Config(
             app,
-            http=PeerProtocol,
+            http=CrowdProtocol,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -62,7 +79,8 @@ class Server:
     async def start(self, sock: socket.socket) -> None:
         self._config.load()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._protocol, sock=sock, backlog=_BACKLOG)
+        self._server = await loop.create_unix_server(self._protocol, sock=sock, backlog=_AT_ONCE)
+        sock.listen(_BACKLOG)  # asyncio uses one number for how many may wait and how many it takes at once
 
     async def adopt(self, sock: socket.socket, peer: Peer) -> None:
         """Serves a connection that somebody else accepted and checked; it counts as `peer`'s."""
@@ -71,8 +89,10 @@ class Server:
         sock.setblocking(False)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
 
-    def _protocol(self) -> PeerProtocol:
-        return PeerProtocol(config=self._config, server_state=self._state, app_state={})
+    def _protocol(self) -> CrowdProtocol:
+        protocol = CrowdProtocol(config=self._config, server_state=self._state, app_state={})
+        protocol.crowd, protocol.limits = self.crowd, self.crowd.limits
+        return protocol
 
     async def stop(self) -> None:
         """No new connections; requests under way get a moment to finish."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.step_creation import Part, create_spanning_step
+from bireme.core.lifecycle.submission import MOST_COMPONENTS
 from bireme.core.model.events import StepCreated
 from bireme.core.model.jobs import Job
 from bireme.core.model.steps import StepSpec
@@ -67,6 +69,8 @@ def _read_parts(api: Context, body: dict[str, Any], job: str) -> list[Part]:
     parts = body["het"]
     if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
         raise ProblemError(400, "het: expected a list of objects")
+    if len(parts) > MOST_COMPONENTS:
+        raise ProblemError(400, f"het: a heterogeneous job has at most {MOST_COMPONENTS} components")
     return [(one_target(str(part.get("job") or job)), _read_spec(api, part)) for part in parts]
 
 
@@ -144,8 +148,8 @@ async def cancel_step(api: Context, request: Request) -> Response:
 
 def _step_target(request: Request) -> Target:
     step = request.path_params["step"]
-    if not step.isascii() or not step.removeprefix("-").isdigit():
-        raise Refusal(Why.INVALID_JOB_ID, f"{step!r} is not a step")
+    if re.fullmatch(r"-?\d{1,10}", step, re.ASCII) is None:
+        raise Refusal(Why.INVALID_JOB_ID, f"{step[:80]!r} is not a step")
     return replace(one_target(request.path_params["job"]), step_id=int(step))
 
 

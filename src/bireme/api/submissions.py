@@ -21,7 +21,7 @@ from bireme.api.problems import ProblemError, answer, read_body, refusal_content
 from bireme.api.routing import Context, Routes, flag
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.submission import submit
+from bireme.core.lifecycle.submission import MOST_COMPONENTS, submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
 from bireme.core.plan.trial import try_jobs
@@ -49,7 +49,7 @@ async def store_blob(api: Context, request: Request) -> Response:
 
     It is stored together with the first job that names it.
     """
-    data = await read_body(request, api.service.max_body_bytes)
+    data = await read_body(request, api.service.max_body_bytes, api.bodies)
     limit = api.cluster.state.config.settings.max_script_bytes
     if len(data) > limit:
         raise script_too_large(len(data), limit)
@@ -143,6 +143,8 @@ def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: 
     parts = body.get("het", [body])
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts) or not parts:
         raise ProblemError(400, "het: expected a list of objects")
+    if len(parts) > MOST_COMPONENTS:
+        raise ProblemError(400, f"het: a heterogeneous job has at most {MOST_COMPONENTS} components")
     uid = body.get("uid")
     owner = _owner(caller, uid)
     key = body.get("idempotency_key", "")

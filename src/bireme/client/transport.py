@@ -2,8 +2,10 @@
 
 The commands start hundreds of times a minute inside jobs, and `http.client` alone costs more to import than all of
 this; so this speaks the small part of HTTP that uvicorn answers with: Content-Length, chunked and keep-alive. Not here:
-what the routes mean (`client/sdk.py`, the commands). Invariant: a request is sent once. A kept connection is looked at
-before it is used, and replaced if the daemon closed it; whoever wants to try again needs an idempotency key.
+what the routes mean (`client/sdk.py`, the commands). Invariant: a request is carried out at most once. A kept
+connection is looked at before it is used, and replaced if the daemon closed it; a request is sent again only where the
+daemon says that it did not look at it (`Retry-After`: too many at once); else whoever wants that needs an idempotency
+key.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from bireme.daemon.paths import Paths
 Params = Mapping[str, "str | int | float | None"]
 
 _READ_BYTES = 1 << 16
+BUSY_S = 20.0
+"""How long a daemon that has too much to do is asked again; then its refusal is what is said."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes, one of them NUL
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/,:+[]")
 
@@ -156,10 +161,26 @@ class Transport:
         body: Any = None,
         timeout_s: float | None = None,
     ) -> Response:
-        """One exchange; raises ApiError for a status of 400 or more, BiremeUnavailable when nobody answers."""
-        connection = self._connection(self.timeout_s if timeout_s is None else timeout_s)
+        """One exchange; raises ApiError for a status of 400 or more, BiremeUnavailable when nobody answers.
+
+        A daemon that is too busy to look at it is asked again for `BUSY_S`.
+        """
+        message = _request_bytes(method, path, params, body, self._agent)
+        pauses = _pauses(BUSY_S)
+        while True:
+            response = self._exchange(message, self.timeout_s if timeout_s is None else timeout_s)
+            if not _is_busy(response) or not next(pauses, False):
+                break
+        response.raise_for_error()
+        remark = response.headers.get("bireme-out-of-date")
+        if remark:
+            self.out_of_date(remark)
+        return response
+
+    def _exchange(self, message: bytes, timeout_s: float | None) -> Response:
+        connection = self._connection(timeout_s)
         try:
-            response = connection.exchange(_request_bytes(method, path, params, body, self._agent))
+            response = connection.exchange(message)
         except (OSError, _BadAnswerError) as error:
             self.close()
             raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
@@ -168,27 +189,23 @@ class Transport:
             raise
         if response.headers.get("connection", "").lower() == "close":
             self.close()
-        response.raise_for_error()
-        remark = response.headers.get("bireme-out-of-date")
-        if remark:
-            self.out_of_date(remark)
         return response
 
     def stream(self, path: str, params: Params | None = None, *, method: str = "GET", body: Any = None) -> Stream:
         """An answer without an end in sight, on a connection of its own, without a time limit."""
-        connection = self._connect(None)
-        try:
-            connection.send(_request_bytes(method, path, params, body, self._agent))
-            response = connection.read_head()
-            if response.status >= 400:
-                response.body = b"".join(connection.read_body(_framing(response)))
-        except (OSError, _BadAnswerError) as error:
+        message, pauses = _request_bytes(method, path, params, body, self._agent), _pauses(BUSY_S)
+        while True:
+            connection = self._connect(None)
+            try:
+                response = connection.begin(message)
+            except (OSError, _BadAnswerError) as error:
+                connection.close()
+                raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
+            if response.status < 400:
+                return Stream(connection, response)
             connection.close()
-            raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
-        if response.status >= 400:
-            connection.close()
-            response.raise_for_error()
-        return Stream(connection, response)
+            if not _is_busy(response) or not next(pauses, False):
+                response.raise_for_error()
 
     def close(self) -> None:
         if self._kept is not None:
@@ -210,15 +227,35 @@ class Transport:
         return self._kept
 
     def _connect(self, timeout_s: float | None) -> _Connection:
-        deadline = time.monotonic() + self.patience_s
+        began = time.monotonic()
+        pauses = _pauses(max(BUSY_S, self.patience_s))
         while True:
             try:
                 return _Connection(self.paths.socket, timeout_s)
             except OSError as error:
-                # A wrong owner or mode does not heal by waiting.
-                if isinstance(error, PermissionError) or time.monotonic() >= deadline:
+                # More than it can take at once wait for it; a wrong owner or mode does not heal by waiting.
+                patience_s = max(BUSY_S, self.patience_s) if isinstance(error, BlockingIOError) else self.patience_s
+                if isinstance(error, PermissionError) or time.monotonic() - began >= patience_s:
                     raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
+                if isinstance(error, BlockingIOError):
+                    next(pauses, None)
+                    continue
             time.sleep(0.1)
+
+
+def _is_busy(response: Response) -> bool:
+    """It refused without a look at the request, and says when to come again."""
+    return response.status in (429, 503) and "retry-after" in response.headers
+
+
+def _pauses(patience_s: float) -> Iterator[bool]:
+    """Sleeps and says True, a little longer each time and never alike, until patience is over."""
+    deadline, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
+    while time.monotonic() < deadline:
+        # Not alike: whoever was refused together must not come again together. (`random` takes longer to import.)
+        time.sleep(pause_s * (0.5 + os.urandom(1)[0] / 256))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        yield True
 
 
 class _BadAnswerError(Exception):
@@ -256,9 +293,18 @@ class _Connection:
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def begin(self, request: bytes) -> Response:
+        """Sends it and reads the head of the answer; of a refusal all."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.send(request)
+        response = self.read_head()
+        if response.status >= 400:
+            response.body = b"".join(self.read_body(_framing(response)))
+        return response
+
     def exchange(self, request: bytes) -> Response:
         # The daemon may refuse a body that is too large before it has read all of it: its answer says why.
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.send(request)
         response = self.read_head()
         response.body = b"".join(self.read_body(_framing(response)))
@@ -385,4 +431,6 @@ def _cause(error: BaseException) -> str:
         return "nobody listens"
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, BlockingIOError):
+        return "too many wait for it"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

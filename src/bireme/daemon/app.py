@@ -20,6 +20,7 @@ from pathlib import Path
 import bireme
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
+from bireme.api.crowd import Limits
 from bireme.api.peers import Peer
 from bireme.api.problems import ProblemError
 from bireme.api.server import Server, listen
@@ -89,7 +90,7 @@ class Daemon:
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
         runtime.on_failure = self._failed
         app = create_app(runtime, store, self._service(runtime))
-        server = Server(app, keep_alive_s=self._settings.keep_alive_s)
+        server = Server(app, keep_alive_s=self._settings.keep_alive_s, limits=self._limits())
         if isinstance(engine, AdmitsCommands):
             engine.admit = self._adopter(server)
         if isinstance(engine, TakesGuests):
@@ -140,6 +141,16 @@ class Daemon:
             notices=lambda: self._loaded.warnings,
             confined=lambda: self._loaded.confine,
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
+        )
+
+    def _limits(self) -> Limits:
+        settings = self._settings
+        return Limits(
+            connections=settings.max_connections,
+            connections_each=settings.max_connections_each,
+            head_s=float(settings.head_timeout_s),
+            body_s=float(settings.body_timeout_s),
+            answer_s=float(settings.answer_timeout_s),
         )
 
     def _adopter(self, server: Server) -> Admit:

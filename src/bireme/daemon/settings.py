@@ -179,6 +179,24 @@ class Settings:
     keep_alive_s: int = setting(
         75, "api.keep_alive_s", "How long an idle connection to the API is kept open, in seconds."
     )
+    max_connections: int = setting(
+        4096,
+        "api.max_connections",
+        "How many connections the API serves at once; fewer where the daemon may not open so many files. One that "
+        "comes when all are taken has the place of an idle or half-sent one, else it is told to try again.",
+    )
+    max_connections_each: int = setting(
+        1024, "api.max_connections_per_user", "How many of them may be of one user, at most three quarters of all."
+    )
+    head_timeout_s: int = setting(
+        10, "api.head_timeout_s", "How long the head of a request may take to arrive, in seconds."
+    )
+    body_timeout_s: int = setting(
+        60, "api.body_timeout_s", "A request of which next to nothing comes for so long is given up, in seconds."
+    )
+    answer_timeout_s: int = setting(
+        120, "api.answer_timeout_s", "An answer of which nothing is read for so long is given up, in seconds."
+    )
     log_level: str = setting(
         "info", "log.level", "How much log/daemon.log says.", ("debug", "info", "warning", "error")
     )

@@ -23,7 +23,6 @@ from bireme.core.lifecycle.loss import settled
 from bireme.core.lifecycle.mirroring import is_history, mirrored_job, missing_from, take_standings
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.ranking import follow_priorities
-from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.lifecycle.tables import IllegalTransition
 from bireme.core.model import events as e
@@ -158,13 +157,16 @@ class Kernel:
             group.commands.extend(FindJob(job) for job in missing_from(self.state, seen.listed))
 
     def _decide(self, group: Group, request: Request, now: float) -> None:
+        """What fails while it is decided has changed nothing: only who asked is told. What fails when it is applied
+        has, and ends the run."""
         first = len(group.events)
         try:
-            self._record_all(group, request.cause, request.decide(self.state, now), now)
-        except Refusal as refusal:
-            group.answers.append((request, first, first, refusal))
-        else:
-            group.answers.append((request, first, len(group.events), None))
+            events = request.decide(self.state, now)
+        except Exception as error:
+            group.answers.append((request, first, first, error))
+            return
+        self._record_all(group, request.cause, events, now)
+        group.answers.append((request, first, len(group.events), None))
 
     def plan(self, group: Group, now: float) -> None:
         """One pass, if anything changed that could let a job start. A turn's last part; may also follow it.

@@ -8,6 +8,7 @@ shown.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,8 +58,8 @@ class Query:
     partitions: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    jobs: tuple[tuple[int, int | None], ...] = ()
-    """(job id, array task id or None for all of it)."""
+    jobs: tuple[tuple[int, int | range | None], ...] = ()
+    """(job id, array task id or several, None for all of it)."""
     with_steps: bool = False
     duplicates: bool = False
     """Also the earlier runs of requeued jobs."""
@@ -198,22 +199,67 @@ _LATEST_RUNS = """(
 )"""
 
 
-def _is_meant(record: dict[str, Any], jobs: Sequence[tuple[int, int | None]]) -> bool:
+Named = tuple[int, int | range | None]
+"""A job, and of an array one task, several or (None) all."""
+
+
+def _is_meant(record: dict[str, Any], jobs: Sequence[Named]) -> bool:
     """Of a row about many tasks that were cancelled together, whether one that is asked for is among them."""
     tasks = record.get("array_tasks")
     if not jobs or not tasks:
         return True
-    array = record.get("array_job_id")
-    return any(job_id in (array, record["job_id"]) and (task is None or _holds(tasks, task)) for job_id, task in jobs)
+    own = (record.get("array_job_id"), record["job_id"])
+    asked = [each for job_id, each in jobs if job_id in own]
+    if None in asked:
+        return True
+    held = list(_ranges(tasks))
+    return any(
+        _share(range(each, each + 1) if isinstance(each, int) else each, some)
+        for each in asked
+        if each is not None
+        for some in held
+    )
 
 
-def _holds(tasks: str, task: int) -> bool:
+def _ranges(tasks: str) -> Iterator[range]:
+    """`[0-9:3,12%4]` as it is shown."""
     for part in tasks.strip("[]").partition("%")[0].split(","):
         first, _, rest = part.partition("-")
         last, _, step = rest.partition(":")
-        if first.isdigit() and int(first) <= task <= int(last or first) and not (task - int(first)) % int(step or 1):
-            return True
-    return False
+        if first.isdigit():
+            yield range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def _share(one: range, other: range) -> bool:
+    """Whether they have a task in common."""
+    low, high = max(one[0], other[0]), min(one[-1], other[-1])
+    if one.step == other.step == 1 or low > high:
+        return low <= high
+    few, many = (one, other) if one.step >= other.step else (other, one)
+    first = low + (few.start - low) % few.step
+    return any(task in many for task in range(first, high + 1, few.step))
+
+
+_NAMED = """(
+    job_id IN (SELECT value FROM json_each(?)) OR array_job_id IN (SELECT value FROM json_each(?))
+    OR het_job_id IN (SELECT value FROM json_each(?))
+    OR (array_job_id IN (SELECT value FROM json_each(?)) AND EXISTS (
+        SELECT 1 FROM json_each(?) AS asked WHERE asked.value ->> 0 = array_job_id
+        AND (array_task_id IS NULL OR (
+            array_task_id BETWEEN asked.value ->> 1 AND asked.value ->> 2
+            AND (array_task_id - (asked.value ->> 1)) % (asked.value ->> 3) = 0
+        ))
+    ))
+)"""
+"""However many ids there are, it is one condition: a chain of ORs may only be so long, and is tried for each row."""
+
+
+def _named(jobs: Sequence[Named]) -> tuple[str, ...]:
+    """The values of `_NAMED`: ids of whole jobs (for three columns), of arrays, and (array, first task, last, step)."""
+    whole = json.dumps(sorted({job_id for job_id, tasks in jobs if tasks is None}))
+    given = ((job_id, range(each, each + 1) if isinstance(each, int) else each) for job_id, each in jobs)
+    ranges = [(job_id, each[0], each[-1], each.step) for job_id, each in given if each]
+    return whole, whole, whole, json.dumps(sorted({each[0] for each in ranges})), json.dumps(ranges)
 
 
 def _where(query: Query) -> tuple[str, list[Any]]:
@@ -240,15 +286,7 @@ def _where(query: Query) -> tuple[str, list[Any]]:
         if wanted:
             require(f"{column} IN ({_marks(len(wanted))})", *wanted)
     if query.jobs:
-        either = []
-        for job_id, task_id in query.jobs:
-            if task_id is None:
-                either.append("(job_id = ? OR array_job_id = ? OR het_job_id = ?)")
-                values.extend((job_id, job_id, job_id))
-            else:
-                either.append("(array_job_id = ? AND (array_task_id = ? OR array_task_id IS NULL))")
-                values.extend((job_id, task_id))
-        conditions.append("(" + " OR ".join(either) + ")")
+        require(_NAMED, *_named(query.jobs))
     return " AND ".join(conditions), values
 
 

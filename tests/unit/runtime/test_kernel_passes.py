@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import submit
+from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Owner, Pending
 from bireme.core.model.observations import BatchFinished, JobLaunched, NodeAnswered, NodeClosed
@@ -173,3 +175,22 @@ def test_a_queue_that_waits_for_a_node_is_not_looked_at_again_and_again(store: S
     queue(kernel, {"nodes": 2})
     turn(kernel, NOW)
     assert len(looks) <= 1
+
+
+def test_what_fails_while_it_is_decided_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    """One user's request that nobody thought of does not end the run for all the others."""
+    store = SqliteStore(str(tmp_path / "decided.db"))
+    kernel = Kernel(store)
+    told: list[Exception | None] = []
+
+    def fails(state: State, now: float) -> list[e.Event]:
+        raise ZeroDivisionError("nobody thought of it")
+
+    for decide in (fails, lambda state, now: [e.ClusterConfigured(build_cluster("1x8"))]):
+        kernel.requests.append(Request("test", decide, lambda _, error: told.append(error)))
+    group = kernel.turn(1.0, time_passed=True)
+    kernel.commit(group)
+    kernel.settle(group)
+    store.close()
+    assert [type(error) for error in told] == [ZeroDivisionError, type(None)]
+    assert [type(recorded.event) for recorded in group.events] == [e.ClusterConfigured]

@@ -55,6 +55,7 @@ class Why(Enum):
     RESERVATION_NAME_DUP = _Code(2082, "Duplicate reservation name")
     RESERVATION_STARTED = _Code(2104, "Reservation already started")
     USER_ID_MISSING = _Code(2010, "Invalid user id")
+    PATHNAME_TOO_LONG = _Code(2012, "Pathname of a file, directory or other parameter too long")
     GROUP_ID_MISSING = _Code(2113, "Invalid group id")
     JOB_NOT_RUNNING = _Code(2085, "Job is not running")
     JOB_NOT_PENDING = _Code(2073, "Job is no longer pending execution")

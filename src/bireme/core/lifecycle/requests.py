@@ -20,6 +20,7 @@ from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation
+from bireme.core.lifecycle.sizes import check_job
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import job_reasons
 from bireme.core.lifecycle.submission import can_ever_run, check_node_names
@@ -456,6 +457,7 @@ def _too_late(job: Job, changes: Mapping[str, Any]) -> Why | None:
 def _update_one(state: State, caller: Caller, target: Target, job: Job, changes: Mapping[str, Any]) -> list[e.Event]:
     _check_rights(state, caller, job, changes)
     spec = changed_spec(job.spec, changes)
+    check_job(state, spec)
     partitions = [state.partitions.get(name) for name in spec.partitions]
     if None in partitions:
         raise Refusal(Why.INVALID_PARTITION_NAME)

@@ -13,7 +13,9 @@ from itertools import accumulate
 
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target, find
+from bireme.core.lifecycle.sizes import check_step
 from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.submission import MOST_COMPONENTS
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Pending, Running, Starting, Suspended
 from bireme.core.model.resources import GresRequest, GresShare, NodeShare
@@ -46,7 +48,12 @@ def create_step(state: State, caller: Caller, target: Target, spec: StepSpec) ->
 
 def create_spanning_step(state: State, caller: Caller, parts: Sequence[Part]) -> list[e.Event]:
     """One step over several components of a heterogeneous job (or in one job), under one number in each of them."""
+    if len(parts) > MOST_COMPONENTS:
+        raise Refusal(Why.INVALID_JOB_ID, f"a heterogeneous job has at most {MOST_COMPONENTS} components")
     jobs = [_running_job(state, caller, target) for target, _ in parts]
+    for job, (_, spec) in zip(jobs, parts):
+        assert job.allocation is not None, "it runs"
+        check_step(state, spec, len(job.allocation.shares))
     if len({job.id for job in jobs}) < len(jobs) or len({job.het_job_id or job.id for job in jobs}) > 1:
         raise Refusal(Why.INVALID_JOB_ID, "one step lies in components of one heterogeneous job, once in each")
     specs = [spec if spec.het is None else replace(spec, het=None) for _, spec in parts]

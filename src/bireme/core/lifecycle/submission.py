@@ -6,6 +6,7 @@ Called by the runtime with the newest state. Nothing is stored unless all of a s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.admission import take_place, within_limits
@@ -15,6 +16,7 @@ from bireme.core.lifecycle.placing import all_nodes, search_for
 from bireme.core.lifecycle.ranking import first_priority
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation, entered, names_of
+from bireme.core.lifecycle.sizes import check_job
 from bireme.core.lifecycle.state import State
 from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model import events as e
@@ -27,6 +29,8 @@ from bireme.core.placement.features import parse_constraint
 
 EXPEDITED = "enable_expedited_requeue"
 LARGEST_TASK_ID = 4_000_000
+MOST_COMPONENTS = 128
+"""Of a heterogeneous job, as in Slurm."""
 
 
 def submit(
@@ -35,6 +39,8 @@ def submit(
     """Events for one job, or for all components of a heterogeneous one. A repeated key gives no events."""
     if idempotency_key and idempotency_key in state.keys:
         return []
+    if len(specs) > MOST_COMPONENTS:
+        raise Refusal(Why.NOT_SUPPORTED, f"a heterogeneous job has at most {MOST_COMPONENTS} components")
     _room_for(state, len(specs))
     leader = state.next_job_id
     het = leader if len(specs) > 1 else None
@@ -65,6 +71,7 @@ def _room_for(state: State, count: int) -> None:
 
 def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     """The specification with the caller as owner and the cluster's defaults, or a Refusal."""
+    check_job(state, asked)
     partitions = _partitions(state, asked)
     spec = asked.revised(
         owner=_owner(caller, asked),
@@ -114,6 +121,8 @@ def _check_array(state: State, array: ArraySpec | None) -> None:
     if array is None:
         return
     limit = state.config.settings.max_array_size
+    if any(one >= other for one, other in pairwise(array.task_ids)):
+        raise Refusal(Why.INVALID_ARRAY, "task ids must ascend")
     if not array.task_ids or limit == 0 or array.task_ids[-1] >= min(limit, LARGEST_TASK_ID):
         raise Refusal(Why.INVALID_ARRAY, f"task ids must be below MaxArraySize={limit}")
     most = state.config.settings.policy.array_tasks_max
@@ -142,9 +151,9 @@ def check_node_names(state: State, spec: JobSpec) -> None:
     for name in (*spec.resources.nodelist, *spec.resources.exclude):
         if name not in state.nodes:
             raise Refusal(Why.INVALID_NODE_NAME, f"no node {name!r} here")
-    both = [name for name in spec.resources.nodelist if name in spec.resources.exclude]
+    both = set(spec.resources.nodelist).intersection(spec.resources.exclude)
     if both:
-        raise Refusal(Why.INVALID_NODE_NAME, f"node {both[0]!r} is both asked for and excluded")
+        raise Refusal(Why.INVALID_NODE_NAME, f"node {min(both)!r} is both asked for and excluded")
 
 
 def check_access(caller: Caller, spec: JobSpec, partition: PartitionConfig) -> None:

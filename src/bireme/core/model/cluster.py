@@ -154,6 +154,7 @@ class Settings:
     min_job_age_s: int = 300
     max_array_size: int = 1001
     max_job_count: int = 10_000
+    max_tasks_per_node: int = 512
     max_script_bytes: int = 4 * 1024 * 1024
     first_job_id: int = 1
     max_job_id: int = 67_043_328

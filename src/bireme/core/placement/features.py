@@ -16,6 +16,9 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
+MOST_TOKENS = 256
+"""Names, operators and brackets: `a&b|c&d` is as deep as it is long, and every node is asked at every pass."""
+
 
 class FeatureError(ValueError):
     """A constraint that cannot be read; the message says where."""
@@ -102,6 +105,8 @@ def expression_matches(expression: Expression, features: Set[str]) -> bool:
 def parse_constraint(text: str) -> Constraint:
     """The value of `--constraint` or `--prefer`. Empty text asks for nothing."""
     tokens = _tokens(text)
+    if len(tokens) > MOST_TOKENS:
+        raise _invalid(text[:80] + "...", f"at most {MOST_TOKENS // 2} features")
     if not tokens:
         return Constraint(text, AllOf(()))
     parser = _Parser(text, tokens)

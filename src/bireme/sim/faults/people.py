@@ -22,6 +22,7 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import JobKind, JobSpec, Owner
 from bireme.core.model.resources import ExitStatus
 from bireme.core.model.steps import StepSpec
+from bireme.ports import JournalError
 from bireme.runtime.kernel import Decide, Kernel, Request
 from bireme.sim.faults.draw import USERS, Act
 from bireme.sim.faults.witness import GroundTruth, Violation
@@ -85,8 +86,10 @@ class People:
                 order.then(kernel.state, events)
             elif isinstance(error, Refusal):
                 self.refused += 1
-            else:
+            elif isinstance(error, JournalError):
                 self._later(ASK_AGAIN_S, lambda: self.ask(order))
+            else:
+                raise error  # deciding failed: what a world is there to find
 
         kernel.requests.append(Request(order.cause, order.decide, answer))
 

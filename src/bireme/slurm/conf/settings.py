@@ -144,6 +144,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "min_job_age_s": ("MinJobAge", whole),
     "max_array_size": ("MaxArraySize", whole),
     "max_job_count": ("MaxJobCount", positive),
+    "max_tasks_per_node": ("MaxTasksPerNode", positive),
     "first_job_id": ("FirstJobId", positive),
     "max_job_id": ("MaxJobId", positive),
     "job_requeue": ("JobRequeue", yes_no),

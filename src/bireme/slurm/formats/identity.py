@@ -13,6 +13,7 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.values import Record
 
 SHOWN_TASKS = 64
+LARGEST_TASK_ID = 4_000_000
 
 
 def job_label(job: Record, bitstr_len: int = SHOWN_TASKS) -> str:
@@ -49,17 +50,20 @@ def step_label(job: Record, step_id: int | str) -> str:
 
 
 def expand_tasks(text: str) -> list[int]:
-    """`0-3,8-12:2%4` to task ids."""
+    """`0-3,8-12:2%4` to task ids, those that an array can have."""
     tasks: list[int] = []
     for part in text.partition("%")[0].split(","):
         match = _TASK_RANGE.fullmatch(part.strip())
         if match is None:
             continue
         first, last, step = match.groups()
+        if int(last or first) > LARGEST_TASK_ID or len(tasks) > LARGEST_TASK_ID or step == "0":
+            raise SlurmSyntaxError(f"Invalid job id: [{text[:80]}] has task ids above {LARGEST_TASK_ID}")
         tasks.extend(range(int(first), int(last or first) + 1, int(step or 1)))
     return tasks
 
 
+_ID = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\]|[\[\]])+")
 _TASK_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _JOB = re.compile(r"(\d+)(?:_(?:(\d+)|\[([0-9,:%-]+)\]|(\*)))?(?:\+(\d+))?(?:\.([A-Za-z]+|\d+))?")
 
@@ -104,7 +108,7 @@ def parse_selector(text: str) -> JobSelector:
 
 def split_ids(text: str) -> list[str]:
     """A comma list of ids; commas inside brackets belong to an id."""
-    return [item for item in re.split(r",(?![^\[]*\])", text) if item.strip()]
+    return [item for item in _ID.findall(text) if item.strip()]
 
 
 def parse_selectors(text: str) -> list[JobSelector]:

@@ -1,0 +1,119 @@
+"""How large a request may be: lengths of texts and lists, sizes of numbers, how many tasks. Refused before it is used.
+
+What is stored is looked at by every pass of the planner, and laid out when it starts: what one user may write there is
+what all the others wait for. Slurm's own lengths where it has them. Called for every submission, change and step.
+Invariant: nothing here takes longer than reading the request did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.lifecycle.state import State
+from bireme.core.model.jobs import JobSpec, ResourceRequest
+from bireme.core.model.steps import StepSpec
+from bireme.core.placement.features import FeatureError, parse_constraint
+
+TEXT = 1_024
+PATH = 4_096
+LONG_TEXT = 128 * 1_024
+"""What Slurm takes of an ordinary word, of a path, and of bindings."""
+TEXTS: Mapping[str, int] = {
+    **dict.fromkeys(("work_dir", "submit_dir", "std_in", "std_out", "std_err", "command", "container_image"), PATH),
+    **dict.fromkeys(("task_prolog", "task_epilog", "container_mounts", "container_workdir"), PATH),
+    **dict.fromkeys(("cpu_bind", "mem_bind", "gpu_bind", "argv", "export", "submit_line"), LONG_TEXT),
+    "multi_prog": 1024 * 1024,
+    "text": 4 * 1_024,
+}
+"""The longest text of a field, where it is not `TEXT`; of a list, each of its texts."""
+
+LIST = 256
+LISTS: Mapping[str, int] = {
+    **dict.fromkeys(("nodelist", "exclude", "arbitrary_hosts"), 65_536),
+    "task_ids": 4_000_001,
+    "items": 10_000,
+    "argv": 65_536,
+    "groups": 65_536,
+    "step_defaults": 1_024,
+}
+"""The most elements of a list, where it is not `LIST`. Hostlists name so many hosts; of dependencies so many fit
+into the text that Slurm takes."""
+
+SIGNED = frozenset(
+    {"nice", "process_nice", "site_factor", "uid", "gid", "priority", "begin_at", "deadline_at", "weight"}
+)
+"""Numbers that may be below zero, or mean something by it."""
+LARGEST = 2**31 - 1
+"""Of counts and sizes (in MiB): two of them multiplied still fit into 64 bits."""
+LATEST = 10**12
+"""Of times, in seconds, and of what is `SIGNED`."""
+
+_WHY = {"nodes_min": Why.INVALID_NODE_COUNT, "nodes_max": Why.INVALID_NODE_COUNT, "nice": Why.INVALID_TIME_VALUE}
+
+
+def check_job(state: State, spec: JobSpec) -> None:
+    """A job that is submitted or changed. Raises Refusal."""
+    check_sizes(spec)
+    check_tasks(state, spec.resources, len(state.nodes))
+    for text in (spec.resources.constraint, spec.resources.prefer):
+        try:
+            parse_constraint(text)
+        except FeatureError as error:
+            raise Refusal(Why.INVALID_FEATURE, str(error)) from None
+
+
+def check_step(state: State, spec: StepSpec, nodes: int) -> None:
+    """A step in a job that has so many nodes. Raises Refusal."""
+    check_sizes(spec)
+    check_tasks(state, spec, nodes)
+
+
+def check_tasks(state: State, asked: ResourceRequest | StepSpec, nodes: int) -> None:
+    """At most MaxTasksPerNode tasks on each node, or as many as one has CPUs: each has a place in what is laid out."""
+    per_node, nodes = state.config.settings.max_tasks_per_node, max(1, min(nodes, asked.nodes_max or nodes))
+    if (asked.ntasks or 0) <= per_node * nodes and (asked.ntasks_per_node or 0) <= per_node:
+        return
+    per_node = max(per_node, *(node.config.cpus for node in state.nodes.values()))
+    most = per_node * nodes
+    if (asked.ntasks or 0) > most or (asked.ntasks_per_node or 0) > per_node:
+        hint = f"{asked.ntasks or asked.ntasks_per_node} tasks asked, MaxTasksPerNode is {per_node}, so at most {most}"
+        raise Refusal(Why.BAD_TASK_COUNT, hint)
+
+
+def check_sizes(value: Any) -> None:
+    """Every field of a specification, and of what is in it."""
+    kind: Any = type(value)
+    for name in _field_names(kind):
+        found = getattr(value, name)
+        if found is not None and found is not True and found is not False:
+            _check_field(name, found)
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
+def _check_field(name: str, found: Any) -> None:
+    if isinstance(found, str):
+        most = TEXTS.get(name, TEXT)
+        if len(found) > most:
+            raise Refusal(Why.PATHNAME_TOO_LONG, f"{name} has {len(found)} characters, at most {most}")
+    elif isinstance(found, int | float):
+        least = -LATEST if name in SIGNED else 0
+        most = LATEST if name in SIGNED or name.endswith("_s") else LARGEST
+        if not least <= found <= most:  # nor is it "not a number"
+            hint = f"{name} is {found if abs(found) < 10**40 else 'very large'}: it must be from {least} to {most}"
+            raise Refusal(_WHY.get(name, Why.NODE_CONFIG_UNAVAILABLE), hint)
+    elif isinstance(found, tuple):
+        most = LISTS.get(name, LIST)
+        if len(found) > most:
+            raise Refusal(Why.PATHNAME_TOO_LONG, f"{name} has {len(found)} elements, at most {most}")
+        for each in found:
+            _check_field(name, each)
+    elif is_dataclass(found):
+        check_sizes(found)

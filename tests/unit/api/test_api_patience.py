@@ -1,0 +1,184 @@
+"""What a connection may take: time, bytes, requests sent ahead. Each refusal is an HTTP answer that says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.unit.api.conftest import Running
+
+from bireme.api.crowd import Crowd, Limits
+from bireme.api.protocol import AHEAD, HEAD_BYTES
+from bireme.client.transport import ApiError, Transport
+
+PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+LISTING = b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+END = b"}\r\n0\r\n\r\n"
+
+
+def fill(api: Running) -> None:
+    """So many jobs that a listing is larger than what the kernel keeps for a socket."""
+    spec = {"name": "x" * 900, "comment": "y" * 900}
+    api.transport.post("/v1/jobs", {"jobs": [{"spec": spec}] * 300, "script": "x"})
+    api.transport.close()
+
+
+def limited(api: Running, **limits: float) -> None:
+    """Other limits, for connections that are made from now on."""
+    made = Limits(**{"head_s": 60.0, **limits})  # type: ignore[arg-type]
+    api.server.crowd = Crowd(made)
+
+
+@contextlib.contextmanager
+def connected(api: Running, *pieces: bytes) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(30)
+        sock.connect(api.transport.paths.socket)
+        for piece in pieces:
+            sock.sendall(piece)
+        yield sock
+
+
+def answered(sock: socket.socket) -> tuple[int, str]:
+    """The status and the hint of the last answer before the connection ends."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):  # what was sent after the refusal is not read
+        while piece := sock.recv(65536):
+            received += piece
+    head, _, body = received.rpartition(b"\r\n\r\n")
+    return int(head.split(b"HTTP/1.1 ")[-1][:3]), json.loads(body)["error"]["hint"]
+
+
+def test_half_a_head_is_given_up(api: Running) -> None:
+    limited(api, head_s=0.05)
+    with connected(api, b"GET /v1/ping HTTP/1.1\r\nHo") as sock:
+        assert answered(sock) == (408, "its head took longer than 0.05 s")
+    with connected(api) as silent:
+        assert silent.recv(1) == b""
+    assert api.transport.get("/v1/ping")["cluster"] == "tiny"
+
+
+def test_a_body_that_stands_still_is_given_up(api: Running) -> None:
+    limited(api, body_s=0.05)
+    with connected(api, b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{") as sock:
+        assert answered(sock) == (408, "nothing more of its body came for 0.05 s")
+
+
+def test_an_answer_that_nobody_reads_is_given_up(api: Running) -> None:
+    fill(api)
+    limited(api, answer_s=0.05)
+    with connected(api, LISTING) as sock:
+        until(api, 1, lambda connection: connection.cycle is not None)
+        until(api, 0, lambda connection: True)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while piece := sock.recv(1 << 20):
+                received += piece
+    assert not received.endswith(END)
+
+
+def test_a_long_head_is_refused(api: Running) -> None:
+    with connected(api, b"GET /v1/ping?x=" + b"x" * HEAD_BYTES) as sock:
+        assert answered(sock)[0] == 431
+
+
+def test_a_large_body_is_refused(api: Running) -> None:
+    with pytest.raises(ApiError) as refused:
+        api.transport.post("/v1/jobs", b"x" * 9_000_000)
+    assert refused.value.status == 413
+
+
+def test_requests_sent_ahead_are_few(api: Running) -> None:
+    with connected(api, b"GET /v1/jobs/1/wait HTTP/1.1\r\nHost: x\r\n\r\n" + PING * (AHEAD + 5)) as sock:
+        assert answered(sock)[0] == 429
+
+
+def test_connections_that_hold_nothing_make_room(api: Running) -> None:
+    limited(api, connections_each=4, connections=100, grace_s=0.0)
+    with contextlib.ExitStack() as open_ones:
+        half = [open_ones.enter_context(connected(api, b"GET /v1/ping HT")) for _ in range(4)]
+        until(api, 4, lambda connection: connection._received > 0)
+        api.transport.get("/v1/ping")
+        assert answered(half[0])[0] == 408
+    assert api.transport.get("/v1/ping")["cluster"] == "tiny"
+
+
+def test_who_is_busy_with_all_of_theirs_is_told_so_and_tried_again(api: Running) -> None:
+    api.transport.post("/v1/jobs", {"spec": {"name": "long"}, "script": "x"})
+    limited(api, connections_each=2, connections=100)
+    with contextlib.ExitStack() as open_ones:
+        waiting = b"GET /v1/jobs/1/wait?timeout=3000 HTTP/1.1\r\nHost: x\r\n\r\n"
+        socks = [open_ones.enter_context(connected(api, waiting)) for _ in range(2)]
+        until(api, 2, lambda connection: connection.cycle is not None)
+        with connected(api) as third:
+            assert answered(third) == (
+                429, "you have 2 connections to the daemon, all of them busy: end some, or try again"
+            )  # fmt: skip
+        refusals = counted_refusals(api)
+
+        def end_one_after_three_refusals() -> None:
+            if len(refusals) == 3:
+                socks[0].close()
+
+        refusals.then = end_one_after_three_refusals
+        with Transport(api.home, timeout_s=20, tool="test") as patient:
+            assert patient.get("/v1/ping")["cluster"] == "tiny"
+        assert len(refusals) >= 3
+
+
+class Refusals(list[str]):
+    """What the crowd said, and what is to be done each time."""
+
+    def then(self) -> None: ...
+
+
+def counted_refusals(api: Running) -> Refusals:
+    refusals, enter = Refusals(), api.server.crowd.enter
+
+    def counting(new: object) -> str:
+        said = enter(new)  # type: ignore[arg-type]
+        if said:
+            refusals.append(said)
+            refusals.then()
+        return said
+
+    class Counting(Crowd):
+        enter = staticmethod(counting)  # type: ignore[assignment]
+
+    counted = Counting(api.server.crowd.limits, api.server.crowd.by_uid, api.server.crowd.total)
+    before, api.server.crowd = api.server.crowd, counted
+    counted.leave = before.leave  # type: ignore[method-assign]
+    return refusals
+
+
+def until(api: Running, count: int, good: Callable[[Any], bool]) -> None:
+    """So many connections are as they should be."""
+
+    async def look() -> None:
+        while sum(good(each) for own in api.server.crowd.by_uid.values() for each in own) != count:
+            await asyncio.sleep(0)
+
+    asyncio.run_coroutine_threadsafe(look(), api.loop).result(30)
+
+
+def test_a_long_listing_comes_in_pieces_and_lets_others_in_between(api: Running) -> None:
+    fill(api)
+    with connected(api, LISTING) as slow:
+        head = slow.recv(300, socket.MSG_PEEK)
+        assert b"transfer-encoding: chunked" in head, "nobody keeps the whole of it"
+        assert api.transport.get("/v1/ping")["cluster"] == "tiny"
+        received = b""
+        while piece := slow.recv(1 << 20):
+            received += piece
+        assert received.endswith(END)
+    jobs = api.transport.get("/v1/jobs")["jobs"]
+    assert [job["job_id"] for job in jobs] == list(range(1, 301))
+    (one,) = api.transport.get("/v1/jobs", {"job": "7"})["jobs"]
+    assert one["job_id"] == 7

@@ -1,0 +1,90 @@
+"""Job ids as people write them: what they mean, and that a filter's ranges are never counted out."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from bireme.api.targets import MOST_RANGES, MOST_STRIDES, MOST_TARGETS, named_jobs, one_target, targets_of
+from bireme.core.lifecycle.refusals import Refusal
+from bireme.core.lifecycle.requests import Target
+from bireme.core.model.jobs import ArrayTask, ArrayWaiting, Job, JobSpec, Owner, Pending
+
+SPEC = JobSpec(owner=Owner(uid=1, gid=1, user="ann"))
+
+
+def plain(number: int) -> Job:
+    return Job(number, SPEC, 0.0, Pending(since=0.0))
+
+
+def waiting(number: int, *tasks: int) -> Job:
+    return Job(number, SPEC, 0.0, Pending(since=0.0), array=ArrayWaiting(deque(tasks)))
+
+
+def task(number: int, array: int, task_id: int) -> Job:
+    return Job(number, SPEC, 0.0, Pending(since=0.0), array=ArrayTask(array, task_id))
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("42", Target(42)),
+        (" 42 ", Target(42)),
+        ("42_7", Target(42, task_id=7)),
+        ("42_[7]", Target(42, task_id=7)),
+        ("42+1", Target(42, het_offset=1)),
+        ("42_7.3", Target(42, task_id=7, step_id=3)),
+    ],
+)
+def test_one_job(text: str, target: Target) -> None:
+    assert one_target(text) == target
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1,2", "1_[0-4000000]", "1_[3-1]", "1_[0-5:0]", "1_[", "1_[0-99999999]", "١"]
+)
+def test_not_one_job(text: str) -> None:
+    with pytest.raises(Refusal, match="Invalid job id"):
+        one_target(text)
+
+
+def test_several_jobs() -> None:
+    found = list(targets_of("1,2_[1-3,9],3+1,"))
+    assert found == [Target(1), *(Target(2, task_id=number) for number in (1, 2, 3, 9)), Target(3, het_offset=1)]
+
+
+def test_an_order_names_so_many_tasks_and_no_more() -> None:
+    assert len(list(targets_of(f"1_[1-{MOST_TARGETS}]"))) == MOST_TARGETS
+    with pytest.raises(Refusal) as refused:
+        targets_of(f"1_[0-{MOST_TARGETS}]")
+    assert f"at most {MOST_TARGETS}" in refused.value.hint
+
+
+def test_a_filter_knows_whom_it_means() -> None:
+    named = named_jobs("1,2_[4-6,10-20:5],3_9")
+    assert named is not None
+    meant = [plain(1), task(8, 2, 4), task(9, 2, 15), waiting(2, 0, 6), task(7, 3, 9), waiting(1, 5)]
+    others = [plain(4), task(8, 2, 7), task(8, 2, 16), waiting(2, 0, 7), task(7, 3, 8), plain(2)]
+    assert [job for job in meant if not named.mean(job)] == []
+    assert [job for job in others if named.mean(job)] == []
+
+
+def test_ranges_of_a_filter_are_joined_and_not_counted_out() -> None:
+    named = named_jobs("1_[0-4000000]," * 500 + "1_[5-9,7-12]")
+    assert named is not None
+    assert named.tasks == {1: [range(4_000_001)]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"1_[{','.join(str(2 * number) for number in range(MOST_RANGES + 1))}]",
+        f"1_[{','.join(f'{number}-9999:7' for number in range(MOST_STRIDES + 1))}]",
+    ],
+    ids=["ranges", "steps"],
+)
+def test_a_filter_has_so_many_ranges_and_no_more(text: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        named_jobs(text)
+    assert "ask for the whole array" in refused.value.hint

@@ -1,0 +1,120 @@
+"""Turns on the loop and slots in threads: users in a circle, counted and not timed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bireme.api.turns import Slots, Turns
+
+
+def test_one_request_of_somebody_waits_for_one_of_another_and_not_for_all() -> None:
+    async def scene() -> list[str]:
+        turns, done = Turns(), []
+
+        async def ask(uid: int, name: str) -> None:
+            await turns.mine(uid)
+            done.append(name)
+
+        many = [asyncio.create_task(ask(1, "many")) for _ in range(100)]
+        one = asyncio.create_task(ask(2, "one"))
+        await asyncio.gather(*many, one)
+        return done
+
+    assert asyncio.run(scene()).index("one") <= 2
+
+
+def test_slices_of_a_long_work_alternate_with_those_of_others() -> None:
+    async def scene() -> list[int]:
+        turns, done = Turns(), []
+
+        async def work(uid: int) -> None:
+            for _ in range(10):
+                await turns.mine(uid)
+                done.append(uid)
+
+        await asyncio.gather(*(work(1) for _ in range(20)), work(2), work(3))
+        return done
+
+    done = asyncio.run(scene())
+    assert done.count(2) == done.count(3) == 10
+    assert max(place for place, uid in enumerate(done) if uid != 1) <= 40, "twenty works of one count as one"
+
+
+def test_a_turn_that_nobody_else_wants_is_taken_at_once() -> None:
+    async def scene() -> int:
+        turns, passed = Turns(), 0
+        loop = asyncio.get_running_loop()
+        begin = loop.create_future()
+        loop.call_soon(begin.set_result, None)
+        await begin
+        await turns.mine(1)
+        passed += 1
+        return passed
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_who_gave_up_does_not_keep_the_others() -> None:
+    async def scene() -> list[int]:
+        turns, done = Turns(), []
+
+        async def ask(uid: int) -> None:
+            await turns.mine(uid)
+            done.append(uid)
+
+        tasks = [asyncio.create_task(ask(uid)) for uid in (1, 1, 1, 2)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sorted(done)
+
+    assert asyncio.run(scene()) == [1, 1, 2]
+
+
+def test_slots_are_given_to_users_in_turn_and_to_each_so_many() -> None:
+    async def scene() -> tuple[int, list[int]]:
+        slots, begun, busiest, held = Slots(3, 2), [], 0, 0
+        gate = asyncio.Event()
+
+        async def work(uid: int) -> None:
+            nonlocal held, busiest
+            async with slots.held_by(uid):
+                begun.append(uid)
+                held += uid == 1
+                busiest = max(busiest, held)
+                await gate.wait()
+                held -= uid == 1
+
+        tasks = [asyncio.create_task(work(1)) for _ in range(10)]
+        tasks.append(asyncio.create_task(work(2)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert begun == [1, 1, 2], "one slot is left for who comes later"
+        gate.set()
+        await asyncio.gather(*tasks)
+        return busiest, begun
+
+    busiest, begun = asyncio.run(scene())
+    assert busiest == 2
+    assert len(begun) == 11
+
+
+def test_a_slot_of_somebody_who_was_cancelled_is_free_again() -> None:
+    async def scene() -> int:
+        slots = Slots(1, 1)
+        gate = asyncio.Event()
+
+        async def work() -> int:
+            async with slots.held_by(1):
+                await gate.wait()
+                return 1
+
+        tasks = [asyncio.create_task(work()) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        tasks[1].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        return await tasks[2]
+
+    assert asyncio.run(scene()) == 1

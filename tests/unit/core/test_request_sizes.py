@@ -1,0 +1,95 @@
+"""How large a request may be: each limit, from below and from above."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.refusals import Caller, Refusal
+from bireme.core.lifecycle.sizes import LARGEST, check_job, check_step
+from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.submission import submit
+from bireme.core.model.distribution import Distribution, NodeMethod
+from bireme.core.model.events import ClusterConfigured, Recorded
+from bireme.core.model.jobs import ArraySpec, Dependencies, Dependency, DependencyKind, JobSpec, Owner, ResourceRequest
+from bireme.core.model.resources import GresRequest
+from bireme.core.model.steps import StepSpec
+from bireme.testing.worlds import build_cluster
+
+OWNER = Owner(uid=1, gid=1, user="ann")
+CALLER = Caller(uid=1, gid=1, user="ann")
+
+
+@pytest.fixture
+def state() -> State:
+    made = State()
+    apply(made, Recorded(1, 0.0, "test", ClusterConfigured(build_cluster("2x8"))))
+    return made
+
+
+def job(**fields: Any) -> JobSpec:
+    return JobSpec(owner=OWNER, script="x", **fields)
+
+
+def asking(**fields: Any) -> JobSpec:
+    return job(resources=ResourceRequest(**fields))
+
+
+AFTER = Dependency(DependencyKind.AFTER_ANY, 1)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (job(name="x" * 1024), job(name="x" * 1025)),
+        (job(comment="x" * 1024), job(comment="x" * 1025)),
+        (job(work_dir="/" * 4096), job(work_dir="/" * 4097)),
+        (job(partitions=("p",) * 256), job(partitions=("p",) * 257)),
+        (job(argv=("x" * 131072,)), job(argv=("x" * 131073,))),
+        (job(dependencies=Dependencies((AFTER,) * 10_000)), job(dependencies=Dependencies((AFTER,) * 10_001))),
+        (asking(cpus_per_task=LARGEST), asking(cpus_per_task=LARGEST + 1)),
+        (asking(memory_per_cpu_mib=0), asking(memory_per_cpu_mib=-1)),
+        (asking(nodelist=("n",) * 65_536), asking(nodelist=("n",) * 65_537)),
+        (asking(gres_per_node=(GresRequest("gpu", None, 8),)), asking(gres_per_node=(GresRequest("gpu", None, -8),))),
+        (asking(constraint="&".join("a" * 128)), asking(constraint="&".join("a" * 129))),
+        (asking(constraint="a|b"), asking(constraint="[[a")),
+        (asking(prefer="a|b"), asking(prefer="a||b")),
+        (job(begin_at=4e9), job(begin_at=float("nan"))),
+        (job(time_limit_s=10**12), job(time_limit_s=10**12 + 1)),
+    ],
+)
+def test_a_job_is_taken_up_to_the_limit(state: State, good: JobSpec, bad: JobSpec) -> None:
+    check_job(state, good)
+    with pytest.raises(Refusal):
+        check_job(state, bad)
+    with pytest.raises(Refusal):
+        submit(state, CALLER, [bad], 0.0)
+
+
+def test_tasks_are_counted_before_they_are_laid_out(state: State) -> None:
+    nodes = len(state.nodes)
+    check_job(state, asking(ntasks=512 * nodes, overcommit=True))
+    check_step(state, StepSpec(ntasks=512 * nodes, overcommit=True), nodes)
+    for spec in (StepSpec(ntasks=512 * nodes + 1), StepSpec(ntasks_per_node=513), StepSpec(ntasks=10**9, nodes_max=1)):
+        with pytest.raises(Refusal, match="Task count"):
+            check_step(state, spec, nodes)
+    with pytest.raises(Refusal, match="Task count"):
+        check_job(state, asking(ntasks=10**9, overcommit=True))
+
+
+def test_a_plane_has_a_size(state: State) -> None:
+    with pytest.raises(Refusal):
+        check_step(state, StepSpec(distribution=Distribution(NodeMethod.PLANE, plane_size=-1)), 1)
+
+
+@pytest.mark.parametrize("tasks", [(5, 1), (1, 1), (10**10, 1), (-1, 1)])
+def test_an_array_has_ascending_tasks(state: State, tasks: tuple[int, ...]) -> None:
+    with pytest.raises(Refusal):
+        submit(state, CALLER, [job(array=ArraySpec(tasks))], 0.0)
+
+
+def test_a_heterogeneous_job_has_so_many_components(state: State) -> None:
+    with pytest.raises(Refusal, match="not supported"):
+        submit(state, CALLER, [job()] * 129, 0.0)
