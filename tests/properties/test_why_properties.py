@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.api.orders import read_order
+from bireme.cli.scontrol.update import job_change
 from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.model.jobs import ArrayWaiting
 from bireme.core.plan.decisions import Preempt, Start, StartGang
@@ -17,7 +19,6 @@ from bireme.core.plan.trial import EVERY_START, try_jobs
 from bireme.core.why.answers import Certainty
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting
-from bireme.slurm.updates import parse_job_changes
 from bireme.testing.scenario import Scenario, caller_named
 
 HOUR = 3600
@@ -92,7 +93,10 @@ def test_whatever_is_suggested_comes_true(jobs: list[dict[str, Any]], data: st.D
         return
     suggestion = data.draw(st.sampled_from(doable))
     label = world.labels[job.id]
-    words = dict(word.split("=", 1) for word in suggestion.command.split()[2:] if not word.startswith("JobId"))
-    world.update(label, **parse_job_changes(words, job.spec, world.now, lambda _: 0.0))
+    words = [word.split("=", 1) for word in suggestion.command.split()[2:] if not word.startswith("JobId")]
+    changes: dict[str, Any] = {}
+    for key, value in words:
+        changes |= job_change(key, value)
+    world.update(label, **read_order("update", {"changes": changes})[1].changes)
     world.settle()
     assert world.described()[label].startswith("runs "), suggestion

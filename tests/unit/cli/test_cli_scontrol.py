@@ -218,7 +218,38 @@ def test_many_jobs_are_updated_by_one_request(api: FakeApi, capsys: pytest.Captu
 
 def test_a_bad_value_sends_nothing(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert scontrol.main(["update", "JobId=31", "Name=x", "TimeLimit=soon"]) == 1
-    assert "Invalid input: TimeLimit=soon\nRequest aborted\n" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("scontrol: error: Invalid TimeLimit value")
+    assert api.posted == []
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("CPUsPerTask=-3", "Invalid CPUsPerTask value: -3"),
+        ("cpuspertask=x", "Invalid CPUsPerTask value: x"),
+        ("Nice=99999999999", "Nice value out of range (+/- 2147483645). Value ignored"),
+        ("Nice=-2147483646", "Nice value out of range (+/- 2147483645). Value ignored"),
+        ("SiteFactor=99999999999", "SiteFactor value out of range (+/- 2147483645). Value ignored"),
+        ("Priority=-1", "Invalid Priority value: -1"),
+        ("Priority=99999999999", "Invalid Priority value: 99999999999"),
+        ("NumTasks=-1", "Invalid NumTasks value: -1"),
+        ("NumTasks=0", "Invalid NumTasks value: 0"),
+        ("NumCPUs=0", "Invalid NumCPUs value: 0"),
+        ("NumNodes=3-2", "Invalid NumNodes value: 3-2"),
+        ("MinCPUsNode=-1", "Invalid MinCPUsNode value: -1"),
+        ("MinMemoryNode=-1", "Invalid MinMemoryNode value: -1"),
+        ("ArrayTaskThrottle=-1", "Invalid ArrayTaskThrottle value"),
+        ("Requeue=x", "Invalid Requeue value: x"),
+        ("ReqCores=-1", "Invalid ReqCores value: -1"),
+        ("CoreSpec=-2", "Invalid CoreSpec value: -2"),
+        ("MailType=x", "Invalid MailType value: x"),
+        ("Features=[a", "Invalid Features value: [a"),
+        ("Switches=-1", "Invalid Switches value: -1"),
+    ],
+)
+def test_numbers_and_words_out_of_range(api: FakeApi, capsys: pytest.CaptureFixture[str], word: str, said: str) -> None:
+    assert scontrol.main(["update", "JobId=31", word]) == 1
+    assert capsys.readouterr().err.startswith(f"scontrol: error: {said}")
     assert api.posted == []
 
 

@@ -128,11 +128,11 @@ def _job_changes(pairs: list[tuple[str, str]]) -> tuple[list[str], Changes, str]
         elif lower in ("timelimit+", "timelimit-"):  # `TimeLimit+=30`
             relative = lower[-1] + value
         else:
-            changes.update(_job_change(key, value))
+            changes.update(job_change(key, value))
     return named, changes, relative
 
 
-def _job_change(key: str, value: str) -> Changes:
+def job_change(key: str, value: str) -> Changes:
     lower = key.lower()
     matches = [name for name in _JOB_KEYS if name.startswith(lower)]
     name = lower if lower in _JOB_KEYS else matches[0] if len(matches) == 1 and len(lower) > 3 else ""
@@ -140,9 +140,14 @@ def _job_change(key: str, value: str) -> Changes:
         raise _refuse(key, value)
     try:
         return _JOB_KEYS[name](value)
+    except _OutOfRangeError:
+        raise reports.CommandError(
+            f"scontrol: error: {_SPELLING[name]} value out of range (+/- {_LARGEST_NICE}). Value ignored"
+        ) from None
     except (SlurmSyntaxError, ValueError) as error:
-        reports.tell(f"scontrol: error: {error}")
-        raise _refuse(key, value, "Invalid input") from None
+        said = f"Invalid {_SPELLING[name]} value" + ("" if name in _WITHOUT_VALUE else f": {value}")
+        hint = f" ({error})" if isinstance(error, SlurmSyntaxError) and str(error) else ""
+        raise reports.CommandError(f"scontrol: error: {said}{hint}") from None
 
 
 def _relative_limit(session: Session, job: str, text: str) -> Changes:
@@ -160,8 +165,36 @@ def _text(field: str) -> _Reader:
     return lambda value: {field: value}
 
 
-def _number(field: str) -> _Reader:
-    return lambda value: {field: int(value)}
+_LARGEST_NICE = 2147483645
+_LARGEST_COUNT = 2**31 - 2
+_LARGEST_PRIORITY = 2**32 - 2
+
+
+class _OutOfRangeError(ValueError):
+    """A number that Slurm keeps in fewer bits."""
+
+
+def _whole(value: str, least: int, most: int) -> int:
+    """A decimal number within its range; ValueError, as for what is none."""
+    if not value.isascii() or not value.removeprefix("-").isdigit() or not least <= int(value) <= most:
+        raise ValueError(value)
+    return int(value)
+
+
+def _number(field: str, least: int = 0, most: int = _LARGEST_COUNT) -> _Reader:
+    return lambda value: {field: _whole(value, least, most)}
+
+
+def _signed(field: str) -> _Reader:
+    """Nice and SiteFactor, whose range has words of its own."""
+
+    def reader(value: str) -> Changes:
+        number = int(value or 100) if value.lstrip("+-").isdigit() or not value else _whole(value, 0, 0)
+        if abs(number) > _LARGEST_NICE:
+            raise _OutOfRangeError(value)
+        return {field: number}
+
+    return reader
 
 
 def _words(field: str) -> _Reader:
@@ -232,11 +265,31 @@ def _gres(value: str) -> Changes:
 
 def _node_range(value: str) -> Changes:
     low, _, high = value.partition("-")
-    return {"nodes_min": int(low), "nodes_max": int(high or low), "nodes_given": True}
+    least, most = _whole(low, 1, _LARGEST_COUNT), _whole(high or low, 1, _LARGEST_COUNT)
+    if most < least:
+        raise ValueError(value)
+    return {"nodes_min": least, "nodes_max": most, "nodes_given": True}
 
 
-def _nice(value: str) -> Changes:
-    return {"nice": int(value or 100)}
+def _mail_types(value: str) -> Changes:
+    from bireme.slurm.options.words import MAIL_GROUPS, MAIL_TYPES
+
+    words = [word.strip().upper() for word in value.split(",") if word.strip()]
+    if any(word not in MAIL_TYPES and word not in MAIL_GROUPS and word != "NONE" for word in words):
+        raise ValueError(value)
+    return {"mail_type": words}
+
+
+def _constraint(field: str) -> _Reader:
+    """The text itself, of which the core makes a tree: one that it cannot read must not be stored."""
+
+    def reader(value: str) -> Changes:
+        from bireme.slurm.constraints import parse_constraint
+
+        parse_constraint(value)
+        return {field: value}
+
+    return reader
 
 
 def _switches(value: str) -> Changes:
@@ -244,12 +297,15 @@ def _switches(value: str) -> Changes:
 
     count, at, wait = value.partition("@")
     limit = parse_time_limit(wait) if at else None
-    return {"switches": int(count), "switches_wait_s": None if isinstance(limit, Infinite) else limit}
+    return {
+        "switches": _whole(count, 0, _LARGEST_COUNT),
+        "switches_wait_s": None if isinstance(limit, Infinite) else limit,
+    }
 
 
 def _first_count(field: str) -> _Reader:
     """`MIN[-MAX]`, of which the least counts."""
-    return lambda value: {field: int(value.partition("-")[0])}
+    return lambda value: {field: _whole(value.partition("-")[0], 1, _LARGEST_COUNT)}
 
 
 _JOB_KEYS: dict[str, _Reader] = {
@@ -257,45 +313,45 @@ _JOB_KEYS: dict[str, _Reader] = {
     "admincomment": _text("admin_comment"),
     "arraytaskthrottle": _number("array_throttle"),
     "comment": _text("comment"),
-    "constraints": _text("constraint"),
+    "constraints": _constraint("constraint"),
     "contiguous": _yes_no("contiguous"),
     "corespec": _number("core_spec"),
-    "cpuspertask": _number("cpus_per_task"),
+    "cpuspertask": _number("cpus_per_task", 1),
     "deadline": _moment("deadline_at"),
     "dependency": _dependency,
     "eligibletime": _moment("begin_at"),
     "excnodelist": _hosts("exclude"),
-    "features": _text("constraint"),
+    "features": _constraint("constraint"),
     "gres": _gres,
     "jobname": _text("name"),
     "licenses": _text("licenses"),
-    "mailtype": _words("mail_type"),
+    "mailtype": _mail_types,
     "mailuser": _text("mail_user"),
     "mincpusnode": _number("min_cpus_per_node"),
     "minmemorycpu": _memory("memory_per_cpu_mib", "memory_per_node_mib"),
     "minmemorynode": _memory("memory_per_node_mib", "memory_per_cpu_mib"),
     "mintmpdisknode": _memory("tmp_disk_mib"),
     "name": _text("name"),
-    "nice": _nice,
+    "nice": _signed("nice"),
     "numcpus": _first_count("ntasks"),
     "numnodes": _node_range,
-    "numtasks": _number("ntasks"),
+    "numtasks": _number("ntasks", 1),
     "oversubscribe": _yes_no("oversubscribe"),
     "partition": _words("partitions"),
-    "prefer": _text("prefer"),
-    "priority": _number("priority"),
+    "prefer": _constraint("prefer"),
+    "priority": _number("priority", 0, _LARGEST_PRIORITY),
     "qos": _text("qos"),
-    "reqcores": _number("cores_per_socket"),
+    "reqcores": _number("cores_per_socket", 1),
     "reqnodelist": _hosts("nodelist"),
     "reqnodes": _node_range,
-    "reqprocs": _number("ntasks"),
-    "reqsockets": _number("sockets_per_node"),
-    "reqthreads": _number("threads_per_core"),
+    "reqprocs": _number("ntasks", 1),
+    "reqsockets": _number("sockets_per_node", 1),
+    "reqthreads": _number("threads_per_core", 1),
     "requeue": _yes_no("requeue"),
     "reservation": _text("reservation"),
     "reservationname": _text("reservation"),
     "shared": _yes_no("oversubscribe"),
-    "sitefactor": _number("site_factor"),
+    "sitefactor": _signed("site_factor"),
     "starttime": _moment("begin_at"),
     "stderr": _text("std_err"),
     "stdin": _text("std_in"),
@@ -308,6 +364,17 @@ _JOB_KEYS: dict[str, _Reader] = {
     "workdir": _text("work_dir"),
 }
 """Keys of `update job` in lower case, and how they are read into fields of JobSpec and ResourceRequest."""
+_NAMES = """
+Account AdminComment ArrayTaskThrottle Comment Constraints Contiguous CoreSpec CPUsPerTask Deadline Dependency
+EligibleTime ExcNodeList Features Gres JobName Licenses MailType MailUser MinCPUsNode MinMemoryCPU MinMemoryNode
+MinTmpDiskNode Name Nice NumCPUs NumNodes NumTasks OverSubscribe Partition Prefer Priority QOS ReqCores ReqNodeList
+ReqNodes ReqProcs ReqSockets ReqThreads Requeue Reservation ReservationName Shared SiteFactor StartTime StdErr StdIn
+StdOut Switches TimeLimit TimeMin TresPerNode WCKey WorkDir
+"""
+_SPELLING = {word.lower(): word for word in _NAMES.split()}
+assert _SPELLING.keys() == _JOB_KEYS.keys()
+_WITHOUT_VALUE = frozenset({"arraytaskthrottle", "timelimit", "timemin"})
+"""Keys whose wrong value Slurm does not repeat."""
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------

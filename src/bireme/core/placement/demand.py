@@ -87,7 +87,7 @@ class Demand:
     def nodes_most(self) -> int:
         """As many nodes as a range (`-N2-4`) lets it take, where more than it needs are free."""
         most = self.nodes_max or self.nodes_wanted
-        if self.gres_per_job or self.nodelist or self.fewest_nodes or self.segment:
+        if self.gres_per_job or self.nodelist or self.fewest_nodes or self.segment or self.features.counts():
             return self.nodes_wanted
         if self.spread and self.nodes_max is None:
             most = self.ntasks
@@ -117,6 +117,8 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
     times = ceil(per_cpu / memory_max) if per_cpu and memory_max else 1  # more memory than a CPU may have: more CPUs
     cpus_for_memory = ceil(per_node / memory_max) if per_node and memory_max else 1
     nodes_min = max(1, asked.nodes_min, partition.min_nodes if not asked.nodes_given else 1)
+    features = parse_constraint(asked.constraint)
+    nodes_min = max(nodes_min, features.nodes_counted)
     gres = _counted_once(asked)
     ntasks = _ntasks(asked, nodes_min)
     return Demand(
@@ -148,7 +150,7 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
         spread=asked.spread,
         contiguous=asked.contiguous,
         segment=asked.segment,
-        features=parse_constraint(asked.constraint),
+        features=features,
         preferred=parse_constraint(asked.prefer),
         nodelist=tuple(dict.fromkeys(asked.nodelist)),  # `-m arbitrary` names a node once for each task
         exclude=asked.exclude,

@@ -12,7 +12,7 @@ job by the same one) or counts joined by & (`[a*2&b*4]`: so many nodes of each).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -78,6 +78,12 @@ class Constraint:
         """Every (expression, n) such that n of the job's nodes must satisfy the expression."""
         return tuple((part, part.count) for part in _walk(self.root) if part.count is not None)
 
+    @property
+    def nodes_counted(self) -> int:
+        """How many nodes the counts take at least: those of `[a*2&b*4]` are different nodes, others may be the same."""
+        several = [sum(part.count or 0 for part in one.parts) for one in _walk(self.root) if isinstance(one, Shares)]
+        return max([0, *several, *(count for _, count in self.counts())])
+
     def alternatives(self) -> tuple[Constraint, ...]:
         """One constraint for each option of `[a|b]`, to be tried for the whole job; else just this one."""
         for part in _walk(self.root):
@@ -99,6 +105,23 @@ def expression_matches(expression: Expression, features: Set[str]) -> bool:
             return all(_satisfied(part, features) for part in parts)
         case AnyOf(parts) | OneForAll(parts) | Shares(parts):
             return any(expression_matches(part, features) for part in parts)
+
+
+def chosen_for_counts(
+    counts: tuple[tuple[Expression, int], ...], features: Sequence[Set[str]]
+) -> tuple[int, ...] | None:
+    """Places in `features` of nodes that fulfil the counts, a node for one of them only; None: there are not enough.
+
+    Earlier nodes are preferred. What the fewest nodes have is looked for first, so that no other count takes them.
+    """
+    fitting = [[i for i, have in enumerate(features) if expression_matches(part, have)] for part, _ in counts]
+    taken: list[int] = []
+    for which in sorted(range(len(counts)), key=lambda which: (len(fitting[which]) - counts[which][1], which)):
+        free = [i for i in fitting[which] if i not in taken]
+        if len(free) < counts[which][1]:
+            return None
+        taken += free[: counts[which][1]]
+    return tuple(sorted(taken))
 
 
 @lru_cache(maxsize=1024)

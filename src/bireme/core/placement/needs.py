@@ -86,7 +86,7 @@ def _tasks_of_a_node(demand: Demand) -> tuple[int, bool]:
     """(how many, whether every node that it uses gets exactly so many)."""
     nodes = demand.nodes_wanted
     certain = not (demand.tasks_per_core or demand.tasks_per_socket or demand.threads_per_core)
-    certain = certain and not (demand.gres_per_socket and demand.cpus_per_gpu)
+    certain = certain and not (demand.gres_per_socket and demand.cpus_per_gpu) and not demand.features.counts()
     if nodes == demand.nodes_most == 1 and (demand.nodes_max == 1 or demand.ntasks == 1):
         return demand.ntasks, certain
     if demand.gres_per_job or nodes != demand.nodes_most:

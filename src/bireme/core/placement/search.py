@@ -21,7 +21,7 @@ from bireme.core.placement.capacity import capacity, tasks_per_core
 from bireme.core.placement.contiguous import is_contiguous, windows
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
-from bireme.core.placement.features import Constraint
+from bireme.core.placement.features import Constraint, Expression, chosen_for_counts
 from bireme.core.placement.needs import WHOLE, Amount, Need, column_of, part_of, wanted_on
 from bireme.core.placement.occupancy import NodeRoom, Occupancy, room_of_gpus
 from bireme.core.placement.ranking import Ranking
@@ -30,6 +30,7 @@ from bireme.core.placement.spread import Candidate, Spread, split_job_gres, spre
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 from bireme.core.placement.task_layout import layout
 
+Counts = tuple[tuple[Expression, int], ...]
 _AT_A_TIME = 64
 _RANKED_ANEW = 512
 """Nodes: more are ranked once for each draft, since ranking them for every job would cost more than placing it."""
@@ -78,8 +79,12 @@ class Search:
         if demand.node_rules is not None:
             allowed = allowed & table.admitted(demand.node_rules)
             self._liked = table.liked(demand.node_rules)
-        self._masks = _feature_masks(demand, allowed & ~table.mask(demand.exclude), table)
-        self._single = demand.nodes_most == 1 and not demand.nodelist and len(self._masks) == 1
+        wishes = _feature_wishes(demand)
+        usable = allowed & ~table.mask(demand.exclude)
+        self._masks = [usable & _matching(wish, table) for wish in wishes]
+        self._counts = [wish.counts() for wish in wishes]
+        """Beside each mask: how many of the job's nodes must have what (`[a*2&b*1]`)."""
+        self._single = demand.nodes_most == 1 and not demand.nodelist and self._counts == [()]
         self._any_node = self._single and fabric.flat and not (demand.contiguous or self._segment)
         """One node is as near as another: the first is the tightest group."""
         self._share = tasks_per_core(demand, table, settings)
@@ -223,7 +228,7 @@ class Search:
         else:
             tasks = np.where(within, self.need.tasks, 0)
         most_able = 0
-        for mask in self._masks:
+        for mask, counts in zip(self._masks, self._counts):
             able = self._able(free, mask & (tasks > 0))
             most_able = max(most_able, len(able))
             if self._any_node and len(able):
@@ -231,7 +236,7 @@ class Search:
                 if chosen is not None:
                     return chosen, most_able
             for group in self._groups(able, tasks):
-                chosen = self._try_group(group, tasks, free)
+                chosen = self._try_group(group, tasks, free, counts)
                 if chosen is not None:
                     return chosen, most_able
         return None, most_able
@@ -261,7 +266,22 @@ class Search:
             if group is not None:
                 yield group
 
-    def _try_group(self, group: IntArray, tasks: IntArray, free: Free) -> Spread | None:
+    def _counted_first(self, group: IntArray, counts: Counts) -> IntArray | None:
+        """The group with the nodes in front that fulfil the counts; None: it has not enough of them."""
+        named = group[self._required[group]]
+        order = np.concatenate([named, group[~self._required[group]]]) if len(named) else group
+        picked = chosen_for_counts(counts, [self._table.features[p] for p in order.tolist()])
+        if picked is None:
+            return None
+        first = np.isin(np.arange(len(order)), picked)
+        return np.concatenate([order[first], order[~first]])
+
+    def _try_group(self, group: IntArray, tasks: IntArray, free: Free, counts: Counts = ()) -> Spread | None:
+        if counts:
+            counted = self._counted_first(group, counts)
+            if counted is None:
+                return None
+            group = counted
         # The nodes a gang needs stand at the front of its group; the rest is looked at only if those do not do.
         for size in dict.fromkeys((min(len(group), self.demand.nodes_wanted), len(group))):
             candidates = [self._candidate(int(p), tasks) for p in group[:size]]
@@ -269,6 +289,8 @@ class Search:
             if chosen is None or not self._has_required(chosen):
                 continue
             positions = [candidate.position for candidate, _ in chosen]
+            if counts and chosen_for_counts(counts, [self._table.features[p] for p in positions]) is None:
+                continue
             if self.demand.contiguous and not is_contiguous(positions):
                 continue
             if self._leaves_max is None or self._fabric.leaves_used(positions) <= self._leaves_max:
@@ -339,14 +361,13 @@ def _with_tasks_everywhere(demand: Demand, shares: list[NodeShare]) -> tuple[Nod
     return tuple(replace(share, tasks=len(tasks)) for share, tasks in zip(shares, laid_out))
 
 
-def _feature_masks(demand: Demand, allowed: BoolArray, table: NodeTable) -> list[BoolArray]:
-    """One mask for each way to satisfy the constraint (`[a|b]` has several: all nodes by the same one).
+def _feature_wishes(demand: Demand) -> list[Constraint]:
+    """One for each way to satisfy the constraint (`[a|b]` has several: all nodes by the same one).
 
     What is preferred comes first and, as in Slurm, stands in for the constraint: it is not added to it.
     """
     wishes = [option for wish in (demand.preferred, demand.features) if wish.text for option in wish.alternatives()]
-    masks = [allowed & _matching(option, table) for option in wishes]
-    return masks if demand.features.text else [*masks, allowed]
+    return wishes if demand.features.text else [*wishes, demand.features]
 
 
 def _matching(constraint: Constraint, table: NodeTable) -> BoolArray:
