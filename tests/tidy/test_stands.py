@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from bireme.slurm.conf import keys, stands
+from bireme.slurm.options.catalogue import TABLES
+from bireme.slurm.options.table import Command
 
 SOURCE = Path(__file__).parents[2] / "src" / "bireme"
 NOT_READERS = {"keys.py", "stands.py", "show.py"}
@@ -61,3 +63,22 @@ def test_every_key_of_a_line_is_read_or_has_a_stand(
         key for key in known - of_daemons - set(not_applied) if not re.search(rf"[\"']{key}[\"']", text, re.IGNORECASE)
     ]
     assert not silent, f"neither read nor said to be not applied: {silent}"
+
+
+ALWAYS_SO = {"wait-all-nodes"}
+"""Asks for what is done anyway: a job starts when all its nodes are prepared."""
+
+
+@pytest.mark.parametrize("command", list(Command))
+def test_every_option_is_read_or_says_that_it_is_not(command: Command) -> None:
+    """An option whose row has no `ignored` is read by its name, outside the tables that list it."""
+    text = "\n".join(path.read_text() for path in SOURCE.rglob("*.py") if not path.name.endswith("_rows.py"))
+    silent = [
+        option.name
+        for option in TABLES[command].options
+        if option.honoured
+        and option.name not in ALWAYS_SO
+        and not option.alias_of
+        and not re.search(rf"[\"']{re.escape(option.name)}[\"']", text)
+    ]
+    assert not silent, f"{command.value}: neither read nor said to be not applied: {silent}"

@@ -13,7 +13,7 @@ from bireme.api import listing
 from bireme.api.passing import passed_on
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, number
-from bireme.api.submissions import put_environment
+from bireme.api.submissions import put_environment, refuse_containers
 from bireme.api.targets import one_target
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
@@ -76,6 +76,7 @@ def _read_parts(api: Context, body: dict[str, Any], job: str) -> list[Part]:
 
 def _read_spec(api: Context, body: dict[str, Any]) -> StepSpec:
     spec = codec.convert(StepSpec, body.get("spec", {}))
+    refuse_containers(api, [spec.container_image])
     if body.get("environment") is not None:
         spec = replace(spec, environment=put_environment(api, body["environment"]))
     return spec

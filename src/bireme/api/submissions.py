@@ -103,6 +103,7 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
         number = await queue.submit(submission.specs, submission.key)
         await api.cluster.settled()  # who has just submitted expects to see the job
         return {"job_id": number}
+    refuse_containers(api, [spec.container_image for spec in submission.specs])
     recorded = await api.cluster.do(
         cause, lambda state, now: submit(state, caller, submission.specs, now, submission.key)
     )
@@ -110,6 +111,16 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
     if job_id is None:  # the key was seen before
         return {"job_id": api.cluster.state.keys[submission.key]}
     return {"job_id": job_id}
+
+
+def refuse_containers(api: Context, images: Sequence[str]) -> None:
+    """The embedded engine starts tasks on the host: a job for an image must not run there as if nothing was asked."""
+    if any(images) and api.cluster.engine.name.partition("+")[0] == "embedded":
+        raise Refusal(
+            Why.NOT_SUPPORTED,
+            "the embedded engine runs no containers (--container-image, --container): leave the option out to run on "
+            "the host, start the container in the script (apptainer exec, podman run), or use the kubernetes engine",
+        )
 
 
 def _chosen_queue(api: Context, submission: Submission) -> ForeignQueue | None:

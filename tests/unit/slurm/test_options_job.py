@@ -320,8 +320,8 @@ IMAGE = ["--container-image=img", "--container-mounts=/a:/b", "--reboot"]
 @pytest.mark.parametrize(
     ("engine", "step", "words"),
     [
-        ("embedded", False, ["runs the job on the host", "runs the job on the host"]),
-        ("embedded", True, ["runs the job on the host", "runs the job on the host"]),
+        ("embedded", False, ["refuses jobs and steps", "refuses jobs and steps"]),
+        ("embedded", True, ["refuses jobs and steps", "refuses jobs and steps"]),
         ("kubernetes", False, ["kubernetes.volumes"]),
         ("kubernetes", True, ["steps run in the image of their job", "kubernetes.volumes"]),
         ("kubernetes+slurm", False, ["kubernetes.volumes"]),

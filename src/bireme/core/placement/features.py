@@ -76,6 +76,8 @@ class Constraint:
 
     def counts(self) -> tuple[tuple[Expression, int], ...]:
         """Every (expression, n) such that n of the job's nodes must satisfy the expression."""
+        if "*" not in self.text:
+            return ()
         return tuple((part, part.count) for part in _walk(self.root) if part.count is not None)
 
     @property

@@ -109,7 +109,7 @@ _PLACEMENT_ROWS = (
     option("", "segment=N", ALL, Kind.COUNT, PLACEMENT, "nodes in each segment of a block topology",
            env="SEGMENT_SIZE"),
     option("", "consolidate-segments", ALL, Kind.FLAG, PLACEMENT, "segments of a job in as few blocks as possible",
-           env="CONSOLIDATE_SEGMENTS"),
+           env="CONSOLIDATE_SEGMENTS", ignored="segments lie in the blocks that hold them best"),
     option("", "spread-segments", ALL, Kind.FLAG, PLACEMENT, "each segment of a job in another block",
            env="SPREAD_SEGMENTS", ignored=_NOT_PLACED),
     option("", "reservation=NAME,...", ALL, Kind.TEXT, PLACEMENT, "run in a reservation", env="RESERVATION"),

@@ -14,7 +14,7 @@ STREAMS = "Streams and signals"
 CONTAINERS = "Containers"
 COMMAND = "This command"
 
-_ON_HOST = "recorded; the embedded engine runs the job on the host, without a container"
+_ON_HOST = "the embedded engine refuses jobs and steps for an image"
 _NOT_PASSED_ON = "it is not passed on to Slurm"
 _ITS_POD = "a job runs in a pod as the engine makes it; docs/kubernetes.md says what can be set"
 
@@ -62,7 +62,7 @@ _STEP_ROWS = (
     option("", "epilog=PROGRAM", SRUN, Kind.TEXT, STEP, "run by srun after the step",
            variables={Command.SRUN: ("SLURM_EPILOG",)}),
     option("E", "preserve-env", SRUN, Kind.FLAG, STEP, "pass SLURM_NNODES and SLURM_NTASKS on unchanged",
-           variables={Command.SRUN: ("SLURM_PRESERVE_ENV",)}),
+           variables={Command.SRUN: ("SLURM_PRESERVE_ENV",)}, ignored="a step's variables say what the step has"),
     option("T", "threads=N", SRUN, Kind.COUNT, STEP, "launch threads", variables={Command.SRUN: ("SLURM_THREADS",)},
            ignored="all tasks are launched at once"),
     option("Z", "no-allocate", SRUN, Kind.FLAG, STEP, "run without an allocation (root only)",
