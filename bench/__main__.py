@@ -9,13 +9,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import beside_slurm, bireme_cluster, launch, machine, placement, planner, queue, restart, simulator, submit
+from bench import (
+    beside_slurm,
+    bireme_cluster,
+    launch,
+    machine,
+    much,
+    placement,
+    planner,
+    queue,
+    restart,
+    simulator,
+    submit,
+)
 from bench.folders import new_folder
 from bench.results import Report, Row
 from bench.sections import add_only
 from bench.sizes import FULL, QUICK, Sizes
 
-SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart", "sim", "slurm")
+SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart", "much", "sim", "slurm")
 
 
 def main() -> int:
@@ -45,6 +57,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "submit": submit,
         "squeue": queue,
         "restart": restart,
+        "much": much,
         "sim": simulator,
     }
     return modules[section].measure(sizes)

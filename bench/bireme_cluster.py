@@ -76,10 +76,11 @@ def host_name() -> str:
 
 
 @contextmanager
-def running(nodes: tuple[str, str]) -> Iterator[BiremeCluster]:
+def running(nodes: tuple[str, str], other: tuple[str, str] = ("", "")) -> Iterator[BiremeCluster]:
+    """`other`: a line of the configuration, and what stands in its place."""
     folder = new_folder("bireme")
     lines, names = nodes
-    conf = CONF.format(host=host_name(), nodes=lines, names=names)
+    conf = CONF.format(host=host_name(), nodes=lines, names=names).replace(*other)
     (folder / "slurm.conf").write_text(conf)
     cluster = BiremeCluster(folder, conf)
     try:

@@ -22,7 +22,7 @@ from bireme.daemon import process
 def measure(sizes: Sizes) -> Iterator[Row]:
     with bireme_cluster.running(bireme_cluster.this_host(sizes.cpus)) as cluster:
         fill_queue(cluster, sizes.restart_jobs)
-        for how, end in (("kill -9", _kill), ("stop", lambda one: one.stop())):
+        for how, end in (("kill -9", kill), ("stop", lambda one: one.stop())):
             end(cluster)
             begun = time.perf_counter()
             pid = cluster.start()
@@ -31,10 +31,10 @@ def measure(sizes: Sizes) -> Iterator[Row]:
             spent = time.perf_counter() - begun
             jobs = f"{sizes.restart_jobs:,} jobs, after {how}"
             yield Row("restart", f"first ping, {jobs}", spent, "s", target=Target("<", 5))
-            yield Row("restart", f"memory, {jobs}", _rss_mib(pid), "MiB", target=Target("<", 1024))
+            yield Row("restart", f"memory, {jobs}", rss_mib(pid), "MiB", target=Target("<", 1024))
 
 
-def _kill(cluster: bireme_cluster.BiremeCluster) -> None:
+def kill(cluster: bireme_cluster.BiremeCluster) -> None:
     pid = process.running_pid(cluster.home)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -42,7 +42,7 @@ def _kill(cluster: bireme_cluster.BiremeCluster) -> None:
         time.sleep(0.01)
 
 
-def _rss_mib(pid: int) -> float:
+def rss_mib(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

@@ -17,7 +17,9 @@ ROWS = {
     "submit": ("sbatch, median", "sbatch, 99th percentile", "one by one", "submit_many"),
     "squeue": ("pending jobs", "--version"),
     "restart": ("first ping", "memory"),
+    "much": ("scancel -u: an array", "first ping", "in the history", "last tenth to the first"),
 }
+MAY_BE_NOTHING = "gained"
 
 
 BESIDE_SLURM = ("array of", "queue of", "sbatch, median")
@@ -44,7 +46,7 @@ def test_every_row_is_produced(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "bench.json").read_text())
     for section, names in ROWS.items():
         produced = [row for row in document["rows"] if row["section"] == section]
-        assert all(row["value"] > 0 for row in produced)
+        assert all(row["value"] > 0 for row in produced if MAY_BE_NOTHING not in row["name"])
         for name in names:
             assert any(name in row["name"] for row in produced), f"{section}: no row for {name!r}"
             assert name in done.stdout

@@ -23,7 +23,10 @@ from bireme.core.placement.needs import CORE, CPU, JOBS, MEMORY, WHOLE, Amount, 
 from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 
 _TAIL_LEAST, _TAIL_PART = 32, 64
-"""New releases are sorted in when there are so many, or this part of all."""
+"""New releases are sorted in when there are so many, or this part of all, and somebody asks."""
+_TAIL_MOST = 1_000
+"""When nobody does, because nobody waits, so many (or as many as there are) are sorted in all the same: most are ends
+that were taken back again, and would be kept for ever."""
 _NOTHING: Mapping[float, Vector] = {}
 
 
@@ -116,6 +119,8 @@ class Releases:
 
     def add(self, at: float, allocation: Allocation, sign: int = 1) -> None:
         self._tail.append((at, allocation, sign))
+        if len(self._tail) > max(_TAIL_MOST, len(self._at)):
+            self._merge()
         for share in allocation.shares:
             position = self._table.index.get(share.node)
             if position is not None:
