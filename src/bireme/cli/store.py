@@ -37,6 +37,8 @@ def _run(argv: list[str]) -> int:
         way.add_argument("--home", default=None, metavar="DIR", help="the cluster's state (default: $BIREME_HOME)")
     given = parser.parse_args(argv)
     paths = Paths(given.home)
+    if not os.path.isdir(paths.run):
+        raise CommandFailure(f"there is no cluster at {paths.home}")
     return _verify(paths, given.json) if given.way == "verify" else _recover(paths, given.accept_loss)
 
 
@@ -93,8 +95,6 @@ def _as_dict(paths: Paths, found: Inspection, beside: list[str]) -> dict[str, An
 def _recover(paths: Paths, accepted: bool) -> int:
     try:
         lock = Lock(paths)
-    except FileNotFoundError as error:
-        raise CommandFailure(f"there is no cluster at {paths.home}") from error
     except (DaemonError, OSError) as error:
         raise CommandFailure(f"{error}", hint="bireme down, first") from error
     try:

@@ -139,15 +139,16 @@ def test_a_job_that_a_node_saw_to_its_end_does_not_run_again(store: SqliteStore,
     assert phase.outcome.state == state
 
 
-def test_an_array_task_that_a_node_saw_to_its_end_does_not_run_again(store: SqliteStore) -> None:
-    """Its very number was lost: the node knows which task it was."""
+@pytest.mark.parametrize("ids", [(7, 8), (7, 1), (1, 7)])
+def test_an_array_task_that_a_node_saw_to_its_end_does_not_run_again(store: SqliteStore, ids: tuple[int, int]) -> None:
+    """Its very number was lost: the node knows which task it was. The last that starts has its array's number."""
     world = World(store, {"array": "0-1"})
     world.hear("n2")
-    world.hear("n1", (7, 1), (8, 1))
-    for job_id, task in ((7, 0), (8, 1)):
+    world.hear("n1", (ids[0], 1), (ids[1], 1))
+    for task, job_id in enumerate(ids):
         seen = o.BatchFinished(job_id, 1, ExitStatus(), NOW - 9, cleared=True, label=f"1_{task}")
         assert [row.record["array_task_id"] for row in world.turn(seen).history] == [task]
-    assert launches(world.turn(o.JobCleared(7, 1, NOW + 2), o.JobCleared(8, 1, NOW + 2))) == []
+    assert launches(world.turn(*(o.JobCleared(job_id, 1, NOW + 2) for job_id in ids))) == []
     assert world.kernel.state.pending == {}
     assert sorted(world.kernel.state.arrays[1].succeeded) == [0, 1]
     world.kernel.state.validate()

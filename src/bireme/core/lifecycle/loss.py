@@ -65,10 +65,10 @@ def _heard(node: Node, loss: Loss) -> bool:
 
 def found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.Event]:
     """A start that was lost is over, says the node where it ran. `outcome`: what its end means."""
-    if seen.job_id not in state.jobs:
-        return _task_found_over(state, seen, outcome)
     job = state.pending.get(seen.job_id)
-    if job is None or job.mirrored or job.is_waiting_array or seen.generation <= job.generation:
+    if seen.job_id not in state.jobs or (job is not None and job.is_waiting_array):
+        return _task_found_over(state, seen, outcome)
+    if job is None or job.mirrored or seen.generation <= job.generation:
         return []
     if not seen.ordered:
         return [e.JobCancelled(job.id, outcome)]
@@ -76,7 +76,7 @@ def found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.
 
 
 def _task_found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.Event]:
-    """Of an array that the journal has waiting: the task gets its own record again, the last one the array's."""
+    """Of an array that the journal has waiting: the task gets a record of its own again, the last one the array's."""
     array_id, _, task_id = seen.label.partition("_")
     array = state.pending.get(int(array_id)) if array_id.isdigit() and task_id.isdigit() else None
     if array is None or not isinstance(array.array, ArrayWaiting) or int(task_id) not in array.array.waiting:
@@ -85,7 +85,8 @@ def _task_found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> l
         if _comes_back(state, array):
             return []
         outcome = _ended_with_loss()
-    job_id = seen.job_id if len(array.array.waiting) > 1 else array.id
+    own_id = seen.job_id if seen.job_id != array.id else state.next_job_id
+    job_id = own_id if len(array.array.waiting) > 1 else array.id
     return [e.ArrayTaskSplit(array.id, int(task_id), job_id), e.JobCancelled(job_id, outcome)]
 
 
