@@ -73,6 +73,13 @@ class Bireme:
         return next((one["message"] for one in conditions if one.get("reason") == "Unschedulable"), "")
 
 
+def on_nodes(nodes: list[str]) -> dict[str, Any]:
+    """Of a pod's spec: on these nodes only."""
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
 def pod(name: str, gpus: int = 1, *, labels: Any = None, annotations: Any = None, **spec: Any) -> dict[str, Any]:
     limits = {"nvidia.com/gpu": str(gpus), "cpu": "1", "memory": "1Gi"}
     return {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.kubernetes_cluster import training_operator
 from tests.kubernetes_cluster.processes import wait_for
-from tests.support.guests import PODS, Bireme, pod
+from tests.support.guests import PODS, Bireme, on_nodes, pod
 
 
 @pytest.fixture(scope="package")
@@ -23,9 +23,7 @@ def replicas(count: int, gpus: int, nodes: list[str], container: str, **annotati
     """Of a Kubeflow job, on these nodes only."""
     made = pod("x", gpus)["spec"]
     made["containers"][0]["name"] = container
-    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}}
-    template = {"metadata": {"annotations": annotations}, "spec": made | {"affinity": {"nodeAffinity": required}}}
+    template = {"metadata": {"annotations": annotations}, "spec": made | on_nodes(nodes)}
     return {"replicas": count, "restartPolicy": "Never", "template": template}
 
 

@@ -9,7 +9,7 @@ import pytest
 from bireme.core.model.node_rules import LabelRule
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.kubernetes import guest_words
-from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of, whole_of
+from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of, stages_of, whole_of
 from bireme.engines.kubernetes.guest_pods import is_guest, needs_of, requests_of, selects, unsupported
 
 
@@ -129,6 +129,25 @@ def test_where_gangs_come_from() -> None:
 )
 def test_how_many_start_together(kind: str, spec: dict[str, Any], size: int) -> None:
     assert size_of(Group(kind, "team", "x"), {"spec": spec}) == size
+
+
+def test_the_launcher_of_an_mpi_operators_job_is_not_of_its_gang() -> None:
+    """It is a pod of a Job of its own, which may be made only when the workers run."""
+    group = group_of(pod(owner={"kind": "MPIJob", "name": "m", "apiVersion": "kubeflow.org/v2beta1", "uid": "1"}))
+    assert group is not None
+    policy = {"runPolicy": {"schedulingPolicy": {"minAvailable": 3}}}
+    spec = {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}}}
+    assert size_of(group, {"spec": spec}) == size_of(group, {"spec": spec | policy}) == 2
+
+
+def test_parts_of_a_jobset_that_come_later_are_stages() -> None:
+    parts = [{"name": "a"}, {"name": "b", "replicas": 2}, {"name": "c", "dependsOn": [{"name": "a"}], "replicas": 4}]
+    together = {"spec": {"replicatedJobs": parts}}
+    assert stages_of(together) == {"a": "", "b": "", "c": "c"}
+    assert size_of(Group("JobSet", "team", "x"), together) == 3
+    assert size_of(Group("JobSet", "team", "x", stage="c"), together) == 4
+    in_order = {"spec": {"replicatedJobs": parts, "startupPolicy": {"startupPolicyOrder": "InOrder"}}}
+    assert stages_of(in_order) == {"a": "a", "b": "b", "c": "c"}
 
 
 def test_how_many_are_to_come_is_what_the_maker_says() -> None:

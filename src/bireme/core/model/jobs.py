@@ -147,6 +147,13 @@ class Workload:
     """Names, in the order of their ranks."""
     kind: str = "Pod"
     """What made them: Pod, PodGroup, Job, PyTorchJob ..."""
+    uids: tuple[str, ...] = ()
+    """Of the same pods: another pod may come under a name. Empty in journals of before they were kept."""
+
+    @property
+    def gang(self) -> str:
+        """The key without the number of the try."""
+        return self.key.partition("#")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

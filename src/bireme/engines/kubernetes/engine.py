@@ -138,7 +138,8 @@ class KubernetesEngine(CrewEngine):
         self._gateway.settle()
         self._landscape.open()
         if self._guests is not None:
-            self._guests.check()
+            for settled in self._guests.check():  # a job holds what they have: they are nobody else's
+                self._pod_changed("MODIFIED", dict(settled))
         self._work(self._sweep())
 
     def _survey(self, api: KubernetesApi) -> Landscape:
@@ -180,6 +181,7 @@ class KubernetesEngine(CrewEngine):
             self._world,
             lambda: max((node.gres_count("gpu") for node in self._config.nodes), default=0),
             landscape.pods_most,
+            landscape.takes,
         )
         self._guests.resume()
 

@@ -55,7 +55,7 @@ class Binder:
             self._refuse(place, obstacle)
             return
         place.binding = True
-        problems = await asyncio.gather(*(self._bind_one(place, name, node) for name, node in place.nodes.items()))
+        problems = await asyncio.gather(*(self.bind_one(place, name, node) for name, node in place.nodes.items()))
         place.binding = False
         failed = [problem for problem in problems if problem]
         for problem in failed[:_NAMED_MOST]:
@@ -76,7 +76,7 @@ class Binder:
         self._places.forget(place.key)
         self._report([o.JobRefused(*place.key, why, self._now())])
 
-    async def _bind_one(self, place: Place, name: str, node: str) -> str:
+    async def bind_one(self, place: Place, name: str, node: str) -> str:
         """Empty when it is bound; else why not. What cannot be bound is left to whoever made it."""
         pod = self._pods.get(place.full_name(name))
         if pod is None:

@@ -6,7 +6,7 @@ one whose pods work alone (a Deployment, a Job without indexes), makes single po
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ Object = Mapping[str, Any]
 GANG_LABEL = "bireme.dev/gang"
 GANG_SIZE = "bireme.dev/gang-size"
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _KUBEFLOW = {
     "PyTorchJob": ("pytorchjobs", "pytorchReplicaSpecs"),
     "MPIJob": ("mpijobs", "mpiReplicaSpecs"),
@@ -39,6 +40,12 @@ class Group:
     name: str
     size: int | None = None
     path: str = ""
+    stage: str = ""
+    """Of a JobSet whose parts come one after another: the part, which is a gang of its own (`stage_of`)."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}" + (f"/{self.stage}" if self.stage else "")
 
 
 @dataclass(slots=True)
@@ -66,6 +73,18 @@ class Gang:
     told: str = ""
     ruled_out: dict[str, set[str]] = field(default_factory=dict)
     """Nodes, by pod, that its neighbours ruled out when it was submitted."""
+
+
+def submission_key(gang: Gang, pods: Sequence[Object]) -> str:
+    """Of this try to submit these pods of a gang, never used twice: a gang of the same name may come again, with other
+    pods, and its tries are counted from one."""
+    return f"{gang.key}#{gang.attempt}@{pods[0]['metadata']['uid']}"
+
+
+def attempt_of(key: str) -> tuple[str, int]:
+    """The gang's key, and which try it was."""
+    base, _, rest = key.partition("#")
+    return base, int(rest.partition("@")[0] or 0)
 
 
 def group_of(pod: Object) -> Group | None:
@@ -110,11 +129,13 @@ def size_of(group: Group, found: Object) -> int:
         case "Job":
             return _of_job(spec)
         case "JobSet":
-            return sum(_of_replicated_job(one) for one in spec.get("replicatedJobs") or ())
+            stages = stages_of(found)
+            parts = spec.get("replicatedJobs") or ()
+            return sum(_of_replicated_job(one) for one in parts if stages[one.get("name", "")] == group.stage)
         case "RayCluster":
             groups = spec.get("workerGroupSpecs") or ()
             return 1 + sum(int(one.get("minReplicas", one.get("replicas", 0)) or 0) for one in groups)
-    return _of_training_job(group.kind, spec)
+    return _of_training_job(group, spec)
 
 
 def _of_job(spec: Object) -> int:
@@ -129,19 +150,43 @@ def _of_replicated_job(one: Object) -> int:
     return int(one.get("replicas", 1)) * int(template.get("parallelism", 1))
 
 
-def _of_training_job(kind: str, spec: Object) -> int:
+def _of_training_job(group: Group, spec: Object) -> int:
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
-    return int(policy.get("minAvailable") or _replicas(kind, spec))
+    every, least = _replicas(group, spec), int(policy.get("minAvailable") or 0)
+    return min(least or every, every) if _launches_later(group) else least or every
 
 
-def _replicas(kind: str, spec: Object) -> int:
-    return sum(int(one.get("replicas", 1)) for one in (spec.get(_KUBEFLOW[kind][1]) or {}).values())
+def _replicas(group: Group, spec: Object) -> int:
+    """Of an MPIJob of the MPI operator without its launcher: that is a pod of a Job of its own, and may be made only
+    when the workers run."""
+    made = dict(spec.get(_KUBEFLOW[group.kind][1]) or {})
+    if _launches_later(group):
+        made.pop("Launcher", None)
+    return sum(int(one.get("replicas", 1)) for one in made.values())
+
+
+def _launches_later(group: Group) -> bool:
+    return group.kind == "MPIJob" and "/v2" in group.path
+
+
+def stages_of(found: Object) -> dict[str, str]:
+    """Replicated job of a JobSet -> the stage that it belongs to. Those of the first ("") start together; one that is
+    made only when others are ready or complete is a stage of its own."""
+    spec = found.get("spec") or {}
+    in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    parts = spec.get("replicatedJobs") or ()
+    names = ((one.get("name", ""), in_order or bool(one.get("dependsOn"))) for one in parts)
+    return {name: name if later else "" for name, later in names}
+
+
+def stage_of(pod: Object, stages: Mapping[str, str]) -> str:
+    return stages.get((pod["metadata"].get("labels") or {}).get(_REPLICATED_JOB, ""), "")
 
 
 def whole_of(group: Group, found: Object) -> int:
     """How many pods its maker is about to make, where it says so; at least those that must start together."""
     spec = found.get("spec") or {}
-    every = _replicas(group.kind, spec) if group.kind in _KUBEFLOW else 0
+    every = _replicas(group, spec) if group.kind in _KUBEFLOW else 0
     return max(every, size_of(group, found))
 
 

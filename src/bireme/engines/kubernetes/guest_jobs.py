@@ -24,17 +24,20 @@ def job_of(
     members: Sequence[Object],
     offset: int | None,
     *,
+    key: str,
     account: str,
     qos: str,
     gpus_a_node: int,
 ) -> JobSpec:
-    """`members`: pods of the same needs. `offset`: which component, where the gang has several."""
+    """`members`: pods of the same needs. `offset`: which component, where the gang has several. `key`: of this try to
+    submit it (`submission_key`)."""
     first, namespace = members[0], members[0]["metadata"]["namespace"]
     annotations = first["metadata"].get("annotations") or {}
     labels = first["metadata"].get("labels") or {}
     limit = annotations.get(TIME_LIMIT) or first["spec"].get("activeDeadlineSeconds")
     partition = annotations.get(PARTITION) or labels.get(PARTITION)
     names = tuple(pod["metadata"]["name"] for pod in members)
+    uids = tuple(pod["metadata"]["uid"] for pod in members)
     kind = gang.group.kind if gang.group else "Pod"
     return JobSpec(
         kind=JobKind.PODS,
@@ -49,5 +52,5 @@ def job_of(
         het_component=offset,
         site_factor=int(first["spec"].get("priority", 0)),
         requeue=False,
-        workload=Workload(f"{gang.key}#{gang.attempt}", namespace, names, kind),
+        workload=Workload(key, namespace, names, kind, uids),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import Job
+from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.engines.kubernetes import guest_words
 from bireme.engines.kubernetes.nodes import Amounts
@@ -36,6 +36,11 @@ class Place:
     """Names of pods that have not ended."""
     each: Amounts
     """What it holds for each of them, GPUs aside."""
+    gang: str = ""
+    """Key of the gang that its pods are of."""
+    asked: ResourceRequest = field(default_factory=ResourceRequest)
+    uids: dict[str, str] = field(default_factory=dict)
+    """Pod name -> uid, where it is known."""
     worst: ExitStatus = field(default_factory=ExitStatus)
     leaving: bool = False
     binding: bool = True
@@ -46,6 +51,17 @@ class Place:
 
     def full_name(self, name: str) -> str:
         return f"{self.namespace}/{name}"
+
+    def means(self, pod: Object) -> bool:
+        """Whether this is the pod that has a place here, and not a later one of the same name."""
+        name = pod["metadata"]["name"]
+        return name in self.nodes and self.uids.get(name, pod["metadata"]["uid"]) == pod["metadata"]["uid"]
+
+    @property
+    def vacant(self) -> list[str]:
+        """Names of pods that have ended while others of the job go on: what it holds for them, nobody uses."""
+        goes_on = bool(self.left) and not self.leaving and not self.binding
+        return [name for name in self.nodes if name not in self.left] if goes_on else []
 
 
 class Places:
@@ -67,10 +83,14 @@ class Places:
     def of_pod(self, full_name: str) -> Place | None:
         return self._places.get(self._job_of.get(full_name, (0, 0)))
 
-    def held_for(self, namespace: str, name: str) -> Amounts | None:
-        """What a job holds for a pod of this name; None: nothing, since that pod has ended and this is another."""
-        place = self.of_pod(f"{namespace}/{name}")
-        return place.each if place is not None and name in place.left else None
+    def of_gang(self, gang: str) -> list[Place]:
+        return [place for place in self._places.values() if place.gang == gang]
+
+    def held_for(self, pod: Object) -> Amounts | None:
+        """What a job holds for this pod; None: nothing, maybe since one of its name has ended and this is another."""
+        name = pod["metadata"]["name"]
+        place = self.of_pod(f"{pod['metadata']['namespace']}/{name}")
+        return place.each if place is not None and name in place.left and place.means(pod) else None
 
     def on(self, node: str) -> list[Key]:
         return [key for key, place in self._places.items() if node in place.nodes.values()]
@@ -86,7 +106,17 @@ class Places:
         asked = job.spec.resources
         cpus = asked.cpus_per_task or 1
         each = Amounts(1000 * cpus, cpus * (asked.memory_per_cpu_mib or 0))
-        place = Place(job.id, allocation.generation, workload.namespace, nodes, set(workload.pods), each)
+        place = Place(
+            job.id,
+            allocation.generation,
+            workload.namespace,
+            nodes,
+            set(workload.pods),
+            each,
+            workload.gang,
+            asked,
+            dict(zip(workload.pods, workload.uids)),
+        )
         self._places[place.key] = place
         for name in workload.pods:
             self._job_of[place.full_name(name)] = place.key
@@ -101,6 +131,18 @@ class Places:
             if self._job_of.get(name) == key:  # a later pod of the same name may have a place by now
                 del self._job_of[name]
         return True
+
+    def take_over(self, place: Place, vacant: str, pod: Object) -> str:
+        """Gives what was held for a pod that has ended to the one that was made in its stead; the node it is on."""
+        assert vacant not in place.left, f"pod {vacant} of job {place.job_id} has not ended"
+        name, node = pod["metadata"]["name"], place.nodes.pop(vacant)
+        place.uids.pop(vacant, None)
+        if self._job_of.get(place.full_name(vacant)) == place.key:
+            del self._job_of[place.full_name(vacant)]
+        place.nodes[name], place.uids[name] = node, pod["metadata"]["uid"]
+        place.left.add(name)
+        self._job_of[place.full_name(name)] = place.key
+        return node
 
     def pod_over(self, place: Place, name: str, pod: Object | None) -> None:
         """`pod`: the last word on it; None: nothing is known of how it ended."""

@@ -180,9 +180,9 @@ def is_counted(resource: str) -> bool:
 # --- which nodes --------------------------------------------------------------------------------------------
 
 
-def own_rules(pod: Object) -> NodeRules:
-    """What its own words say of nodes, and nothing that Bireme adds."""
-    return _rules(pod["spec"], (), ())
+def own_rules(pod: Object, tied: Iterable[Alternatives] = ()) -> NodeRules:
+    """What its own words (and its volumes, `tied`) say of nodes, and nothing that Bireme adds."""
+    return _rules(pod["spec"], (), tied)
 
 
 def _rules(spec: Object, gpus: tuple[tuple[str, int], ...], tied: Iterable[Alternatives]) -> NodeRules:

@@ -12,19 +12,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import HOLDING, Job, JobSpec
+from bireme.core.model.node_rules import NodeRules
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi
 from bireme.engines.kubernetes.guest_binding import Binder
 from bireme.engines.kubernetes.guest_budgets import keepers
 from bireme.engines.kubernetes.guest_catalogue import SERVICE, Catalogue
 from bireme.engines.kubernetes.guest_crowd import Crowd, Sight, Turn
 from bireme.engines.kubernetes.guest_eviction import evict
-from bireme.engines.kubernetes.guest_gangs import Gang, group_of, rank_of, size_of, whole_of
+from bireme.engines.kubernetes.guest_gangs import (
+    Gang,
+    Group,
+    attempt_of,
+    group_of,
+    rank_of,
+    size_of,
+    stage_of,
+    stages_of,
+    submission_key,
+    whole_of,
+)
 from bireme.engines.kubernetes.guest_jobs import job_of
 from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept
 from bireme.engines.kubernetes.guest_places import Key, Place, Places
@@ -34,6 +47,7 @@ from bireme.engines.kubernetes.guest_pods import (
     is_guest,
     is_service,
     needs_of,
+    own_rules,
     unsupported,
 )
 from bireme.engines.kubernetes.guest_telling import Teller
@@ -53,6 +67,8 @@ _MORE_S = 1.0
 _STIR_S = 0.1
 _TELL_EVERY_S = 5.0
 _RETRY_S = 2.0
+_HELD_FOR_EACH = ("cpus_per_task", "memory_per_cpu_mib", "gres_per_task")
+"""Of a job of pods: what it holds for each of them."""
 
 
 class Guests:
@@ -69,12 +85,14 @@ class Guests:
         world: Callable[[], World],
         gpus_a_node: Callable[[], int],
         pods_most: Callable[[str], int],
+        takes: Callable[[str, NodeRules], bool],
     ) -> None:
         """`accounts`: namespace -> account; a namespace that is not named there is its own account.
 
         `work` runs something in the background until the engine stops. `learn_labels` is told which labels of nodes
         rules ask about, before the queue hears of them. `world` is asked for pods that care about their neighbours,
-        `gpus_a_node` for the most GPUs that a node has, `pods_most` for how many pods a node takes.
+        `gpus_a_node` for the most GPUs that a node has, `pods_most` for how many pods a node takes, `takes` for
+        whether it takes one with these rules at the moment.
         """
         self.catalogue = Catalogue(api, self._ranks_changed, self.guard, self._look_again)
         """What else pods are judged by; the engine runs its mirrors."""
@@ -84,7 +102,7 @@ class Guests:
         self._guarding = False
         self._teller = Teller(api, now)
         self._learn_labels = learn_labels
-        self._gpus_a_node = gpus_a_node
+        self._gpus_a_node, self._node_takes = gpus_a_node, takes
         self._crowd = Crowd(world, pods_most, lambda: self.catalogue.stock)
         self._stirring = False
         self._api, self._queue, self._report, self._now, self._work = api, queue, report, now, work
@@ -92,6 +110,8 @@ class Guests:
         self._pods: dict[str, Object] = {}
         """Guests that have not ended, by namespace/name."""
         self._gangs: dict[str, Gang] = {}
+        self._stages: dict[str, Mapping[str, str]] = {}
+        """Of JobSets whose parts come one after another, by the group's key: replicated job -> stage."""
         self._gang_of: dict[str, str] = {}
         """Pod uid -> key of its gang."""
         self._places = Places(report, now)
@@ -118,23 +138,49 @@ class Guests:
     def _waits_again(self, job: Job) -> None:
         workload = job.spec.workload
         assert workload is not None
-        base, _, attempt = workload.key.partition("#")
+        base, attempt = attempt_of(workload.key)
         gang = self._gangs.setdefault(base, Gang(base, None, None))
-        gang.attempt = int(attempt or 0)
+        gang.attempt = attempt
         gang.job_ids = (*gang.job_ids, job.id)
+        gang.submitted = (*gang.submitted, *workload.uids)
 
-    def check(self) -> None:
-        """Once all pods are known: places whose pods ended, and jobs whose pods are gone, while nobody looked."""
+    def check(self) -> list[Object]:
+        """Once all pods are known: places whose pods ended, and jobs whose pods are gone, while nobody looked.
+
+        Returns the pods that were found to have taken over a place of their gang.
+        """
+        taken_over: list[Object] = []
         for place in self._places.all():
-            for name in list(place.left):
-                if place.full_name(name) not in self._pods:
-                    self._places.pod_over(place, name, None)
+            gone = [name for name in place.left if not self._is_there(place, name)]
+            for name in gone:
+                place.left.discard(name)  # not told as over yet: another may be in its place
+            taken_over += self._found_in_place(place)
+            place.left.update(name for name in gone if name in place.nodes)
+            for name in gone:
+                self._places.pod_over(place, name, None)
         for gang in list(self._gangs.values()):
-            if gang.job_ids and not gang.waiting:
+            if gang.job_ids and not (gang.waiting and all(uid in gang.waiting for uid in gang.submitted)):
                 self._withdraw(gang)
         self._checked = True
         self._ranks_changed()
         self.guard()
+        return taken_over
+
+    def _is_there(self, place: Place, name: str) -> bool:
+        pod = self._pods.get(place.full_name(name))
+        return pod is not None and place.means(pod)
+
+    def _found_in_place(self, place: Place) -> Iterator[Object]:
+        """Pods that an earlier daemon bound to where one of their gang had ended (`_into_vacancies`)."""
+        for pod in list(self._pods.values()):
+            group, node = group_of(pod), pod["spec"].get("nodeName")
+            mine = group is not None and f"{place.gang}/".startswith(f"{group.key}/")
+            if not node or not mine or self._places.held_for(pod) is not None:
+                continue
+            ended = (name for name in place.nodes if name not in place.left)
+            if (vacant := next((name for name in ended if place.nodes[name] == node), None)) is not None:
+                self._places.take_over(place, vacant, pod)
+                yield pod
 
     # --- classes and budgets -------------------------------------------------------------------------------
 
@@ -210,7 +256,7 @@ class Guests:
 
     def held_for(self, pod: Object) -> Amounts | None:
         """What a job of guests holds for this pod, if one does."""
-        return self._places.held_for(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        return self._places.held_for(pod)
 
     def held_on(self, node: str) -> list[Key]:
         return self._places.on(node)
@@ -230,6 +276,9 @@ class Guests:
         else:
             self._pods[name] = pod
         place = self._places.of_pod(name)
+        if place is not None and not place.means(pod):  # replaced while nobody looked: the one with the place is gone
+            self._places.pod_over(place, metadata["name"], None)
+            place = None
         if over:
             self._leaves(uid)
             if place is not None:
@@ -285,19 +334,49 @@ class Guests:
         key = self._gang_of.get(uid)
         if key is None:
             group = group_of(pod)
-            key = f"{group.kind}/{group.namespace}/{group.name}" if group else uid
+            key = self._staged(group, pod).key if group else uid
             self._gang_of[uid] = key
         gang = self._gangs.get(key)
         if gang is None:
             group = group_of(pod)
-            gang = self._gangs[key] = Gang(key, group, group.size if group else 1)
+            gang = self._gangs[key] = Gang(key, self._staged(group, pod) if group else None, group.size if group else 1)
         elif gang.group is None and gang.size is None:  # known from the journal only
-            gang.group = group_of(pod)
+            group = group_of(pod)
+            gang.group = self._staged(group, pod) if group else None
             gang.size = gang.group.size if gang.group else 1
         return gang
 
+    def _staged(self, group: Group, pod: Object) -> Group:
+        """The part of a JobSet that the pod is of, where its parts come one after another, as far as that is known."""
+        stages = self._stages.get(group.key)
+        return replace(group, stage=stage_of(pod, stages)) if stages else group
+
+    def _learn_stages(self, gang: Gang, found: Object) -> None:
+        """Of a JobSet: pods that wait as one gang, though they are of a part that is one of its own, become that."""
+        assert gang.group is not None
+        stages = stages_of(found) if gang.group.kind == "JobSet" else {}
+        if not any(stages.values()) or gang.group.stage:
+            return
+        self._stages[gang.group.key] = stages
+        for uid, pod in list(gang.waiting.items()):
+            if stage_of(pod, stages):
+                del gang.waiting[uid], self._gang_of[uid]
+                self._waits(uid, pod)
+        for placed in [one for one in self._pods.values() if one["metadata"]["uid"] in gang.placed]:
+            if stage_of(placed, stages):
+                uid = placed["metadata"]["uid"]
+                gang.placed.discard(uid)
+                del self._gang_of[uid]
+                self._has_node(uid, placed)
+        if not gang.waiting and not gang.placed:
+            self._forget(gang)
+
     def _forget(self, gang: Gang) -> None:
         self._gangs.pop(gang.key, None)
+        if gang.group is not None:
+            first = replace(gang.group, stage="").key
+            if not any(key == first or key.startswith(f"{first}/") for key in self._gangs):
+                self._stages.pop(first, None)
         self._look_at_all(self._crowd.lets_go(gang.key))
 
     # --- into the queue ------------------------------------------------------------------------------------
@@ -327,8 +406,10 @@ class Guests:
         if gang.size <= 1 and gang.group is not None:
             self._split(gang, ready)
             return
-        if gang.job_ids and not gang.submitted:  # of the journal: its pods are those that wait
+        if gang.job_ids and not gang.submitted:  # of a journal without uids: its pods are those that wait
             gang.submitted = tuple(gang.waiting)
+        if gang.group is not None:
+            ready = self._into_vacancies(gang, ready)
         if gang.submitted or gang.refused or not ready or len(ready) + len(gang.placed) < gang.size:
             return
         if len(ready) + len(gang.placed) < gang.whole and self._waits_for_more(gang):
@@ -354,6 +435,54 @@ class Guests:
                 return
         gang.busy = True
         self._work(self._submit(gang, ready))
+
+    def _into_vacancies(self, gang: Gang, ready: Sequence[Object]) -> list[Object]:
+        """Pods made in the stead of members that have ended take what their gang's job holds for these: on a full
+        cluster nothing else is free, and the job gives nothing back before all its pods have ended.
+
+        Returns those for whom there is nothing.
+        """
+        rest = []
+        for pod in sorted(ready, key=rank_of):
+            found = next(self._vacancies(gang, pod), None)
+            if found is None:
+                rest.append(pod)
+                continue
+            place, vacant = found
+            uid, node = pod["metadata"]["uid"], self._places.take_over(place, vacant, pod)
+            gang.waiting.pop(uid)
+            gang.placed.add(uid)
+            self._work(self._fill(gang, place, pod, node))
+        return rest
+
+    def _vacancies(self, gang: Gang, pod: Object) -> Iterator[tuple[Place, str]]:
+        """(place, name of the one that ended): the same is held as this pod needs, and the node takes it."""
+        uid, asks, stock = pod["metadata"]["uid"], needs_of(pod).request(1), self.catalogue.stock
+        if uid in gang.submitted or unsupported(pod) or why_not_yet(pod, stock):
+            return
+        rules = own_rules(pod, volume_rules(pod, stock))
+        for place in self._places.of_gang(gang.key):
+            asked = place.asked
+            if any(getattr(asked, name) != getattr(asks, name) for name in _HELD_FOR_EACH):
+                continue
+            for vacant in place.vacant:
+                node = place.nodes[vacant]
+                if self._node_takes(node, rules) and not self._crowd.take(gang.key, [(pod, node)]):
+                    yield place, vacant
+                    return
+
+    async def _fill(self, gang: Gang, place: Place, pod: Object, node: str) -> None:
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        problem = await self._binder.bind_one(place, name, node)
+        self.guard()
+        if not problem:
+            return
+        log.warning("job %d: %s", place.job_id, problem)
+        await asyncio.sleep(_RETRY_S)
+        now = self._pods.get(place.full_name(name))
+        if now is not None and now["metadata"]["uid"] == uid and not now["spec"].get("nodeName"):
+            gang.placed.discard(uid)
+            self._waits(uid, now)
 
     def _waits_for_more(self, gang: Gang) -> bool:
         """Whether to wait a moment for the rest: of few that come first the master may not be one."""
@@ -411,6 +540,7 @@ class Guests:
         assert gang.group is not None
         try:
             found = await self._api.ask("GET", gang.group.path)
+            self._learn_stages(gang, found)
             gang.size, gang.whole = max(1, size_of(gang.group, found)), whole_of(gang.group, found)
         except ApiProblem as problem:
             gang.told = f"{gang.group.kind} {gang.group.name} cannot be read: {problem}"
@@ -426,7 +556,7 @@ class Guests:
             await self._ranked.wait()
             specs = self._specs(gang, pods)
             self._learn_labels({key for spec in specs for key in _asked_labels(spec)})
-            first, count = await self._queue.submit(specs, f"{gang.key}#{gang.attempt}")
+            first, count = await self._queue.submit(specs, submission_key(gang, pods))
             gang.job_ids = tuple(range(first, first + count))
         except QueueRefusal as refusal:
             gang.submitted = ()
@@ -466,6 +596,7 @@ class Guests:
                 needs,
                 members,
                 offset if several else None,
+                key=submission_key(gang, pods),
                 account=self._accounts.get(namespace, namespace),
                 qos=self._qos_of(members[0]),
                 gpus_a_node=self._gpus_a_node(),

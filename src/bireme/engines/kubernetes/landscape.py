@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, PrioritySettings, Settings
+from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.policy import Policy, Preemption
 from bireme.engines.kubernetes import nodes
 from bireme.engines.kubernetes.api import KubernetesApi, Object
@@ -105,6 +106,13 @@ class Landscape:
 
     def _allocatable(self, node: str) -> Object:
         return self.mirror.objects.get(node, {}).get("status", {}).get("allocatable") or {}
+
+    def takes(self, node: str, rules: NodeRules) -> bool:
+        """Whether its kubelet answers, nobody has cordoned it, and a pod with these rules may be there."""
+        found = self.mirror.objects.get(node)
+        if found is None or self.is_lost(node) or found.get("spec", {}).get("unschedulable"):
+            return False
+        return rules.admit(node, found["metadata"].get("labels") or {}, nodes.taints(found))
 
     def pods_most(self, node: str) -> int:
         """How many pods its kubelet takes at once."""

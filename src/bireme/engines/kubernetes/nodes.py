@@ -160,7 +160,7 @@ def node_config(
         features=_features(labels),
         gres=_pools(offered.gpus, labels),
         labels=_asked_labels(labels, label_keys, offered.gpus),
-        taints=_taints(node),
+        taints=taints(node),
     )
 
 
@@ -177,7 +177,7 @@ def _taints_but(node: Object, tolerated: Set[str]) -> list[Object]:
     return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["key"] not in tolerated]
 
 
-def _taints(node: Object) -> tuple[Taint, ...]:
+def taints(node: Object) -> tuple[Taint, ...]:
     """Those that keep pods away; a cordon is said by `readiness`, and is one of them too."""
     found = (node.get("spec") or {}).get("taints") or ()
     return tuple(
