@@ -20,7 +20,8 @@ class DamagedFileError(Exception):
 
 def write_sealed(path: str, text: str) -> None:
     fresh = path + ".new"
-    with open(fresh, "w") as file:
+    # For the owner alone, in a folder that others pass through: settings may hold what is nobody else's business.
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         json.dump({"text": text, "sum": zlib.crc32(text.encode(errors="surrogateescape"))}, file)
     os.replace(fresh, path)
 
