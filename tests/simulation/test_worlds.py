@@ -13,13 +13,13 @@ from bireme.sim.faults.soak import play
 
 SEEDS = tuple(range(1, 41))
 FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)
-"""Worlds that soaking found broken, and that were mended."""
+"""Worlds that soaking found broken, and that were mended: as they were drawn then, without wishes."""
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
-def test_world(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "wishes"), [*((seed, True) for seed in SEEDS), *((seed, False) for seed in FOUND)])
+def test_world(seed: int, wishes: bool) -> None:
     try:
-        outcome = play(draw(seed))
+        outcome = play(draw(seed, wishes=wishes))
     except Failed as failure:
         pytest.fail(f"{failure}\n{failure.replay}", pytrace=False)
     assert outcome.jobs
@@ -34,6 +34,11 @@ def test_every_fault_and_every_habit_of_people_is_drawn() -> None:
     habits = {name for seed in SEEDS for act in draw(seed).acts for job in act.facts.get("jobs", ()) for name in job}
     assert {"array", "after", "hold", "begin_at", "requeue", "kind", "partition", "exclusive", "signal"} <= habits
     assert any(len(act.facts.get("jobs", ())) > 1 for seed in SEEDS for act in draw(seed).acts), "heterogeneous jobs"
+    assert {"licenses", "reservation", "qos", "deadline_at", "name", "mem"} <= habits
+    jobs = [job for seed in SEEDS for act in draw(seed).acts for job in act.facts.get("jobs", ())]
+    conditions = {job["after"] for job in jobs if "after" in job}
+    for word in ("after:", "afterany:", "afterok:", "afternotok:", "aftercorr:", "singleton", "+1", "?", "_2"):
+        assert any(word in condition for condition in conditions), word
 
 
 def test_a_world_plays_the_same_way_twice() -> None:

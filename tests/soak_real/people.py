@@ -43,7 +43,7 @@ class People(threading.Thread):
                 self._submits()
                 if self.dice.random() < 0.3:
                     self._meddles()
-                self.ended.wait(self.dice.uniform(0.0, 0.25))
+                self.ended.wait(self.dice.uniform(0.0, 0.8))
             self._lets_go()
         except BaseException as failure:
             self.failure = failure

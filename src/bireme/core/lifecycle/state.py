@@ -181,9 +181,10 @@ class State:
         for task in job.task_ids:
             if tasks.get(task) == job.id:
                 del tasks[task]
+        if not tasks:
+            self.array_tasks.pop(array_id, None)
         if not members:
             del self.array_members[array_id]
-            self.array_tasks.pop(array_id, None)
             self.arrays.pop(array_id, None)
 
     def share(self, spec: JobSpec) -> JobSpec:

@@ -78,6 +78,8 @@ class Daemon:
         self._committed = committed
         self._due_after = -inf
         self._due_owed = True
+        self._look_at: float | None = None
+        """As the daemon's: kept until it was looked at."""
         self._turned_at = -inf
 
     @property
@@ -115,7 +117,7 @@ class Daemon:
             return self.paused_until
         if self.kernel.has_input or self.kernel.replan or self.death is not None:
             return now
-        times = [self._look_at()]
+        times = [self._next_look_at(now)]
         if any(node.health is Health.LOST for node in self.state.nodes.values()) and self.state.holding:
             times.append(self._turned_at + LOOK_AT_LOST_NODES_S)
         if self.state.pending and self.kernel.rank_at < inf:
@@ -123,11 +125,13 @@ class Daemon:
         at = min(times)
         return None if at == inf else max(at, self._due_after, self._turned_at + LEAST_S)
 
-    def _look_at(self) -> float:
+    def _next_look_at(self, now: float) -> float:
         if self._due_owed and self.state.pending:
             return self._due_after
-        at = next_due(self.state, self.fleet.wall())
-        return inf if at is None else at - self.fleet.skew_s
+        if self._look_at is None or self._look_at > now:
+            at = next_due(self.state, self.fleet.wall())
+            self._look_at = None if at is None else at - self.fleet.skew_s
+        return inf if self._look_at is None else self._look_at
 
     # -- a turn --------------------------------------------------------------------------------------------------------
 
@@ -139,6 +143,7 @@ class Daemon:
         passed = now >= self._due_after
         group = self.kernel.turn(self.fleet.wall(), time_passed=passed)
         if passed:
+            self._look_at = None
             self._due_after = now + TICK_S
         self._due_owed = bool(group.events) or (self._due_owed and not passed)
         self._finish(group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bireme.core.model.cluster import ClusterConfig, PrioritySettings, Settings
@@ -46,10 +46,11 @@ class Story:
     limits: dict[str, dict[str, Any]]
     """Of accounts, by name, as `testing.books` writes them."""
     acts: tuple[Act, ...]
+    qos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Written alike."""
 
     def without(self, numbers: frozenset[int]) -> Story:
-        kept = tuple(act for act in self.acts if act.number not in numbers)
-        return Story(self.seed, self.config, self.limits, kept)
+        return replace(self, acts=tuple(act for act in self.acts if act.number not in numbers))
 
 
 @dataclass(slots=True)
@@ -67,7 +68,8 @@ class _Draft:
         return self.random.random() < probability
 
 
-def draw(seed: int) -> Story:
+def draw(seed: int, *, wishes: bool = True) -> Story:
+    """`wishes` False: as worlds were before people had them, for the seeds that found something then."""
     source = random.Random(f"bireme {seed}")
     config = _cluster(source)
     draft = _Draft(source, tuple(node.name for node in config.nodes))
@@ -79,9 +81,14 @@ def draw(seed: int) -> Story:
     for _ in range(source.randint(1, 16)):
         _FAULTS[source.choice(faults)](draft)
     _closings(draft, random.Random(f"closings {seed}"))
+    limits, qos = _limits(source), dict[str, dict[str, Any]]()
+    if wishes:
+        wishing = _Draft(random.Random(f"wishes {seed}"), draft.nodes, draft.acts, draft.submissions)
+        config, qos = _strict(wishing.random, config), {"thin": {"grp_jobs": 2, "max_tres_per_user": {"cpu": 4}}}
+        _wishes(wishing, config)
     draft.acts.sort(key=lambda act: act[0])
     acts = tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(draft.acts))
-    return Story(seed, config, _limits(source), acts)
+    return Story(seed, config, limits, acts, qos)
 
 
 # -- the cluster ---------------------------------------------------------------------------------------------------
@@ -271,6 +278,224 @@ _ORDERS: tuple[Callable[[_Draft], None], ...] = (
     _reservation,
     _limit,
     _reconfigure,
+)
+
+
+# -- what people wish for ------------------------------------------------------------------------------------------
+
+LICENCES = {"seat": 3}
+"""Of every world with wishes."""
+
+
+def _strict(source: random.Random, config: ClusterConfig) -> ClusterConfig:
+    """With licences, limits that are enforced in most worlds, and jobs that are let be for a while."""
+    settings = config.settings
+    preemption = replace(settings.policy.preemption, exempt_s=source.choice((0, 0, 60)))
+    written = ",".join(f"{name}:{count}" for name, count in LICENCES.items())
+    enforced = ("associations", "limits") if source.random() < 0.7 else settings.accounting_enforce
+    policy = replace(settings.policy, preemption=preemption)
+    return replace(config, settings=replace(settings, licenses=written, accounting_enforce=enforced, policy=policy))
+
+
+def _wishes(draft: _Draft, config: ClusterConfig) -> None:
+    """Jobs that ask for more than room, and orders about them.
+
+    From numbers of their own, as the closings: they came later than the rest.
+    """
+    source = draft.random
+    for wish in _WISHES:
+        if draft.chance(0.5):
+            wish(draft, config)
+    for _ in range(source.randint(2, 10)):
+        _order_on_a_job(draft)
+    for _ in range(source.choice((0, 0, 1, 2))):
+        _disk_full(draft)
+
+
+def _wish(draft: _Draft, config: ClusterConfig, at: float | None = None, **wished: Any) -> int:
+    """Submits a small job with these options; the number of its submission."""
+    source = draft.random
+    options: dict[str, Any] = {"nodes": 1, "cpus": source.randint(1, 2), "time_s": source.choice((60, 300, 900))}
+    if config.settings.memory_is_consumable:
+        options["mem"] = source.choice((100, 500))
+    run = round(source.choice((0.0, source.uniform(0, 5), source.expovariate(1 / 60), 5_000.0)), 3)
+    options["comment"] = str(replace(_behaviour(source), run=run))
+    when = source.uniform(0, PEOPLE_S) if at is None else at
+    user = wished.pop("user", source.choice(list(ACCOUNTS)))
+    number, draft.submissions = draft.submissions, draft.submissions + 1
+    draft.add("submit", when, name=f"j{number}", user=user, jobs=[options | wished])
+    return number
+
+
+def _dependent(draft: _Draft, config: ClusterConfig) -> None:
+    """A job, and one that waits for it: submitted while it waits, runs or is over."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 200)
+    first = _wish(draft, config, at, **({"hold": True} if draft.chance(0.1) else {}))
+    word = source.choice(("after", "afterany", "afterok", "afterok", "afternotok"))
+    condition = f"{word}:j{first}" + ("+1" if word == "after" and draft.chance(0.5) else "")
+    if draft.chance(0.2) and first:
+        condition += source.choice((",", "?")) + f"afterany:j{source.randrange(first)}"
+    _wish(draft, config, at + source.choice((0.5, 20.0, 150.0)), after=condition, **_kill_invalid(draft))
+
+
+def _dependent_array(draft: _Draft, config: ClusterConfig) -> None:
+    source = draft.random
+    at, shape = source.uniform(0, PEOPLE_S - 200), source.choice(("0-2", "0-3%1", "1-4%2"))
+    first = _wish(draft, config, at, array=shape)
+    later = at + source.choice((0.5, 20.0, 150.0))
+    word = source.choice(("aftercorr", "aftercorr", "after", "after", "afterok", "afterany", "afternotok"))
+    if word == "aftercorr":
+        _wish(draft, config, later, after=f"aftercorr:j{first}", array=shape, **_kill_invalid(draft))
+    else:
+        one = "_2" if draft.chance(0.3) else ""
+        _wish(draft, config, later, after=f"{word}:j{first}{one}", **_kill_invalid(draft))
+
+
+def _kill_invalid(draft: _Draft) -> dict[str, bool]:
+    return {"kill_on_invalid_dependency": True} if draft.chance(0.3) else {}
+
+
+def _twins(draft: _Draft, config: ClusterConfig) -> None:
+    """Jobs of one name and user, of which one runs at a time."""
+    source = draft.random
+    user, at = source.choice(list(ACCOUNTS)), source.uniform(0, PEOPLE_S - 100)
+    for place in range(source.randint(2, 4)):
+        _wish(draft, config, at + place * source.uniform(0, 20), user=user, name="twin", after="singleton")
+
+
+def _held(draft: _Draft, config: ClusterConfig) -> None:
+    """Held from the start or later, and sometimes released; sometimes by somebody who may not."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 300)
+    number = _wish(draft, config, at, user="alice", **({"hold": True} if draft.chance(0.6) else {}))
+    draft.add("hold", at + source.uniform(0, 30), job=number, user=source.choice(("alice", "root")))
+    if draft.chance(0.6):
+        draft.add("release", at + source.uniform(60, 250), job=number, user=source.choice(("alice", "bob", "root")))
+
+
+def _requeued(draft: _Draft, config: ClusterConfig) -> None:
+    """Requeued while it runs, and held then in one case of two (`_requeue` of People)."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 200)
+    number = _wish(draft, config, at, requeue=True, comment=str(Behaviour(run=200.0, term=source.choice((0.0, 20.0)))))
+    when = at + source.uniform(5, 60)
+    draft.add("requeue", when, job=number, user="root", held=draft.chance(0.5))
+    if draft.chance(0.5):
+        draft.add("cancel", when + source.uniform(0.1, 8), job=number, user="root")
+
+
+def _suspended(draft: _Draft, config: ClusterConfig) -> None:
+    """For a while, by an operator; its time limit comes that much later."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 200)
+    number = _wish(draft, config, at, time_s=source.choice((60, 300)), comment=str(Behaviour(run=5_000.0)))
+    when = at + source.uniform(2, 40)
+    draft.add("suspend", when, job=number, user="root")
+    draft.add("resume", when + source.uniform(5, 100), job=number, user="root")
+
+
+def _pushy(draft: _Draft, config: ClusterConfig) -> None:
+    """Jobs that fill the nodes, and one that may take from them, if the cluster has such a partition."""
+    source = draft.random
+    at, cpus = source.uniform(0, PEOPLE_S - 200), config.nodes[0].cpus
+    for _ in draft.nodes:
+        run = str(Behaviour(run=round(source.uniform(50, 300), 3)))
+        _wish(draft, config, at + source.uniform(0, 5), cpus=cpus, time_s=900, comment=run)
+    higher = {"partition": "urgent"} if len(config.partitions) > 1 else {}
+    for _ in range(source.randint(1, 3)):
+        _wish(draft, config, at + source.uniform(6, 150), cpus=cpus, **higher)
+
+
+def _unlucky(draft: _Draft, config: ClusterConfig) -> None:
+    """Submitted just when the disk is full, and when something ended."""
+    at = draft.random.uniform(0, PEOPLE_S - 200)
+    run_s = round(draft.random.uniform(10, 50), 3)
+    _wish(draft, config, at, time_s=900, comment=str(Behaviour(run=run_s)))
+    for when in (at + run_s, at + 100.0):
+        draft.add("disk_full", when, writes=draft.random.randint(1, 3), real=draft.chance(0.3))
+    _wish(draft, config, at + 100.0 + 0.01)
+
+
+def _later(draft: _Draft, config: ClusterConfig) -> None:
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 200)
+    _wish(draft, config, at, begin_at=BEGIN + at + source.uniform(5, 300))
+
+
+def _in_time(draft: _Draft, config: ClusterConfig) -> None:
+    at = draft.random.uniform(0, PEOPLE_S - 200)
+    _wish(draft, config, at, time_s=60, deadline_at=BEGIN + at + draft.random.uniform(70, 400))
+
+
+def _licensed(draft: _Draft, config: ClusterConfig) -> None:
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 100)
+    for _ in range(source.randint(2, 4)):
+        _wish(draft, config, at + source.uniform(0, 20), licenses=source.choice(("seat", "seat:2", "seat:3")))
+
+
+def _heavy(draft: _Draft, config: ClusterConfig) -> None:
+    """More than half of a node's memory each, and few CPUs."""
+    source = draft.random
+    at, memory_mib = source.uniform(0, PEOPLE_S - 100), config.nodes[0].memory_mib
+    for _ in range(len(draft.nodes) + 1):
+        run = str(Behaviour(run=round(source.uniform(5, 100), 3)))
+        wished = {"mem": memory_mib * 6 // 10} if config.settings.memory_is_consumable else {}
+        _wish(draft, config, at + source.uniform(0, 20), cpus=1, comment=run, **wished)
+
+
+def _thin(draft: _Draft, config: ClusterConfig) -> None:
+    """More jobs of a QOS than it lets run at once."""
+    source = draft.random
+    at, user = source.uniform(0, PEOPLE_S - 100), source.choice(list(ACCOUNTS))
+    for _ in range(source.randint(3, 4)):
+        _wish(draft, config, at + source.uniform(0, 10), user=user, qos="thin")
+
+
+def _many_at_once(draft: _Draft, config: ClusterConfig) -> None:
+    """An array whose throttle counts, requeued on the way."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 200)
+    run = str(Behaviour(run=round(source.uniform(5, 60), 3)))
+    number = _wish(draft, config, at, array=source.choice(("0-5%1", "0-5%2", "0-7%3")), comment=run)
+    if draft.chance(0.4):
+        draft.add("requeue", at + source.uniform(1, 60), job=number, user="root")
+
+
+def _reserved(draft: _Draft, config: ClusterConfig) -> None:
+    """Nodes for a user or an account, jobs of theirs inside, and jobs of strangers who would like to be."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 300)
+    name, user = f"w{len(draft.acts)}", source.choice(list(ACCOUNTS))
+    nodes = tuple(sorted(source.sample(draft.nodes, k=source.randint(1, max(1, len(draft.nodes) - 1)))))
+    whom = {"user": user} if draft.chance(0.5) else {"account": ACCOUNTS[user]}
+    flags = source.choice((("IGNORE_JOBS",), ("IGNORE_JOBS",), ("IGNORE_JOBS", "FLEX"), ("MAINT", "IGNORE_JOBS")))
+    begin_s, lasts_s = source.choice((0.0, 60.0, 200.0)), source.randint(100, 600)
+    draft.add("reserve", at, name=name, nodes=nodes, begin_s=begin_s, lasts_s=lasts_s, flags=flags, **whom)
+    for _ in range(source.randint(1, 3)):
+        who = user if draft.chance(0.7) else source.choice(list(ACCOUNTS))
+        _wish(draft, config, at + source.uniform(1, 100), user=who, reservation=name)
+    for _ in range(source.randint(1, 3)):
+        _wish(draft, config, at + source.uniform(1, begin_s + 100), user=source.choice(list(ACCOUNTS)))
+
+
+_WISHES: tuple[Callable[[_Draft, ClusterConfig], None], ...] = (
+    *(_dependent,) * 3,
+    *(_dependent_array,) * 2,
+    *(_reserved,) * 2,
+    _twins,
+    _held,
+    _requeued,
+    _suspended,
+    _pushy,
+    _unlucky,
+    _later,
+    _in_time,
+    _licensed,
+    _heavy,
+    _thin,
+    _many_at_once,
 )
 
 

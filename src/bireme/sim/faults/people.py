@@ -6,6 +6,7 @@ key, as the commands do. Invariant: a submission that was answered with an id is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,10 +26,13 @@ from bireme.core.model.steps import StepSpec
 from bireme.ports import JournalError
 from bireme.runtime.kernel import Decide, Kernel, Request
 from bireme.sim.faults.draw import USERS, Act
+from bireme.sim.faults.judge import Judge
 from bireme.sim.faults.witness import GroundTruth, Violation
 from bireme.testing.books import book_change
 from bireme.testing.worlds import build_spec
 
+_LABEL = re.compile(r"\bj[0-9]+")
+"""Names of the story's jobs, in the text of a dependency."""
 ASK_AGAIN_S = 2.0
 USR1 = 10
 
@@ -47,8 +51,9 @@ class Order:
 
 
 class People:
-    def __init__(self, truth: GroundTruth, later: Later) -> None:
+    def __init__(self, truth: GroundTruth, judge: Judge, later: Later) -> None:
         self._truth = truth
+        self._judge = judge
         self._later = later
         self._kernel: Kernel | None = None
         """Where requests are handed in; None: no daemon is there."""
@@ -106,6 +111,7 @@ class People:
         facts = act.facts
         key, name, caller = f"key {act.number}", facts["name"], caller_named(facts["user"])
         specs = [self._spec(name, caller, options) for options in facts["jobs"]]
+        self._judge.asked[key] = specs
 
         def accepted(state: State, events: Sequence[e.Recorded]) -> None:
             job_id = state.keys[key]
@@ -117,7 +123,7 @@ class People:
 
     def _spec(self, name: str, caller: Caller, options: dict[str, Any]) -> JobSpec:
         given = dict(options)
-        if given.get("after", "").rpartition(":")[2] not in self.ids:
+        if not set(_LABEL.findall(given.get("after", ""))) <= self.ids.keys():
             given.pop("after", None)
         if "kind" in given:
             given["kind"] = JobKind(given["kind"])
@@ -129,7 +135,11 @@ class People:
         if job_id is None:
             return
         caller, target = caller_named(user), Target(job_id)
-        self.ask(Order(f"{user} {act.kind}", lambda state, now: request(state, caller, target, *arguments), _nothing))
+
+        def answered(state: State, events: Sequence[e.Recorded]) -> None:
+            self._judge.answered(act.kind, job_id, events, held=bool(act.facts.get("held")))
+
+        self.ask(Order(f"{user} {act.kind}", lambda state, now: request(state, caller, target, *arguments), answered))
 
     def _cancel(self, act: Act) -> None:
         self._about(act, requests.cancel, user=act.facts["user"])
@@ -141,7 +151,7 @@ class People:
         self._about(act, requests.release, user=act.facts["user"])
 
     def _requeue(self, act: Act) -> None:
-        self._about(act, requests.requeue, act.number % 4 == 0, user=act.facts["user"])
+        self._about(act, requests.requeue, act.facts.get("held", act.number % 4 == 0), user=act.facts["user"])
 
     def _suspend(self, act: Act) -> None:
         self._about(act, requests.suspend)
@@ -200,7 +210,8 @@ class People:
                 begin=now + facts["begin_s"],
                 duration_s=facts["lasts_s"],
                 nodes=facts["nodes"],
-                users=(facts["user"],),
+                users=(facts["user"],) if "user" in facts else None,
+                accounts=(facts["account"],) if "account" in facts else None,
                 flags=facts["flags"],
             )
             return create_reservation(state, caller_named("root"), facts["name"], order, now)
@@ -210,9 +221,14 @@ class People:
     def _limit(self, act: Act) -> None:
         self.set_limits({act.facts["account"]: act.facts["limits"]})
 
-    def set_limits(self, accounts: dict[str, dict[str, Any]], users: dict[str, dict[str, Any]] | None = None) -> None:
+    def set_limits(
+        self,
+        accounts: dict[str, dict[str, Any]],
+        users: dict[str, dict[str, Any]] | None = None,
+        qos: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
         def change(state: State, now: float) -> list[e.Event]:
-            return [book_change(state.accounts, accounts=accounts, users=users)]
+            return [book_change(state.accounts, accounts=accounts, users=users, qos=qos)]
 
         self.ask(Order("root sacctmgr", change, _nothing))
 

@@ -39,7 +39,8 @@ from bireme.ports import JournalError
 from bireme.runtime.kernel import load
 from bireme.sim.faults.compare import differences
 from bireme.sim.faults.daemon import Daemon, Death, Died, FaultyStore
-from bireme.sim.faults.draw import ACCOUNTS, BEGIN, PEOPLE_S, Act, Story
+from bireme.sim.faults.draw import ACCOUNTS, BEGIN, LICENCES, PEOPLE_S, Act, Story
+from bireme.sim.faults.judge import Judge
 from bireme.sim.faults.ledger import UsageLedger
 from bireme.sim.faults.people import Order, People, caller_named
 from bireme.sim.faults.reports import Garbler
@@ -102,7 +103,8 @@ class Player:
         self.clock = VirtualClock(BEGIN)
         self.truth = GroundTruth()
         self.fleet = Fleet(self.clock, self.truth, f"network {story.seed}")
-        self.people = People(self.truth, self._later)
+        self.judge = Judge(ACCOUNTS, LICENCES)
+        self.people = People(self.truth, self.judge, self._later)
         self.reports = Garbler(self.clock, f"reports {story.seed}")
         self.ledger = UsageLedger()
         self.daemon: Daemon | None = None
@@ -121,6 +123,9 @@ class Player:
         self._known_closed: set[str] = set()
         """Those of which the journal says so."""
         self._turns_now = 0
+        self._booted_at = BEGIN
+        self._checked: tuple[State | None, int] = (None, 0)
+        """The state that the rules were last held against, and after how many events."""
         self._ending_at: dict[tuple[int, int], float] = {}
         """When each start of a job was told to end."""
         self._touched: dict[int, float] = {}
@@ -161,7 +166,7 @@ class Player:
             self.clock.call_at(act.at, partial(self._happens, act))
         self._boot()
         users = {user: {"account": account} for user, account in ACCOUNTS.items()}
-        self.people.set_limits(self.story.limits, users)
+        self.people.set_limits(self.story.limits, users, self.story.qos)
 
     def _run_until(self, end: float, over: Callable[[], bool]) -> None:
         while not self._cut_short and not over():
@@ -208,7 +213,7 @@ class Player:
             daemon.die()
             self._later(1.0, self._boot)
             return
-        self.daemon = daemon
+        self.daemon, self._booted_at = daemon, self.clock.now()
         self._tell_closed(self._closed)
         self.people.daemon_is_there(daemon.kernel)
 
@@ -216,6 +221,7 @@ class Player:
         def arrive(observation: Observation) -> None:
             if self.daemon is daemon or not daemon.turns:
                 daemon.kernel.observations.append(observation)
+                self.judge.heard(observation, self.clock.now())
 
         self.reports.carry(seen, arrive)
 
@@ -226,6 +232,7 @@ class Player:
         self.daemon = None
         down_s = self._down_s
         self.people.daemon_died()
+        self.judge.daemon_died()
         daemon.die()
         self._later(down_s, self._boot)
 
@@ -322,6 +329,7 @@ class Player:
     def _committed(self, state: State, events: Sequence[e.Recorded]) -> None:
         self.events += len(events)
         self.truth.committed(events)
+        self.judge.committed(events)
         self._check_given_up(events)
         self._check_closed(events)
         self.ledger.follow(state, events)
@@ -360,6 +368,10 @@ class Player:
                 raise Violation(f"job {event.job_id} was put on a node that its cluster had closed")
 
     def _check_state(self, daemon: Daemon) -> None:
+        self.judge.check_heard(self.clock.now())
+        if daemon.state is self._checked[0] and self.events == self._checked[1]:
+            return  # nothing was stored since, nor read again
+        self._checked = daemon.state, self.events
         daemon.state.validate()
         for wrong in self.ledger.differences(daemon.state, self.fleet.wall()):
             raise Violation(wrong)
@@ -377,6 +389,8 @@ class Player:
             wrong = differences(other, state)
             if wrong:
                 raise Violation("the journal gives another state: " + "; ".join(wrong)[:2_000])
+        for job in daemon.state.jobs.values():
+            self.judge.check_place(job.id, job.submitted_at)
         lost = [
             job for job in self.truth.accepted.values() if job not in state.jobs and job not in self.truth.forgotten
         ]
@@ -408,6 +422,8 @@ class Player:
         if self.daemon is None:
             return
         self._check_agreement(self.daemon.state)
+        if self.clock.now() - self._booted_at > CALM_AFTER_S:
+            self.judge.check_overdue(self.fleet.wall())
         if self.config != self.story.config:
             self._configure(self.story.config)
         for node in self.fleet.agents:
@@ -444,6 +460,7 @@ class Player:
             if isinstance(job.phase, Pending) and job.phase.held_by is not None:
                 self._ask(partial(_asked, requests.release, root, target))
             elif _waits_for_ever(state, job):
+                self.judge.check_never(job.id)
                 self._ask(partial(_asked, requests.cancel, root, target))
             elif isinstance(job.phase, Suspended):
                 self._ask(partial(_asked, requests.resume, root, target))
@@ -480,12 +497,23 @@ class Player:
 
     def _check_history(self, daemon: Daemon) -> None:
         """What `sacct` shows of the last run is how it ended."""
+        self._check_rows(daemon)
         for job in daemon.state.finished.values():
             assert isinstance(job.phase, Finished)
             rows = daemon.store.finished(Query(jobs=((job.id, None),)))
             mine = [row for row in rows if row["job_id"] == job.id and row["restarts"] == job.restarts]
             if not job.is_waiting_array and [row["state"] for row in mine] != [job.phase.outcome.state]:
                 raise Violation(f"job {job.label} ended as {job.phase.outcome.state}, its history says {mine}")
+
+    def _check_rows(self, daemon: Daemon) -> None:
+        """Every end is one row, also of jobs that the daemon has forgotten."""
+        for job in self.judge.standings.jobs.values():
+            if job.array is not None:
+                continue  # what is cancelled of an array before it starts is one row or several
+            found = daemon.store.finished(Query(jobs=((job.id, None),), duplicates=True))
+            rows = [row for row in found if row["job_id"] == job.id]
+            if len(rows) != job.ends:
+                raise Violation(f"job {job.id} came to {job.ends} ends, its history has {len(rows)}")
 
     def _later(self, delay_s: float, action: Callable[[], None]) -> None:
         self.clock.call_at(self.clock.now() + delay_s, action)

@@ -1,0 +1,485 @@
+"""Bugs to plant, one a rule: each a small change of the product, made while a world is played, that a rule must find.
+
+`python -m tests.simulation.planted` (`make soak-detectors`) plays worlds from seed 1 on until each is found and prints
+how many it took; `test_detectors.py` plays the one world that is known to find it. A bug that nobody finds within
+fifty worlds means that worlds do not draw what it needs, or that no rule sees it.
+Invariant: nothing stays changed; the words of a bug match the rule that it breaks, not any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from bireme.core.lifecycle import apply as applying
+from bireme.core.lifecycle import charging, due, gates, intake, reserving, submission
+from bireme.core.lifecycle.state import State
+from bireme.core.limits import rules
+from bireme.core.limits.rules import Rulebook
+from bireme.core.model import commands as c
+from bireme.core.model import events as e
+from bireme.core.model.accounts import NO_LIMITS
+from bireme.core.model.jobs import Dependency, DependencyKind, Ending, Job, Pending
+from bireme.core.model.nodes import Health, Node
+from bireme.core.model.reservations import Reservation
+from bireme.core.model.resources import Allocation
+from bireme.core.placement.occupancy import Occupancy
+from bireme.core.plan import decisions, planner, preempt, seniority
+from bireme.core.plan.reserved import Reserved
+from bireme.engines.crew.gangs import Farewell
+from bireme.engines.simulated.agents import Run, SimulatedAgent
+from bireme.ports import HistoryRow, JournalError
+from bireme.runtime.kernel import Group, Kernel
+from bireme.sim.faults.daemon import Daemon
+from bireme.sim.faults.draw import draw
+from bireme.sim.faults.play import Failed, Sabotage
+from bireme.sim.faults.soak import play
+
+WORLDS = 50
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], Sabotage | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    name: str
+    what: str
+    """In one sentence."""
+    words: str
+    """Of the rule that finds it: a regular expression."""
+    seed: int
+    """Of a world that finds it soon."""
+    plant: Plant
+
+
+PLANTED: list[Planted] = []
+
+
+def bug(words: str, seed: int) -> Callable[[Plant], Plant]:
+    """Lists the function, whose docstring is the bug in one sentence."""
+
+    def listed(plant: Plant) -> Plant:
+        assert plant.__doc__ is not None
+        PLANTED.append(Planted(plant.__name__, plant.__doc__, words, seed, plant))
+        return plant
+
+    return listed
+
+
+def found(planted: Planted, seeds: Sequence[int]) -> tuple[int, Failed] | None:
+    """The first of these worlds whose rules find the bug: (how many were played, what it broke)."""
+    for count, seed in enumerate(seeds, start=1):
+        with Patch.context() as patch:
+            sabotage = planted.plant(patch)
+            try:
+                play(draw(seed), sabotage=sabotage)
+            except Failed as failure:
+                if re.search(planted.words, str(failure)):
+                    return count, failure
+    return None
+
+
+# -- resources -------------------------------------------------------------------------------------------------------
+
+
+@bug("held twice", 1)
+def cpus_given_twice(patch: Patch) -> None:
+    """What a job holds is not counted at all."""
+    patch.setattr(Occupancy, "hold", lambda self, allocation: None)
+    patch.setattr(Occupancy, "release", lambda self, allocation: None)
+
+
+def _counting(patch: Patch, change: Callable[[Allocation], Allocation]) -> None:
+    hold, release = Occupancy.hold, Occupancy.release
+    patch.setattr(Occupancy, "hold", lambda self, allocation: hold(self, change(allocation)))
+    patch.setattr(Occupancy, "release", lambda self, allocation: release(self, change(allocation)))
+
+
+@bug("gpu:.* held twice|parts of GPU", 6)
+def gpus_given_twice(patch: Patch) -> None:
+    """GPUs that a job holds are not counted as held."""
+
+    def without(allocation: Allocation) -> Allocation:
+        return replace(allocation, shares=tuple(replace(share, gres=()) for share in allocation.shares))
+
+    _counting(patch, without)
+
+
+@bug("MiB are held", 9)
+def memory_over_committed(patch: Patch) -> None:
+    """Only half of a job's memory is counted."""
+
+    def half(allocation: Allocation) -> Allocation:
+        shares = (replace(share, memory_mib=share.memory_mib // 2) for share in allocation.shares)
+        return replace(allocation, shares=tuple(shares))
+
+    _counting(patch, half)
+
+
+@bug("licences seat", 10)
+def licences_over_committed(patch: Patch) -> None:
+    """Nobody asks whether a licence is free."""
+    patch.setattr(Rulebook, "_licence_rules", lambda self, asked: iter(()))
+
+
+@bug("one more task of its array", 1)
+def array_throttle_exceeded(patch: Patch) -> None:
+    """One task more of an array than its throttle allows may run at once."""
+    room = gates.throttle_room
+
+    def one_more(state: State, job: Job) -> int | None:
+        left = room(state, job)
+        running = state.running_tasks(job.array_job_id or 0)
+        return left if left is None or running != gates.throttle_of(job) else 1
+
+    patch.setattr(gates, "throttle_room", one_more)
+    patch.setattr(planner, "throttle_room", one_more)
+
+
+@bug("than its QOS (allows|gives)", 5)
+def qos_limit_exceeded(patch: Patch) -> None:
+    """The limits of a QOS are not asked."""
+    level = rules._qos_level
+    patch.setattr(rules, "_qos_level", lambda *about: replace(level(*about), limits=NO_LIMITS))
+
+
+# -- when a job may start --------------------------------------------------------------------------------------------
+
+
+@bug("is held$", 1)
+def held_job_started(patch: Patch) -> None:
+    """A hold is shown, and not looked at when jobs are started."""
+    patch.setattr(gates, "_hold", lambda phase: None)
+    patch.setattr(Pending, "free_to_go", property(lambda phase: True))
+    good = decisions._still_good
+
+    def whoever_holds(state: State, job: Job, start: decisions.Start) -> bool:
+        phase = job.phase
+        if not isinstance(phase, Pending) or phase.held_by is None:
+            return good(state, job, start)
+        job.phase = replace(phase, held_by=None)
+        try:
+            return good(state, job, start)
+        finally:
+            job.phase = phase
+
+    patch.setattr(decisions, "_still_good", whoever_holds)
+
+
+@bug("nobody asked for it|is held$", 1)
+def hold_let_go_by_time(patch: Patch) -> None:
+    """What is held goes on by itself after a minute."""
+    passed = due.due
+
+    def releasing(state: State, now: float) -> list[e.Event]:
+        held = [job for job in state.pending.values() if isinstance(job.phase, Pending) and job.phase.held_by]
+        old = [job for job in held if isinstance(job.phase, Pending) and now - job.phase.since > 60]
+        return [*passed(state, now), *(e.JobReleased(job.id) for job in old)]
+
+    patch.setattr("bireme.runtime.kernel.due", releasing)
+
+
+@bug("another begin_at than was asked", 1)
+def begin_time_lost_at_submission(patch: Patch) -> None:
+    """The begin time is not stored with the job."""
+    admitted = submission.admitted
+    patch.setattr(submission, "admitted", lambda *about: admitted(*about).revised(begin_at=None))
+
+
+@bug("before its begin time", 1)
+def begin_time_ignored(patch: Patch) -> None:
+    """A begin time is shown, and not waited for."""
+    patch.setattr(gates, "_times", lambda job, now: [])
+
+
+@bug("after its deadline", 3)
+def deadline_ignored(patch: Patch) -> None:
+    """A job that waits is not given up when its deadline is over."""
+    patch.setattr(due, "_given_up_at", lambda state, job: None)
+
+
+@bug("dependencies were met: afterok", 1)
+def afterok_met_too_early(patch: Patch) -> None:
+    """afterok is met as soon as the other's script ended well, before the other is over."""
+    met = gates._job_met
+
+    def early(target: Job, item: Dependency, now: float) -> gates.Met:
+        if item.kind is DependencyKind.AFTER_OK and isinstance(target.phase, Ending):
+            return gates.Met.YES
+        return met(target, item, now)
+
+    patch.setattr(gates, "_job_met", early)
+
+
+def _condition(patch: Patch, kind: DependencyKind, other: DependencyKind) -> None:
+    met = gates.condition_met
+
+    def otherwise(state: State, job: Job, item: Dependency, now: float) -> gates.Met:
+        return met(state, job, replace(item, kind=other) if item.kind is kind else item, now)
+
+    patch.setattr(gates, "condition_met", otherwise)
+
+
+@bug("dependencies were met: afternotok", 1)
+def afternotok_met_by_any_end(patch: Patch) -> None:
+    """afternotok is met by a good end, too."""
+    _condition(patch, DependencyKind.AFTER_NOT_OK, DependencyKind.AFTER_ANY)
+
+
+@bug("dependencies were met: afterok", 1)
+def afterok_met_by_any_end(patch: Patch) -> None:
+    """afterok is met by a bad end, too."""
+    _condition(patch, DependencyKind.AFTER_OK, DependencyKind.AFTER_ANY)
+
+
+@bug("dependencies were met: afterany", 8)
+def afterany_met_by_a_start(patch: Patch) -> None:
+    """afterany is met when the other has begun."""
+    _condition(patch, DependencyKind.AFTER_ANY, DependencyKind.AFTER)
+
+
+@bug("dependencies were met: singleton", 5)
+def singleton_looks_at_waiting_jobs_only(patch: Patch) -> None:
+    """singleton waits for earlier jobs of its name until they start, not until they end."""
+    earlier = gates.earlier_of_same_name
+
+    def waiting(state: State, job: Job) -> Iterator[Job]:
+        return (other for other in earlier(state, job) if other.id in state.pending)
+
+    patch.setattr(gates, "earlier_of_same_name", waiting)
+
+
+@bug("never finished", 1)
+def dependency_never_released(patch: Patch) -> None:
+    """A condition that is met is never noticed."""
+
+    def never(state: State, job: Job, now: float) -> gates.Met:
+        return gates.Met.NOT_YET if job.spec.dependencies.items else gates.Met.YES
+
+    for module in (gates, due, submission):
+        patch.setattr(module, "dependency_met", never)
+
+
+@bug("said to wait for ever", 1)
+def dependency_given_up_too_early(patch: Patch) -> None:
+    """afterok is called lost while the other still runs."""
+    met = gates._job_met
+
+    def hopeless(target: Job, item: Dependency, now: float) -> gates.Met:
+        said = met(target, item, now)
+        lost = item.kind is DependencyKind.AFTER_OK and said is gates.Met.NOT_YET
+        return gates.Met.NEVER if lost else said
+
+    patch.setattr(gates, "_job_met", hopeless)
+
+
+@bug("still waited for it", 1)
+def forgotten_while_others_wait(patch: Patch) -> None:
+    """A job that ended is forgotten after MinJobAge, whoever still waits for it."""
+    patch.setattr(due, "_depended_on", lambda state: set())
+
+
+@bug("lost its place", 1)
+def requeue_loses_its_place(patch: Patch) -> None:
+    """A job that is queued again counts as submitted then."""
+    back = applying._back_to_queue
+
+    def as_new(state: State, job: Job, at: float, *about: Any, **more: Any) -> None:
+        back(state, job, at, *about, **more)
+        job.submitted_at = at
+
+    patch.setattr(applying, "_back_to_queue", as_new)
+
+
+# -- where a job may start -------------------------------------------------------------------------------------------
+
+
+@bug("takes no jobs", 3)
+def drained_node_used(patch: Patch) -> None:
+    """An operator's drain does not keep jobs away."""
+    patch.setattr(
+        Node, "schedulable", property(lambda node: node.health is Health.UP and not node.closed and not node.leftovers)
+    )
+
+
+@bug("that its cluster had closed", 3)
+def closed_node_used(patch: Patch) -> None:
+    """A node that its own cluster closed is given to jobs."""
+    patch.setattr(
+        Node, "schedulable", property(lambda node: node.health is Health.UP and not node.leftovers and not node.drained)
+    )
+
+
+@bug("outside its reservation", 2)
+def job_outside_its_reservation(patch: Patch) -> None:
+    """A job in a reservation may use other nodes, too."""
+    patch.setattr(Reservation, "confines", property(lambda reservation: False))
+
+
+@bug("outside the time", 2)
+def reservation_entered_before_it_begins(patch: Patch) -> None:
+    """A job in a reservation starts before that begins."""
+    patch.setattr(reserving, "_open", lambda reservation, now: now < reservation.end)
+
+
+@bug("that is not its own", 2)
+def reserved_nodes_used(patch: Patch) -> None:
+    """Reserved nodes are given to everybody."""
+    patch.setattr(Reserved, "_closed_to", lambda self, door: iter(()))
+
+
+@bug("that is not its own", 4)
+def job_runs_into_a_reservation(patch: Patch) -> None:
+    """A job is started on nodes that are reserved before it could end."""
+    closed = Reserved._closed_to
+
+    def begun(self: Reserved, door: Any) -> Iterator[Any]:
+        return (each for each in closed(self, door) if each.begin <= self._now)
+
+    patch.setattr(Reserved, "_closed_to", begun)
+
+
+# -- who makes way, and when jobs end --------------------------------------------------------------------------------
+
+
+@bug("has no right to it", 1)
+def equals_preempted(patch: Patch) -> None:
+    """A job may take from others of its own tier."""
+
+    def outranks(state: State, job: Job, partition: Any, other: Job, about: Any) -> bool:
+        return seniority.mode(state, other, about) != "OFF" and other.het_job_id is None
+
+    patch.setattr(seniority, "would_outrank", outranks)
+
+
+@bug("otherwise than by", 4)
+def suspended_ones_ended(patch: Patch) -> None:
+    """Who is to be suspended for others is cancelled."""
+    victim = seniority.as_victim
+    patch.setattr(preempt, "as_victim", lambda *about: replace(victim(*about), suspend=False))
+
+
+@bug("long after its time limit", 1)
+def time_limit_not_enforced(patch: Patch) -> None:
+    """A job runs on when its time is over."""
+    patch.setattr(due, "_killed_at", lambda state, job, phase: None)
+
+
+# -- what is written down --------------------------------------------------------------------------------------------
+
+
+@bug("the journal does not have it", 1)
+def rollback_drops_observations(patch: Patch) -> None:
+    """What engines said in a group that could not be stored is dropped."""
+    rollback = Kernel.rollback
+
+    def forgetful(kernel: Kernel, group: Group, error: JournalError) -> None:
+        group.observations.clear()
+        rollback(kernel, group, error)
+
+    patch.setattr(Kernel, "rollback", forgetful)
+
+
+@bug("the journal does not have it", 1)
+def lost_end(patch: Patch) -> None:
+    """That a script ended is not taken in while its job is suspended or starting."""
+    finished = intake._batch_finished
+    patch.setattr(
+        intake, "_batch_finished", lambda state, job, seen: [] if seen.status.code == 3 else finished(state, job, seen)
+    )
+
+
+@bug("its history (has|says)", 1)
+def history_row_missing(patch: Patch) -> None:
+    """The runs of a job before its last one are not in the history."""
+    rows = Kernel._final_rows
+
+    def last_only(kernel: Kernel, event: e.JobEnded | e.JobCancelled, now: float) -> list[HistoryRow]:
+        job = kernel.state.jobs.get(event.job_id)
+        again = job is not None and isinstance(job.phase, Ending) and job.phase.requeue
+        return [] if again else rows(kernel, event, now)
+
+    patch.setattr(Kernel, "_final_rows", last_only)
+
+
+@bug("CPU-seconds", 1)
+def usage_charged_on(patch: Patch) -> None:
+    """A job that is being ended is charged on."""
+    patch.setattr(charging, "STOPS", (e.JobSuspended, e.JobLaunchFailed))
+
+
+@bug("CPU-seconds", 2)
+def usage_not_charged_after_a_suspension(patch: Patch) -> None:
+    """A job that goes on after a suspension costs nothing."""
+    patch.setattr(charging, "STARTS", (e.JobAllocated,))
+
+
+# -- what is said to nodes and heard from them -----------------------------------------------------------------------
+
+
+@bug("ran twice", 1)
+def job_run_twice_after_a_restart(patch: Patch) -> Sabotage:
+    """A daemon that comes back says orders again, and nodes start again what they had started."""
+
+    def again(agent: SimulatedAgent, run: Run, order: dict[str, Any]) -> None:
+        if run.ready and not run.ending:
+            agent._begin_script(run)
+
+    def says_it_twice(daemon: Daemon) -> None:
+        commands = daemon.kernel.commands
+        daemon.kernel.commands = lambda group: commands(group) * 2  # type: ignore[method-assign]
+
+    patch.setattr(SimulatedAgent, "_said_again", again)
+    return says_it_twice
+
+
+@bug("never finished", 1)
+def orders_to_end_lost(patch: Patch) -> Sabotage:
+    """Nodes are never told to end a job."""
+
+    def sabotage(daemon: Daemon) -> None:
+        commands = daemon.kernel.commands
+
+        def fewer(group: Group) -> list[c.Command]:
+            return [each for each in commands(group) if not isinstance(each, c.TerminateJob)]
+
+        daemon.kernel.commands = fewer  # type: ignore[method-assign]
+
+    return sabotage
+
+
+@bug("which answered", 1)
+def answering_node_given_up(patch: Patch) -> None:
+    """A node is given up although it answers."""
+    patch.setattr(Farewell, "over", lambda farewell, deaf: True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these bugs")
+    parser.add_argument("--worlds", type=int, default=WORLDS, help="at most so many for each")
+    given = parser.parse_args()
+    missed = 0
+    print(f"{'BUG':<40} {'WORLDS':>6} {'SEED':>5} {'STEPS':>5}  FOUND BY", flush=True)
+    for planted in PLANTED:
+        if given.names and planted.name not in given.names:
+            continue
+        seen = found(planted, range(1, given.worlds + 1))
+        if seen is None:
+            missed += 1
+            print(f"{planted.name:<40} {'-':>6} {'-':>5} {'-':>5}  not found: {planted.what}", flush=True)
+        else:
+            count, failure = seen
+            print(f"{planted.name:<40} {count:>6} {failure.seed:>5} {failure.steps:>5}  {failure}"[:150], flush=True)
+    print(f"{len(PLANTED)} bugs planted, {missed} not found")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
