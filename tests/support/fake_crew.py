@@ -22,6 +22,7 @@ from bireme.agent.tasks import status
 
 Object = dict[str, Any]
 _AT_ONCE = 32
+_RETRY_S = 0.2
 
 
 class FakeCrew:
@@ -64,8 +65,12 @@ class FakeCrew:
             await self._obey(await self._dial(gangway, {"as": "carry", "id": number}), node)
 
     async def _dial(self, gangway: Gangway, hello: dict[str, Any]) -> Ends:
-        async with self._dialling:
-            return await gangway.dial(hello)
+        """As gangways do, again and again: the daemon may be busy. Raises RefusedError."""
+        while True:
+            async with self._dialling:
+                with suppress(OSError):
+                    return await gangway.dial(hello)
+            await asyncio.sleep(_RETRY_S)
 
     async def _obey(self, ends: Ends, node: str) -> None:
         reader, writer = ends

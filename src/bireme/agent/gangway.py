@@ -45,7 +45,8 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ADDRESS_VARIABLE = "BIREME_POD_ADDRESS"
 """In a pod: its own address, which only Kubernetes knows."""
 _CHUNK_BYTES = 1 << 16
-_DIAL_S = 10.0
+_DIAL_S = 30.0
+"""A daemon that greets thousands of pods at once takes its time for each."""
 _PATIENCE_S = 60.0
 _RETRY_S = 0.2
 _MAX_RETRY_S = 5.0
@@ -184,7 +185,7 @@ class Gangway:
     async def _carry_in(self, number: int) -> None:
         try:
             here = await asyncio.open_unix_connection(self._agent_socket)
-            there = await self.dial({"as": "carry", "id": number})
+            there = await self._dial_patiently({"as": "carry", "id": number})
         except (OSError, RefusedError) as error:
             log.warning("the daemon asked for the agent and cannot have it: %s", error)
             return

@@ -40,7 +40,7 @@ log = logging.getLogger("bireme.engines.kubernetes")
 _HELLO_S = 10.0
 _HELLO_BYTES = 4096
 _ATTACH_S = 10.0
-_CARRY_S = 30.0
+_CARRY_S = 120.0
 """Pods of a large job all come at once, and each of their connections takes some work to greet."""
 _PING_S = 15.0
 _MOST_ASKING = 256
