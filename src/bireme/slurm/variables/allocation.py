@@ -246,7 +246,9 @@ def device_variables(
     if not indices:
         return {}
     ids = ",".join(map(str, indices))
-    visible = ",".join(map(str, range(len(indices)))) if confined else ids
+    names = facts.gpu_names.get(node, {})
+    shown = ",".join(dict.fromkeys(names.get(index, str(index)) for index in indices))
+    visible = ",".join(map(str, range(len(indices)))) if confined and "MIG-" not in shown else shown
     variables = dict.fromkeys(facts.gpu_variables.get(node, GPU_VARIABLES), visible)
     variables[ids_variable] = ids
     return variables

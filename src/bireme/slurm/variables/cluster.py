@@ -6,6 +6,7 @@ Invariant: has an entry for every node of the configuration it was built from.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class ClusterFacts:
     """Node -> (SLURM_TOPOLOGY_ADDR, SLURM_TOPOLOGY_ADDR_PATTERN)."""
     gpu_variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node -> the variables that name a job's GPUs there."""
+    gpu_names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """Node -> number of a GPU there -> what CUDA calls it, where that is not the same number."""
     mps_parts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Node -> GPU -> how many parts MPS makes of it, where it does."""
     threads: Mapping[str, int] = field(default_factory=dict)
@@ -59,6 +62,7 @@ def cluster_facts(
             node.name: _gpu_variables(node, gres_flags(node.name, "gpu"), autodetect(node.name) if autodetect else "")
             for node in config.nodes
         },
+        gpu_names={node.name: names for node in config.nodes if (names := _gpu_names(node))},
         mps_parts={
             node.name: dict(part for pool in node.gres if pool.name == "mps" for part in pool.parts)
             for node in config.nodes
@@ -113,3 +117,17 @@ def _default_memory(partition: PartitionConfig, config: ClusterConfig) -> tuple[
     if partition.default_memory_per_cpu_mib or partition.default_memory_per_node_mib:
         return partition.default_memory_per_cpu_mib, partition.default_memory_per_node_mib
     return config.settings.default_memory_per_cpu_mib, config.settings.default_memory_per_node_mib
+
+
+_NVIDIA_FILE = re.compile(r"nvidia([0-9]+)")
+
+
+def _gpu_names(node: NodeConfig) -> dict[int, str]:
+    """A MIG instance by its UUID; another GPU by the number of its file: types of a node may be parts of one GPU."""
+    names: dict[int, str] = {}
+    for device in (device for pool in node.gres if pool.name == "gpu" for device in pool.devices):
+        file = _NVIDIA_FILE.fullmatch(posixpath.basename((device.file or "").partition(",")[0]))
+        name = device.uuid if (device.uuid or "").startswith("MIG-") else file[1] if file else None
+        if name and name != str(device.index):
+            names[device.index] = name
+    return names

@@ -256,7 +256,8 @@ def _gpus(node: StepNode, local_id: int, facts: ClusterFacts, confined: bool) ->
     if count:
         variables["SLURM_GPUS_ON_NODE"] = str(count)
     variables.update(device_variables(bound, node.node, facts, "SLURM_STEP_GPUS"))
-    if confined and bound:
+    named = any(name.startswith("MIG-") for name in facts.gpu_names.get(node.node, {}).values())
+    if confined and bound and not named:
         # The node shows all of the step's devices to each of its tasks, numbered from 0.
         local = {index: position for position, index in enumerate(on_node)}
         visible = ",".join(str(local.get(index, index)) for index in bound)
