@@ -12,6 +12,7 @@ from typing import Any
 from bench import (
     beside_slurm,
     bireme_cluster,
+    crowd,
     launch,
     machine,
     much,
@@ -27,7 +28,7 @@ from bench.results import Report, Row
 from bench.sections import add_only
 from bench.sizes import FULL, QUICK, Sizes
 
-SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "restart", "much", "sim", "slurm")
+SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "crowd", "restart", "much", "sim", "slurm")
 
 
 def main() -> int:
@@ -56,6 +57,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "launch": launch,
         "submit": submit,
         "squeue": queue,
+        "crowd": crowd,
         "restart": restart,
         "much": much,
         "sim": simulator,

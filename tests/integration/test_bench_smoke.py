@@ -16,6 +16,7 @@ ROWS = {
     "launch": ("floor", "array, 1 node", "virtual nodes"),
     "submit": ("sbatch, median", "sbatch, 99th percentile", "one by one", "submit_many"),
     "squeue": ("pending jobs", "--version"),
+    "crowd": ("listing, p99", "submitting, p99", "half-sent requests", "four million", "agent's socket", "pid file"),
     "restart": ("first ping", "memory"),
     "much": ("scancel -u: an array", "first ping", "in the history", "last tenth to the first"),
 }
