@@ -1,4 +1,4 @@
-"""`bireme store verify` and `bireme store recover`: what is on disk, held against its sums; and going on after damage.
+"""`bireme store verify|recover|prune`: what is on disk, held against its sums; going on after damage; dropping the old.
 
 Reads the files of the home itself: the daemon need not run, and usually cannot. Not here: how damage is found
 (`store/inspection`, `daemon/inspection`) and what is made of what is left (`store/recovery`).
@@ -15,11 +15,14 @@ from bireme.cli.voice import CommandFailure, run_command
 from bireme.daemon import files, inspection
 from bireme.daemon.paths import Paths
 from bireme.daemon.process import DaemonError, Lock
+from bireme.runtime.kernel import load
 from bireme.store.database import StoreError
 from bireme.store.inspection import Inspection, inspect
+from bireme.store.journal import SqliteStore
 from bireme.store.recovery import loss_of, recover
 
 _DAMAGED = 1
+_DAY_S = 86_400
 
 
 def main(argv: list[str]) -> int:
@@ -28,18 +31,61 @@ def main(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bireme store", description="What the cluster keeps on disk.")
-    ways = parser.add_subparsers(dest="way", required=True, metavar="verify|recover")
+    ways = parser.add_subparsers(dest="way", required=True, metavar="verify|recover|prune")
     verify = ways.add_parser("verify", description="Hold everything against its sums. Reads only; the daemon may run.")
     verify.add_argument("--json", action="store_true", help="for programs")
     again = ways.add_parser("recover", description="Go on with what can still be had of a damaged journal.")
     again.add_argument("--accept-loss", action="store_true", help="do it; without this only say what would be lost")
-    for way in (verify, again):
+    old = ways.add_parser(
+        "prune", description="Drop the records of jobs that ended long ago (the daemon must be down)."
+    )
+    old.add_argument("--older-than", required=True, type=_days, metavar="DAYS", help="since their end")
+    old.add_argument("--events", action="store_true", help="and events of the journal that old, which a story tells")
+    for way in (verify, again, old):
         way.add_argument("--home", default=None, metavar="DIR", help="the cluster's state (default: $BIREME_HOME)")
     given = parser.parse_args(argv)
     paths = Paths(given.home)
     if not os.path.isdir(paths.run):
         raise CommandFailure(f"there is no cluster at {paths.home}")
+    if given.way == "prune":
+        return _prune(paths, given.older_than, given.events)
     return _verify(paths, given.json) if given.way == "verify" else _recover(paths, given.accept_loss)
+
+
+def _days(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days (1 or more)")
+    return int(text)
+
+
+# --- prune -------------------------------------------------------------------------------------------------
+
+
+def _prune(paths: Paths, days: int, events: bool) -> int:
+    lock = _locked(paths)
+    try:
+        store = SqliteStore(paths.journal)
+        try:
+            state, before = load(store), time.time() - days * _DAY_S
+            jobs = store.prune_history(before, {*state.jobs, *state.arrays})
+            print(f"Dropped the records of {jobs} jobs that ended more than {days} days ago.")
+            if events:
+                store.write_snapshot(state.seq, state)
+                print(f"Dropped {store.prune(before)} events.")
+        finally:
+            store.close()
+    except (StoreError, OSError) as error:
+        raise CommandFailure(f"it could not be pruned: {error}") from error
+    finally:
+        lock.release()
+    return 0
+
+
+def _locked(paths: Paths) -> Lock:
+    try:
+        return Lock(paths)
+    except (DaemonError, OSError) as error:
+        raise CommandFailure(f"{error}", hint="bireme down, first") from error
 
 
 # --- verify ------------------------------------------------------------------------------------------------
@@ -93,10 +139,7 @@ def _as_dict(paths: Paths, found: Inspection, beside: list[str]) -> dict[str, An
 
 
 def _recover(paths: Paths, accepted: bool) -> int:
-    try:
-        lock = Lock(paths)
-    except (DaemonError, OSError) as error:
-        raise CommandFailure(f"{error}", hint="bireme down, first") from error
+    lock = _locked(paths)
     try:
         found = inspect(paths.journal)
         if found.sound:

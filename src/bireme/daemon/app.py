@@ -33,7 +33,7 @@ from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
-from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, TakesGuests
+from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, JournalError, TakesGuests
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
@@ -98,7 +98,7 @@ class Daemon:
         await runtime.start(None if self._settings.has_guest else loaded.cluster)
         self._watch_signals(runtime)
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
-        pruning = asyncio.create_task(self._prune(store))
+        pruning = asyncio.create_task(self._prune(store, runtime))
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -201,11 +201,20 @@ class Daemon:
             await runtime.reconfigure(loaded.cluster)
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
-    async def _prune(self, store: SqliteStore) -> None:
-        while self._settings.keep_events_days:
-            before = time.time() - self._settings.keep_events_days * _DAY_S
-            dropped = await asyncio.to_thread(store.prune, before)
-            log.info("dropped %d events older than %d days", dropped, self._settings.keep_events_days)
+    async def _prune(self, store: SqliteStore, runtime: Runtime) -> None:
+        """Once a day; what of it is asked for may change with every `scontrol reconfigure`."""
+        while True:
+            now, events, history = time.time(), self._settings.keep_events_days, self._settings.keep_history_days
+            try:
+                if events:
+                    dropped = await asyncio.to_thread(store.prune, now - events * _DAY_S)
+                    log.info("dropped %d events older than %d days", dropped, events)
+                if history:
+                    kept = {*runtime.state.jobs, *runtime.state.arrays}
+                    dropped = await asyncio.to_thread(store.prune_history, now - history * _DAY_S, kept)
+                    log.info("dropped the records of %d jobs that ended more than %d days ago", dropped, history)
+            except JournalError as error:
+                log.warning("nothing old was dropped: %s", error)
             await asyncio.sleep(_DAY_S)
 
 

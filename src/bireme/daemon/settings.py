@@ -173,6 +173,12 @@ class Settings:
         "store.keep_events_days",
         "Events older than this are dropped from the journal (`sacct` keeps its records). 0: kept for ever.",
     )
+    keep_history_days: int = setting(
+        0,
+        "store.keep_history_days",
+        "Jobs that ended longer ago are dropped from what `sacct` shows, as with slurmdbd's PurgeJobAfter; fair share "
+        "and usage are not changed by it. 0: kept for ever.",
+    )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +41,7 @@ CREATE TABLE run_steps (
 """
 OF_A_SHAPE = ("runs", "run_steps")
 """Tables whose rows say only what differs from their shape: without it they are lost."""
+_PRUNED_AT_ONCE = 10_000
 _ID_BATCH = 500  # SQLite allows a limited number of values in one statement
 
 
@@ -103,6 +104,29 @@ class HistoryWriter:
         shape, differs = self._shapes.pack(connection, record, _in_columns(record, STEP_COLUMNS, given))
         key = (row.job_id, float(row.submitted_at), row.restarts, row.step_id)
         return with_sum((*key, *given[1:], shape, differs))
+
+    def prune(self, connection: sqlite3.Connection, older_than: float, kept: Collection[int]) -> int:
+        """Drops some of the runs that ended before then, with their steps; 0: none is left. `kept`: jobs and arrays
+        that are still known, whatever the age of their earlier runs."""
+        connection.execute("CREATE TEMP TABLE IF NOT EXISTS kept (id INTEGER PRIMARY KEY)")
+        connection.execute("DELETE FROM kept")
+        connection.executemany("INSERT OR IGNORE INTO kept VALUES (?)", [(job_id,) for job_id in kept])
+        old = connection.execute(
+            'SELECT job_id, submitted_at, restarts FROM runs WHERE "end" < ? AND job_id NOT IN (SELECT id FROM kept) '
+            "AND coalesce(array_job_id, 0) NOT IN (SELECT id FROM kept) LIMIT ?",
+            (older_than, _PRUNED_AT_ONCE),
+        ).fetchall()
+        for table in ("runs", "run_steps"):
+            connection.executemany(f"DELETE FROM {table} WHERE job_id = ? AND submitted_at = ? AND restarts = ?", old)
+        if not old:
+            self._drop_unused_shapes(connection)
+        return len(old)
+
+    def _drop_unused_shapes(self, connection: sqlite3.Connection) -> None:
+        """All but the newest: no number is given twice, so that readers may go on with what they remember."""
+        used = "SELECT shape FROM runs UNION SELECT shape FROM run_steps UNION SELECT max(id) FROM shapes"
+        connection.execute(f"DELETE FROM shapes WHERE id NOT IN ({used})")
+        self._shapes.forget()
 
     @contextmanager
     def undone_with_errors(self) -> Iterator[None]:

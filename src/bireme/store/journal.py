@@ -19,7 +19,7 @@ import logging
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -309,6 +309,19 @@ class SqliteStore:
                 return 0
             set_beginning(self._writer, Tip(*row))
             return self._writer.execute("DELETE FROM journal WHERE seq <= ?", (last,)).rowcount
+
+    def prune_history(self, older_than: float, kept: Collection[int] = ()) -> int:
+        """Drops records of jobs that ended before `older_than`; returns how many. A few at a time: others write too.
+
+        `kept`: jobs and arrays that are still known. Usage and fair share are not counted from these records.
+        """
+        dropped = 0
+        while True:
+            with self._history_writer.undone_with_errors(), self._writing():
+                some = self._history_writer.prune(self._writer, older_than, kept)
+            if not some:
+                return dropped
+            dropped += some
 
     # --------------------------------------------------------------------------------------------- blobs
 

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.cli.store import main
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome, Owner
 from bireme.core.model.reasons import ReasonKind, reason
+from bireme.daemon.paths import Paths
 from bireme.ports import HistoryRow, JournalError
 from bireme.slurm.records.steps import history_rows
 from bireme.store import codec
@@ -203,3 +205,36 @@ def test_a_script_that_is_submitted_again_and_again_is_one_specification_in_memo
     for _ in range(3):
         world.record(submit(world.state, caller_named("alice"), [replace(spec)], world.now))
     assert len({id(job.spec) for job in world.state.jobs.values()}) == 1
+
+
+def test_what_ended_long_ago_is_dropped_and_nothing_that_is_still_known(store: SqliteStore) -> None:
+    rows = ended_rows(30)
+    store.append([], rows)
+    ends = {row.job_id: row.record["end_time"] for row in rows if row.step_id is None}
+    middle = sorted(ends.values())[15]
+    assert store.prune_history(middle, kept={1, 2}) == 13
+    left = store.finished(Query(with_steps=True))
+    assert {record["job_id"] for record in left} == {1, 2} | {job for job, end in ends.items() if end >= middle}
+    assert all(len(record["steps"]) == 1 for record in left)
+    assert store.prune_history(middle, kept={1, 2}) == 0
+    assert store.prune_history(max(ends.values()) + 1) == len(left)
+    tables = {
+        table: store._writer.execute(f"SELECT count(*) FROM {table}").fetchone() for table in ("runs", "run_steps")
+    }
+    assert tables == {"runs": (0,), "run_steps": (0,)}
+    store.append([], rows)
+    expected = [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is None]
+    assert store.finished(Query()) == expected, "shapes that were dropped are made again"
+
+
+def test_the_command_drops_what_is_old_and_keeps_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = Paths(str(tmp_path / "home"))
+    paths.create()
+    made = SqliteStore(paths.journal)
+    made.append([], ended_rows(5))
+    made.close()
+    assert main(["prune", "--older-than", "30", "--home", paths.home]) == 0
+    assert capsys.readouterr().out == "Dropped the records of 5 jobs that ended more than 30 days ago.\n"
+    again = SqliteStore(paths.journal)
+    assert again.finished(Query()) == []
+    again.close()
