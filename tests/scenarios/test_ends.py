@@ -234,3 +234,21 @@ def test_the_first_reason_to_end_is_the_one_that_counts(first: str) -> None:
         world.wait(60)
         world.cancel("job")
         world.expect(job="ends TIMEOUT")
+
+
+def test_what_cannot_be_killed_drains_its_node_and_keeps_what_it_has() -> None:
+    """As Slurm's UnkillableStepTimeout, except that nobody gets its CPUs: not even when the node is resumed."""
+    world = Scenario("1x8")
+    world.submit("job", cpus=8)
+    world.submit("next")
+    world.expect(job="runs n1", next="waits Resources")
+    world.engine.obeys = False
+    world.cancel("job")
+    world.expect(job="ends CANCELLED")
+    job = world.job("job")
+    world.report(o.JobUnkillable(job.id, job.generation, "n1", "job 1: pids 77", world.now))
+    world.expect(next="waits ReqNodeNotAvail")
+    node = world.state.nodes["n1"]
+    assert (node.drained, node.note.text if node.note else "") == (True, "Kill task failed (job 1: pids 77)")
+    world.report(o.JobCleared(job.id, job.generation, world.now))
+    world.expect(job="CANCELLED")

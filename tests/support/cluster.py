@@ -56,6 +56,8 @@ class Cluster:
     def __init__(self, conf: str = "", owner: str | None = None, *, for_everyone: bool = False) -> None:
         """`owner`: who starts it, when that is not who runs the tests. `for_everyone`: other users will come."""
         self.owner = owner
+        self.up_in: list[str] = []
+        """Words before those that start it: a program that makes the world it is to live in."""
         self.folder = Path(tempfile.mkdtemp(prefix="bireme-"))
         self.home = self.folder / "home"
         self.work = self.folder / "work"
@@ -95,7 +97,7 @@ class Cluster:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def up(self) -> Self:
-        self.bireme("up", "--quiet", "--conf", str(self.conf_file))
+        self.run(*self.up_in, self.python, "-m", "bireme", "up", "--quiet", "--conf", str(self.conf_file))
         return self
 
     def down(self, *options: str) -> subprocess.CompletedProcess[str]:
@@ -103,7 +105,7 @@ class Cluster:
 
     def up_again(self) -> Cluster:
         """As `up`, whether or not the daemon runs: what somebody does who is not sure."""
-        self.bireme("up", "--quiet")
+        self.run(*self.up_in, self.python, "-m", "bireme", "up", "--quiet")
         return self
 
     def daemon_pid(self) -> int | None:

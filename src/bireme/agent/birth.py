@@ -19,6 +19,7 @@ from bireme.agent.node import NodeSettings
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.server import AgentServer
 from bireme.agent.spawn import close_on_exec_from_here
+from bireme.agent.tracking import Tracking, tracking_name
 from bireme.rationed_log import RationedHandler
 
 
@@ -55,15 +56,16 @@ def _serve(settings: NodeSettings, answer_fd: int, user_namespace: int | None, o
     raise_limit()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     records = TaskRecords(settings.directory / "tasks.jsonl", had_past=had_past)
+    tracking = Tracking.open(tracking_name(settings.home, settings.name), settings.proctrack)
     # Before entering the node: from within one user namespace no process of another shows its environment.
-    kill_leftovers(records, settings.home, settings.name)
+    remains = kill_leftovers(records, settings.home, settings.name, tracking)
     isolation: dict[str, str] = {}
     if settings.virtual:
         entered = enter_virtual_node(settings.name, settings.hosts, settings.directory / "etc", user_namespace)
         isolation = {"kind": entered.kind} | {f"missing {i}": text for i, text in enumerate(entered.missing)}
     if user_namespace is not None:
         os.close(user_namespace)
-    server = AgentServer(settings, records, isolation)
+    server = AgentServer(settings, records, isolation, tracking, remains)
     logging.getLogger("bireme.agent").info("serving node %s, isolation %s", settings.name, isolation or "none")
     _answer(answer_fd, {"node": settings.name, "pid": os.getpid()})
     server.run()

@@ -1,6 +1,6 @@
 """Where in the cgroup trees of this machine the agent may work: finding the place and preparing it.
 
-Used by `confinement` only, which knows limits and jobs; here are mounts, paths and the rules of making
+Used by `confinement`, which knows limits and jobs, and by `tracking`; here are mounts, paths and the rules of making
 directories in them.
 
 On v1 the place is the agent's own group. On v2 it must be a group without processes of its own, or the
@@ -74,6 +74,15 @@ def find_v2(controller: str) -> Hierarchy | None:
         own = _own_path("")
         if own is not None and (has_it or filters_devices):
             return Hierarchy(2, mount, _v2_home(mount, _below(mount, root, own)))
+    return None
+
+
+def own_group_v2() -> Hierarchy | None:
+    """This process's own group in the v2 tree, whatever controllers that has: for groups that limit nothing."""
+    own = _own_path("")
+    for mount, root, _ in _mounts("cgroup2"):
+        if own is not None:
+            return Hierarchy(2, mount, _below(mount, root, own))
     return None
 
 

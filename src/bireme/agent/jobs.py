@@ -16,7 +16,6 @@ Invariant: "cleared" is reported when no process of the job is left on the node,
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -25,12 +24,13 @@ from enum import Enum, auto
 from bireme.agent.batch import batch_streams, is_sure_to_start
 from bireme.agent.confined import JobGroup
 from bireme.agent.inbox import Wait
+from bireme.agent.keepers import Keeper
 from bireme.agent.last_words import LastWords
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node, identity_from, notice_from
 from bireme.agent.output import OpenFileError
-from bireme.agent.processes import ProcessEntry, ProcessIdentity, kill_tree, signal_tree
+from bireme.agent.processes import ProcessEntry, ProcessIdentity, send_signal, signal_all
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
@@ -46,6 +46,9 @@ log = logging.getLogger("bireme.agent")
 IO_FAILURE_SIGNAL = 53
 """Slurm shows a job whose files could not be opened as ended by "signal" 53: `0:53`."""
 _KILL_AGAIN_S = 0.5
+_UNKILLABLE_S = 60.0
+"""UnkillableStepTimeout, where nobody says another."""
+_PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FOLDER_PATIENCE_S = 1.0
 """Clients (submitit) name the output folder after the job id, and make it when sbatch has told them the id: a job that
 starts within milliseconds is there before its folder, and leaves it to them for a moment. Other folders are made at
@@ -76,6 +79,8 @@ class JobRun:
         self._message = message
         self._on_cleared = on_cleared
         self._batch: Task | None = None
+        self._keeper: Keeper | None = None
+        """Above the batch script and all it starts; given back when nothing of that is left."""
         self._batch_launched = False
         self._launch_told = False
         self._input: Wait | None = None
@@ -163,18 +168,22 @@ class JobRun:
         """Only begins it: opening its files may take as long as the user's file systems like."""
         try:
             birth = self._batch_birth(batch)
+            self._keeper = self.node.take_keeper(self.key)
         except OpenFileError as error:
             self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
             return
         except OSError as error:
             self._batch_not_started(status(1), str(error))
             return
+        self._keeper.on_empty = self._batch_left_nothing
+        self._tell_launched()  # first: the script may ask the daemon for a step as soon as it runs
         Launching(
             self.node.loop,
             birth,
             process=self._batch_has_process,
             started=self._batch_started,
             exited=self._batch_exited,
+            keeper=self._keeper,
         ).begin()
 
     def _batch_birth(self, batch: Message) -> Birth:
@@ -201,12 +210,9 @@ class JobRun:
 
     def _batch_has_process(self, pid: int) -> None:
         self.node.task_started(self.key, pid)
-        if self._batch is not None:  # begun again, as another process
-            self.node.task_ended(self.key, self._batch.pid)
         self._batch = Task(0, pid)
         if self.phase is Phase.ENDING:
-            os.kill(pid, signal.SIGTERM)
-        self._tell_launched()
+            self._asked_the_rest_to_end()
 
     def _batch_started(self, problem: SpawnError | None) -> None:
         if problem is None:
@@ -239,8 +245,6 @@ class JobRun:
     def _report_batch_end(self, how: Message, usage: Message, note: str) -> None:
         ending = self.phase is not Phase.READY
         cleared = not ending and self._message.get("alone", False) and self._leaves_nothing()
-        if self._batch is not None:
-            self.node.task_ended(self.key, self._batch.pid)
         facts: Message = {"note": note} if note else {}
         facts |= {"ordered": True} if ending else {}
         facts |= {"label": self._message["label"]} if "_" in self._message.get("label", "") else {}
@@ -253,10 +257,20 @@ class JobRun:
     def _leaves_nothing(self) -> bool:
         if self._message.get("epilog") or any(not step.over for step in self.steps.values()):
             return False
-        if self._group is not None:
-            return self._group.is_empty()
-        task = self._batch
-        return task is None or not self.node.left_orphans(self.key, task.pid)
+        return self._batch_is_empty() and (self._group is None or self._group.is_empty())
+
+    def _batch_is_empty(self) -> bool:
+        return self._keeper is None or self._keeper.empty
+
+    def _batch_left_nothing(self) -> None:
+        if self._batch is None or self._batch.ended is not None:
+            self._give_keeper_back()
+            self._end_if_nothing_left()
+
+    def _give_keeper_back(self) -> None:
+        if self._keeper is not None and self._keeper.empty:
+            self.node.keepers.give_back(self._keeper)
+            self._keeper = None
 
     def _ran_out_of_memory(self) -> bool:
         if self._group is not None:
@@ -282,7 +296,16 @@ class JobRun:
 
     def _owner(self, step: int) -> StepOwner:
         join_files = self._group.join_files(f"step_{step}") if self._group else ()
-        return StepOwner(self.key, self.identity, self._notice, join_files, self._ran_out_of_memory, self._step_over)
+        return StepOwner(
+            self.key,
+            self.identity,
+            self._notice,
+            join_files,
+            self._ran_out_of_memory,
+            self._step_over,
+            self.unkillable_s,
+            self._unkillable,
+        )
 
     def _step_over(self) -> None:
         if self.phase is Phase.ENDING:
@@ -295,25 +318,22 @@ class JobRun:
         batch = self._batch
         if scope == "batch":
             if batch is not None and batch.ended is None:
-                os.kill(batch.pid, number)
+                send_signal(batch.process, number)
         elif scope == "steps":
-            signal_tree(self._step_roots(), number)
+            signal_all(set[ProcessIdentity]().union(*(step.living() for step in self.steps.values())), number)
         else:
-            signal_tree(self._roots(), number)
+            signal_all(self._living(), number)
 
     def suspend(self) -> None:
-        signal_tree(self._roots(), signal.SIGSTOP)
+        signal_all(self._living(), signal.SIGSTOP)
 
     def resume(self) -> None:
-        signal_tree(self._roots(), signal.SIGCONT)
+        signal_all(self._living(), signal.SIGCONT)
 
-    def _step_roots(self) -> list[ProcessIdentity]:
-        return [task.process for step in self.steps.values() for task in step.living_tasks()]
-
-    def _roots(self) -> list[ProcessIdentity]:
-        """Processes whose trees are all that is alive of the job."""
-        batch = [self._batch.process] if self._batch is not None and self._batch.ended is None else []
-        return batch + self._step_roots() + [stray.process for stray in self.node.strays_of(self.key)]
+    def _living(self) -> set[ProcessIdentity]:
+        """All that is alive of the job."""
+        batch = self._keeper.living() if self._keeper is not None else set[ProcessIdentity]()
+        return batch.union(*(step.living() for step in self.steps.values()))
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -333,10 +353,10 @@ class JobRun:
         if self._deadline is not None:
             self._deadline.cancel()
         if grace_s > 0:
-            roots = self._roots()
-            signal_tree(roots, signal.SIGCONT)
-            signal_tree(roots, signal.SIGTERM)
-            self._told_to_end.update(roots)
+            living = self._living()
+            signal_all(living, signal.SIGCONT)
+            signal_all(living, signal.SIGTERM)
+            self._told_to_end.update(living)
             self._deadline = self.node.loop.call_later(grace_s, self._kill)
         else:
             self._kill()
@@ -353,11 +373,6 @@ class JobRun:
         for step in self.steps.values():
             step.start_nothing_more(number)
 
-    def orphan_ended(self) -> None:
-        """Some process nobody waited for ended: it may have been the job's last."""
-        if self.phase is Phase.ENDING:
-            self._end_if_nothing_left()
-
     def _kill(self) -> None:
         """Until nothing is left: what cannot be killed now (a process in the kernel) is tried again."""
         if self.phase is not Phase.ENDING:
@@ -365,15 +380,38 @@ class JobRun:
         self._deadline = self.node.loop.call_later(_KILL_AGAIN_S, self._kill)  # first: what follows may fail
         if self._group is not None:
             self._group.kill()
-        kill_tree(self._roots())
+        if self._keeper is not None:
+            self._keeper.kill(self.unkillable_s, self._unkillable)
+        for step in self.steps.values():
+            step.kill()
         self._end_if_nothing_left()
+
+    @property
+    def unkillable_s(self) -> float:
+        return float(self._message.get("unkillable_s", _UNKILLABLE_S))
+
+    def _unkillable(self, left: set[ProcessIdentity], step: int | None = None) -> None:
+        """As Slurm: the node is drained, and the administrator's program, if there is one, may look at it."""
+        self.node.unkillable(self.key, left, step)
+        program = self._message.get("unkillable_program")
+        if program:
+            env = {"SLURM_JOB_ID": str(self.key[0]), "SLURM_STEP_ID": step_label(BATCH_STEP if step is None else step)}
+            env |= {"SLURMD_NODENAME": self.node.name, "PATH": _PROGRAM_PATH}
+            done = self._unkillable_program_done
+            ScriptRun(self.node.loop, [program], env, done, context="unkillable_step_program").run()
+
+    def _unkillable_program_done(self, problem: str, _output: bytes) -> None:
+        if problem:
+            log.error("job %d.%d: UnkillableStepProgram: %s", *self.key, problem)
 
     def _end_if_nothing_left(self) -> None:
         if self.phase is not Phase.ENDING or self._script is not None or self._input is not None:
             return
         if self._batch is not None and self._batch.ended is None:
             return
-        if any(not step.over for step in self.steps.values()) or self._ask_strays_to_end():
+        if any(not step.over for step in self.steps.values()) or self._asked_the_rest_to_end():
+            return
+        if self._group is not None and not self._group.is_empty():  # it was killed already or will be: by `_kill`
             return
         if self._last_words is not None and not self._last_words.over:
             return
@@ -386,12 +424,15 @@ class JobRun:
         run = ScriptRun(self.node.loop, epilog, env, self._epilog_done, context="epilog_slurmd", timeout_s=timeout_s)
         run.run()
 
-    def _ask_strays_to_end(self) -> bool:
-        """Whether orphans of the job are left. One that was born after the order to end is told of it too."""
-        strays = {stray.process for stray in self.node.strays_of(self.key)}
-        signal_tree(strays - self._told_to_end, signal.SIGTERM)
-        self._told_to_end |= strays
-        return bool(strays)
+    def _asked_the_rest_to_end(self) -> bool:
+        """Whether something of the script is left. What was born after the order to end is told of it too."""
+        if self._batch_is_empty():
+            return False
+        assert self._keeper is not None
+        left = self._keeper.living()
+        signal_all(left - self._told_to_end, signal.SIGTERM)
+        self._told_to_end |= left
+        return True
 
     def _epilog_done(self, problem: str, _output: bytes) -> None:
         facts = {"epilog_failed": problem} if problem else {}
@@ -402,7 +443,7 @@ class JobRun:
 
     def _clear(self) -> None:
         self.phase = Phase.CLEARED
-        self.node.job_ended(self.key)
+        self._give_keeper_back()
         if self._taken_script is not None:
             self.node.scripts.give_back(self.uid, self._taken_script)
         for step in self.steps.values():

@@ -1,7 +1,7 @@
 """A program's way from an order to a running process, told to whoever ordered it. The agent waits for none of it.
 
-`jobs`, `steps` and `scripts` begin one for each process; `spawn` makes the process, the loop says when its report or
-its end is there.
+`jobs`, `steps` and `scripts` begin one for each process; `spawn` makes the process, called by its keeper or right here,
+the loop says when its report or its end is there.
 
 Invariant: nothing but `process` is called before `begin` returned. `started` is called exactly once, and `exited`
 exactly once after it unless `started` told a failure. A process that is killed on its way to its program counts as
@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from bireme.agent.keepers import Keeper
 from bireme.agent.loop import READ, Loop
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.spawn import Birth, Spawned, SpawnError, spawn
 
 
 class Launching:
-    """`process`: told of the pid at once, and again when the start was begun anew as another process."""
+    """`process`: told of the pid once there is one, and again when the start was begun anew as another process."""
 
     def __init__(
         self,
@@ -29,7 +30,10 @@ class Launching:
         process: Callable[[int], None],
         started: Callable[[SpawnError | None], None],
         exited: Callable[[ReapedChild], None],
+        keeper: Keeper | None = None,
     ) -> None:
+        """`keeper`: below which it is to run; None: the agent itself, for what runs no program of a user's."""
+        self._keeper = keeper
         self._loop = loop
         self._birth = birth
         self._process = process
@@ -38,14 +42,21 @@ class Launching:
         self._spawned: Spawned | None = None
 
     def begin(self, *, by_shell: bool = True) -> None:
+        if self._keeper is not None:
+            self._keeper.start(self._birth, self._has_process, self._started, by_shell=by_shell)
+            return
         try:
             spawned = spawn(self._birth, by_shell=by_shell)
         except SpawnError as error:
             failure = error
             self._loop.call_later(0.0, lambda: self._started(failure))
             return
+        self._has_process(spawned)
+
+    def _has_process(self, spawned: Spawned) -> None:
         self._spawned = spawned
-        self._loop.on_exit(spawned.pid, self._ended)
+        on_exit = self._keeper.on_exit if self._keeper is not None else self._loop.on_exit
+        on_exit(spawned.pid, self._ended)
         self._loop.watch(spawned.report_fd, READ, lambda _events: self._hear(spawned))
         self._process(spawned.pid)
 

@@ -48,8 +48,6 @@ class Loop:
         self._running = False
         self.before_wait: list[Callable[[], None]] = []
         """Called once per turn, after all events and before waiting: where writes are flushed together."""
-        self.on_orphan: Callable[[], None] | None = None
-        """Called when processes ended that this agent did not start: orphans of its tasks."""
         self.on_stop: Callable[[], None] | None = None
         """Called on SIGTERM."""
         self._wake_fd = self._catch_signals()
@@ -83,6 +81,12 @@ class Loop:
 
     def on_exit(self, pid: int, callback: Callable[[ReapedChild], None]) -> None:
         self._children[pid] = callback
+
+    def hand_over(self, reaped: ReapedChild) -> None:
+        """Tells of the end of a process that somebody else waited for; once, whoever tells it first."""
+        callback = self._children.pop(reaped.pid, None)
+        if callback is not None:
+            self._guarded(callback, reaped)
 
     # --- running -------------------------------------------------------------------------------------------
 
@@ -136,15 +140,8 @@ class Loop:
             self.on_stop()
 
     def _collect_children(self) -> None:
-        orphans = False
-        for reaped in reap_exited():
-            callback = self._children.pop(reaped.pid, None)
-            if callback is not None:
-                self._guarded(callback, reaped)
-            else:
-                orphans = True
-        if orphans and self.on_orphan is not None:
-            self.on_orphan()
+        for reaped in reap_exited():  # what nobody asked for is an orphan that a keeper's death or a prolog left
+            self.hand_over(reaped)
 
     @staticmethod
     def _guarded(callback: Callable[..., None], *arguments: object) -> None:

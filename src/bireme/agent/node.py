@@ -9,9 +9,9 @@ sent and numbered in the order in which things happened.
 
 from __future__ import annotations
 
-import os
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,12 +19,14 @@ from bireme.agent.confined import NodeConfinement
 from bireme.agent.container import Container
 from bireme.agent.identity import Identity
 from bireme.agent.inbox import Inbox
+from bireme.agent.keepers import Keeper, KeeperPool
 from bireme.agent.loop import Loop
-from bireme.agent.orphans import OrphanWatch
-from bireme.agent.processes import Stray, strays
+from bireme.agent.processes import ProcessIdentity
 from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.script_pool import ScriptPool
+
+log = logging.getLogger("bireme.agent")
 
 JOB_MARKER = "BIREME_JOB"
 """In the environment of every process of a job: `<job>.<generation>`."""
@@ -41,6 +43,8 @@ class NodeSettings:
     hosts: dict[str, str] = field(default_factory=dict)
     bind_cpus: bool = False
     confine: dict[str, bool] = field(default_factory=dict)
+    proctrack: str = ""
+    """ProctrackType; empty: the best there is."""
     sample_s: float = 30.0
     container: Container = field(default_factory=Container)
 
@@ -56,9 +60,9 @@ class Node:
     records: TaskRecords
     send: Callable[[Message], None]
     confinement: NodeConfinement
+    keepers: KeeperPool
     isolation: dict[str, str] = field(default_factory=dict)
     directory: str = field(init=False)
-    orphans: OrphanWatch = field(init=False)
     scripts: ScriptPool = field(init=False)
     inbox: Inbox = field(init=False)
     on_task: Callable[[], None] = field(default=lambda: None)
@@ -66,7 +70,6 @@ class Node:
 
     def __post_init__(self) -> None:
         self.directory = str(self.settings.directory)
-        self.orphans = OrphanWatch(JOB_MARKER)
         self.scripts = ScriptPool(f"{self.directory}/scripts")
         self.inbox = Inbox(self.loop, self.settings.container.inbox)
 
@@ -80,32 +83,20 @@ class Node:
     def task_started(self, key: JobKey, pid: int) -> None:
         """Writes the pid down at once: a successor of this agent must find the process."""
         self.records.started(key, pid)
-        self.orphans.started(pid)
         self.on_task()
 
-    def strays_of(self, key: JobKey) -> list[Stray]:
-        """Orphans of the job's tasks: living processes the kernel handed to this agent."""
-        marker = _marker(key)
-        return [stray for stray in strays(JOB_MARKER, self.loop.children) if stray.marker == marker]
+    def take_keeper(self, key: JobKey) -> Keeper:
+        """A keeper for one of the job's scripts or steps, written down before anything runs below it."""
+        keeper = self.keepers.take()
+        self.records.kept(key, keeper.process, keeper.group.path.name if keeper.group is not None else "")
+        return keeper
 
-    def left_orphans(self, key: JobKey, task: int) -> bool:
-        """Whether this ended task left a process behind, or its job has an orphan: `strays_of`, but cheap."""
-        if not self.loop.children and not _has_children():
-            return False
-        if _group_exists(task):
-            return True
-        answer = self.orphans.left_something(task, _marker(key))
-        return bool(self.strays_of(key)) if answer is None else answer
-
-    def task_ended(self, key: JobKey, task: int) -> None:
-        self.orphans.task_ended(task, _marker(key))
-
-    def job_ended(self, key: JobKey) -> None:
-        self.orphans.job_ended(_marker(key))
-
-
-def _marker(key: JobKey) -> str:
-    return f"{key[0]}.{key[1]}"
+    def unkillable(self, key: JobKey, left: Iterable[ProcessIdentity], step: int | None = None) -> None:
+        """What SIGKILL does not end keeps all that its job has, and nobody else gets this node."""
+        pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda each: each.pid)) or "unknown"
+        about = f"job {key[0]}" if step is None else f"step {key[0]}.{step}"
+        log.error("%s: cannot be killed: pids %s", about, pids)
+        self.report("unkillable", key, reason=f"{about}: pids {pids}")
 
 
 def identity_from(message: Message) -> Identity | None:
@@ -121,21 +112,3 @@ def notice_from(message: Message) -> str:
 
 def _asked_for(message: Message) -> Identity:
     return Identity(message["uid"], message["gid"], tuple(message.get("groups", ())))
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _group_exists(leader: int) -> bool:
-    try:
-        os.killpg(leader, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -16,7 +16,7 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -44,8 +44,10 @@ class ProcessEntry:
 
     pid: int
     ppid: int
+    group: int
     session: int
     state: str
+    threads: int
     start_ticks: int
     user_ticks: int
     system_ticks: int
@@ -54,12 +56,17 @@ class ProcessEntry:
 
     @property
     def is_dead(self) -> bool:
-        return self.state in "ZX"
+        """A process whose first thread ended looks like a zombie while its other threads run on."""
+        return self.state in "ZX" and self.threads <= 1
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        return ProcessIdentity(self.pid, self.start_ticks, _boot_id())
 
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """An orphan that the kernel handed to this agent, and the job marker it still carries."""
+    """A process that an earlier agent left, and the job marker it still carries."""
 
     process: ProcessIdentity
     marker: str
@@ -81,9 +88,11 @@ def read_process(pid: int) -> ProcessEntry | None:
         pid=pid,
         state=fields[0].decode(),
         ppid=int(fields[1]),
+        group=int(fields[2]),
         session=int(fields[3]),
         user_ticks=int(fields[11]) + int(fields[13]),  # its own and its waited-for children's
         system_ticks=int(fields[12]) + int(fields[14]),
+        threads=int(fields[17]),
         start_ticks=int(fields[19]),
         vsize_bytes=int(fields[20]),
         rss_pages=int(fields[21]),
@@ -99,13 +108,13 @@ def process_table() -> dict[int, ProcessEntry]:
 def process_identity(pid: int) -> ProcessIdentity | None:
     """What to remember of a process; None when it is gone."""
     entry = read_process(pid)
-    return _identity_of(entry) if entry is not None else None
+    return entry.identity if entry is not None else None
 
 
 def is_alive(process: ProcessIdentity) -> bool:
     """Whether this very process still runs; a zombie does not."""
     entry = read_process(process.pid)
-    return entry is not None and not entry.is_dead and _identity_of(entry) == process
+    return entry is not None and not entry.is_dead and entry.identity == process
 
 
 def environment_value(pid: int, variable: str) -> str | None:
@@ -154,19 +163,12 @@ def descendants(root_pids: Iterable[int], table: dict[int, ProcessEntry] | None 
     return {pid for pid in found if not table[pid].is_dead}
 
 
-def strays(variable: str, known_pids: Collection[int]) -> list[Stray]:
-    """Children of this agent that it did not start: orphans of its tasks, told by their job marker.
-
-    One call serves all jobs: ask once a turn of the loop, not once for each job that ended in it.
-
-    `variable` is the environment variable every task is started with, `known_pids` what the agent started.
-    """
-    found = []
-    for pid in own_children() - set(known_pids):
-        entry, marker = read_process(pid), environment_value(pid, variable)
-        if entry is not None and not entry.is_dead and marker is not None:
-            found.append(Stray(_identity_of(entry), marker))
-    return found
+def living_below(pids: Iterable[int]) -> set[ProcessIdentity]:
+    """Every living process below these, by one look at the process table."""
+    pids = list(pids)
+    assert all(pid > 1 for pid in pids), "below the first process is the whole machine"
+    table = process_table()
+    return {table[pid].identity for pid in descendants(pids, table)}
 
 
 def own_children() -> set[int]:
@@ -178,23 +180,29 @@ def own_children() -> set[int]:
     try:
         return {pid for thread in os.listdir("/proc/self/task") for pid in _children_of_thread(thread)}
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN: look at everybody's parent
-        agent = str(os.getpid()).encode()
-        return {int(name) for name in os.listdir("/proc") if name.isdigit() and _parent_of(name) == agent}
+        agent = os.getpid()
+        return {int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(int(name)) == agent}
 
 
-def _parent_of(pid: str) -> bytes:
-    """The parent alone, in a third of the time that `read_process` takes."""
+def parent_of(pid: int) -> int:
+    """The parent alone, in a third of the time that `read_process` takes; 0 when the process is gone."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
-        return b""
+        return 0
     try:
         text = os.read(fd, 512)
     except OSError:  # it ended between the two calls
-        return b""
+        return 0
     finally:
         os.close(fd)
-    return text[text.rindex(b")") + 2 :].split(None, 2)[1]
+    return int(text[text.rindex(b")") + 2 :].split(None, 2)[1])
+
+
+def newest_pid() -> int:
+    """The pid that was given out last. They are given out in order, and start over at the end."""
+    with open("/proc/loadavg", "rb") as file:
+        return int(file.read().split()[-1])
 
 
 def _children_of_thread(thread: str) -> list[int]:
@@ -215,7 +223,7 @@ def find_marked(variable: str, value: str | None = None) -> list[Stray]:
             continue
         marker = environment_value(entry.pid, variable)
         if marker is not None and value in (None, marker):
-            found.append(Stray(_identity_of(entry), marker))
+            found.append(Stray(entry.identity, marker))
     return found
 
 
@@ -240,13 +248,18 @@ def send_signal(process: ProcessIdentity, signal_number: int) -> bool:
     return True
 
 
-def signal_tree(roots: Iterable[ProcessIdentity], signal_number: int) -> int:
-    """Signal the roots and all below them once, the oldest first; returns how many were reached.
+def signal_all(processes: Iterable[ProcessIdentity], signal_number: int) -> int:
+    """Signal each once, the oldest first; returns how many were reached.
 
     A shell whose child dies of the signal before it is reached itself would go on to its next command.
     """
-    oldest_first = sorted(_living_tree(roots), key=lambda process: (process.start_ticks, process.pid))
+    oldest_first = sorted(processes, key=lambda process: (process.start_ticks, process.pid))
     return sum(send_signal(process, signal_number) for process in oldest_first)
+
+
+def signal_tree(roots: Iterable[ProcessIdentity], signal_number: int) -> int:
+    """Signal the roots and all below them once, the oldest first; returns how many were reached."""
+    return signal_all(_living_tree(roots), signal_number)
 
 
 def kill_tree(roots: Iterable[ProcessIdentity], *, sessions: bool = True) -> bool:
@@ -272,12 +285,12 @@ def _living_tree(
     roots: Iterable[ProcessIdentity], session_leaders: Iterable[ProcessIdentity] = ()
 ) -> set[ProcessIdentity]:
     table = process_table()
-    true_roots = [root for root in roots if root.pid in table and _identity_of(table[root.pid]) == root]
+    true_roots = [root for root in roots if root.pid in table and table[root.pid].identity == root]
     pids = {root.pid for root in true_roots} | descendants((root.pid for root in true_roots), table)
     for leader in session_leaders:
         pids |= _session_members(leader, table)
     pids.discard(os.getpid())
-    return {_identity_of(table[pid]) for pid in pids if not table[pid].is_dead}
+    return {table[pid].identity for pid in pids if not table[pid].is_dead}
 
 
 def _session_members(leader: ProcessIdentity, table: dict[int, ProcessEntry]) -> set[int]:
@@ -290,7 +303,7 @@ def _session_members(leader: ProcessIdentity, table: dict[int, ProcessEntry]) ->
     if not members:
         return members
     if leader.pid in table:
-        return members if _identity_of(table[leader.pid]) == leader else set()
+        return members if table[leader.pid].identity == leader else set()
     return members & descendants([os.getpid()], table)
 
 
@@ -330,10 +343,6 @@ def _read_io(pid: int) -> dict[str, int]:
             return {name: int(value) for name, value in (line.split(":") for line in file)}
     except OSError:  # gone, or not ours to look at
         return {}
-
-
-def _identity_of(entry: ProcessEntry) -> ProcessIdentity:
-    return ProcessIdentity(entry.pid, entry.start_ticks, _boot_id())
 
 
 @cache

@@ -1,10 +1,10 @@
 """Collecting children that have ended, with what they used.
 
-Called by the agent's loop whenever SIGCHLD arrived (or a pidfd became readable). Never blocks, keeps no
-state. It is not a tracker: which pid belongs to which task is the caller's knowledge.
+Called by the agent's loop and by keepers whenever SIGCHLD arrived. Never blocks, keeps no state. It is not a tracker:
+which pid belongs to which task is the caller's knowledge.
 
-Because the agent is a child subreaper, `reap_exited` also returns processes the agent did not start:
-orphans of its tasks that the kernel handed to it. Callers must expect pids they do not know.
+Because agents and keepers are child subreapers, `reap_exited` also returns processes they did not start:
+orphans that the kernel handed to them. Callers must expect pids they do not know.
 
 Invariant: every exited child is returned exactly once. The agent must therefore not wait for children in
 any other way (`subprocess.run` beside this would lose its exit status to the loop).
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from bireme.agent.usage import TaskUsage
 
 _PR_SET_CHILD_SUBREAPER = 36
+_WALL = 0x40000000  # children that were cloned without a signal for their end count too
 _BYTES_PER_BLOCK = 512  # ru_inblock and ru_oublock count these, whatever the file system uses
 
 
@@ -62,17 +63,27 @@ class ReapedChild:
 def become_subreaper() -> bool:
     """Have the kernel hand orphaned descendants to this process instead of to init.
 
-    False where the kernel refuses; orphans then escape to init and only a cgroup or `find_marked` finds them.
+    False where the kernel refuses (before 3.4); orphans then escape to init and only a cgroup or `find_marked` finds
+    them.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def has_children() -> bool:
+    """Whether this process has any child at all: living, stopped, dead and not waited for, or a clone."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | _WALL)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def reap_exited() -> Iterator[ReapedChild]:
     """Every child that has ended by now; returns at once when there is none."""
     while True:
         try:
-            pid, status, rusage = os.wait4(-1, os.WNOHANG)
+            pid, status, rusage = os.wait4(-1, os.WNOHANG | _WALL)
         except ChildProcessError:
             return
         if pid == 0:

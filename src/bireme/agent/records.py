@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 
 from bireme.agent.lines import encode_line
+from bireme.agent.processes import ProcessIdentity
 from bireme.agent.protocol import Message
 
 JobKey = tuple[int, int]
@@ -53,11 +54,20 @@ class RecordedProcess:
     boot: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedKeeper:
+    """A keeper that held something of a job. `group`: the name of its cgroup, if it had one."""
+
+    process: ProcessIdentity
+    group: str
+
+
 @dataclass(slots=True)
 class Leftover:
     """What the records say of one job that was not forgotten."""
 
     key: JobKey
+    keepers: list[RecordedKeeper] = field(default_factory=list)
     processes: list[RecordedProcess] = field(default_factory=list)
     events: list[Message] = field(default_factory=list)
 
@@ -115,6 +125,10 @@ class TaskRecords:
     def started(self, key: JobKey, pid: int) -> None:
         process = RecordedProcess(pid, time.clock_gettime(time.CLOCK_BOOTTIME), _boot_id())
         self._append(key, _process_line(key, process))
+
+    def kept(self, key: JobKey, keeper: ProcessIdentity, group: str) -> None:
+        """From now on this keeper holds something of the job."""
+        self._append(key, _keeper_line(key, RecordedKeeper(keeper, group)))
 
     def reported(self, key: JobKey, line: bytes) -> None:
         """`line` is the event as it is sent."""
@@ -179,9 +193,16 @@ def _process_line(key: JobKey, process: RecordedProcess) -> bytes:
     return b'{"r":"pid","job":%d,"gen":%d,"pid":%d,"started":%.2f,"boot":"%s"}\n' % about
 
 
+def _keeper_line(key: JobKey, keeper: RecordedKeeper) -> bytes:
+    who = keeper.process
+    about = (*key, who.pid, who.start_ticks, who.boot_id.encode(), keeper.group.encode())
+    return b'{"r":"keeper","job":%d,"gen":%d,"pid":%d,"ticks":%d,"boot":"%s","group":"%s"}\n' % about
+
+
 def _lines_of(leftover: Leftover) -> list[bytes]:
+    keepers = [_keeper_line(leftover.key, keeper) for keeper in leftover.keepers]
     processes = [_process_line(leftover.key, process) for process in leftover.processes]
-    return [_held_line(leftover.key), *processes, *(encode_line(event) for event in leftover.events)]
+    return [_held_line(leftover.key), *keepers, *processes, *(encode_line(event) for event in leftover.events)]
 
 
 def _gone_line(key: JobKey) -> bytes:
@@ -244,5 +265,8 @@ def _fold(found: Found, record: Message) -> None:
     leftover = found.jobs.setdefault(key, Leftover(key))
     if kind == "pid":
         leftover.processes.append(RecordedProcess(record["pid"], record["started"], record["boot"]))
+    elif kind == "keeper":
+        process = ProcessIdentity(record["pid"], record["ticks"], record["boot"])
+        leftover.keepers.append(RecordedKeeper(process, record["group"]))
     elif kind == "event":
         leftover.events.append(record)

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from bireme.agent.identity import Identity
+from bireme.agent.keepers import Keeper
 from bireme.agent.launching import Launching
 from bireme.agent.loop import READ, Loop, Timer
 from bireme.agent.processes import ProcessIdentity, kill_tree, process_identity
@@ -44,7 +45,11 @@ class ScriptRun:
         identity: Identity | None = None,
         cwd: str = "/",
         timeout_s: float | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
+        """`keeper`: whose keeping a script of the job's own user runs in; None: the agent's own child."""
+        self._keeper = keeper
+        self._cancelled = False
         self._loop = loop
         self._waiting = list(paths)
         self._env = {**env, CONTEXT_VARIABLE: context}
@@ -82,6 +87,7 @@ class ScriptRun:
             process=lambda pid: self._has_process(pid, path),
             started=lambda problem: self._not_started(path, problem),
             exited=lambda reaped: self._exited(path, reaped),
+            keeper=self._keeper,
         )
         try:
             launching.begin()
@@ -93,6 +99,8 @@ class ScriptRun:
         self._process = process_identity(pid)
         self._loop.watch(self._read_fd, READ, self._readable)
         self._timer = self._loop.call_later(self._timeout_s, lambda: self._timed_out(path))
+        if self._cancelled:
+            self.cancel()
 
     def _not_started(self, path: str, problem: SpawnError | None) -> None:
         if problem is not None:
@@ -101,6 +109,7 @@ class ScriptRun:
 
     def cancel(self) -> None:
         """Ends the script that runs and starts no other; `done` is still called."""
+        self._cancelled = True
         self._waiting.clear()
         if self._process is not None:
             kill_tree([self._process])

@@ -16,7 +16,7 @@ import hmac
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,7 +27,8 @@ from bireme.agent.confined import NodeConfinement
 from bireme.agent.connections import DaemonConnection
 from bireme.agent.door import Door
 from bireme.agent.jobs import JobRun
-from bireme.agent.leftovers import needs_vanished
+from bireme.agent.keepers import KeeperPool
+from bireme.agent.leftovers import Remains, needs_vanished
 from bireme.agent.lines import encode_line
 from bireme.agent.loop import Loop
 from bireme.agent.node import Node, NodeSettings
@@ -39,6 +40,7 @@ from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.steps import UNREADABLE, in_words
 from bireme.agent.streams import StreamClient, StreamHub
 from bireme.agent.tasks import status
+from bireme.agent.tracking import Tracking
 
 log = logging.getLogger("bireme.agent")
 
@@ -63,13 +65,25 @@ class _Knock:
 class AgentServer:
     """Construct it while holding the node's lock (`records.take_node`)."""
 
-    def __init__(self, settings: NodeSettings, records: TaskRecords, isolation: dict[str, str]) -> None:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        records: TaskRecords,
+        isolation: dict[str, str],
+        tracking: Tracking,
+        remains: Sequence[Remains] = (),
+    ) -> None:
+        """`remains`: what an earlier agent left and nobody could kill yet."""
         self.loop = Loop()
         become_subreaper()
         confinement = NodeConfinement.open(settings.name, settings.home, settings.confine)
         self.outbox = Outbox(records)
-        self.node = Node(settings, self.loop, records, self._send_event, confinement, isolation)
+        keepers = KeeperPool(self.loop, tracking)
+        self.node = Node(settings, self.loop, records, self._send_event, confinement, keepers, isolation)
         self._jobs: dict[int, JobRun] = {}
+        self._remains = {each.key: each for each in remains}
+        self._awaited: set[JobKey] = set()
+        """Of these, those whose end the daemon asked for."""
         self._daemon: DaemonConnection | None = None
         self._waiting_streams: dict[tuple[int, int], list[_Knock]] = {}
         self._did: list[int] = []
@@ -84,13 +98,13 @@ class AgentServer:
         self._settle_the_past()
         self._door = Door(self.loop, str(settings.directory / "agent.sock"), self._greeted)
         self.loop.before_wait.append(self._flush)
-        self.loop.on_orphan = self._orphans_ended
         self.loop.on_stop = lambda: self._exit({"op": "exit"})
         self.node.on_task = self._task_started
         self._schedule_sampling()
 
     def run(self) -> None:
         self.loop.run()
+        self.node.keepers.close()
         os.unlink(self.node.settings.directory / "agent.sock")
 
     # --- the predecessor -----------------------------------------------------------------------------------
@@ -104,6 +118,16 @@ class AgentServer:
             if needs_vanished(leftover):
                 reason = f"the agent of node {self.node.name} died while it held the job"
                 self.node.report("vanished", leftover.key, reason=reason)
+        for remains in list(self._remains.values()):
+            self.node.unkillable(remains.key, remains.living())
+            remains.watch(self.loop, partial(self._remains_gone, remains.key))
+
+    def _remains_gone(self, key: JobKey) -> None:
+        """Whoever asked for the job's end in the meantime is answered now."""
+        del self._remains[key]
+        if key in self._awaited:
+            self._awaited.discard(key)
+            self.node.report("cleared", key)
 
     # --- connections ---------------------------------------------------------------------------------------
 
@@ -133,7 +157,7 @@ class AgentServer:
         if hello.get("recall"):  # its journal lost its end: it is told again what it knew
             for event in self.node.records.recall():
                 self.outbox.restore(event)
-        holds = {run.key for run in self._jobs.values()} | set(self.outbox.unacknowledged())
+        holds = {run.key for run in self._jobs.values()} | set(self.outbox.unacknowledged()) | self._remains.keys()
         self._daemon.send(
             encode_line(
                 {
@@ -145,6 +169,7 @@ class AgentServer:
                     "epoch": self.node.records.epoch,
                     "damaged": self.node.records.damaged,
                     "isolation": self.node.isolation | self.node.confinement.report(),
+                    "tracking": [self.node.keepers.tracking.how, self.node.keepers.tracking.shortfall],
                     "holds": sorted(holds),
                     "seq": self.outbox.seq,
                 }
@@ -295,18 +320,23 @@ class AgentServer:
                 run.confirm()
         elif self.outbox.holds(key):
             self._say_again(key)
-        elif run is not None:
-            reason = f"start {run.key[1]} of the job is still being ended on node {self.node.name}"
+        elif (held := run.key if run is not None else self._remains_of(key[0])) is not None:
+            reason = f"start {held[1]} of the job is still being ended on node {self.node.name}"
             self.node.report("refused", key, reason=reason, prolog_failed=False)
         else:
             run = JobRun(self.node, message, self._cleared)
             self._jobs[key[0]] = run
             run.begin()
 
+    def _remains_of(self, job: int) -> JobKey | None:
+        return next((key for key in self._remains if key[0] == job), None)
+
     def _terminate(self, message: Message) -> None:
         run = self._run_of(message)
         if run is not None:
             run.terminate(message["grace_s"], message.get("cause", ""))
+        elif (message["job"], message["gen"]) in self._remains:
+            self._awaited.add((message["job"], message["gen"]))
         else:
             self.node.report("cleared", (message["job"], message["gen"]))
 
@@ -373,7 +403,8 @@ class AgentServer:
         else:
             done = self.outbox.acknowledge_through(message["seq"])
         for key in done:
-            if self._jobs.get(key[0]) is None or self._jobs[key[0]].key != key:
+            gone = self._jobs.get(key[0]) is None or self._jobs[key[0]].key != key
+            if gone and key not in self._remains:
                 self.node.records.forget(key, self.outbox.seq)
 
     def _ping(self, message: Message) -> None:
@@ -393,7 +424,7 @@ class AgentServer:
 
     @property
     def _idle(self) -> bool:
-        return not self._jobs and not self.outbox.unacknowledged()
+        return not self._jobs and not self._remains and not self.outbox.unacknowledged()
 
     def _leave_when_abandoned(self) -> None:
         """A daemon that was killed and never came back must not leave idle agents behind for ever."""
@@ -423,10 +454,6 @@ class AgentServer:
         self._jobs.pop(run.key[0], None)
         if self._leaving and not self._jobs:
             self.loop.stop()
-
-    def _orphans_ended(self) -> None:
-        for run in list(self._jobs.values()):
-            run.orphan_ended()
 
     # --- sampling ------------------------------------------------------------------------------------------
 

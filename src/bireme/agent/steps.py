@@ -22,11 +22,12 @@ from bireme.agent import protocol
 from bireme.agent.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.identity import Identity
 from bireme.agent.inbox import Wait
+from bireme.agent.keepers import Keeper
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node
 from bireme.agent.output import OpenFileError
-from bireme.agent.processes import environment_value, kill_tree, signal_tree
+from bireme.agent.processes import ProcessIdentity, signal_all, signal_tree
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
@@ -57,6 +58,8 @@ class StepOwner:
     join_files: Sequence[str]
     ran_out_of_memory: Callable[[], bool]
     on_over: Callable[[], None]
+    unkillable_s: float
+    unkillable: Callable[[set[ProcessIdentity], int], None]
 
 
 class StepRun:
@@ -77,6 +80,8 @@ class StepRun:
         self._prologs: dict[int, ScriptRun] = {}
         """Tasks whose prolog runs."""
         self._statuses: list[Message] = []
+        self._keeper: Keeper | None = None
+        """Above all tasks and all they start; given back when nothing of that is left."""
         self._shared: list[str] = []
         """Files that several of its tasks write to."""
         self._deadline: Timer | None = None
@@ -94,9 +99,11 @@ class StepRun:
     def start(self) -> None:
         tasks = self._message["tasks"]
         try:
+            self._keeper = self.node.take_keeper(self.key)
+            self._keeper.on_empty = self._finish_if_all_over
             self._first_node = "0" in [task["env"].get("SLURM_NODEID", "0") for task in tasks]
             self._pmi = self._pmi_server() if self._message.get("mpi") == "pmi2" else None
-        except UNREADABLE as error:
+        except (*UNREADABLE, OSError) as error:
             log.exception("step %d.%d: its order cannot be read", self.key[0], self.id)
             self._tell(f"slurmstepd: error: cannot read the order to start it: {in_words(error)}\n")
             for task in tasks:
@@ -188,7 +195,9 @@ class StepRun:
         self, context: str, paths: Sequence[str], env: dict[str, str], done: Callable[[str, bytes], None]
     ) -> ScriptRun:
         identity, cwd = self._owner.identity, self._message["cwd"]
-        return ScriptRun(self.node.loop, paths, env, done, context=context, identity=identity, cwd=cwd)
+        return ScriptRun(
+            self.node.loop, paths, env, done, context=context, identity=identity, cwd=cwd, keeper=self._keeper
+        )
 
     def _start_task(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
         """Now, or when its input is here."""
@@ -248,6 +257,7 @@ class StepRun:
             process=has_process,
             started=lambda problem: self._task_launched(rank, problem),
             exited=lambda reaped: self._exited(self._tasks[rank], env, reaped),
+            keeper=self._keeper,
         )
         try:
             launching.begin()
@@ -261,9 +271,7 @@ class StepRun:
         if problem is None:
             self._one_started(rank)
             return
-        task = self._tasks.pop(rank, None)
-        if task is not None:
-            self.node.task_ended(self.key, task.pid)
+        self._tasks.pop(rank, None)
         if problem.stage == OPENING:
             self._not_started(rank, status(1), str(problem))
         else:
@@ -340,12 +348,18 @@ class StepRun:
         self._finish_if_all_over()
 
     def _finish_if_all_over(self) -> None:
+        """Background processes do not outlive their step: what is left is killed, and it is over when that is gone."""
         if self._unfinished or not self._began or self.over:
+            return
+        if self._keeper is not None and not self._keeper.empty:
+            self.kill()
             return
         self.over = True
         if self._deadline is not None:
             self._deadline.cancel()
-        self._kill_leftovers()
+        if self._keeper is not None:
+            self.node.keepers.give_back(self._keeper)
+            self._keeper = None
         self.hub.finish()
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
         self._report("step_ended", status=worst_status(self._statuses), usage=usage_message(used))
@@ -353,25 +367,20 @@ class StepRun:
         self._tasks.clear()
         self._owner.on_over()
 
-    def _kill_leftovers(self) -> None:
-        """Background processes do not outlive their step."""
-        tasks = list(self._tasks.values())
-        if any(self.node.left_orphans(self.key, task.pid) for task in tasks):
-            number = str(self.id)
-            orphans = [stray.process for stray in self.node.strays_of(self.key)]
-            ours = [each for each in orphans if environment_value(each.pid, "SLURM_STEP_ID") == number]
-            kill_tree([task.process for task in tasks] + ours)
-        for task in tasks:
-            self.node.task_ended(self.key, task.pid)
-
     def close(self) -> None:
         self.hub.close()
 
     # --- signals -------------------------------------------------------------------------------------------
 
     def send_signal(self, number: int, rank: int = protocol.ALL_TASKS) -> None:
-        tasks = [task for task in self.living_tasks() if rank in (protocol.ALL_TASKS, task.id)]
-        signal_tree([task.process for task in tasks], number)
+        if rank == protocol.ALL_TASKS:
+            signal_all(self.living(), number)
+        else:
+            signal_tree([task.process for task in self.living_tasks() if rank == task.id], number)
+
+    def living(self) -> set[ProcessIdentity]:
+        """All that is alive of the step."""
+        return self._keeper.living() if self._keeper is not None else set()
 
     def terminate(self, grace_s: float, cause: str = "") -> None:
         if self.over or self._killed or (self._deadline is not None and grace_s > 0):
@@ -402,8 +411,13 @@ class StepRun:
         if self.over:
             return
         self._deadline = self.node.loop.call_later(_KILL_AGAIN_S, self._kill)  # first: what follows may fail
-        kill_tree([task.process for task in self.living_tasks()])
+        self.kill()
         self.start_nothing_more(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """SIGKILL for all that is left of it, until nothing is."""
+        if self._keeper is not None:
+            self._keeper.kill(self._owner.unkillable_s, lambda left: self._owner.unkillable(left, self.id))
 
     def _signal_from_client(self, number: int, rank: int) -> None:
         if 0 < number < signal.NSIG:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import bireme
-from bireme.agent import confinement, gpus, namespaces
+from bireme.agent import confinement, gpus, namespaces, tracking
 from bireme.cli.main import SLURM_COMMANDS
 from bireme.cli.voice import run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
@@ -78,6 +78,7 @@ def examine(paths: Paths) -> Iterator[Check]:
     yield from _guarded("loopback", _loopback)
     yield from _guarded("names", lambda: _capabilities(namespaces.probe(), "jobs still run, without node names"))
     yield from _guarded("confinement", lambda: _confinement(paths))
+    yield from _guarded("tracking", lambda: _tracking(paths))
     yield from _guarded("GPUs", _gpus)
     yield from _guarded("daemon", lambda: _daemon(paths))
     yield from _guarded("PATH", lambda: _path(paths))
@@ -217,6 +218,22 @@ def _asked_to_confine(paths: Paths) -> dict[str, bool]:
     except (BiremeUnavailable, ApiError):
         return {}
     return confined
+
+
+def _tracking(paths: Paths) -> Iterator[Check]:
+    """What the agents that run say of themselves; without any, what one would do here."""
+    try:
+        with Transport(paths.home, timeout_s=10.0) as transport:
+            ping = transport.get("/v1/ping")
+    except (BiremeUnavailable, ApiError):
+        ping = {}
+    in_force = ping.get("about", "") if ping.get("engine", "").startswith("embedded") else ""
+    if not in_force:
+        yield from _capabilities(tracking.probe(), "")
+    elif "ProctrackType=" in in_force:
+        yield Check("tracking", WARN, in_force, "run the cluster as root, or take ProctrackType out of slurm.conf")
+    else:
+        yield Check("tracking", OK, in_force)
 
 
 def _gpus() -> Iterator[Check]:

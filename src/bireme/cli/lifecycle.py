@@ -125,6 +125,8 @@ def _tell_up(paths: Paths, pid: int) -> None:
         print(f"Problem: {about['problem']}")
     for notice in about.get("notices") or ():
         print(f"Not applied: {notice}")
+    if "ProctrackType=" in about.get("about", ""):
+        print(f"Not applied: {about['about']}")
     if os.path.join(paths.home, "bin") not in os.environ.get("PATH", "").split(":"):
         home = "" if paths.home == Paths().home else f"--home {paths.home} "
         print('Next:  eval "$(bireme env' + (f" {home.strip()}" if home else "") + ')"   then   sbatch train.sh')

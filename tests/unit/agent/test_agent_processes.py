@@ -81,10 +81,11 @@ def test_marker_finds_what_an_earlier_agent_left(family):
     assert processes.find_marked("BIREME_TEST_JOB", "43") == []
 
 
-def test_strays_are_our_unknown_children_only(family):
-    root, _ = family
-    assert [s.process.pid for s in processes.strays("BIREME_TEST_JOB", known_pids=())] == [root]
-    assert processes.strays("BIREME_TEST_JOB", known_pids={root}) == []
+def test_all_below_a_process_is_found_and_nothing_beside_it(family):
+    root, members = family
+    assert {process.pid for process in processes.living_below([root])} == set(members)
+    with pytest.raises(AssertionError, match="whole machine"):
+        processes.living_below([1])
 
 
 def test_own_children_are_children_only(family):

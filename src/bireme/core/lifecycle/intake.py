@@ -60,6 +60,8 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
             return _node_closed(state, seen)
         case o.OthersSeen():
             return _others_seen(state, seen)
+        case o.JobUnkillable():  # also of a start that is over for its job: the node is what it is about
+            return _drained(state, (seen.node,), f"Kill task failed ({seen.why})")
     cleared = _cleared_leftovers(state, seen)
     if cleared:
         return cleared

@@ -186,6 +186,7 @@ class Settings:
     batch_start_timeout_s: int = 10
     slurmd_timeout_s: int = 300
     unkillable_step_timeout_s: int = 60
+    unkillable_step_program: str = ""
     inactive_limit_s: int = 0
     resv_over_run_s: int | None = 0
     """ResvOverRun: how long jobs may go on after their reservation has ended; None: as long as they like."""

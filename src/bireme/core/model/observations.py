@@ -162,6 +162,17 @@ class JobVanished:
 
 
 @dataclass(frozen=True, slots=True)
+class JobUnkillable:
+    """Something of this start is left on a node that SIGKILL does not end. What it is follows in `why`."""
+
+    job_id: int
+    generation: int
+    node: str
+    why: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class StepBegan:
     job_id: int
     generation: int
@@ -195,6 +206,7 @@ Observation = (
     | BatchFinished
     | JobCleared
     | JobVanished
+    | JobUnkillable
     | StepBegan
     | StepNodeFinished
 )

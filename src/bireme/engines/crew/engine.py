@@ -52,7 +52,6 @@ class CrewEngine(ABC):
     """Nodes that do not answer are reported one by one."""
     recalls: Callable[[], bool] = staticmethod(lambda: False)
     """Whether agents are to tell again how their newest jobs ended."""
-    about = ""
 
     def __init__(self, config: ClusterConfig, payloads: PayloadWriter) -> None:
         self._config = config
@@ -76,6 +75,10 @@ class CrewEngine(ABC):
         """Leaders of heterogeneous jobs -> the other components: their script starts when all of these are there."""
         self._held_back: set[Key] = set()
         """Leaders whose own nodes are prepared."""
+
+    @property
+    def about(self) -> str:
+        return ""
 
     # --- time: the simulator has its own -----------------------------------------------------------------------
 
@@ -332,6 +335,9 @@ class CrewEngine(ABC):
         self._drop_deadline(key)
         seen.append(o.JobVanished(*key, node, event["reason"], event["at"]))
 
+    def _on_unkillable(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+        seen.append(o.JobUnkillable(*key, node, event["reason"], event["at"]))
+
     def _on_step_began(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("step", (*key, event["step"])))
         if self._step_start(key, event["step"]).node_began(node):
@@ -441,7 +447,7 @@ _OBEY = {
 }
 
 _UNDERSTOOD = frozenset(
-    ("prepared", "launched", "refused", "batch_ended", "cleared", "vanished", "step_began", "step_ended")
+    ("prepared", "launched", "refused", "batch_ended", "cleared", "vanished", "unkillable", "step_began", "step_ended")
 )
 """What agents say of jobs and steps: each has its `_on_` method."""
 

@@ -78,6 +78,9 @@ class PayloadWriter:
             "groups": owner.groups,
             "share": {"cpus": share.cpus, "memory_mib": share.memory_mib, "cpu_ids": share.cpu_ids},
         }
+        message["unkillable_s"] = settings.unkillable_step_timeout_s
+        if settings.unkillable_step_program:
+            message["unkillable_program"] = settings.unkillable_step_program
         if denied := _denied_devices(self._nodes[share.node], share):
             message["denied_devices"] = denied
         if settings.prolog or settings.epilog:

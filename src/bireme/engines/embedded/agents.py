@@ -47,6 +47,7 @@ def launch_entries(
             "bind_cpus": binds and not virtual,
             # The CPUs of a virtual node are not this machine's: only memory and devices can be held to.
             "confine": {kind: on and not (virtual and kind == "cpus") for kind, on in confine.items()},
+            "proctrack": config.raw.get("ProctrackType", ""),
             "sample_s": float(config.settings.account_gather_frequency_s or 30),
         }
     return entries

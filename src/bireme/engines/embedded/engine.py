@@ -9,6 +9,7 @@ Invariant: a node has one link, for all its jobs, from the moment it is configur
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.embedded.agents import AgentStarter, launch_entries, living_agents
 from bireme.ports import Blobs, Report
+from bireme.slurm.hostlist import compress
 from bireme.slurm.variables.cluster import ClusterFacts
+
+log = logging.getLogger("bireme.engines.embedded")
 
 _START_PATIENCE_S = 15.0
 
@@ -49,6 +53,20 @@ class EmbeddedEngine(CrewEngine):
         self._links: dict[str, AgentLink] = {}
         self.isolation: dict[str, dict[str, str]] = {}
         """Per node, what its agent could and could not set up: for `bireme doctor`."""
+        self._tracking: dict[str, tuple[str, str]] = {}
+        """Per node, how its agent tracks jobs' processes, and why not better."""
+
+    @property
+    def about(self) -> str:
+        """How jobs' processes are tracked: all nodes are on one machine, and seldom differ."""
+        ways: dict[tuple[str, str], list[str]] = {}
+        for node, way in sorted(self._tracking.items()):
+            ways.setdefault(way, []).append(node)
+        said = []
+        for (how, shortfall), nodes in ways.items():
+            where = f" on {compress(nodes)}" if len(ways) > 1 else ""
+            said.append(f"jobs{where} are tracked by {how}" + (f" ({shortfall})" if shortfall else ""))
+        return "; ".join(said)
 
     async def start(self, report: Report) -> None:
         """Returns when every agent answered, or after some seconds without the rest."""
@@ -113,6 +131,11 @@ class EmbeddedEngine(CrewEngine):
         for key in holds:
             self._touch(key, (node,))
         self.isolation[node] = message.get("isolation", {})
+        how, shortfall = message.get("tracking", ("", ""))
+        if how:
+            self._tracking[node] = (how, shortfall)
+            if "ProctrackType" in shortfall:
+                log.warning("node %s: %s", node, shortfall)
         if self._confine.get("devices") and "devices" not in self.isolation[node]:
             self._payloads.confined_devices |= {node}
         self._report([o.NodeAnswered(node, message["version"], holds, self.now())])

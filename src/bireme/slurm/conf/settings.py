@@ -171,6 +171,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "batch_start_timeout_s": ("BatchStartTimeout", whole),
     "slurmd_timeout_s": ("SlurmdTimeout", whole),
     "unkillable_step_timeout_s": ("UnkillableStepTimeout", whole),
+    "unkillable_step_program": ("UnkillableStepProgram", _path),
     "inactive_limit_s": ("InactiveLimit", whole),
     "resv_over_run_s": ("ResvOverRun", minutes_as_s),
     "gres_types": ("GresTypes", names),

@@ -26,9 +26,10 @@ APPLIED = _words(
     "PreemptType PriorityCalcPeriod PriorityDecayHalfLife PriorityFavorSmall PriorityFlags PriorityMaxAge "
     "PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityType PriorityUsageResetPeriod "
     "PriorityWeightAge PriorityWeightAssoc PriorityWeightFairShare PriorityWeightJobSize PriorityWeightPartition "
-    "PriorityWeightQOS PriorityWeightTRES PrivateData Prolog PrologEpilogTimeout PrologFlags RequeueExit "
-    "RequeueExitHold ResvOverRun ReturnToService SchedulerParameters SchedulerType SelectType SelectTypeParameters "
-    "SlurmctldParameters SlurmdTimeout TaskEpilog TaskPlugin TaskProlog TopologyPlugin UnkillableStepTimeout"
+    "PriorityWeightQOS PriorityWeightTRES PrivateData ProctrackType Prolog PrologEpilogTimeout PrologFlags "
+    "RequeueExit RequeueExitHold ResvOverRun ReturnToService SchedulerParameters SchedulerType SelectType "
+    "SelectTypeParameters SlurmctldParameters SlurmdTimeout TaskEpilog TaskPlugin TaskProlog TopologyPlugin "
+    "UnkillableStepProgram UnkillableStepTimeout"
 )
 """Read from slurm.conf, and in force."""
 
@@ -43,7 +44,7 @@ OF_SLURMS_DAEMONS = _words(
     "FederationParameters GetEnvTimeout GroupUpdateForce GroupUpdateTime HashPlugin HttpParserType JobAcctGatherType "
     "JobCredentialPrivateKey JobCredentialPublicCertificate KeepAliveTime LaunchType LayoutsPlugins LogTimeFormat "
     "MaxDBDMsgs MessageTimeout MetricsAuthUsers MetricsParameters MetricsType MsgAggregationParams PluginDir "
-    "ProctrackType ReconfigFlags RoutePlugin SbcastParameters SchedulerPort SchedulerRootFilter SlurmSchedLogFile "
+    "ReconfigFlags RoutePlugin SbcastParameters SchedulerPort SchedulerRootFilter SlurmSchedLogFile "
     "SlurmSchedLogLevel SlurmUser SlurmctldAddr SlurmctldDebug SlurmctldHost SlurmctldHttpAuthParameters "
     "SlurmctldLogFile SlurmctldPidFile SlurmctldPort SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug "
     "SlurmdHttpAuthParameters SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir "
@@ -152,7 +153,6 @@ NOT_APPLIED: Mapping[str, str] = {
     "TmpFS": "--tmp is held against TmpDisk of the NodeName line alone",
     "TopologyParam": "the topology is used as it is written",
     "TrackWCKey": "wckeys are kept with jobs, and not added up",
-    "UnkillableStepProgram": _PROGRAM,
     "UsePAM": "no PAM session is opened for jobs",
     "VSizeFactor": "virtual memory is not limited",
     "WaitTime": "srun waits for its tasks as its own --wait says",

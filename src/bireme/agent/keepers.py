@@ -1,0 +1,334 @@
+"""The agent's side of its keepers: which there are, what they are told, what is heard from them.
+
+`jobs` takes one for a batch script, `steps` one for each step, and gives it back when nothing is left below it; the
+next script or step gets it. A keeper that is killed (by root, or by a job of the agent's own user) does not set its
+processes free: the kernel hands them to the agent, a subreaper too, which then ends all of them.
+
+Invariant: a keeper is given back, and what it holds is called over, only when nothing is left below it, in its cgroup,
+or among what it left to the agent.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from bireme.agent.keeper import MAX_FDS, birth_message, run_keeper, usage_from
+from bireme.agent.lines import decode_line, encode_line
+from bireme.agent.loop import READ, Loop, Timer
+from bireme.agent.processes import (
+    ProcessIdentity,
+    is_alive,
+    kill_tree,
+    living_below,
+    own_children,
+    process_identity,
+    read_process,
+)
+from bireme.agent.protocol import LineSplitter, Message
+from bireme.agent.reaper import ExitStatus, ReapedChild
+from bireme.agent.spawn import Birth, Spawned, SpawnError
+from bireme.agent.tracking import Tracking, TrackingGroup
+from bireme.agent.usage import TaskUsage
+
+log = logging.getLogger("bireme.agent")
+
+Exited = Callable[[ReapedChild], None]
+
+_IDLE_KEPT = 16
+_TAKES_S = 5.0
+"""A keeper takes an order at once; one that does not in this time was stopped by somebody, and is replaced."""
+_HARDER_S = 0.5
+_LOOK_AGAIN_S = 0.05
+_PATIENCE_AT_EXIT_S = 5.0
+
+
+class Keeper:
+    """One keeper process. Whoever has it sets `on_empty`, which is called each time that nothing is left."""
+
+    def __init__(self, pool: KeeperPool, pid: int, channel: socket.socket, group: TrackingGroup | None) -> None:
+        self.pid = pid
+        self.process = process_identity(pid) or ProcessIdentity(pid, -1, "")
+        self.group = group
+        self.alive = True
+        self.on_empty: Callable[[], None] = _nobody_asks
+        self._pool = pool
+        self._loop = pool.loop
+        self._channel = channel
+        self._splitter = LineSplitter()
+        self._tasks: set[int] = set()
+        self._said_empty = True
+        self._awaited: deque[tuple[Callable[[Spawned], None], Callable[[SpawnError], None]]] = deque()
+        """Starts that were ordered and not answered."""
+        self._first_ticks = 0
+        """When the first task of its present use was started, in the kernel's clock."""
+        self._report_fds: deque[int] = deque()
+        """That came with answers, in their order."""
+        self._timers: list[Timer] = []
+        self._loop.watch(channel.fileno(), READ, self._readable)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left below it, and nothing that was ordered is about to be."""
+        return self._said_empty and not self._awaited
+
+    # --- starting ------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        birth: Birth,
+        spawned: Callable[[Spawned], None],
+        failed: Callable[[SpawnError], None],
+        *,
+        by_shell: bool = True,
+    ) -> None:
+        """Orders a process below this keeper and returns; one of the two is called later, never within this call.
+
+        The descriptors of `birth` may be closed at once. The process's end is told to `on_exit`'s callback.
+        """
+        if self.empty:
+            self._first_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        self._awaited.append((spawned, failed))
+        order, fds = birth_message(birth)
+        line = encode_line({"op": "spawn", "by_shell": by_shell, "birth": order})
+        try:
+            sent = socket.send_fds(self._channel, [line], fds)
+            if sent < len(line):
+                self._channel.sendall(line[sent:])
+        except OSError:
+            self._give_up()
+
+    def on_exit(self, pid: int, callback: Exited) -> None:
+        """Also when the keeper dies: the task is then the agent's own child, and its loop hears of it."""
+        self._loop.on_exit(pid, lambda reaped: self._task_exited(pid, callback, reaped))
+
+    def _task_exited(self, pid: int, callback: Exited, reaped: ReapedChild) -> None:
+        self._tasks.discard(pid)
+        callback(reaped)
+
+    def _answered(self, message: Message) -> None:
+        spawned, failed = self._awaited.popleft()
+        if "failed" in message:
+            failed(SpawnError(*message["failed"]))
+            return
+        self._tasks.add(message["spawned"])
+        spawned(Spawned(message["spawned"], self._report_fds.popleft(), message["by_shell"]))
+
+    def _lost_answer(self) -> SpawnError:
+        return SpawnError("set up", errno.EPIPE, f"the keeper of this task (pid {self.pid}) was killed or stopped")
+
+    # --- hearing -------------------------------------------------------------------------------------------
+
+    def _receive(self) -> list[Message]:
+        data, fds, _, _ = socket.recv_fds(self._channel, 1 << 16, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        self._report_fds.extend(fds)
+        if not data:
+            raise ConnectionResetError("the keeper is gone")
+        return [decode_line(line) for line in self._splitter.feed(data)]
+
+    def _readable(self, _events: int) -> None:
+        try:
+            messages = self._receive()
+        except OSError:
+            self._give_up()
+            return
+        for message in messages:
+            if "spawned" in message or message.get("empty"):
+                self._said_empty = "spawned" not in message
+        for message in messages:
+            self._understand(message)
+
+    def _understand(self, message: Message) -> None:
+        if "spawned" in message or "failed" in message:
+            self._answered(message)
+        elif "exited" in message:
+            usage = usage_from(message["usage"])
+            self._loop.hand_over(ReapedChild(message["exited"], ExitStatus.from_wait(message["status"]), usage))
+        if self.empty:
+            self._calm_down()
+            self.on_empty()
+
+    # --- ending --------------------------------------------------------------------------------------------
+
+    def living(self) -> set[ProcessIdentity]:
+        """What is alive below it now."""
+        return set() if self.empty else living_below([self.pid]) if self.alive else self._strangers()
+
+    def kill(self, unkillable_s: float, on_unkillable: Callable[[set[ProcessIdentity]], None]) -> None:
+        """SIGKILLs everything below it until nothing is left; after so many seconds in vain that is told, once."""
+        if self.empty:
+            return
+        with suppress(OSError):
+            self._channel.sendall(encode_line({"op": "kill"}))
+        if not self._timers:
+            self._timers.append(self._loop.call_later(_HARDER_S, self._kill_harder))
+            told = self._loop.call_later(unkillable_s, lambda: None if self.empty else on_unkillable(self.living()))
+            self._timers.append(told)
+
+    def _kill_harder(self) -> None:
+        """The whole cgroup in one act, the keeper too: what is left then is the agent's own, and soon nobody's."""
+        if self.empty:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGCONT)  # somebody may have stopped it
+        if self.group is not None and self.alive:
+            self.group.kill()
+
+    def _calm_down(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    # --- losing it -----------------------------------------------------------------------------------------
+
+    def _give_up(self) -> None:
+        """It was killed or does not answer: what it held is the agent's from now on, and is ended."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._loop.unwatch(self._channel.fileno())
+        self._channel.close()
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)
+        if not self.empty:
+            log.warning("keeper %d was killed: what it held is ended", self.pid)
+        self._loop.call_later(0, self._end_strangers)
+
+    def _end_strangers(self) -> None:
+        if is_alive(self.process):
+            self._loop.call_later(_LOOK_AGAIN_S, self._end_strangers)
+            return
+        left = set() if self.empty else self._strangers()
+        in_group = self.group is not None and not self.group.kill()
+        if left or in_group:
+            kill_tree(left, sessions=False)
+            self._loop.call_later(_LOOK_AGAIN_S, self._end_strangers)
+            return
+        for pid in list(self._tasks):  # its end was seen by the keeper alone
+            self._loop.hand_over(ReapedChild(pid, ExitStatus(0, signal.SIGKILL), TaskUsage()))
+        while self._awaited:
+            self._awaited.popleft()[1](self._lost_answer())
+        was_empty, self._said_empty = self._said_empty, True
+        if not was_empty:
+            self._calm_down()
+            self.on_empty()
+        self._pool.lost(self)
+
+    def _strangers(self) -> set[ProcessIdentity]:
+        """Its tasks, and children of the agent that the agent did not start: orphans that only a keeper's death gives
+        it. Older ones than the keeper's present use are of a prolog."""
+        known = self._loop.children.keys() - self._tasks
+        found = set()
+        for pid in own_children() - known:
+            entry = read_process(pid)
+            if entry is not None and not entry.is_dead and entry.start_ticks >= self._first_ticks:
+                found.add(entry.identity)
+        below = living_below([process.pid for process in found])
+        return found | below
+
+    def heard_out(self) -> None:
+        """Its process ended: what it said last may still lie in the channel."""
+        while self.alive:
+            self._readable(0)
+
+    def dismiss(self) -> None:
+        """It ends by itself, and whatever is below it."""
+        if self.alive:
+            self.alive = False
+            self._loop.unwatch(self._channel.fileno())
+            self._channel.close()
+
+
+class KeeperPool:
+    """All keepers of one agent."""
+
+    def __init__(self, loop: Loop, tracking: Tracking) -> None:
+        self.loop = loop
+        self.tracking = tracking
+        self._idle: list[Keeper] = []
+        self._all: dict[int, Keeper] = {}
+
+    def take(self) -> Keeper:
+        """A keeper with nothing below it. Raises OSError when none can be made."""
+        while self._idle:
+            keeper = self._idle.pop()
+            if keeper.alive:
+                return keeper
+        return self._fork()
+
+    def give_back(self, keeper: Keeper) -> None:
+        assert keeper.empty, "a keeper is used again only when nothing is left below it"
+        keeper.on_empty = _nobody_asks
+        if not keeper.alive:
+            return
+        if len(self._idle) < _IDLE_KEPT:
+            self._idle.append(keeper)
+        else:
+            keeper.dismiss()
+
+    def lost(self, keeper: Keeper) -> None:
+        """It ended, and nothing is left of what it held."""
+        self._all.pop(keeper.pid, None)
+        if keeper.group is not None:
+            keeper.group.remove()
+
+    def close(self) -> None:
+        """Ends every keeper, and what is below them; returns when they are gone, or after a few seconds."""
+        keepers = list(self._all.values())
+        for keeper in keepers:
+            keeper.dismiss()
+        for keeper in keepers:
+            _await_end(keeper.pid)
+            if keeper.group is not None:
+                keeper.group.remove()
+        self.tracking.close()
+
+    def _fork(self) -> Keeper:
+        group = self.tracking.make_group()
+        ours, theirs = socket.socketpair()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid = os.fork()
+            if pid == 0:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                run_keeper(theirs, group.enter if group is not None else _nobody_asks)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
+        ours.settimeout(_TAKES_S)
+        keeper = Keeper(self, pid, ours, group)
+        self._all[pid] = keeper
+        self.loop.on_exit(pid, lambda _reaped: self._ended(keeper))
+        return keeper
+
+    def _ended(self, keeper: Keeper) -> None:
+        if keeper in self._idle:
+            self._idle.remove(keeper)
+        if not keeper.alive:  # dismissed, or already given up
+            if keeper.empty:
+                self.lost(keeper)
+            return
+        keeper.heard_out()
+
+
+def _await_end(pid: int) -> None:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        select.select([pidfd], [], [], _PATIENCE_AT_EXIT_S)
+    finally:
+        os.close(pidfd)
+
+
+def _nobody_asks() -> None:
+    """Nothing to do: an idle keeper has nobody to tell."""

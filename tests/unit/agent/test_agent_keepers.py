@@ -1,0 +1,173 @@
+"""Keepers: what they are told arrives whole, they are used again only when empty, and their death frees nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from bireme.agent.identity import Identity
+from bireme.agent.keeper import birth_from, birth_message
+from bireme.agent.keepers import Keeper, KeeperPool
+from bireme.agent.launching import Launching
+from bireme.agent.lines import decode_line, encode_line
+from bireme.agent.loop import Loop
+from bireme.agent.processes import read_process
+from bireme.agent.reaper import ReapedChild, become_subreaper, reap_exited
+from bireme.agent.spawn import Birth, SpawnError, TaskFile
+from bireme.agent.tracking import LINUXPROC, PGID, Tracking
+
+WHOLE = Birth(
+    argv=["a", "b\udcff"],
+    env={"NAME": "val\nue"},
+    stdin=7,
+    stdout=TaskFile("stdout", "/out", "append"),
+    stderr=8,
+    cwd="/work",
+    identity=Identity(1, 2, (3, 4)),
+    umask=0o27,
+    rlimits={7: (1, 2)},
+    cpu_ids=frozenset({0, 3}),
+    nice=5,
+    new_session=False,
+    controlling_tty=True,
+    extra_fds={3: 9},
+    join_files=["/sys/a"],
+    pid_variable="PID",
+    greeting=b"\x00\xff",
+    notice="note",
+    folder_patience_s=1.5,
+    sure=True,
+)
+
+
+def test_all_of_a_birth_travels() -> None:
+    plain = Birth(argv=(), env={}, stdin=0, stdout=0, stderr=0)
+    unset = [each.name for each in fields(Birth) if getattr(WHOLE, each.name) == getattr(plain, each.name)]
+    assert not unset, f"this test sets every field; give {unset} a value that differs from its default"
+    message, fds = birth_message(WHOLE)
+    assert fds == [7, 8, 9]
+    assert birth_from(decode_line(encode_line(message)), fds) == WHOLE
+
+
+def is_gone(pid: int) -> bool:
+    entry = read_process(pid)
+    return entry is None or entry.is_dead
+
+
+class Run:
+    """An agent's loop with one keeper, in this process."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.pool = KeeperPool(loop, Tracking.open("unused", LINUXPROC))
+        self.ended: list[ReapedChild] = []
+        self.problems: list[SpawnError] = []
+
+    def start(self, keeper: Keeper, script: str) -> None:
+        null = os.open(os.devnull, os.O_RDWR)
+        birth = Birth(
+            argv=["/bin/sh", "-c", script], env={"PATH": os.environ["PATH"]}, stdin=null, stdout=null, stderr=2
+        )
+        Launching(
+            self.loop,
+            birth,
+            process=lambda _pid: None,
+            started=lambda problem: self.problems.append(problem) if problem else None,
+            exited=self.ended.append,
+            keeper=keeper,
+        ).begin()
+        os.close(null)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Turns of the loop until then."""
+
+        def look() -> None:
+            if is_so():
+                self.loop.stop()
+            else:
+                self.loop.call_later(0.01, look)
+
+        self.loop.call_later(0, look)
+        self.loop.run()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    become_subreaper()
+    before = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)}
+    run = Run(Loop())
+    yield run
+    run.pool.close()
+    list(reap_exited())
+    signal.set_wakeup_fd(-1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_keeper_is_used_again_when_nothing_is_left(run: Run) -> None:
+    keeper = run.pool.take()
+    run.start(keeper, "exit 3")
+    assert not keeper.empty, "from the order on"
+    run.until(lambda: keeper.empty and run.ended)
+    assert run.ended[0].status.code == 3
+    run.pool.give_back(keeper)
+    assert run.pool.take() is keeper
+
+
+def test_a_keeper_is_empty_when_the_last_orphan_is_gone(run: Run, tmp_path: Path) -> None:
+    keeper = run.pool.take()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    run.start(keeper, f"(exec setsid env -i sh -c 'read x < {gate}') &")
+    run.until(lambda: run.ended)
+    assert not keeper.empty
+    with pytest.raises(AssertionError, match="nothing is left"):
+        run.pool.give_back(keeper)
+    gate.write_text("go\n")
+    run.until(lambda: keeper.empty)
+
+
+def test_what_a_killed_keeper_held_is_ended(run: Run, tmp_path: Path) -> None:
+    keeper = run.pool.take()
+    run.start(keeper, f"(setsid env -i sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000') & sleep 1000")
+    run.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    hidden = int((tmp_path / "pid").read_text())
+    os.kill(keeper.pid, signal.SIGKILL)
+    run.until(lambda: keeper.empty and run.ended)
+    assert is_gone(hidden)
+    assert run.ended[0].status.signal == signal.SIGKILL
+    assert run.pool.take() is not keeper
+
+
+def test_an_agent_that_goes_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+    keeper = run.pool.take()
+    run.start(keeper, f"trap '' TERM; setsid env -i sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000'")
+    run.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    hidden = int((tmp_path / "pid").read_text())
+    run.pool.close()
+    assert is_gone(hidden)
+
+
+def test_what_cannot_be_started_is_told(run: Run) -> None:
+    keeper = run.pool.take()
+    birth = Birth(argv=["/nonexistent"], env={}, stdin=0, stdout=2, stderr=2)
+    problems: list[SpawnError | None] = []
+    Launching(
+        run.loop, birth, process=lambda _pid: None, started=problems.append, exited=run.ended.append, keeper=keeper
+    ).begin()
+    run.until(lambda: problems and keeper.empty)
+    assert "No such file" in str(problems[0])
+    assert not run.ended
+
+
+@pytest.mark.parametrize("wished", [LINUXPROC, PGID])
+def test_a_type_without_cgroups_makes_none(wished: str) -> None:
+    tracking = Tracking.open("unused", wished)
+    assert tracking.make_group() is None
+    assert "child subreaper" in tracking.how
+    assert ("process group" in tracking.how) == (wished == PGID)
