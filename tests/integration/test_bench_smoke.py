@@ -42,7 +42,7 @@ def test_the_rows_beside_slurm_are_ratios_and_name_both_configurations(tmp_path:
 
 def test_every_row_is_produced(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--no-slurm", "--only", ",".join(ROWS), "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "bench.json").read_text())
     for section, names in ROWS.items():
