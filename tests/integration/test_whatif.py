@@ -62,3 +62,12 @@ def test_what_the_cluster_has_done_is_a_workload(cluster: Cluster) -> None:
     told = json.loads(cluster.bireme("sim", "run", "-w", "history", "-c", "1x2:h100", "--json").stdout)
     assert told["jobs"]["submitted"] == 3
     assert told["states"] == {"COMPLETED": 3}
+
+
+def test_an_array_of_which_some_tasks_have_ended_some_run_and_some_wait(cluster: Cluster) -> None:
+    array = cluster.sbatch("--array=1-8%2", "-n4", "-t", "30", "--wrap", "[ $SLURM_ARRAY_TASK_ID = 1 ] || sleep 300")
+    cluster.until(lambda: f"{array}_3 " in cluster.run("squeue", "-h", "-t", "R", "-o", "%i ").stdout)
+    for change in (("--add-nodes", "1x2:h100"), ("--drain", "n1"), ("--set", "KillWait=3")):
+        (job,) = what_if(cluster, *change)["waiters"]
+        assert job["job"].startswith(array), job
+        assert job["last_after"] is not None, "its last task starts within the horizon"
