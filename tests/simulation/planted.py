@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from bireme.core.lifecycle import apply as applying
-from bireme.core.lifecycle import charging, due, gates, intake, reserving, submission
+from bireme.core.lifecycle import charging, due, gates, intake, requests, reserving, submission
 from bireme.core.lifecycle.state import State
 from bireme.core.limits import rules
 from bireme.core.limits.rules import Rulebook
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
+from bireme.core.model import observations as o
 from bireme.core.model.accounts import NO_LIMITS
 from bireme.core.model.jobs import Dependency, DependencyKind, Ending, Job, Pending
 from bireme.core.model.nodes import Health, Node
@@ -32,6 +33,7 @@ from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.plan import decisions, planner, preempt, seniority
 from bireme.core.plan.reserved import Reserved
+from bireme.engines.crew.engine import CrewEngine
 from bireme.engines.crew.gangs import Farewell
 from bireme.engines.simulated.agents import Run, SimulatedAgent
 from bireme.ports import HistoryRow, JournalError
@@ -72,13 +74,13 @@ def bug(words: str, seed: int) -> Callable[[Plant], Plant]:
     return listed
 
 
-def found(planted: Planted, seeds: Sequence[int]) -> tuple[int, Failed] | None:
+def found(planted: Planted, seeds: Sequence[int], *, wishes: bool = True) -> tuple[int, Failed] | None:
     """The first of these worlds whose rules find the bug: (how many were played, what it broke)."""
     for count, seed in enumerate(seeds, start=1):
         with Patch.context() as patch:
             sabotage = planted.plant(patch)
             try:
-                play(draw(seed), sabotage=sabotage)
+                play(draw(seed, wishes=wishes), sabotage=sabotage)
             except Failed as failure:
                 if re.search(planted.words, str(failure)):
                     return count, failure
@@ -244,6 +246,12 @@ def afterany_met_by_a_start(patch: Patch) -> None:
     _condition(patch, DependencyKind.AFTER_ANY, DependencyKind.AFTER)
 
 
+@bug("dependencies were met: aftercorr", 12)
+def aftercorr_met_by_any_task(patch: Patch) -> None:
+    """All tasks of an array may go as soon as one of the other array has ended well."""
+    patch.setattr(planner, "startable_tasks", lambda state, job: list(job.array.waiting))
+
+
 @bug("dependencies were met: singleton", 5)
 def singleton_looks_at_waiting_jobs_only(patch: Patch) -> None:
     """singleton waits for earlier jobs of its name until they start, not until they end."""
@@ -285,6 +293,17 @@ def forgotten_while_others_wait(patch: Patch) -> None:
     patch.setattr(due, "_depended_on", lambda state: set())
 
 
+@bug("is held$", 2)
+def requeue_loses_its_hold(patch: Patch) -> None:
+    """`scontrol requeuehold` queues the job again and does not hold it."""
+    requeue = requests._requeue_one
+
+    def unheld(state: State, caller: Any, target: Any, job: Job, held: bool) -> Any:
+        return requeue(state, caller, target, job, held and isinstance(job.phase, Pending))
+
+    patch.setattr(requests, "_requeue_one", unheld)
+
+
 @bug("lost its place", 1)
 def requeue_loses_its_place(patch: Patch) -> None:
     """A job that is queued again counts as submitted then."""
@@ -314,6 +333,12 @@ def closed_node_used(patch: Patch) -> None:
     patch.setattr(
         Node, "schedulable", property(lambda node: node.health is Health.UP and not node.leftovers and not node.drained)
     )
+
+
+@bug("that is not for its owner", 4)
+def stranger_in_a_reservation(patch: Patch) -> None:
+    """Whoever names a reservation may use it."""
+    patch.setattr(reserving, "may_use", lambda state, reservation, spec: True)
 
 
 @bug("outside its reservation", 2)
@@ -358,6 +383,12 @@ def equals_preempted(patch: Patch) -> None:
     patch.setattr(seniority, "would_outrank", outranks)
 
 
+@bug("PreemptExemptTime", 10)
+def protected_job_preempted(patch: Patch) -> None:
+    """PreemptExemptTime protects nobody."""
+    patch.setattr(preempt, "exempt_s", lambda state, running, about: 0)
+
+
 @bug("otherwise than by", 4)
 def suspended_ones_ended(patch: Patch) -> None:
     """Who is to be suspended for others is cancelled."""
@@ -369,6 +400,17 @@ def suspended_ones_ended(patch: Patch) -> None:
 def time_limit_not_enforced(patch: Patch) -> None:
     """A job runs on when its time is over."""
     patch.setattr(due, "_killed_at", lambda state, job, phase: None)
+
+
+@bug("before its limit", 2)
+def time_limit_counts_suspension(patch: Patch) -> None:
+    """Time that a job was suspended counts against its limit."""
+    reached = due.limit_reached_at
+
+    def all_of_it(state: State, job: Job, phase: Any) -> float | None:
+        return reached(state, job, replace(phase, suspended_s=0.0))
+
+    patch.setattr(due, "limit_reached_at", all_of_it)
 
 
 # -- what is written down --------------------------------------------------------------------------------------------
@@ -408,6 +450,18 @@ def history_row_missing(patch: Patch) -> None:
     patch.setattr(Kernel, "_final_rows", last_only)
 
 
+@bug("its history (has|says)", 1)
+def history_row_twice(patch: Patch) -> None:
+    """An end is written to the history twice."""
+    rows = Kernel._final_rows
+
+    def twice(kernel: Kernel, event: e.JobEnded | e.JobCancelled, now: float) -> list[HistoryRow]:
+        made = rows(kernel, event, now)
+        return [*made, *(replace(row, submitted_at=row.submitted_at - 1) for row in made)]
+
+    patch.setattr(Kernel, "_final_rows", twice)
+
+
 @bug("CPU-seconds", 1)
 def usage_charged_on(patch: Patch) -> None:
     """A job that is being ended is charged on."""
@@ -418,6 +472,18 @@ def usage_charged_on(patch: Patch) -> None:
 def usage_not_charged_after_a_suspension(patch: Patch) -> None:
     """A job that goes on after a suspension costs nothing."""
     patch.setattr(charging, "STARTS", (e.JobAllocated,))
+
+
+@bug("CPU-seconds", 1)
+def usage_charged_twice(patch: Patch) -> None:
+    """A job that was started again is charged double."""
+    charge = charging.charge_of
+
+    def double(state: State, job: Job) -> Any:
+        made = charge(state, job)
+        return replace(made, rates=tuple((name, 2 * rate) for name, rate in made.rates)) if job.restarts else made
+
+    patch.setattr(charging, "charge_of", double)
 
 
 # -- what is said to nodes and heard from them -----------------------------------------------------------------------
@@ -439,6 +505,19 @@ def job_run_twice_after_a_restart(patch: Patch) -> Sabotage:
     return says_it_twice
 
 
+@bug("the truth is", 8)
+def late_report_believed(patch: Patch) -> None:
+    """What a node says of an earlier start of a job is taken for the newest one."""
+    interpret = intake.interpret
+
+    def newest(state: State, seen: o.Observation, now: float) -> list[e.Event]:
+        job = state.holding.get(getattr(seen, "job_id", 0))
+        about = replace(seen, generation=job.generation) if isinstance(seen, o.BatchFinished) and job else seen
+        return interpret(state, about, now)
+
+    patch.setattr("bireme.runtime.kernel.interpret", newest)
+
+
 @bug("never finished", 1)
 def orders_to_end_lost(patch: Patch) -> Sabotage:
     """Nodes are never told to end a job."""
@@ -452,6 +531,12 @@ def orders_to_end_lost(patch: Patch) -> Sabotage:
         daemon.kernel.commands = fewer  # type: ignore[method-assign]
 
     return sabotage
+
+
+@bug("is still on", 4)
+def lost_node_taken_for_clear(patch: Patch) -> None:
+    """A node that was given up is taken to be clear."""
+    patch.setattr(CrewEngine, "_said_goodbye", lambda crew, key, farewell, at: o.JobCleared(*key, at))
 
 
 @bug("which answered", 1)
