@@ -454,7 +454,8 @@ class JobRun:
 
     def _announce_end(self, cause: str) -> None:
         """What Slurm writes into the job's stderr, and what people look for there."""
-        if self._batch is not None and self._batch.ended is None:
+        starting = self._batch is None and self._keeper is not None  # its keeper has not told its pid yet
+        if starting or (self._batch is not None and self._batch.ended is None):
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
             due = f" DUE TO {cause}" if cause else ""
             job = self._message.get("label") or self.key[0]
