@@ -34,7 +34,7 @@ from bireme.core.placement.occupancy import Occupancy
 from bireme.core.plan import decisions, planner, preempt, seniority
 from bireme.core.plan.reserved import Reserved
 from bireme.engines.crew.engine import CrewEngine
-from bireme.engines.crew.gangs import Farewell
+from bireme.engines.crew.gangs import Farewell, Gang, Next
 from bireme.engines.simulated.agents import Run, SimulatedAgent
 from bireme.ports import HistoryRow, JournalError
 from bireme.runtime.kernel import Group, Kernel
@@ -56,7 +56,7 @@ class Planted:
     words: str
     """Of the rule that finds it: a regular expression."""
     seed: int
-    """Of a world that finds it soon."""
+    """Of a world that finds it soon; 0: one of the first twelve without wishes does."""
     plant: Plant
 
 
@@ -543,6 +543,53 @@ def lost_node_taken_for_clear(patch: Patch) -> None:
 def answering_node_given_up(patch: Patch) -> None:
     """A node is given up although it answers."""
     patch.setattr(Farewell, "over", lambda farewell, deaf: True)
+
+
+@bug("its cluster has opened it", 0)
+def node_stays_closed(patch: Patch) -> None:
+    """That a cluster opened its node again is not noticed."""
+    told = intake._node_closed
+    patch.setattr(intake, "_node_closed", lambda state, seen: told(state, seen) if seen.why else [])
+
+
+@bug("the journal gives another state", 0)
+def event_not_written(patch: Patch) -> None:
+    """A hold is in memory and not in the journal."""
+    commit = Kernel.commit
+
+    def forgetful(kernel: Kernel, group: Group) -> None:
+        kept = [each for each in group.events if not isinstance(each.event, e.JobHeld)]
+        commit(kernel, Group(events=kept, history=group.history))
+
+    patch.setattr(Kernel, "commit", forgetful)
+
+
+@bug("before .* was prepared", 0)
+def gang_started_in_part(patch: Patch) -> None:
+    """A gang's script begins when the first of its nodes is prepared."""
+
+    def hasty(gang: Gang, node: str) -> Next:
+        gang.unprepared.discard(node)
+        first, gang.batch_ordered = not gang.batch_ordered, True
+        return Next.START_BATCH if first and gang.has_batch else Next.WAIT if gang.has_batch else Next.LAUNCHED
+
+    patch.setattr(Gang, "prepared", hasty)
+
+
+@bug("still holds", 0)
+def acknowledgements_lost(patch: Patch) -> Sabotage:
+    """Nodes are never told that they may forget a job."""
+
+    def each_time(daemon: Daemon) -> None:
+        start = daemon.start
+
+        def started(*arguments: Any) -> None:
+            start(*arguments)
+            daemon.crew.acknowledge = lambda job_id, generation: None  # type: ignore[method-assign]
+
+        daemon.start = started  # type: ignore[method-assign]
+
+    return each_time
 
 
 def main() -> int:

@@ -26,13 +26,13 @@ from bireme.testing.worlds import build_cluster
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
-    seen = found(planted, [planted.seed])
+    seen = found(planted, [planted.seed] if planted.seed else range(1, 13), wishes=bool(planted.seed))
     assert seen is not None, f"nobody noticed in world {planted.seed}: {planted.what}"
     assert re.search(planted.words, str(seen[1]))
 
 
 def test_the_worlds_that_find_bugs_are_played_without_them_too() -> None:
-    assert {planted.seed for planted in PLANTED} <= set(SEEDS)
+    assert {planted.seed for planted in PLANTED} <= {0, *SEEDS}
     assert len(PLANTED) >= 25
     assert len({planted.name for planted in PLANTED}) == len(PLANTED)
 
