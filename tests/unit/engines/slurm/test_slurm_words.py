@@ -8,7 +8,7 @@ import time
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bireme.core.lifecycle.refusals import Why
@@ -23,6 +23,7 @@ from bireme.engines.slurm.usage import read_usage
 from bireme.ports import Order
 from bireme.slurm.options.batch import read_batch
 from bireme.slurm.options.context import SubmitContext
+from bireme.slurm.options.errors import OptionError
 
 ANN = Owner(uid=1000, gid=1000, user="ann")
 SPEC = JobSpec(name="train", owner=ANN, partitions=("gpu", "all"), work_dir="/home/ann", argv=("a b", "c"))
@@ -93,7 +94,7 @@ def test_every_key_of_an_update_is_a_field() -> None:
 
 
 options = st.sampled_from([
-    "-N2", "-N2-4", "-n4", "-c2", "--mem=4G", "--gres=gpu:a100:2", "--gpus=4", "-t10", "-t1-0",
+    "-N2", "-N2-4", "-n4", "-c2", "--mem=4G", "--gres=gpu:a100:2", "--gpus=a100:4", "-t10", "-t1-0",
     "--exclusive", "-pgpu", "--array=1-9:2%3", "-H", "--nice=5", "-Cib", "-wn1", "-xn[3-4]", "--dependency=afterok:7",
     "--signal=B:USR1@60", "--ntasks-per-node=2", "-Jname", "--begin=2030-01-01T00:00:00", "--comment=word", "-otext",
 ])  # fmt: skip
@@ -104,7 +105,11 @@ def test_what_sbatch_is_told_means_what_bireme_was_told(given_options: list[str]
     """Our own reader of sbatch's options reads our arguments as the same job."""
     context = SubmitContext(owner=ANN, cwd="/home/ann", now=1.7e9, utc_offset=local_offset)
     script = b"#!/bin/sh\n"
-    first = read_batch([*given_options, "job.sh"], script, context).requests[0].spec
+    try:
+        first = read_batch([*given_options, "job.sh"], script, context).requests[0].spec
+    except OptionError:  # words that contradict each other
+        assume(False)
+        raise
     again = read_batch(batch_words([first], "")[1:], script, context).requests[0].spec
     assert replace(again, command="") == replace(first, command="")
 
