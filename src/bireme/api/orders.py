@@ -32,6 +32,8 @@ Change = Callable[[State, Caller, Target], list[Event]]
 Decide = Callable[[State, float], list[Event]]
 MOST_NAMED = 100_000
 """Ids in one request; a range counts as one."""
+MOST_RANGED = 100
+"""Ids with ranges in one request: for each of them all of its array is looked at."""
 
 
 # -- one order, read from a body -------------------------------------------------------------------------------------
@@ -195,6 +197,8 @@ def _words(body: dict[str, Any]) -> list[Any]:
     words = body.get("jobs", [])
     if not isinstance(words, list) or len(words) > MOST_NAMED:
         raise ProblemError(400, f"jobs: expected a list of at most {MOST_NAMED:,} ids")
+    if sum(isinstance(word, str) and "[" in word for word in words) > MOST_RANGED:
+        raise ProblemError(400, f"jobs: at most {MOST_RANGED} of them may have ranges of tasks: ask in parts")
     return words
 
 
