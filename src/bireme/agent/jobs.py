@@ -88,6 +88,10 @@ class JobRun:
         self._script: ScriptRun | None = None
         self._stderr_path = ""
         self._last_words: LastWords | None = None
+        self._batch_runs = False
+        """Its program was begun: its files are open."""
+        self._unsaid = ""
+        """Last words that wait for that."""
         self._deadline: Timer | None = None
         self._end_ordered = False
         """The order to end was carried out to its end: one that failed half-way is begun again when it comes again."""
@@ -176,7 +180,6 @@ class JobRun:
             self._batch_not_started(status(1), str(error))
             return
         self._keeper.on_empty = self._batch_left_nothing
-        self._tell_launched()  # first: the script may ask the daemon for a step as soon as it runs
         Launching(
             self.node.loop,
             birth,
@@ -211,10 +214,15 @@ class JobRun:
     def _batch_has_process(self, pid: int) -> None:
         self.node.task_started(self.key, pid)
         self._batch = Task(0, pid)
+        self._tell_launched()
         if self.phase is Phase.ENDING:
             self._asked_the_rest_to_end()
 
     def _batch_started(self, problem: SpawnError | None) -> None:
+        self._batch_runs = problem is None
+        if self._last_words is not None and self._unsaid:
+            self._last_words.say(self._unsaid, self._stderr_path, self.identity)
+            self._unsaid = ""
         if problem is None:
             return
         how = status(0, IO_FAILURE_SIGNAL) if problem.stage == OPENING else status(problem.exit_code)
@@ -454,14 +462,16 @@ class JobRun:
 
     def _announce_end(self, cause: str) -> None:
         """What Slurm writes into the job's stderr, and what people look for there."""
-        starting = self._batch is None and self._keeper is not None  # its keeper has not told its pid yet
-        if starting or (self._batch is not None and self._batch.ended is None):
+        if self._keeper is not None and (self._batch is None or self._batch.ended is None):
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
             due = f" DUE TO {cause}" if cause else ""
             job = self._message.get("label") or self.key[0]
             line = f"slurmstepd: error: *** JOB {job} ON {self.node.name} CANCELLED AT {stamp}{due} ***\n"
             self._last_words = LastWords(self.node.loop, self._end_if_nothing_left)
-            self._last_words.say(line, self._stderr_path, self.identity)
+            if self._batch_runs:
+                self._last_words.say(line, self._stderr_path, self.identity)
+            else:  # its files are not open yet, and would be emptied after it was said
+                self._unsaid = line
         for step in self.steps.values():
             step.announce_end(cause)
 

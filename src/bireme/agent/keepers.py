@@ -120,7 +120,9 @@ class Keeper:
             failed(SpawnError(*message["failed"]))
             return
         self._tasks.add(message["spawned"])
-        spawned(Spawned(message["spawned"], self._report_fds.popleft(), message["by_shell"]))
+        report_fd = self._report_fds.popleft() if self._report_fds else -1  # none: the agent has no descriptor left
+        # Without its report a shell that ran the program cannot be told from one that gave up: it is not begun again.
+        spawned(Spawned(message["spawned"], report_fd, message["by_shell"] and report_fd >= 0))
 
     def _lost_answer(self) -> SpawnError:
         return SpawnError("set up", errno.EPIPE, f"the keeper of this task (pid {self.pid}) was killed or stopped")

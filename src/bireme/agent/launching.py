@@ -57,8 +57,11 @@ class Launching:
         self._spawned = spawned
         on_exit = self._keeper.on_exit if self._keeper is not None else self._loop.on_exit
         on_exit(spawned.pid, self._ended)
-        self._loop.watch(spawned.report_fd, READ, lambda _events: self._hear(spawned))
+        if spawned.report_fd >= 0:
+            self._loop.watch(spawned.report_fd, READ, lambda _events: self._hear(spawned))
         self._process(spawned.pid)
+        if spawned.report_fd < 0:  # how it went is not to be heard: its end will tell
+            self._started(None)
 
     def _hear(self, spawned: Spawned) -> None:
         if not spawned.read_report():

@@ -21,12 +21,14 @@ from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.step_creation import Part, create_spanning_step
 from bireme.core.lifecycle.submission import MOST_COMPONENTS
 from bireme.core.model.events import StepCreated
-from bireme.core.model.jobs import Job
+from bireme.core.model.jobs import Job, Starting
 from bireme.core.model.steps import StepSpec
 from bireme.ports import Order
 from bireme.store import codec
 
 routes = Routes("steps")
+_START_S = 30.0
+"""A script may ask for its first step before the word that it runs has come: that is on its way."""
 _MAY_CHANGE_SOON = (Why.NODES_BUSY, Why.JOB_PENDING, Why.JOB_SUSPENDED)
 
 
@@ -45,7 +47,8 @@ async def create_job_step(api: Context, request: Request) -> Response:
     body = await api.body(request)
     parts = _read_parts(api, body, request.path_params["job"])
     caller = api.caller(request)
-    deadline = asyncio.get_running_loop().time() + number(request, "wait", 0.0)
+    asked_at = asyncio.get_running_loop().time()
+    deadline = asked_at + number(request, "wait", 0.0)
     while True:
         try:
             recorded = await api.cluster.do(
@@ -53,11 +56,13 @@ async def create_job_step(api: Context, request: Request) -> Response:
             )
             break
         except Refusal as refusal:
+            found = [job for target, _ in parts for job in requests.find(api.cluster.state, target)]
+            if refusal.why is Why.JOB_PENDING and any(isinstance(job.phase, Starting) for job in found):
+                deadline = max(deadline, asked_at + _START_S)
             left = deadline - asyncio.get_running_loop().time()
             if refusal.why not in _MAY_CHANGE_SOON or left <= 0 or api.live.closing:
                 raise
-            jobs = [job.id for target, _ in parts for job in requests.find(api.cluster.state, target)]
-            await api.live.changed(jobs, left)
+            await api.live.changed([job.id for job in found], left)
     inside = bool(api.inside_job(request))
     made = [_created(api, one.event, inside=inside) for one in recorded if isinstance(one.event, StepCreated)]
     return answer({"parts": made} if "het" in body else made[-1])
