@@ -79,7 +79,7 @@ class Daemon:
         self._due_after = -inf
         self._due_owed = True
         self._look_at: float | None = None
-        """As the daemon's: kept until it was looked at."""
+        """As the daemon's, by the machine's clock, which may jump over it: kept until it was looked at."""
         self._turned_at = -inf
 
     @property
@@ -117,7 +117,7 @@ class Daemon:
             return self.paused_until
         if self.kernel.has_input or self.kernel.replan or self.death is not None:
             return now
-        times = [self._next_look_at(now)]
+        times = [self._next_look_at()]
         if any(node.health is Health.LOST for node in self.state.nodes.values()) and self.state.holding:
             times.append(self._turned_at + LOOK_AT_LOST_NODES_S)
         if self.state.pending and self.kernel.rank_at < inf:
@@ -125,13 +125,13 @@ class Daemon:
         at = min(times)
         return None if at == inf else max(at, self._due_after, self._turned_at + LEAST_S)
 
-    def _next_look_at(self, now: float) -> float:
+    def _next_look_at(self) -> float:
         if self._due_owed and self.state.pending:
             return self._due_after
-        if self._look_at is None or self._look_at > now:
-            at = next_due(self.state, self.fleet.wall())
-            self._look_at = None if at is None else at - self.fleet.skew_s
-        return inf if self._look_at is None else self._look_at
+        wall = self.fleet.wall()
+        if self._look_at is None or self._look_at > wall:
+            self._look_at = next_due(self.state, wall)
+        return inf if self._look_at is None else self._look_at - self.fleet.skew_s
 
     # -- a turn --------------------------------------------------------------------------------------------------------
 
