@@ -505,7 +505,7 @@ def job_run_twice_after_a_restart(patch: Patch) -> Sabotage:
     return says_it_twice
 
 
-@bug("the truth is", 8)
+@bug("the truth is", 25)
 def late_report_believed(patch: Patch) -> None:
     """What a node says of an earlier start of a job is taken for the newest one."""
     interpret = intake.interpret

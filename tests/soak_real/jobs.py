@@ -57,7 +57,7 @@ say "end $about $EPOCHREALTIME $code"
 exit "$code"
 """
 
-HIDING = ("child", "deaf", "session", "orphan", "stopped")
+HIDING = ("child", "deaf", "session", "orphan", "nameless", "stopped")
 
 
 @dataclass(slots=True)
