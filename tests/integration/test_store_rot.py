@@ -62,7 +62,7 @@ def lived_in(cluster: Cluster) -> None:
         cluster.wait(job)
     cluster.sbatch("-H", "-o", "/dev/null", "--array=0-99%3", "--wrap", "echo " + "x" * 9000)
     first = cluster.sbatch("-o", "/dev/null", "--wrap", "sleep 1000")
-    cluster.sbatch("-o", "/dev/null", f"--dependency=afterok:{first}", "--comment", "y" * 6000, "--wrap", "true")
+    cluster.sbatch("-o", "/dev/null", f"--dependency=afterok:{first}", "--comment", "y" * 1000, "--wrap", "true")
 
 
 def copied(source: Path, target: Path) -> None:

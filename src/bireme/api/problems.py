@@ -21,6 +21,9 @@ from bireme.store.database import StoreError
 
 log = logging.getLogger(__name__)
 
+DEEPEST = 100
+"""So many objects and lists inside each other a request may have."""
+
 _STATUS = {
     Why.ACCESS_DENIED: 403,
     Why.INVALID_JOB_ID: 404,
@@ -124,7 +127,20 @@ async def read_json(request: Request, limit: int, bodies: Bodies) -> dict[str, A
         raise ProblemError(400, f"the request is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ProblemError(400, "the request must be a JSON object")
+    if _is_deeper(content, DEEPEST):
+        raise ProblemError(400, "the request is nested too deeply")
     return content
+
+
+def _is_deeper(content: Any, levels: int) -> bool:
+    """How deep Python itself reads depends on its release: from 3.12 on, further than anybody here may go."""
+    level = [content]
+    for _ in range(levels):
+        inside = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for values in inside for value in values if isinstance(value, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def install(app: FastAPI) -> None:

@@ -17,12 +17,17 @@ def wait_until_ended(pid: int) -> None:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
+def reaped(*pids: int) -> dict[int, ExitStatus]:
+    """Of these: other tests of the same process may have left children behind."""
+    return {child.pid: child.status for child in reap_exited() if child.pid in pids}
+
+
 def test_exit_code_and_signal_are_told_apart():
     failing, killed = start("/bin/sh", "-c", "exit 7"), start("/bin/sleep", "60")
     os.kill(killed, signal.SIGTERM)
     wait_until_ended(failing)
     wait_until_ended(killed)
-    statuses = {child.pid: child.status for child in reap_exited()}
+    statuses = reaped(failing, killed)
     assert statuses == {failing: ExitStatus(7), killed: ExitStatus(0, signal=signal.SIGTERM)}
     assert [str(statuses[failing]), str(statuses[killed])] == ["7:0", "0:15"]
 
@@ -30,7 +35,7 @@ def test_exit_code_and_signal_are_told_apart():
 def test_running_children_are_left_alone():
     sleeper = start("/bin/sleep", "60")
     try:
-        assert list(reap_exited()) == []
+        assert reaped(sleeper) == {}
         assert reap_process(sleeper) is None
     finally:
         os.kill(sleeper, signal.SIGKILL)
@@ -39,7 +44,7 @@ def test_running_children_are_left_alone():
     assert child is not None
     assert child.status.signal == signal.SIGKILL
     assert reap_process(sleeper) is None
-    assert list(reap_exited()) == []
+    assert reaped(sleeper) == {}
 
 
 def test_usage_is_the_kernels():

@@ -41,7 +41,8 @@ def run_jobs(world: World, count: int) -> None:
 def own_objects() -> Counter[str]:
     gc.collect()
     kinds = (type(each) for each in gc.get_objects())
-    return Counter(f"{kind.__module__}.{kind.__name__}" for kind in kinds if kind.__module__.startswith("bireme."))
+    named = ((str(kind.__module__), kind.__name__) for kind in kinds)  # of some it is no text
+    return Counter(f"{module}.{name}" for module, name in named if module.startswith("bireme."))
 
 
 def sizes(world: World) -> dict[str, int]:
