@@ -131,9 +131,20 @@ def test_a_job_insists_on_few_switches_for_a_while() -> None:
     world = Scenario("4x8:h100", leaves=["n[1-2]", "n[3-4]"])
     world.submit("here", on="n1", gpus=8, time_s=HOUR)
     world.submit("there", on="n3", gpus=8, time_s=HOUR)
+    world.submit("close", nodes=2, gpus_per_node=8, switches=1, switches_wait_s=200, time_s=HOUR)
+    world.expect(here="runs n1", there="runs n3", close="waits Resources")
+    world.wait(201)
+    world.expect(close="runs n[2,4]")
+
+
+def test_nobody_insists_on_few_switches_for_longer_than_max_switch_wait() -> None:
+    settings = Settings(policy=Policy(switches_wait_most_s=100))
+    world = Scenario("4x8:h100", leaves=["n[1-2]", "n[3-4]"], settings=settings)
+    world.submit("here", on="n1", gpus=8, time_s=HOUR)
+    world.submit("there", on="n3", gpus=8, time_s=HOUR)
     world.submit("close", nodes=2, gpus_per_node=8, switches=1, switches_wait_s=600, time_s=HOUR)
     world.expect(here="runs n1", there="runs n3", close="waits Resources")
-    world.wait(601)
+    world.wait(101)
     world.expect(close="runs n[2,4]")
 
 

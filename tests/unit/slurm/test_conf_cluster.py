@@ -279,6 +279,32 @@ def test_cgroup_conf() -> None:
             "slurm.conf:2: OverSubscribe=FORCE:2 is not applied: no two jobs share a CPU; OverSubscribe=EXCLUSIVE is "
             "applied",
         ),
+        (
+            {"slurm": "NodeName=n1\nSchedulerParameters=bf_continue,bf_intervall=3,max_rpc_cnt=4"},
+            "slurm.conf:2: SchedulerParameters=bf_intervall=3 is no word of Slurm's; did you mean bf_interval?",
+        ),
+        (
+            {"slurm": "NodeName=n1\nSchedulerParameters=kill_invalid_depend"},
+            "slurm.conf:2: SchedulerParameters=kill_invalid_depend is no word of Slurm's; did you mean "
+            "kill_invalid_depend of DependencyParameters?",
+        ),
+        (
+            {"slurm": "NodeName=n1\nSchedulerParameters=bf_licenses,bf_window=60"},
+            "slurm.conf:2: SchedulerParameters=bf_licenses is not applied: a job that waits for licences has no slot",
+        ),
+        (
+            {"slurm": "NodeName=n1\nSlurmctldParameters=enable_configless,zzz"},
+            "slurm.conf:2: SlurmctldParameters=zzz is no word of Slurm's",
+        ),
+        (
+            {"slurm": "NodeName=n1\nLaunchParameters=use_interactive_step"},
+            "slurm.conf:2: LaunchParameters=use_interactive_step is not applied: salloc starts a shell where it was "
+            "typed",
+        ),
+        (
+            {"slurm": "NodeName=n1\nPrivateData=job,usage"},
+            "slurm.conf:2: PrivateData=job is no word of Slurm's; did you mean jobs?",
+        ),
         ({"slurm": "NodeName=n1", "plugstack": "required x.so"}, "plugstack.conf: this file is not read by Bireme"),
         (
             {"slurm": "NodeName=n1", "cgroup": "ConstrainSwapSpace=yes"},
@@ -308,6 +334,18 @@ def test_warnings(files: dict[str, str], warning: str) -> None:
         (
             {"slurm": "KilWait=3\nNodeName=n1"},
             "slurm.conf:1: Parsing error at unrecognized key: KilWait; did you mean KillWait?",
+        ),
+        (
+            {"slurm": "PrologFlags=Aloc\nNodeName=n1"},
+            "slurm.conf:1: PrologFlags=Aloc is no word of Slurm's; did you mean alloc?",
+        ),
+        (
+            {"slurm": "SelectTypeParameters=CR_Corr_Memory\nNodeName=n1"},
+            "slurm.conf:1: SelectTypeParameters=CR_Corr_Memory is no word of Slurm's; did you mean cr_core_memory?",
+        ),
+        (
+            {"slurm": "TaskPlugin=task/afinity,task/cgroup\nNodeName=n1"},
+            "slurm.conf:1: TaskPlugin=task/afinity is no word of Slurm's; did you mean task/affinity?",
         ),
         (
             {"slurm": "MaxTimee=3\nNodeName=n1"},

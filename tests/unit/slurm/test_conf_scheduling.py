@@ -18,7 +18,7 @@ def test_each_parameter_has_its_field() -> None:
         "bf_max_job_test=50, bf_max_job_array_resv=5,bf_max_job_user=6,bf_max_job_part=7,bf_max_job_assoc=8,"
         "bf_max_job_user_part=9,bf_max_job_start=10,bf_interval=11,bf_resolution=12,bf_window=13,bf_min_age_reserve=14,"
         "bf_min_prio_reserve=15,bf_job_part_count_reserve=16,bf_one_resv_per_job,assoc_limit_stop,"
-        "allow_zero_lic,max_array_tasks=17,unknown,other=3"
+        "allow_zero_lic,max_array_tasks=17,max_switch_wait=18,unknown,other=3"
     ) == Policy(
         bookings_max=50,
         bookings_per_array=5,
@@ -36,6 +36,7 @@ def test_each_parameter_has_its_field() -> None:
         one_slot_per_job=True,
         takes_any_licences=True,
         array_tasks_max=17,
+        switches_wait_most_s=18,
         stops_at_association_limits=True,
     )
 
@@ -54,6 +55,8 @@ def test_whose_jobs_make_way_first() -> None:
     assert not read("", **preempts).preemption.lowest_first
     assert read("preempt_strict_order", **preempts).preemption.lowest_first
     assert read("preempt_youngest_first", **preempts).preemption.youngest_first
+    assert read("", PreemptParameters="strict_order", **preempts).preemption.lowest_first
+    assert read("", PreemptParameters="youngest_first", **preempts).preemption.youngest_first
 
 
 @pytest.mark.parametrize("wrong", ["bf_max_job_test=many", "bf_min_age_reserve=-5", "bf_max_job_assoc="])

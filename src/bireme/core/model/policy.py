@@ -65,6 +65,8 @@ class Policy:
     """bf_resolution: what comes back within so many seconds counts as one moment."""
     window_s: float = DAY_S
     """bf_window: how far the calendar looks."""
+    switches_wait_most_s: int = 300
+    """max_switch_wait: --switches is insisted on for so long, whatever longer time it names."""
     placement: str = "foresight"
     """placement=: the score that chooses among nodes that can hold a job; one of `core/placement/scores.POLICIES`."""
     preemption: Preemption = Preemption()

@@ -54,8 +54,6 @@ TRIES_TOGETHER = 32
 """Moments at which the components of a heterogeneous job are tried."""
 MINUTE_S = 60
 """Time limits are whole minutes."""
-SWITCHES_WAIT_S = 300
-"""How long --switches is insisted on when it names no time: Slurm's max_switch_wait."""
 EVERYWHERE: Way = (PUBLIC, ())
 """No reservation leads in, and none is in the way."""
 Shape = tuple[ResourceRequest, str, Way]
@@ -144,7 +142,8 @@ class Pass:
         request = job.spec.resources
         if request.switches is None:
             return request
-        patience_s = SWITCHES_WAIT_S if request.switches_wait_s is None else request.switches_wait_s
+        most_s = self.policy.switches_wait_most_s
+        patience_s = most_s if request.switches_wait_s is None else min(most_s, request.switches_wait_s)
         waited_s = self.now - (job.eligible_at or job.submitted_at)
         return request if waited_s < patience_s else replace(request, switches=None)
 

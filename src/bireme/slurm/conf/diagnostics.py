@@ -49,10 +49,10 @@ Keys = tuple[str, Iterable[str]]
 _NEAR = 0.7
 
 
-def _nearest(key: str, own: Keys, *others: Keys) -> str:
+def nearest(key: str, own: Iterable[str], *others: Keys) -> str:
     """`; did you mean MaxTime of a PartitionName line?`, or nothing when no key is like this one."""
     best, hint = _NEAR, ""
-    for where, known in (("", own[1]), *others):
+    for where, known in (("", own), *others):
         for name in sorted(known):
             likeness = SequenceMatcher(None, key.lower(), name.lower()).ratio()
             if likeness > best:
@@ -78,7 +78,7 @@ class Findings:
 
         `others`: keys of other lines or files, looked through for a name that is meant when none of `known` is near.
         """
-        hint = _nearest(key, (where, known), *others)
+        hint = nearest(key, known, *others)
         self.error(place, f"Parsing error at unrecognized key: {key}{where}{hint}")
 
     def raise_errors(self) -> None:

@@ -18,6 +18,7 @@ from bireme.slurm.conf.diagnostics import ConfigurationError, Diagnostic, Findin
 from bireme.slurm.conf.gres import GresFile, add_gres, read_gres_file
 from bireme.slurm.conf.lines import Line, Read, read_lines
 from bireme.slurm.conf.nodes import apply_down_nodes, read_node_sets, read_nodes
+from bireme.slurm.conf.parameters import check_words
 from bireme.slurm.conf.partitions import read_partitions
 from bireme.slurm.conf.records import sort_records
 from bireme.slurm.conf.settings import RawSettings, read_raw_settings, typed_settings
@@ -123,6 +124,7 @@ def _build(
     raw = read_raw_settings(records.settings, findings)
     settings = typed_settings(raw, findings)
     warn_of_unapplied(raw.values, raw.places, NOT_APPLIED, findings)
+    check_words(raw.values, raw.places, findings)
     warn_of_unapplied_on(records.nodes, NODE_NOT_APPLIED, findings)
     warn_of_unapplied_on(records.partitions, PARTITION_NOT_APPLIED, findings)
     warn_of_unapplied_lines([*records.frontends, *records.power_actions], findings)

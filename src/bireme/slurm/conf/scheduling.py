@@ -1,4 +1,4 @@
-"""SchedulerType and SchedulerParameters as a Policy. Parameters without a meaning here are let be, as Slurm does."""
+"""SchedulerType, SchedulerParameters and PreemptParameters as a Policy. What else these say is told by `parameters`."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ _PARAMETERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bf_resolution": ("resolution_s", lambda text: float(whole(text))),
     "bf_window": ("window_s", lambda text: whole(text) * _MINUTE_S),
     "max_array_tasks": ("array_tasks_max", _limit),
+    "max_switch_wait": ("switches_wait_most_s", whole),
     "placement": ("placement", _placement),
     "sched_max_job_start": ("starts_max", _starts),
 }
@@ -55,13 +56,15 @@ _FLAGS = {
     "assoc_limit_stop": "stops_at_association_limits",
     "bf_one_resv_per_job": "one_slot_per_job",
 }
+SCHEDULER_WORDS = frozenset(_PARAMETERS) | frozenset(_FLAGS)
+"""Of SchedulerParameters, what becomes a part of the policy."""
 _OFF = "-1"
 
 
 def scheduling_policy(raw: Mapping[str, str]) -> Policy:
     """Raises SlurmSyntaxError for a parameter that is not a number."""
     policy = Policy(backfill=_backfills(raw.get("SchedulerType", "sched/backfill")))
-    for name, value in _words(raw):
+    for name, value in _words(raw, "SchedulerParameters"):
         if name == "bf_interval" and value == _OFF:
             policy = replace(policy, backfill=False)
         elif name in _FLAGS:
@@ -73,9 +76,9 @@ def scheduling_policy(raw: Mapping[str, str]) -> Policy:
     return replace(policy, preemption=_preemption(raw))
 
 
-def _words(raw: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(name, value) of what SchedulerParameters says."""
-    words = (word.strip().partition("=") for word in raw.get("SchedulerParameters", "").split(","))
+def _words(raw: Mapping[str, str], key: str) -> list[tuple[str, str]]:
+    """(name, value) of what such a key says."""
+    words = (word.strip().partition("=") for word in raw.get(key, "").split(","))
     return [(name.lower(), value) for name, _, value in words if name]
 
 
@@ -103,7 +106,8 @@ def _preemption(raw: Mapping[str, str]) -> Preemption:
         raise SlurmSyntaxError("PreemptMode=SUSPEND requires GANG too: PreemptMode=SUSPEND,GANG")
     if _PREEMPTS_BY[plugin] != "none" and mode == "OFF" and "PreemptMode" not in raw:
         raise SlurmSyntaxError(f"PreemptType={plugin} needs a PreemptMode: CANCEL, REQUEUE or SUSPEND,GANG")
-    told = {name for name, _ in _words(raw)}
+    told = {name for name, _ in _words(raw, "SchedulerParameters")}
+    told |= {f"preempt_{name}" for name, _ in _words(raw, "PreemptParameters")}  # where newer releases have them
     return Preemption(
         _PREEMPTS_BY[plugin],
         mode,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from bireme.slurm.conf.diagnostics import Findings, Place
 from bireme.slurm.conf.keys import SHOWN
 from bireme.slurm.conf.lines import Line
+from bireme.slurm.conf.parameters import WORDS
 
 
 def _words(text: str) -> frozenset[str]:
@@ -23,7 +24,8 @@ APPLIED = _words(
     "DependencyParameters EnforcePartLimits Epilog FairShareDampeningFactor FirstJobId GresTypes InactiveLimit "
     "JobAcctGatherFrequency JobFileAppend JobRequeue KillOnBadExit KillWait Licenses MaxArraySize MaxBatchRequeue "
     "MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode MinJobAge OverTimeLimit PreemptExemptTime PreemptMode "
-    "PreemptType PriorityCalcPeriod PriorityDecayHalfLife PriorityFavorSmall PriorityFlags PriorityMaxAge "
+    "PreemptParameters PreemptType PriorityCalcPeriod PriorityDecayHalfLife PriorityFavorSmall PriorityFlags "
+    "PriorityMaxAge "
     "PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityType PriorityUsageResetPeriod "
     "PriorityWeightAge PriorityWeightAssoc PriorityWeightFairShare PriorityWeightJobSize PriorityWeightPartition "
     "PriorityWeightQOS PriorityWeightTRES PrivateData ProctrackType Prolog PrologEpilogTimeout PrologFlags "
@@ -31,7 +33,7 @@ APPLIED = _words(
     "SelectTypeParameters SlurmctldParameters SlurmdTimeout TaskEpilog TaskPlugin TaskProlog TopologyPlugin "
     "UnkillableStepProgram UnkillableStepTimeout"
 )
-"""Read from slurm.conf, and in force."""
+"""Read from slurm.conf, and in force; of keys that hold a list of words, those that `parameters` says."""
 
 OF_SLURMS_DAEMONS = _words(
     "AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageLoc "
@@ -119,7 +121,6 @@ NOT_APPLIED: Mapping[str, str] = {
     "PowerPlugin": _PLUGIN,
     "PrEpParameters": _PLUGIN,
     "PrEpPlugins": _PLUGIN,
-    "PreemptParameters": "only SchedulerParameters is asked about preemption",
     "PrologSlurmctld": _PROGRAM,
     "PrologTimeout": "PrologEpilogTimeout is applied to both",
     "PropagatePrioProcess": "the nice value of a job's submitter is told to it, and not set",
@@ -222,9 +223,9 @@ _NOTHING = frozenset({"", "0", "no", "none", "(null)", "off", "(none)", "all"})
 def warn_of_unapplied(
     values: Mapping[str, str], places: Mapping[str, Place], table: Mapping[str, str], findings: Findings
 ) -> None:
-    """Of a file's settings: those that ask for something and are not in force."""
+    """Of a file's settings: those that ask for something and are not in force (`parameters` says it word by word)."""
     for key, value in values.items():
-        if key in table and asks_for_something(key, value):
+        if key in table and key not in WORDS and asks_for_something(key, value):
             findings.warn(places[key], f"{key}={value} is not applied: {table[key]}")
 
 
