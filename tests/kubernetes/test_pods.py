@@ -172,6 +172,15 @@ def test_a_start_on_two_thousand_nodes_is_taken_by_the_api_server(kubernetes: Ku
         kubernetes.kubectl("delete", "secret", made["metadata"]["name"])
 
 
+@pytest.mark.parametrize("command", ["sbatch --wrap true", "srun true", "salloc true"])
+def test_a_bundle_on_disk_is_no_image(cluster: KubernetesCluster, command: str) -> None:
+    name, *rest = command.split()
+    said = cluster.run(name, "--container=/data/bundle", *rest, check=False)
+    assert said.returncode != 0
+    assert "--container=/data/bundle is the folder of an OCI bundle, which pods cannot run" in said.stderr
+    assert "--container-image=REGISTRY/NAME:TAG" in said.stderr
+
+
 def test_an_image_is_applied_and_nobody_is_told_otherwise(cluster: KubernetesCluster) -> None:
     said = cluster.run("sbatch", f"--container-image={BUSYBOX}", "--container-mounts=/a:/b", "--wrap", "true")
     assert said.stderr.splitlines() == [

@@ -25,6 +25,8 @@ from bireme.core.lifecycle.state import State
 from bireme.core.model.events import Event
 from bireme.core.model.jobs import ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
 from bireme.ports import Order
+from bireme.slurm.changes import CHANGEABLE, check_changes
+from bireme.slurm.errors import SlurmSyntaxError
 from bireme.store import codec
 
 routes = Routes("jobs")
@@ -86,19 +88,23 @@ def whole(body: dict[str, Any], name: str) -> int | None:
 
 
 def _read_changes(changes: Any) -> dict[str, Any]:
-    """Typed values of the fields to change; raises WrongShapeError."""
+    """Typed values of the fields to change, within their ranges; raises WrongShapeError or ProblemError."""
     if not isinstance(changes, dict) or not changes:
         raise ProblemError(400, "changes: expected an object with at least one field")
     typed: dict[str, Any] = {}
     for name, value in changes.items():
+        if name not in CHANGEABLE:
+            raise ProblemError(400, f"{name}: a job has no such field to change")
         if name == "array_throttle":
             typed[name] = codec.convert_field(ResourceRequest, "switches", value)
         elif name in requests.RESOURCE_FIELDS:
             typed[name] = codec.convert_field(ResourceRequest, name, value)
-        elif name in requests.SPEC_FIELDS and name != "owner":
-            typed[name] = codec.convert_field(JobSpec, name, value)
         else:
-            raise ProblemError(400, f"{name}: a job has no such field to change")
+            typed[name] = codec.convert_field(JobSpec, name, value)
+    try:
+        check_changes(typed)
+    except SlurmSyntaxError as error:
+        raise ProblemError(400, str(error)) from None
     return typed
 
 

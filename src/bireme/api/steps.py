@@ -81,7 +81,7 @@ def _read_parts(api: Context, body: dict[str, Any], job: str) -> list[Part]:
 
 def _read_spec(api: Context, body: dict[str, Any]) -> StepSpec:
     spec = codec.convert(StepSpec, body.get("spec", {}))
-    refuse_containers(api, [spec.container_image])
+    refuse_containers(api, spec)
     if body.get("environment") is not None:
         spec = replace(spec, environment=put_environment(api, body["environment"]))
     return spec

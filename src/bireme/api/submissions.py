@@ -24,6 +24,7 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.submission import MOST_COMPONENTS, submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
+from bireme.core.model.steps import StepSpec
 from bireme.core.plan.trial import try_jobs
 from bireme.ports import ForeignQueue, foreign_queue
 from bireme.slurm.options.help import is_applied
@@ -103,7 +104,8 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
         number = await queue.submit(submission.specs, submission.key)
         await api.cluster.settled()  # who has just submitted expects to see the job
         return {"job_id": number}
-    refuse_containers(api, [spec.container_image for spec in submission.specs])
+    for spec in submission.specs:
+        refuse_containers(api, spec)
     recorded = await api.cluster.do(
         cause, lambda state, now: submit(state, caller, submission.specs, now, submission.key)
     )
@@ -113,9 +115,16 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
     return {"job_id": job_id}
 
 
-def refuse_containers(api: Context, images: Sequence[str]) -> None:
-    """The embedded engine starts tasks on the host: a job for an image must not run there as if nothing was asked."""
-    if any(images) and api.cluster.engine.name.partition("+")[0] == "embedded":
+def refuse_containers(api: Context, spec: JobSpec | StepSpec) -> None:
+    """What an engine cannot run in must be refused: it would run on the host, or in another image than was asked."""
+    engine = api.cluster.engine.name.partition("+")[0]
+    if spec.container_bundle and engine == "kubernetes":
+        raise Refusal(
+            Why.NOT_SUPPORTED,
+            f"--container={spec.container_bundle[:200]} is the folder of an OCI bundle, which pods cannot run: name an "
+            "image that the cluster can pull, as --container-image=REGISTRY/NAME:TAG",
+        )
+    if (spec.container_image or spec.container_bundle) and engine == "embedded":
         raise Refusal(
             Why.NOT_SUPPORTED,
             "the embedded engine runs no containers (--container-image, --container): leave the option out to run on "

@@ -110,7 +110,7 @@ def as_json(understood: Understood) -> dict[str, Any]:
         "std_err": spec.std_err or _output(spec),
         "requeue": spec.requeue,
         "signal": format_warning_signal(spec.warning) if spec.warning else None,
-        "container_image": spec.container_image or None,
+        "container_image": spec.container_image or spec.container_bundle or None,
         "ignored": [{"option": each.option, "reason": each.reason} for each in understood.ignored],
         "warnings": list(understood.warnings),
     }
@@ -196,7 +196,7 @@ def _place_rows(spec: JobSpec) -> Iterable[Row]:
         ("distribution", asked.distribution),
         ("hint", asked.hint),
         ("reservation", spec.reservation),
-        ("container", spec.container_image),
+        ("container", spec.container_image or spec.container_bundle),
         ("account", spec.account),
     ):
         if text:

@@ -26,7 +26,8 @@ FORMAT = 1
 PRIVATE = frozenset({
     "wckey", "warning", "work_dir", "submit_dir", "umask", "process_nice", "std_in", "std_out",
     "std_err", "open_append", "script", "environment", "command", "argv", "submit_line",
-    "submit_host", "comment", "admin_comment", "mail_type", "mail_user", "container_image", "container_mounts",
+    "submit_host", "comment", "admin_comment", "mail_type", "mail_user", "container_image", "container_bundle",
+    "container_mounts",
     "container_workdir", "export", "get_user_env", "step_defaults", "ignored", "workload",
 })  # fmt: skip
 _DEFAULTS = {field.name: field.default for field in fields(JobSpec) if field.name in PRIVATE}

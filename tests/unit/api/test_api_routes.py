@@ -207,6 +207,62 @@ def test_jobs_are_changed_by_their_routes(api: Running) -> None:
     assert error.message == "Job/step already completing or completed"
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cpus_per_task": -3}, "cpus_per_task is -3: it must be from 1 to"),
+        ({"cpus_per_task": 0}, "cpus_per_task is 0: it must be from 1 to"),
+        ({"nice": 99999999999}, "nice is 99999999999: it must be from -2147483645 to 2147483645"),
+        ({"site_factor": -2147483646}, "site_factor is -2147483646: it must be"),
+        ({"priority": 2**32 - 1}, "priority is 4294967295: it must be from 0 to"),
+        ({"ntasks": 0}, "ntasks is 0: it must be from 1 to"),
+        ({"nodes_min": 3, "nodes_max": 2}, "nodes_max is 2, below nodes_min, which is 3"),
+        ({"array_throttle": -1}, "array_throttle is -1: it must be from 0 to"),
+        ({"time_limit_s": -1}, "time_limit_s is -1: it must be from 0 to"),
+        ({"mail_type": ["x"]}, "mail_type: 'x' is none of BEGIN"),
+        ({"script": "0" * 64}, "script: a job has no such field to change"),
+        ({"kind": "pods"}, "kind: a job has no such field to change"),
+        ({"array": None}, "array: a job has no such field to change"),
+        ({"resources": {}}, "resources: a job has no such field to change"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/jobs/{job}/update", "/v1/orders"])
+def test_what_scontrol_update_refuses_is_refused_by_the_routes(
+    api: Running, path: str, changes: dict[str, Any], said: str
+) -> None:
+    job_id = submit(api)
+    before = api.cluster.state.jobs[job_id].spec
+    body = {"changes": changes, **({"verb": "update", "jobs": [str(job_id)]} if path == "/v1/orders" else {})}
+    error = refused(api.transport.post, path.format(job=job_id), body)
+    assert (error.status, error.message[: len(said)]) == (400, said)
+    assert api.cluster.state.jobs[job_id].spec == before
+
+
+def test_a_least_number_of_nodes_above_the_most_is_refused(api: Running) -> None:
+    job_id = submit(api)
+    api.transport.post(f"/v1/jobs/{job_id}/update", {"changes": {"nodes_max": 1}})
+    assert refused(api.transport.post, f"/v1/jobs/{job_id}/update", {"changes": {"nodes_min": 2}}).slurm_errno == 2006
+
+
+@pytest.mark.parametrize(
+    ("engine", "field", "said"),
+    [
+        ("embedded", "container_image", "runs no containers"),
+        ("embedded", "container_bundle", "runs no containers"),
+        ("kubernetes", "container_bundle", "--container-image=REGISTRY/NAME:TAG"),
+        ("kubernetes+slurm", "container_bundle", "--container-image=REGISTRY/NAME:TAG"),
+        ("kubernetes", "container_image", ""),
+    ],
+)
+def test_a_container_that_the_engine_cannot_run_is_refused(api: Running, engine: str, field: str, said: str) -> None:
+    api.cluster.engine.name = engine
+    body = {"spec": {"name": "x", field: "/data/thing"}, "script": "#!/bin/sh\n"}
+    if not said:
+        assert api.transport.post("/v1/jobs", body)["job_id"]
+    else:
+        assert said in refused(api.transport.post, "/v1/jobs", body).hint
+
+
 def test_a_signal_is_sent_instead_of_the_end(api: Running) -> None:
     job_id = submit(api)
     assert refused(api.transport.post, f"/v1/jobs/{job_id}/signal", {}).message == "signal: is missing"

@@ -11,6 +11,8 @@ import pytest
 from tests.support.fake_api import FakeApi, absent
 
 from bireme.cli import reports, scontrol
+from bireme.cli.scontrol import update
+from bireme.slurm.changes import CHANGEABLE
 
 JOB = {"job_id": 31, "name": "run", "state": "RUNNING", "user_name": "root", "user_id": 0, "group_id": 0,
        "partition": "gpu", "time_limit_s": 3600}  # fmt: skip
@@ -251,6 +253,16 @@ def test_numbers_and_words_out_of_range(api: FakeApi, capsys: pytest.CaptureFixt
     assert scontrol.main(["update", "JobId=31", word]) == 1
     assert capsys.readouterr().err.startswith(f"scontrol: error: {said}")
     assert api.posted == []
+
+
+def test_the_command_changes_what_the_api_lets_change() -> None:
+    good = {
+        "constraints": "a", "features": "a", "prefer": "a", "deadline": "now+1hour", "starttime": "now",
+        "eligibletime": "now", "contiguous": "yes", "oversubscribe": "yes", "shared": "yes", "requeue": "yes",
+        "dependency": "afterok:3", "gres": "gpu:1", "trespernode": "gpu:1", "mailtype": "END",
+    }  # fmt: skip
+    fields = [name for key in update._JOB_KEYS for name in update.job_change(key, good.get(key, "1"))]
+    assert set(fields) == CHANGEABLE
 
 
 def test_update_nodes_and_partitions(api: FakeApi) -> None:

@@ -325,7 +325,7 @@ IMAGE = ["--container-image=img", "--container-mounts=/a:/b", "--reboot"]
         ("kubernetes", False, ["kubernetes.volumes"]),
         ("kubernetes", True, ["steps run in the image of their job", "kubernetes.volumes"]),
         ("kubernetes+slurm", False, ["kubernetes.volumes"]),
-        ("slurm", False, ["not passed on to Slurm"]),
+        ("slurm", False, []),
     ],
 )
 def test_what_an_engine_does_not_apply_is_said_for_that_engine(engine: str, step: bool, words: list[str]) -> None:

@@ -14,6 +14,7 @@ from bireme.cli import reports
 from bireme.cli.scontrol import reservations
 from bireme.cli.scontrol.actions import ask_all, job_ids
 from bireme.cli.scontrol.session import Session
+from bireme.slurm.changes import LARGEST_NICE, RANGES, check_changes, check_mail_types
 from bireme.slurm.errors import SlurmSyntaxError
 
 Changes = dict[str, Any]
@@ -142,7 +143,7 @@ def job_change(key: str, value: str) -> Changes:
         return _JOB_KEYS[name](value)
     except _OutOfRangeError:
         raise reports.CommandError(
-            f"scontrol: error: {_SPELLING[name]} value out of range (+/- {_LARGEST_NICE}). Value ignored"
+            f"scontrol: error: {_SPELLING[name]} value out of range (+/- {LARGEST_NICE}). Value ignored"
         ) from None
     except (SlurmSyntaxError, ValueError) as error:
         said = f"Invalid {_SPELLING[name]} value" + ("" if name in _WITHOUT_VALUE else f": {value}")
@@ -165,32 +166,40 @@ def _text(field: str) -> _Reader:
     return lambda value: {field: value}
 
 
-_LARGEST_NICE = 2147483645
-_LARGEST_COUNT = 2**31 - 2
-_LARGEST_PRIORITY = 2**32 - 2
-
-
 class _OutOfRangeError(ValueError):
     """A number that Slurm keeps in fewer bits."""
 
 
-def _whole(value: str, least: int, most: int) -> int:
-    """A decimal number within its range; ValueError, as for what is none."""
-    if not value.isascii() or not value.removeprefix("-").isdigit() or not least <= int(value) <= most:
+def _whole(value: str) -> int:
+    """A decimal number; ValueError for what is none."""
+    if not value.isascii() or not value.removeprefix("-").isdigit():
         raise ValueError(value)
     return int(value)
 
 
-def _number(field: str, least: int = 0, most: int = _LARGEST_COUNT) -> _Reader:
-    return lambda value: {field: _whole(value, least, most)}
+def _within(value: str, least: int, most: int) -> int:
+    number = _whole(value)
+    if not least <= number <= most:
+        raise ValueError(value)
+    return number
+
+
+def _number(field: str) -> _Reader:
+    """Of a job, within the range that its field has."""
+    return lambda value: {field: _within(value, *RANGES[field])}
+
+
+def _count(field: str) -> _Reader:
+    """Of a partition."""
+    return lambda value: {field: _within(value, 0, 2**31 - 2)}
 
 
 def _signed(field: str) -> _Reader:
     """Nice and SiteFactor, whose range has words of its own."""
 
     def reader(value: str) -> Changes:
-        number = int(value or 100) if value.lstrip("+-").isdigit() or not value else _whole(value, 0, 0)
-        if abs(number) > _LARGEST_NICE:
+        number = int(value or 100) if value.lstrip("+-").isdigit() or not value else _whole(value)
+        if abs(number) > LARGEST_NICE:
             raise _OutOfRangeError(value)
         return {field: number}
 
@@ -265,18 +274,14 @@ def _gres(value: str) -> Changes:
 
 def _node_range(value: str) -> Changes:
     low, _, high = value.partition("-")
-    least, most = _whole(low, 1, _LARGEST_COUNT), _whole(high or low, 1, _LARGEST_COUNT)
-    if most < least:
-        raise ValueError(value)
-    return {"nodes_min": least, "nodes_max": most, "nodes_given": True}
+    changes = {"nodes_min": _whole(low), "nodes_max": _whole(high or low), "nodes_given": True}
+    check_changes(changes)
+    return changes
 
 
 def _mail_types(value: str) -> Changes:
-    from bireme.slurm.options.words import MAIL_GROUPS, MAIL_TYPES
-
     words = [word.strip().upper() for word in value.split(",") if word.strip()]
-    if any(word not in MAIL_TYPES and word not in MAIL_GROUPS and word != "NONE" for word in words):
-        raise ValueError(value)
+    check_mail_types(words)
     return {"mail_type": words}
 
 
@@ -298,14 +303,14 @@ def _switches(value: str) -> Changes:
     count, at, wait = value.partition("@")
     limit = parse_time_limit(wait) if at else None
     return {
-        "switches": _whole(count, 0, _LARGEST_COUNT),
+        "switches": _within(count, *RANGES["switches"]),
         "switches_wait_s": None if isinstance(limit, Infinite) else limit,
     }
 
 
 def _first_count(field: str) -> _Reader:
     """`MIN[-MAX]`, of which the least counts."""
-    return lambda value: {field: _whole(value.partition("-")[0], 1, _LARGEST_COUNT)}
+    return lambda value: {field: _within(value.partition("-")[0], *RANGES[field])}
 
 
 _JOB_KEYS: dict[str, _Reader] = {
@@ -316,7 +321,7 @@ _JOB_KEYS: dict[str, _Reader] = {
     "constraints": _constraint("constraint"),
     "contiguous": _yes_no("contiguous"),
     "corespec": _number("core_spec"),
-    "cpuspertask": _number("cpus_per_task", 1),
+    "cpuspertask": _number("cpus_per_task"),
     "deadline": _moment("deadline_at"),
     "dependency": _dependency,
     "eligibletime": _moment("begin_at"),
@@ -335,18 +340,18 @@ _JOB_KEYS: dict[str, _Reader] = {
     "nice": _signed("nice"),
     "numcpus": _first_count("ntasks"),
     "numnodes": _node_range,
-    "numtasks": _number("ntasks", 1),
+    "numtasks": _number("ntasks"),
     "oversubscribe": _yes_no("oversubscribe"),
     "partition": _words("partitions"),
     "prefer": _constraint("prefer"),
-    "priority": _number("priority", 0, _LARGEST_PRIORITY),
+    "priority": _number("priority"),
     "qos": _text("qos"),
-    "reqcores": _number("cores_per_socket", 1),
+    "reqcores": _number("cores_per_socket"),
     "reqnodelist": _hosts("nodelist"),
     "reqnodes": _node_range,
-    "reqprocs": _number("ntasks", 1),
-    "reqsockets": _number("sockets_per_node", 1),
-    "reqthreads": _number("threads_per_core", 1),
+    "reqprocs": _number("ntasks"),
+    "reqsockets": _number("sockets_per_node"),
+    "reqthreads": _number("threads_per_core"),
     "requeue": _yes_no("requeue"),
     "reservation": _text("reservation"),
     "reservationname": _text("reservation"),
@@ -488,7 +493,7 @@ _PARTITION_KEYS: dict[str, _Reader] = {
     "denyqos": _words("deny_qos"),
     "disablerootjobs": _yes_no("disable_root_jobs"),
     "exclusiveuser": _yes_no("exclusive_user"),
-    "gracetime": _number("grace_time_s"),
+    "gracetime": _count("grace_time_s"),
     "hidden": _yes_no("hidden"),
     "lln": _yes_no("lln"),
     "maxcpuspernode": _count_or_none("max_cpus_per_node"),
@@ -497,13 +502,13 @@ _PARTITION_KEYS: dict[str, _Reader] = {
     "maxmempernode": _count_or_none("max_memory_per_node_mib"),
     "maxnodes": _count_or_none("max_nodes"),
     "maxtime": _seconds("max_time_s"),
-    "minnodes": _number("min_nodes"),
+    "minnodes": _count("min_nodes"),
     "nodes": _hosts("nodes"),
     "oversubscribe": lambda value: {"over_subscribe": value.upper()},
     "overtimelimit": _seconds("over_time_limit_s"),
     "preemptmode": lambda value: {"preempt_mode": value.upper()},
-    "priorityjobfactor": _number("priority_job_factor"),
-    "prioritytier": _number("priority_tier"),
+    "priorityjobfactor": _count("priority_job_factor"),
+    "prioritytier": _count("priority_tier"),
     "qos": _text("qos"),
     "reqresv": _yes_no("req_resv"),
     "rootonly": _yes_no("root_only"),

@@ -23,7 +23,8 @@ PATH = 4_096
 LONG_TEXT = 128 * 1_024
 """What Slurm takes of an ordinary word, of a path, and of bindings."""
 TEXTS: Mapping[str, int] = {
-    **dict.fromkeys(("work_dir", "submit_dir", "std_in", "std_out", "std_err", "command", "container_image"), PATH),
+    **dict.fromkeys(("work_dir", "submit_dir", "std_in", "std_out", "std_err", "command"), PATH),
+    **dict.fromkeys(("container_image", "container_bundle"), PATH),
     **dict.fromkeys(("task_prolog", "task_epilog", "container_mounts", "container_workdir"), PATH),
     **dict.fromkeys(("cpu_bind", "mem_bind", "gpu_bind", "argv", "export", "submit_line"), LONG_TEXT),
     "multi_prog": 1024 * 1024,
@@ -58,6 +59,9 @@ _WHY = {"nodes_min": Why.INVALID_NODE_COUNT, "nodes_max": Why.INVALID_NODE_COUNT
 def check_job(state: State, spec: JobSpec) -> None:
     """A job that is submitted or changed. Raises Refusal."""
     check_sizes(spec)
+    most = spec.resources.nodes_max
+    if most is not None and most < spec.resources.nodes_min:
+        raise Refusal(Why.INVALID_NODE_COUNT, f"nodes_max is {most}, below nodes_min, {spec.resources.nodes_min}")
     check_tasks(state, spec.resources, len(state.nodes))
     for text in (spec.resources.constraint, spec.resources.prefer):
         try:

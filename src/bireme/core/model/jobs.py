@@ -222,6 +222,9 @@ class JobSpec:
     mail_type: tuple[str, ...] = ()
     mail_user: str = ""
     container_image: str = ""
+    """--container-image (Pyxis): an image by its name in a registry."""
+    container_bundle: str = ""
+    """--container: the folder of an OCI bundle. Only Slurm itself runs these."""
     container_mounts: str = ""
     container_workdir: str = ""
     export: str = "ALL"

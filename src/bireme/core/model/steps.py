@@ -104,6 +104,7 @@ class StepSpec:
     environment: str = ""
     """Blob id of the environment of the tasks (JSON object)."""
     container_image: str = ""
+    container_bundle: str = ""
     container_mounts: str = ""
     container_workdir: str = ""
     interactive: bool = False

@@ -128,7 +128,7 @@ class JobReader:
             submit_line=text(job.get("submit_line")),
             comment=TAG.sub("", text(job.get("comment"))),
             admin_comment=text(job.get("admin_comment")),
-            container_image=text(job.get("container")),
+            container_bundle=text(job.get("container")),
         )
 
     def _owner(self, job: Json) -> Owner:

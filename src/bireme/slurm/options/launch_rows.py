@@ -26,8 +26,9 @@ def _elsewhere(job: str, step: str, slurm: str = _NOT_PASSED_ON) -> dict[str, st
 
 _IN_PODS = _elsewhere(_ITS_POD, _ITS_POD)
 _IMAGE = _elsewhere("", "steps run in the image of their job", "")
-_MOUNTS = _elsewhere(*2 * ("volumes of jobs are a setting (kubernetes.volumes)",))
-_FOLDER = _elsewhere(*2 * ("use --chdir",))
+_BUNDLE = _elsewhere("", "", "")
+_MOUNTS = _elsewhere(*2 * ("volumes of jobs are a setting (kubernetes.volumes)",), "")
+_FOLDER = _elsewhere(*2 * ("use --chdir",), "")
 _NO_COPY = "programs are not copied: nodes see the same files"
 
 # A row is easier to compare with its neighbours on few lines.
@@ -129,7 +130,7 @@ _CONTAINER_ROWS = (
     option("", "container=PATH", ALL, Kind.TEXT, CONTAINERS, "OCI bundle",
            variables={Command.SBATCH: ("SBATCH_CONTAINER",), Command.SRUN: ("SRUN_CONTAINER",),
                       Command.SALLOC: ("SALLOC_CONTAINER",)},
-           ignored=_ON_HOST, elsewhere=_IMAGE),
+           ignored=_ON_HOST, elsewhere=_BUNDLE),
     option("", "container-id=ID", ALL, Kind.TEXT, CONTAINERS, "id of the OCI container",
            variables={Command.SBATCH: ("SBATCH_CONTAINER_ID",), Command.SRUN: ("SRUN_CONTAINER_ID",),
                       Command.SALLOC: ("SALLOC_CONTAINER_ID",)},

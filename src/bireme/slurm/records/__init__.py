@@ -114,7 +114,7 @@ JOB_FIELDS: dict[str, str] = {
     "generation": "how often it was started",
     "held_by": "user or admin, while it is held",
     "usage": "what it consumed so far: {user_cpu_s, system_cpu_s, max_rss_kib, ...}",
-    "container_image": "container image",
+    "container_image": "container image, or the folder of an OCI bundle",
     "warning": "signal before the limit, as `B:USR1@120`",
     "ignored": "options that were accepted and not applied",
 }

@@ -469,7 +469,7 @@ FIELDS: dict[str, Getter] = {
     "generation": lambda view: view.job.generation,
     "held_by": _held_by,
     "usage": lambda view: values.usage_record(view.job.usage),
-    "container_image": lambda view: view.spec.container_image,
+    "container_image": lambda view: view.spec.container_image or view.spec.container_bundle,
     "warning": _warning,
     "ignored": lambda view: list(view.spec.ignored),
 }

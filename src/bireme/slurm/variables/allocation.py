@@ -185,7 +185,7 @@ def request_variables(spec: JobSpec, shares: Sequence[NodeShare]) -> Variables:
         "SLURM_JOB_ACCOUNT": spec.account or None,
         "SLURM_JOB_QOS": spec.qos or None,
         "SLURM_JOB_RESERVATION": spec.reservation or None,
-        "SLURM_CONTAINER": spec.container_image or None,
+        "SLURM_CONTAINER": spec.container_image or spec.container_bundle or None,
         "SLURM_GPUS": _gpus(request.gres_per_job),
         "SLURM_GPUS_PER_TASK": _gpus(request.gres_per_task),
         "SLURM_GPUS_PER_SOCKET": _gpus(request.gres_per_socket),

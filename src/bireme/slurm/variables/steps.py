@@ -222,8 +222,8 @@ def _asked(step: Step) -> Variables:
         variables.update(_memory_bind(spec.mem_bind))
     if spec.mpi != "none":
         variables["SLURM_MPI_TYPE"] = spec.mpi
-    if spec.container_image:
-        variables["SLURM_CONTAINER"] = spec.container_image
+    if spec.container_image or spec.container_bundle:
+        variables["SLURM_CONTAINER"] = spec.container_image or spec.container_bundle
     return variables
 
 

@@ -51,6 +51,15 @@ def test_a_specification_as_arguments() -> None:
     }  # fmt: skip
 
 
+def test_containers_are_asked_for_as_they_were() -> None:
+    image = replace(SPEC, container_image="registry#a/b:1", container_mounts="/a:/b", container_workdir="/w")
+    words = batch_words([image, replace(SPEC, container_bundle="/bundle")], "")
+    assert [word for word in words if word.startswith(("--container", ":"))] == [
+        "--container-image=registry#a/b:1", "--container-mounts=/a:/b", "--container-workdir=/w", ":",
+        "--container=/bundle",
+    ]  # fmt: skip
+
+
 def test_components_of_a_heterogeneous_job_are_told_one_after_the_other() -> None:
     words = batch_words([SPEC, replace(SPEC, partitions=("cpu",))], "k")
     middle = words.index(":")
@@ -96,6 +105,7 @@ def test_every_key_of_an_update_is_a_field() -> None:
 options = st.sampled_from([
     "-N2", "-N2-4", "-n4", "-c2", "--mem=4G", "--gres=gpu:a100:2", "--gpus=a100:4", "-t10", "-t1-0",
     "--exclusive", "-pgpu", "--array=1-9:2%3", "-H", "--nice=5", "-Cib", "-wn1", "-xn[3-4]", "--dependency=afterok:7",
+    "--container=/bundle", "--container-image=registry#a/b:1", "--container-mounts=/a:/b", "--container-workdir=/w",
     "--signal=B:USR1@60", "--ntasks-per-node=2", "-Jname", "--begin=2030-01-01T00:00:00", "--comment=word", "-otext",
 ])  # fmt: skip
 
