@@ -1,11 +1,12 @@
-"""The tests at awkward hours: `python -m tests.clocks [MODULE ...]`, as root, with a C compiler.
+"""The tests at awkward hours: `python -m tests.clocks [--beside N] [MODULE ...]`, as root, with a C compiler.
 
 Each module is run by a pytest of its own, a few seconds before midnight and just after it, before the end of a month
 and of a year, before both changes of summer time and on a leap day, with everything that it starts (daemons, agents,
 commands) on the same clock. `support/shifted_clock.c` is loaded into all programs of a mount namespace of our own by
 /etc/ld.so.preload, so that one with a clean environment does not escape it; statically linked ones do, which is why
 Kubernetes is left out. Slurm is, too: its threads wait until moments of the wall clock, which the kernel keeps. The
-times of files are the kernel's as well. Not part of `make test`: it takes the better part of an hour.
+times of files are the kernel's as well. Not part of `make test`: it takes the better part of an hour on two cores.
+Modules that run beside each other do so in namespaces of their own, each with its own clock.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,20 +60,14 @@ HOURS = (
 )
 
 
-def enter_own_mounts(folder: Path) -> Path:
-    """Shift the clock of every program from here on, for this process and its children alone.
-
-    Returns the file that says by how much.
-    """
+def enter_own_mounts(library: Path) -> None:
+    """Shift the clock of every program that this process starts from here on, and of no other."""
     libc = ctypes.CDLL(None, use_errno=True)
-    library, preload, offset = folder / "shifted_clock.so", folder / "ld.so.preload", folder / "bireme-clock"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE)], check=True)
-    folder.chmod(0o755)  # programs of other users load it too
+    folder = Path(tempfile.mkdtemp(dir=library.parent))
+    folder.chmod(0o755)  # programs of other users read it too
+    preload, offset = folder / "ld.so.preload", folder / "bireme-clock"
     preload.write_text(f"{library}\n")
-    shift(offset, 0.0)
-    targets = {preload: PRELOAD, offset: OFFSET}
-    for target in targets.values():
-        target.touch()  # a bind mount needs something to lie on; an empty file of either name changes nothing
+    offset.write_bytes(struct.pack("d", 0.0))
 
     def check(done: int, what: str) -> None:
         if done != 0:
@@ -79,20 +75,13 @@ def enter_own_mounts(folder: Path) -> Path:
 
     check(libc.unshare(CLONE_NEWNS), "unshare")
     check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "make mounts private")
-    for source, target in targets.items():
+    for source, target in ((preload, PRELOAD), (offset, OFFSET)):
         check(libc.mount(bytes(source), bytes(target), None, MS_BIND, None), f"mount on {target}")
-    return offset
 
 
-def shift(offset: Path, seconds: float) -> None:
-    with offset.open("r+b" if offset.exists() else "wb") as file:  # programs have it mapped: never a new file
+def shift(seconds: float) -> None:
+    with OFFSET.open("r+b") as file:  # programs have it mapped: never a new file
         file.write(struct.pack("d", seconds))
-
-
-def remove(target: Path) -> None:
-    """Take away what lay under a mount of ours."""
-    ctypes.CDLL(None).umount(bytes(target))
-    target.unlink(missing_ok=True)
 
 
 def modules_below(paths: list[str]) -> list[str]:
@@ -103,9 +92,9 @@ def modules_below(paths: list[str]) -> list[str]:
     return found
 
 
-def run(module: str, hour: Hour, offset: Path) -> bool:
-    """Whether a module passes at that hour."""
-    shift(offset, hour.begins - time.time())  # this process loaded nothing, and sees the real time
+def run(module: str, hour: Hour) -> bool:
+    """Whether a module passes at that hour; called in mounts of our own."""
+    shift(hour.begins - time.time())  # this process loaded nothing, and sees the real time
     environment = {**os.environ, "TZ": ZONE.key}
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", module]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -121,6 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.clocks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="*", default=["tests/unit", "tests/scenarios", "tests/integration"])
     parser.add_argument("--hour", choices=[hour.name for hour in HOURS], action="append", help="only at this one")
+    parser.add_argument("--beside", type=int, default=1, metavar="N", help="so many modules beside each other")
     asked = parser.parse_args()
     if os.geteuid() != 0 or not shutil.which("cc"):
         print("needs root and a C compiler", file=sys.stderr)
@@ -130,10 +120,15 @@ def main() -> int:
         print(f"{PRELOAD} or {OFFSET} is there already: another run, or somebody's own", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder, ExitStack() as left:
+        Path(folder).chmod(0o755)
+        library = Path(folder) / "shifted_clock.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE)], check=True)
         for target in (PRELOAD, OFFSET):
-            left.callback(remove, target)
-        offset = enter_own_mounts(Path(folder))
-        outcomes = [run(module, hour, offset) for hour in hours for module in modules_below(asked.paths)]
+            target.touch()  # a bind mount needs something to lie on; an empty file of either name changes nothing
+            left.callback(target.unlink, missing_ok=True)
+        asked_for = [(module, hour) for hour in hours for module in modules_below(asked.paths)]
+        with ProcessPoolExecutor(asked.beside, initializer=enter_own_mounts, initargs=(library,)) as workers:
+            outcomes = list(workers.map(run, *zip(*asked_for, strict=True)))
     print(f"{outcomes.count(True)} passed, {outcomes.count(False)} failed")
     return 0 if all(outcomes) else 1
 

@@ -182,6 +182,32 @@ def test_a_singleton_waits_for_earlier_jobs_of_its_name_and_user() -> None:
     world.expect(one="FAILED 1:0", two="runs n1")
 
 
+def test_a_requeued_singleton_waits_for_a_later_one_that_runs() -> None:
+    world = Scenario("1x8")
+    world.submit("one", name="train", after="singleton")
+    world.submit("two", name="train", after="singleton")
+    world.expect(one="runs n1", two="waits Dependency")
+    world.finish("one")
+    world.expect(one="COMPLETED", two="runs n1")
+    world.requeue("one")
+    world.expect(one="waits Dependency")
+    world.finish("two")
+    world.expect(one="runs n1", two="COMPLETED")
+
+
+def test_tasks_of_an_array_and_components_of_a_job_are_no_twins_of_each_other() -> None:
+    world = Scenario("1x8")
+    world.submit("tasks", name="train", array="0-1", after="singleton")
+    world.submit_het(
+        "het", {"name": "train", "after": "singleton"}, {"name": "train", "after": "singleton"}, user="bob"
+    )
+    world.expect({"tasks_0": "runs n1", "tasks_1": "runs n1", "het": "runs n1", "het+1": "runs n1"})
+    world.requeue("tasks_1")
+    world.wait(10)
+    world.expect({})
+    assert world.job("tasks_1").restarts == 1
+
+
 def test_a_finished_job_that_others_wait_for_is_remembered() -> None:
     world = Scenario("1x8")
     world.submit("a")

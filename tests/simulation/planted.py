@@ -255,12 +255,23 @@ def aftercorr_met_by_any_task(patch: Patch) -> None:
 @bug("dependencies were met: singleton", 5)
 def singleton_looks_at_waiting_jobs_only(patch: Patch) -> None:
     """singleton waits for earlier jobs of its name until they start, not until they end."""
-    earlier = gates.earlier_of_same_name
+    namesakes = gates.namesakes
 
     def waiting(state: State, job: Job) -> Iterator[Job]:
-        return (other for other in earlier(state, job) if other.id in state.pending)
+        return (other for other in namesakes(state, job) if other.id in state.pending)
 
-    patch.setattr(gates, "earlier_of_same_name", waiting)
+    patch.setattr(gates, "namesakes", waiting)
+
+
+@bug("dependencies were met: singleton", 10)
+def singleton_looks_at_earlier_jobs_only(patch: Patch) -> None:
+    """A job of that name that was requeued runs beside a later one."""
+    namesakes = gates.namesakes
+
+    def earlier(state: State, job: Job) -> Iterator[Job]:
+        return (other for other in namesakes(state, job) if other.id < job.id)
+
+    patch.setattr(gates, "namesakes", earlier)
 
 
 @bug("never finished", 1)

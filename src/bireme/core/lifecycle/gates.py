@@ -148,7 +148,7 @@ def _dependency(state: State, job: Job, now: float) -> Reason | None:
 
 def condition_met(state: State, job: Job, item: Dependency, now: float) -> Met:
     if item.kind is DependencyKind.SINGLETON:
-        return Met.NOT_YET if any(earlier_of_same_name(state, job)) else Met.YES
+        return Met.NOT_YET if any(namesakes(state, job)) else Met.YES
     if item.kind is DependencyKind.AFTER_CORR:
         return _corresponding_met(state, job, item)
     if item.task_id is None and item.job_id in state.arrays:
@@ -237,15 +237,26 @@ def startable_tasks(state: State, job: Job) -> list[int]:
     return waiting
 
 
-def earlier_of_same_name(state: State, job: Job) -> Iterator[Job]:
-    """singleton: earlier jobs of the same user and name that have not ended."""
+def namesakes(state: State, job: Job) -> Iterator[Job]:
+    """singleton: jobs of the same user and name that hold resources, and earlier ones that wait.
+
+    A later one that runs counts too: a job that was requeued finds it there. (Slurm's manual promises that only one
+    runs at any time; Slurm 22.05 forgets the condition once it was met, and runs both.) The tasks of one array and the
+    components of one heterogeneous job do not wait for each other; under 22.05 the latter do, for ever.
+    """
+    mine = _submission(job)
 
     def same(other: Job) -> bool:
         return (
-            other.id < job.id
-            and other.array_job_id != job.id
-            and other.spec.name == job.spec.name
+            other.spec.name == job.spec.name
             and other.spec.owner.uid == job.spec.owner.uid
+            and _submission(other) != mine
         )
 
-    return (other for others in (state.pending, state.holding) for other in others.values() if same(other))
+    yield from (other for other in state.holding.values() if same(other))
+    yield from (other for other in state.pending.values() if _submission(other) < mine and same(other))
+
+
+def _submission(job: Job) -> int:
+    """The id that was answered when the job came: its array's, its heterogeneous job's or its own."""
+    return job.array_job_id or job.het_job_id or job.id

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from math import inf
 
 from bireme.core.lifecycle.due import gone_by
-from bireme.core.lifecycle.gates import Met, began_at, condition_met, earlier_of_same_name, throttle_of
+from bireme.core.lifecycle.gates import Met, began_at, condition_met, namesakes, throttle_of
 from bireme.core.lifecycle.state import State
 from bireme.core.limits.relief import Relief
 from bireme.core.model.jobs import (
@@ -59,7 +59,7 @@ def _dependencies(state: State, job: Job, now: float) -> Times:
 def _met_with(state: State, job: Job, item: Dependency, now: float) -> Times:
     """What must have happened for this one; the latest last."""
     if item.kind is DependencyKind.SINGLETON:
-        return sorted((_over_by(state, other, now), other.id) for other in earlier_of_same_name(state, job))
+        return sorted((_over_by(state, other, now), other.id) for other in namesakes(state, job))
     if item.kind is DependencyKind.AFTER_CORR and item.job_id in state.arrays:
         return [(inf, item.job_id)]  # each task waits for another
     target = state.jobs.get(item.job_id)

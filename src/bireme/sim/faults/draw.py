@@ -357,11 +357,14 @@ def _kill_invalid(draft: _Draft) -> dict[str, bool]:
 
 
 def _twins(draft: _Draft, config: ClusterConfig) -> None:
-    """Jobs of one name and user, of which one runs at a time."""
+    """Jobs of one name and user, of which one runs at a time; the first is over soon, and comes again and again."""
     source = draft.random
     user, at = source.choice(list(ACCOUNTS)), source.uniform(0, PEOPLE_S - 100)
     for place in range(source.randint(2, 4)):
-        _wish(draft, config, at + place * source.uniform(0, 20), user=user, name="twin", after="singleton")
+        when, run = at + place * source.uniform(0, 20), str(Behaviour(run=200.0 if place else 2.0))
+        number = _wish(draft, config, when, user=user, name="twin", after="singleton", requeue=True, comment=run)
+        for later in (40.0, 90.0, 300.0) if place == 0 else ():
+            draft.add("requeue", at + later, job=number, user="root", held=False)
 
 
 def _held(draft: _Draft, config: ClusterConfig) -> None:

@@ -235,10 +235,12 @@ class Standings:
         return item in job.met and (begun is None or begun + item.delay_s <= at)
 
     def _is_twin(self, job: Standing, other: Standing) -> bool:
-        """An earlier one of the same name and user that has not ended."""
+        """Another of the same name and user that holds something, or that waits and was submitted before."""
         mine = (job.spec.name, job.spec.owner.uid)
-        same = (other.spec.name, other.spec.owner.uid) == mine and (job.array is None or other.array != job.array)
-        return same and other.id < (job.id if job.array is None else job.array) and not other.over
+        if other.over or (other.spec.name, other.spec.owner.uid) != mine:
+            return False
+        came, other_came = (each.array or each.het or each.id for each in (job, other))
+        return other_came < came if other.waits else other_came != came
 
     def waited_for(self, job: Standing) -> list[int]:
         """Jobs that wait for its end."""
