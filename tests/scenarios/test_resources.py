@@ -6,6 +6,7 @@ import pytest
 
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import NodeUpdated
+from bireme.core.model.resources import GresRequest
 from bireme.testing.scenario import Scenario
 
 
@@ -60,6 +61,14 @@ def test_gpus_that_one_node_cannot_give_come_from_several() -> None:
     world = Scenario("4x8:h100")
     world.submit("twelve", gpus=12, tasks=2)
     world.expect(twelve="runs n[1-2]")
+
+
+@pytest.mark.parametrize("asked", [{"gpus": 4, "nodes": 2}, {"tasks": 4, "gpus_per_task": 1}])
+def test_gpus_of_sockets_hold_for_every_node_whatever_else_counts_them(asked: dict[str, Any]) -> None:
+    world = Scenario("2x8:h100", sockets=2)
+    world.submit("job", gres_per_socket=(GresRequest("gpu", None, 1),), sockets_per_node=2, **asked)
+    world.settle()
+    assert gpus(world, "job") == {"n1": (0, 1), "n2": (0, 1)}
 
 
 def test_gpus_per_task_follow_the_tasks() -> None:

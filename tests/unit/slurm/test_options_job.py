@@ -293,6 +293,8 @@ def test_any_submission_is_understood_or_refused(argv: list[str], script: list[s
         ("--gpus=4 --gres=gpu:2 --gpus-per-task=1", 2, 4, 4),
         ("--gpus-per-node=2 --gpus-per-socket=1 --sockets-per-node=2", 1, 1, 2),
         ("--gpus=4 --gpus-per-socket=1 --sockets-per-node=2", 2, 2, 4),
+        ("--gpus-per-socket=1 --sockets-per-node=2 -N2", 2, 4, 4),
+        ("--gpus-per-task=1 --gpus-per-socket=1 --sockets-per-node=2 -n4", 2, 4, 4),
         ("--gpus-per-node=4 --gpus-per-task=2 -n4", 2, 4, 8),
         ("--gpus=4 --gpus-per-node=2 --ntasks-per-gpu=2", 2, 8, 4),
         ("--ntasks-per-gpu=2 -N2", 2, 4, 2),
@@ -312,6 +314,7 @@ def test_two_words_for_the_gpus_of_a_node_are_remarked_upon() -> None:
     assert "mutually exclusive" in refusal("--gpus-per-node=8", "--gres=gpu:4")[1]
     assert "with and without type" in refusal("--gpus=2", "--gpus-per-task=h100:1", "-n2")[1]
     assert "did not request any GPU" in refusal("--cpus-per-gpu=4")[1]
+    assert "--gpus-per-task used without" in refusal("--gpus-per-task=1", "--gres=gpu:h100:2")[1]
 
 
 IMAGE = ["--container-image=img", "--container-mounts=/a:/b", "--reboot"]

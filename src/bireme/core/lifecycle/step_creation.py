@@ -105,12 +105,17 @@ def _laid_out(job: Job, spec: StepSpec) -> tuple[StepNode, ...]:
 
 
 def _asked_of_whole_nodes(job: Job, spec: StepSpec) -> StepSpec:
-    """A step that names no GRES has what its job asked for, which of a job with whole nodes is less than it holds."""
+    """A step that names no GRES has what its job asked for, which of a job with whole nodes is less than it holds.
+
+    What was asked for by sockets alone is all that these nodes have, as in Slurm.
+    """
     assert job.allocation is not None
     if not job.allocation.whole_nodes or spec.gres_per_node is not None or spec.gres_per_task or spec.gres_per_step:
         return spec
     asked = job.spec.resources
-    by_node = (*asked.gres_per_node, *(g for g in asked.gres_per_socket if g.name not in _names(asked.gres_per_node)))
+    if not _names(asked.gres_per_socket) <= _names(asked.gres_per_node):
+        return spec
+    by_node = asked.gres_per_node
     if asked.gres_per_job and not _names(asked.gres_per_job) & _names(by_node):
         held = sum(share.gres_count(asked.gres_per_job[0].name) for share in job.allocation.shares)
         wanted = tuple(replace(gres, count=min(gres.count, held)) for gres in asked.gres_per_job)

@@ -126,7 +126,7 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
         nodes_max=asked.nodes_max,
         ntasks=ntasks,
         ntasks_follow_nodes=asked.ntasks is None and not (asked.ntasks_per_gpu or asked.gres_per_task),
-        tasks_per_node=asked.ntasks_per_node,
+        tasks_per_node=asked.ntasks_per_node or _tasks_by_sockets(asked),
         tasks_per_socket=asked.ntasks_per_socket,
         tasks_per_core=asked.ntasks_per_core,
         sockets_min=asked.sockets_per_node or 1,
@@ -165,16 +165,30 @@ _Gres = tuple[GresRequest, ...]
 def _counted_once(asked: ResourceRequest) -> tuple[_Gres, _Gres, _Gres, _Gres]:
     """(per node, per task, per job, per socket), each GRES name in the first of them that names it.
 
-    `--gpus=2 --gpus-per-task=1 -n2` asks for two GPUs and says so twice. What is said of nodes holds for every node;
-    what is said of the job or of sockets follows from the number of nodes or tasks that were derived of it.
+    `--gpus=2 --gpus-per-task=1 -n2` asks for two GPUs and says so twice. What is said of nodes, or of sockets whose
+    number on a node is said, holds for every node; what is said of the job follows from the number of nodes or tasks
+    that was derived of it.
     """
     known: set[str] = set()
     counted: list[_Gres] = []
-    for requests in (asked.gres_per_node, asked.gres_per_task, asked.gres_per_job, asked.gres_per_socket):
+    by_sockets = _by_sockets(asked)
+    for requests in (asked.gres_per_node, by_sockets, asked.gres_per_task, asked.gres_per_job, asked.gres_per_socket):
         counted.append(tuple(one for one in requests if one.name not in known))
         known.update(one.name for one in requests if one.count)
-    per_node, per_task, per_job, per_socket = counted
-    return per_node, per_task, per_job, per_socket
+    per_node, by_sockets, per_task, per_job, per_socket = counted
+    return (*per_node, *by_sockets), per_task, per_job, per_socket
+
+
+def _by_sockets(asked: ResourceRequest) -> _Gres:
+    """What --gpus-per-socket makes of each node; nothing where no number of sockets was asked for."""
+    sockets = asked.sockets_per_node
+    return tuple(replace(one, count=one.count * sockets) for one in asked.gres_per_socket) if sockets else ()
+
+
+def _tasks_by_sockets(asked: ResourceRequest) -> int | None:
+    """As many tasks on each node as the GPUs of its sockets suffice for; None where not both are asked for."""
+    on_node, per_task = count_of(_by_sockets(asked), "gpu"), count_of(asked.gres_per_task, "gpu")
+    return max(1, on_node // per_task) if on_node and per_task and not asked.gres_per_node else None
 
 
 def _ntasks(asked: ResourceRequest, nodes: int) -> int:

@@ -50,6 +50,7 @@ def count_gpus(requests: tuple[GresRequest, ...]) -> int:
 
 def settle_gpus(derived: Derived) -> None:
     """Fills in what follows; raises where the numbers cannot all be true."""
+    _refuse_gpus_of_uncounted_tasks(derived)
     _refuse_mixed_types(derived.request)
     _refuse_what_lacks_a_partner(derived)
     if derived.request.ntasks_per_gpu:
@@ -68,6 +69,16 @@ def settle_gpus(derived: Derived) -> None:
 
 def _contradiction(message: str) -> OptionError:
     return refused(message, INVALID_GRES)
+
+
+def _refuse_gpus_of_uncounted_tasks(derived: Derived) -> None:
+    """Before types are looked at: a request can be wrong in both ways, and Slurm says this one."""
+    request = derived.request
+    counted = request.ntasks is not None or request.ntasks_per_node or request.nodes_given
+    if derived.gpus_per_task and not derived.gpus_per_job and not counted:
+        raise _contradiction(
+            "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
+        )
 
 
 def _refuse_mixed_types(request: ResourceRequest) -> None:
@@ -117,10 +128,6 @@ def _settle_tasks(derived: Derived) -> None:
                 "from -n/--ntasks."
             )
         derived.change(ntasks=count)
-    elif request.ntasks is None and not request.ntasks_per_node and not request.nodes_given:
-        raise _contradiction(
-            "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
-        )
     if derived.gpus_per_node:
         _settle_tasks_of_a_node(derived)
 
