@@ -1,18 +1,25 @@
 """Rows `crowd`: many clients at once, and what an ordinary user notices of somebody who attacks the daemon or an agent.
 
-Clients are threads of this process, each with a connection of its own. An attacker is a process of another user (as
-root; else of this one), which says when its attack stands and goes on until it is ended. The ordinary user's figures
-beside an attack are compared with those that the same calls had right before it.
+Clients ask for what `squeue` and `sbatch` ask for, each over a connection of its own, and read the answer; this one
+process speaks for all of them and does nothing else, so that the daemon is measured and not two hundred Pythons on its
+cores. An attacker is a process of another user (as root; else of this one), which says when its attack stands and goes
+on until it is ended. It is nice, for the same reason: whoever burns a machine's cores needs no daemon for that. The
+ordinary user's figures beside an attack are compared with those that the same calls had right before it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import heapq
+import itertools
+import json
 import multiprocessing
 import os
 import pwd
 import resource
+import selectors
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +37,11 @@ from bireme.client.transport import Transport
 ATTACKER = "nobody"
 PACE_S = 1.0
 """Each client asks once in so long: a program that polls, or somebody at a terminal."""
+SQUEUE_FIELDS = (
+    "array_job_id,array_task_id,array_tasks,array_throttle,cluster,elapsed_s,het_job_id,het_offset,job_id,name,"
+    "node_count,node_list,partition,priority,reason,state,user_name"
+)
+_NUMBERS = itertools.count()
 
 Attack = Callable[[BiremeCluster, Connection], None]
 
@@ -50,39 +62,74 @@ def measure(sizes: Sizes) -> Iterator[Row]:
 
 
 def _many_clients(cluster: BiremeCluster, sizes: Sizes) -> Iterator[Row]:
-    spent: dict[str, list[float]] = {"listing": [], "submitting": []}
-    until = time.monotonic() + sizes.crowd_s
-
-    def client(kind: str, number: int) -> None:
-        with bireme.Client(cluster.home) as one:
-            time.sleep(PACE_S * number / (sizes.crowd_listing + sizes.crowd_submitting))
-            while time.monotonic() < until:
-                begun = time.perf_counter()
-                one.transport.get("/v1/jobs", {"user": "root"}) if kind == "listing" else one.submit(SCRIPT)
-                spent[kind].append(time.perf_counter() - begun)
-                time.sleep(max(0.0, PACE_S - (time.perf_counter() - begun)))
-
-    kinds = ["listing"] * sizes.crowd_listing + ["submitting"] * sizes.crowd_submitting
-    threads = [threading.Thread(target=client, args=(kind, number)) for number, kind in enumerate(kinds)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    listing = _request("GET", f"/v1/jobs?user=root&fields={SQUEUE_FIELDS}")
+    with bireme.Client(cluster.home) as client:
+        submitting = _request("POST", "/v1/jobs", json.dumps(client._body(SCRIPT, (), {})).encode())
+    kinds = [("listing", listing)] * sizes.crowd_listing + [("submitting", submitting)] * sizes.crowd_submitting
+    spent = _polled(f"{cluster.home}/run/api.sock", kinds, sizes.crowd_s)
     beside = f"{sizes.crowd_listing} listing and {sizes.crowd_submitting} submitting clients"
     for kind, figures in spent.items():
-        details = {"calls": len(figures), "slowest_s": max(figures)}
+        details = {"calls": len(figures), "median_s": statistics.median(figures), "slowest_s": max(figures)}
         yield Row(
             "crowd", f"{kind}, p99, {beside}", _percentile(figures), "s", target=Target("<", 0.5), details=details
         )
 
 
+def _request(method: str, target: str, body: bytes = b"") -> bytes:
+    length = f"content-length: {len(body)}\r\ncontent-type: application/json\r\n" if body else ""
+    return f"{method} {target} HTTP/1.1\r\nhost: bireme\r\n{length}\r\n".encode() + body
+
+
+def _polled(path: str, kinds: list[tuple[str, bytes]], lasts_s: float) -> dict[str, list[float]]:
+    """Seconds of each call by kind, of clients that ask every `PACE_S`, spread over it, each over one connection."""
+    spent: dict[str, list[float]] = {kind: [] for kind, _ in kinds}
+    begun, ended = time.perf_counter(), 0
+    due = [(begun + PACE_S * number / len(kinds), number) for number in range(len(kinds))]
+    socks, asked_at = [_connected(path) for _ in kinds], [0.0] * len(kinds)
+    received = [bytearray() for _ in kinds]
+    with selectors.DefaultSelector() as ready:
+        for number, sock in enumerate(socks):
+            ready.register(sock, selectors.EVENT_READ, number)
+        while ended < len(kinds):
+            now = time.perf_counter()
+            while due and due[0][0] <= now:
+                _, number = heapq.heappop(due)
+                if now - begun > lasts_s:
+                    ended += 1
+                    continue
+                asked_at[number] = now
+                socks[number].sendall(kinds[number][1])
+            for key, _ in ready.select(max(0.0, due[0][0] - now) if due else None):
+                number = key.data
+                received[number] += socks[number].recv(1 << 20)
+                if _is_whole(received[number]):
+                    now = time.perf_counter()
+                    spent[kinds[number][0]].append(now - asked_at[number])
+                    received[number].clear()
+                    heapq.heappush(due, (max(now, asked_at[number] + PACE_S), number))
+    for sock in socks:
+        sock.close()
+    return spent
+
+
+def _is_whole(answer: bytearray) -> bool:
+    head, gap, rest = answer.partition(b"\r\n\r\n")
+    if not gap:
+        return False
+    if not answer.startswith(b"HTTP/1.1 200"):
+        raise RuntimeError(answer[:300].decode())
+    if b"transfer-encoding: chunked" in head:
+        return rest.endswith(b"\r\n0\r\n\r\n")
+    return len(rest) == int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+
+
 def _calls(cluster: BiremeCluster, count: int) -> list[float]:
-    """What an ordinary user does, one after another, each with a connection of its own."""
+    """What an ordinary user does, one after another, each with a connection of its own, and none asked before."""
     spent = []
     for _ in range(count):
         begun = time.perf_counter()
         with Transport(cluster.home, tool="bench") as transport:
-            transport.get("/v1/jobs", {"job": "1"})
+            transport.get("/v1/jobs", {"job": "1", "name": f"wrap,{next(_NUMBERS)}"})
         spent.append(time.perf_counter() - begun)
     return spent
 
@@ -117,6 +164,7 @@ def _as_attacker(cluster: BiremeCluster, attack: Attack, ready: Connection) -> N
         os.setgroups([])
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
+    os.nice(19)
     attack(cluster, ready)
 
 

@@ -24,6 +24,7 @@ from bireme.api import (
     submissions,
     why,
 )
+from bireme.api.answers import Answers
 from bireme.api.cluster import Archive, Cluster, Service
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
@@ -68,7 +69,8 @@ def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
     callers = Callers(service.owner_uid, service.operators, clock.now)
     turns = Turns()
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
-    context = Context(cluster, archive, service, live, callers, turns, threads, bodies)
+    answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
+    context = Context(cluster, archive, service, live, callers, turns, threads, bodies, answers)
     app.state.context = context
     app.add_middleware(TakesTurns, turns=turns)
     problems.install(app)

@@ -26,6 +26,8 @@ class Limits:
 
     connections: int = 4_096
     connections_each: int = 1_024
+    at_door: int = 1_024
+    """Connections that wait to be let in, beside these."""
     head_s: float = 10.0
     """A request's head has arrived so long after its first byte, or the connection's beginning."""
     body_s: float = 60.0
@@ -38,9 +40,10 @@ class Limits:
 
     def within(self, files: int) -> Limits:
         """As many as this process may have descriptors for; what is set counts where it is less."""
-        most = max(16, min(self.connections, files - RESERVED_FILES))
+        at_door = max(16, min(self.at_door, files // 8))
+        most = max(16, min(self.connections, files - RESERVED_FILES - at_door))
         each = max(8, min(self.connections_each, most * 3 // 4))
-        return replace(self, connections=most, connections_each=each)
+        return replace(self, connections=most, connections_each=each, at_door=at_door)
 
 
 class Connection(Protocol):

@@ -8,8 +8,9 @@ from typing import Any
 from fastapi import Request, Response
 
 from bireme.api import listing
+from bireme.api.answers import Recipe
 from bireme.api.routing import Context, Routes, fields_of, flag, is_id, number, words
-from bireme.api.slices import answer_in_slices, as_of_now, slices_of
+from bireme.api.slices import as_of_now, slices_of
 from bireme.api.targets import NamedJobs, named_jobs
 from bireme.core.model.jobs import Finished
 from bireme.ports import foreign_queue
@@ -59,7 +60,7 @@ async def history(api: Context, request: Request) -> Response:
             return list(part)
         return [{name: value for name, value in record.items() if name in kept} for record in part]
 
-    return await answer_in_slices(api, request, "jobs", records, shown)
+    return await api.in_slices(request, Recipe("jobs", lambda: records, shown, lambda: {"now": api.now()}))
 
 
 def _place(record: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -123,7 +124,7 @@ async def _remembered(api: Context, request: Request, query: Query, named: Named
     )
     since = max(now - _BEING_WRITTEN_S, query.start or 0.0)
     records: Records = []
-    async for part in slices_of(api, request, as_of_now(api.cluster.state.jobs.values())):
+    async for part in slices_of(api.turns, request, as_of_now(listing.candidates(api.cluster.state, wanted))):
         state = api.cluster.state
         current = [job for job in part if not isinstance(job.phase, Finished) or job.phase.ended_at >= since]
         for job in listing.matching(state, wanted, current):

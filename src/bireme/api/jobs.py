@@ -15,12 +15,13 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from bireme.api import listing
+from bireme.api.answers import Recipe
 from bireme.api.live import event_content
 from bireme.api.orders import Change, read_order, whole
 from bireme.api.passing import passed_on
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, fields_of, number, words
-from bireme.api.slices import answer_in_slices, as_of_now
+from bireme.api.slices import as_of_now
 from bireme.api.targets import named_jobs, one_target
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
@@ -71,7 +72,10 @@ async def list_jobs(api: Context, request: Request) -> Response:
         seen = [job for job in found if api.sees(caller, job.spec.owner.uid, job.spec.account)]
         return listing.records_of(state, seen, api.now(), fields)
 
-    return await answer_in_slices(api, request, "jobs", as_of_now(api.cluster.state.jobs.values()), records)
+    recipe = Recipe(
+        "jobs", lambda: as_of_now(listing.candidates(api.cluster.state, wanted)), records, lambda: {"now": api.now()}
+    )
+    return await api.shared(request, "jobs", recipe)
 
 
 @routes.get("/v1/jobs/{job}", fields=FILTERS["fields"])

@@ -6,8 +6,8 @@ Not here: what a record contains (`slurm/records.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.api.targets import NamedJobs
@@ -21,6 +21,31 @@ from bireme.slurm.variables.allocation import salloc_variables
 from bireme.slurm.variables.cluster import cluster_facts
 
 Record = dict[str, Any]
+Test = Callable[[Job], bool]
+
+
+def _in_partitions(job: Job, partitions: Collection[str]) -> bool:
+    chosen = (job.allocation.partition,) if job.allocation else job.spec.partitions
+    return not set(chosen).isdisjoint(partitions)
+
+
+def _on_nodes(job: Job, nodes: Collection[str]) -> bool:
+    return job.allocation is not None and not set(job.allocation.node_names).isdisjoint(nodes)
+
+
+_TESTS: dict[str, Callable[[Any], Test]] = {
+    "users": lambda users: lambda job: job.spec.owner.user in users or str(job.spec.owner.uid) in users,
+    "accounts": lambda accounts: lambda job: job.spec.account in accounts,
+    "partitions": lambda partitions: lambda job: _in_partitions(job, partitions),
+    "states": lambda states: lambda job: job_state(job) in states or base_state(job.phase) in states,
+    "names": lambda names: lambda job: job.spec.name in names,
+    "nodes": lambda nodes: lambda job: _on_nodes(job, nodes),
+    "qos": lambda qos: lambda job: job.spec.qos in qos,
+    "reservations": lambda reservations: lambda job: job.spec.reservation in reservations,
+    "wckeys": lambda wckeys: lambda job: job.spec.wckey in wckeys,
+    "jobs": lambda jobs: jobs.mean,
+}
+"""By condition: what it asks of a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +64,29 @@ class Filter:
     wckeys: Collection[str] = ()
     clusters: Collection[str] = ()
 
+    _tests: tuple[Test, ...] = field(init=False, repr=False, compare=False, default=())
+    """Of the conditions that there are."""
+
     def __post_init__(self) -> None:
         """Sets: each is asked of every job, and may be as long as a request."""
-        for each in fields(self):
-            words = getattr(self, each.name)
-            if isinstance(words, tuple):
-                object.__setattr__(self, each.name, frozenset(words))
+        tests = []
+        for name, make in _TESTS.items():
+            words = getattr(self, name)
+            if words:
+                words = frozenset(words) if isinstance(words, tuple) else words
+                object.__setattr__(self, name, words)
+                tests.append(make(words))
+        object.__setattr__(self, "_tests", tuple(tests))
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self))
+        return bool(self._tests or self.clusters)
+
+    def holds_of(self, job: Job) -> bool:
+        """Whether every condition holds but the one about clusters, for which a record is needed."""
+        for test in self._tests:  # noqa: SIM110  # asked of every job: a generator would cost as much as the test
+            if not test(job):
+                return False
+        return True
 
     @classmethod
     def from_body(cls, body: dict[str, Any]) -> Filter:
@@ -68,37 +107,22 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list) else tuple(str(value).split(","))
 
 
+def candidates(state: State, wanted: Filter) -> list[Job]:
+    """Jobs that may be wanted, each once: all, or those that were named, which are looked up."""
+    if wanted.jobs is None:
+        return list(state.jobs.values())
+    found: dict[int, None] = {}
+    for number in wanted.jobs.numbers():
+        found |= dict.fromkeys([number, *state.array_members.get(number, ()), *state.het_members.get(number, ())])
+    return [state.jobs[job_id] for job_id in sorted(found) if job_id in state.jobs]
+
+
 def matching(state: State, wanted: Filter, jobs: Iterable[Job] | None = None, now: float = 0.0) -> list[Job]:
-    candidates = state.jobs.values() if jobs is None else jobs
-    found = [job for job in candidates if _matches(job, wanted)] if wanted else list(candidates)
+    looked_at = candidates(state, wanted) if jobs is None else jobs
+    found = [job for job in looked_at if wanted.holds_of(job)] if wanted else list(looked_at)
     if wanted.clusters:
         found = [job for job in found if job_record(state, job, now, ("cluster",))["cluster"] in wanted.clusters]
     return found
-
-
-def _matches(job: Job, wanted: Filter) -> bool:
-    spec = job.spec
-    return (
-        (not wanted.users or spec.owner.user in wanted.users or str(spec.owner.uid) in wanted.users)
-        and (not wanted.accounts or spec.account in wanted.accounts)
-        and (not wanted.partitions or _in_partitions(job, wanted.partitions))
-        and (not wanted.states or job_state(job) in wanted.states or base_state(job.phase) in wanted.states)
-        and (not wanted.names or spec.name in wanted.names)
-        and (not wanted.nodes or _on_nodes(job, wanted.nodes))
-        and (not wanted.qos or spec.qos in wanted.qos)
-        and (not wanted.reservations or spec.reservation in wanted.reservations)
-        and (not wanted.wckeys or spec.wckey in wanted.wckeys)
-        and (wanted.jobs is None or wanted.jobs.mean(job))
-    )
-
-
-def _in_partitions(job: Job, partitions: Collection[str]) -> bool:
-    chosen = (job.allocation.partition,) if job.allocation else job.spec.partitions
-    return not set(chosen).isdisjoint(partitions)
-
-
-def _on_nodes(job: Job, nodes: Collection[str]) -> bool:
-    return job.allocation is not None and not set(job.allocation.node_names).isdisjoint(nodes)
 
 
 def records_of(state: State, jobs: Iterable[Job], now: float, names: Sequence[str]) -> list[Record]:

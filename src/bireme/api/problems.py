@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from bireme.api.peers import SCOPE_KEY
 from bireme.core.lifecycle.refusals import Refusal, Why
@@ -156,6 +157,11 @@ def install(app: FastAPI) -> None:
         if error.status == 429:  # nothing was done: it may be sent again
             answered.headers["retry-after"] = "1"
         return answered
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, error: ClientDisconnect) -> Response:
+        """Nobody is there to be answered, and nothing failed."""
+        return Response(status_code=408)
 
     @app.exception_handler(RecursionError)
     async def too_deep(_: Request, error: RecursionError) -> Response:

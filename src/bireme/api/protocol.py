@@ -27,6 +27,7 @@ RETRY_AFTER_S = 1
 TOO_MANY_OF_YOURS = (
     429, "Too many connections", "you have {each} connections to the daemon, all of them busy: end some, or try again"
 )  # fmt: skip
+TOO_MANY_AT_ONCE = (429, "Too many connections", "hundreds of yours wait to be served: try again")
 TOO_MANY = (503, "Too many connections", "the daemon serves {most} connections, all of them busy: try again")
 GAVE_WAY = (408, "The request did not arrive in time", "it made way for a newer connection: send it in one piece")
 HEAD_TOO_SLOW = (408, "The request did not arrive in time", "its head took longer than {head_s:g} s")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 
+from bireme.api.answers import Answers, Recipe, answer_in_slices, shared_answer
 from bireme.api.cluster import Archive, Cluster, Service
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
@@ -48,6 +49,7 @@ class Context:
     turns: Turns
     threads: Slots
     bodies: Bodies
+    answers: Answers
 
     def now(self) -> float:
         return self.cluster.clock.now()
@@ -96,6 +98,17 @@ class Context:
 
     async def body(self, request: Request) -> dict[str, Any]:
         return await read_json(request, self.service.max_body_bytes, self.bodies)
+
+    async def in_slices(self, request: Request, recipe: Recipe[Any]) -> Response:
+        """The answer to this request, made in the caller's turns."""
+        return await answer_in_slices(self.answers, self.turns, request, recipe)
+
+    async def shared(self, request: Request, private: str, recipe: Recipe[Any]) -> Response:
+        """As `in_slices`, made once for all who ask in these words: those who see the same of what may be private."""
+        caller = self.caller(request)
+        sees_all = caller.admin or private not in self.cluster.state.config.words("PrivateData")
+        question = (request.url.path, request.scope["query_string"], None if sees_all else caller.uid)
+        return await shared_answer(self.answers, self.turns, request, question, recipe)
 
     async def in_thread(self, request: Request, work: Callable[..., Result], *arguments: Any) -> Result:
         """Runs it beside the loop: few at a time, and users in turn."""

@@ -17,12 +17,12 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from bireme.api.crowd import RESERVED_FILES, Crowd, Limits
+from bireme.api.door import Door
 from bireme.api.peers import Peer
-from bireme.api.protocol import CrowdProtocol
+from bireme.api.protocol import TOO_MANY_AT_ONCE, CrowdProtocol, refusal
+from bireme.api.turns import Turns
 
 _BACKLOG = 1024
-_AT_ONCE = 64
-"""Connections that are taken in one turn of the loop."""
 _GOODBYE_S = 5.0
 
 
@@ -59,9 +59,17 @@ def _file_limit(wanted: int) -> int:
 class Server:
     """Accepts connections from `start` until `stop`."""
 
-    def __init__(self, app: Any, *, keep_alive_s: int = 75, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        keep_alive_s: int = 75,
+        limits: Limits | None = None,
+        turns: Turns | None = None,
+    ) -> None:
+        """`turns`: those that requests take on the loop; who has many of them is let in more rarely."""
         asked = limits or Limits()
-        self.crowd = Crowd(asked.within(_file_limit(asked.connections + RESERVED_FILES)))
+        self.crowd = Crowd(asked.within(_file_limit(asked.connections + asked.at_door + RESERVED_FILES)))
         self._config = uvicorn.Config(
             app,
             http=CrowdProtocol,
@@ -74,13 +82,19 @@ class Server:
             timeout_keep_alive=keep_alive_s,
         )
         self._state = ServerState()
-        self._server: asyncio.AbstractServer | None = None
+        self._turns = turns or Turns()
+        self._entering: set[asyncio.Task[None]] = set()
+        self._door = Door(self._let_in, refusal(*TOO_MANY_AT_ONCE), self.crowd.limits.at_door, self._turns.is_light)
 
     async def start(self, sock: socket.socket) -> None:
         self._config.load()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._protocol, sock=sock, backlog=_AT_ONCE)
-        sock.listen(_BACKLOG)  # asyncio uses one number for how many may wait and how many it takes at once
+        self._door.open(sock)
+
+    def _let_in(self, sock: socket.socket, peer: Peer) -> None:
+        self._turns.seen(peer.uid)
+        task = asyncio.get_running_loop().create_task(self.adopt(sock, peer))
+        self._entering.add(task)
+        task.add_done_callback(self._entering.discard)
 
     async def adopt(self, sock: socket.socket, peer: Peer) -> None:
         """Serves a connection that somebody else accepted and checked; it counts as `peer`'s."""
@@ -96,9 +110,7 @@ class Server:
 
     async def stop(self) -> None:
         """No new connections; requests under way get a moment to finish."""
-        if self._server is None:
-            return
-        self._server.close()
+        self._door.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:

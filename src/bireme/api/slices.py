@@ -1,73 +1,69 @@
-"""Long work on the loop, cut into slices: others have their turn in between, and a long answer goes out in pieces.
+"""Long work on the loop, cut into slices of time: others have their turn in between.
 
-A listing of a hundred thousand jobs is some seconds of work and a hundred megabytes: made in one go, all others would
-wait for it, and somebody who does not read it would make the daemon keep it. Used by the routes that list jobs.
+What is looked at or made of tens of thousands of jobs would hold everybody else for seconds in one go. Used by the
+routes that list, and by the answers that go out in pieces (`answers.py`).
 
-Invariant: an answer is one JSON object, whether it went out in one piece or in many; of it no more is kept than
-`AT_ONCE` bytes and one slice.
+Invariant: nobody goes on for longer than `SLICE_S` and one item, however many or expensive the items are.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
-from fastapi import Request, Response
-from starlette.responses import StreamingResponse
+from fastapi import Request
 
 from bireme.api.peers import SCOPE_KEY
-from bireme.api.routing import Context
+from bireme.api.turns import Turns
 from bireme.core.model.jobs import ArrayWaiting, Job
-from bireme.store.codec import dumps
 
-SLICE = 250
-"""Jobs that are looked at in one go, and of which records are made."""
-AT_ONCE = 512 * 1024
-"""A shorter answer goes out whole, with its length."""
+SLICE_S = 0.000_25
+"""How long one goes on before others have their turn: an ordinary request takes a handful of turns of the loop."""
+_MOST = 512
+"""Items between two looks at the clock."""
 
 Item = TypeVar("Item")
-Records = list[dict[str, Any]]
 
 
-async def slices_of(api: Context, request: Request, items: Sequence[Item]) -> AsyncIterator[Sequence[Item]]:
-    """The items, some at a time, each time in the caller's turn."""
-    for begin in range(0, len(items), SLICE):
-        if begin:
-            await api.turns.mine(request.scope[SCOPE_KEY].uid)
-        yield items[begin : begin + SLICE]
+class Slicer(Generic[Item]):
+    """Goes through the items, as many at a time as `SLICE_S` allows."""
+
+    def __init__(self, items: Sequence[Item], begin: int = 0) -> None:
+        self._items = items
+        self._count = 1
+        self.next = begin
+
+    def __bool__(self) -> bool:
+        """Whether there are more."""
+        return self.next < len(self._items)
+
+    def slice(self) -> Iterator[Sequence[Item]]:
+        """Some, and some more, until the time is up."""
+        began = time.perf_counter()
+        until = began + SLICE_S
+        while self and began < until:
+            part = self._items[self.next : self.next + self._count]
+            self.next += len(part)
+            yield part
+            ended = time.perf_counter()
+            if ended - began < SLICE_S / 8:
+                self._count = min(2 * self._count, _MOST)
+            elif ended - began > SLICE_S / 2:
+                self._count = max(self._count // 2, 1)
+            began = ended
 
 
-async def answer_in_slices(
-    api: Context, request: Request, name: str, items: Sequence[Item], make: Callable[[Sequence[Item]], Records]
-) -> Response:
-    """`{name: [...], "now": ...}` with the records that `make` makes of the items, slice by slice."""
-    pieces = _pieces(api, request, name, items, make)
-    first: list[bytes] = []
-    async for piece in pieces:
-        first.append(piece)
-        if sum(map(len, first)) > AT_ONCE:
-            return StreamingResponse(_all(first, pieces), media_type="application/json")
-    return Response(b"".join(first), media_type="application/json")
-
-
-async def _pieces(
-    api: Context, request: Request, name: str, items: Sequence[Item], make: Callable[[Sequence[Item]], Records]
-) -> AsyncIterator[bytes]:
-    yield b'{"%s":[' % name.encode()
-    comma = b""
-    async for part in slices_of(api, request, items):
-        records = make(part)
-        if records:
-            yield comma + dumps(records)[1:-1]
-            comma = b","
-    yield b'],"now":%s}' % dumps(api.now())
-
-
-async def _all(first: Iterable[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield b"".join(first)
-    async for piece in rest:
-        yield piece
+async def slices_of(turns: Turns, request: Request, items: Sequence[Item]) -> AsyncIterator[Sequence[Item]]:
+    """The items, some at a time, for one slice in each turn of the caller's. A request begins within a turn."""
+    slicer = Slicer(items)
+    while True:
+        for part in slicer.slice():
+            yield part
+        if not slicer:
+            return
+        await turns.mine(request.scope[SCOPE_KEY].uid)
 
 
 def as_of_now(jobs: Iterable[Job]) -> list[Job]:

@@ -105,6 +105,10 @@ class NamedJobs:
     def __bool__(self) -> bool:
         return bool(self.whole or self.components or self.tasks)
 
+    def numbers(self) -> set[int]:
+        """Of the jobs, arrays and heterogeneous jobs that are named, whole or in part."""
+        return {*self.whole, *(job_id for job_id, _ in self.components), *self.tasks}
+
     def settle(self) -> tuple[int, int]:
         """Joins what overlaps, so that a task is looked up and not compared with every range.
 

@@ -90,7 +90,8 @@ class Daemon:
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
         runtime.on_failure = self._failed
         app = create_app(runtime, store, self._service(runtime))
-        server = Server(app, keep_alive_s=self._settings.keep_alive_s, limits=self._limits())
+        turns = app.state.context.turns
+        server = Server(app, keep_alive_s=self._settings.keep_alive_s, limits=self._limits(), turns=turns)
         if isinstance(engine, AdmitsCommands):
             engine.admit = self._adopter(server)
         if isinstance(engine, TakesGuests):

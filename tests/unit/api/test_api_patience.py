@@ -182,3 +182,21 @@ def test_a_long_listing_comes_in_pieces_and_lets_others_in_between(api: Running)
     assert [job["job_id"] for job in jobs] == list(range(1, 301))
     (one,) = api.transport.get("/v1/jobs", {"job": "7"})["jobs"]
     assert one["job_id"] == 7
+
+
+def test_who_leaves_in_the_middle_of_a_body_is_no_failure(api: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand of them would fill the log, and each trace of calls takes longer to write than a request."""
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n{"
+    with connected(api, head) as leaving:
+        _until(api, lambda: [each for each in api.server._state.connections if each.cycle is not None])
+        leaving.close()
+        _until(api, lambda: not api.server._state.tasks)
+    assert caplog.records == []
+
+
+def _until(api: Running, good: Callable[[], Any]) -> None:
+    async def seen() -> None:
+        while not good():
+            await asyncio.sleep(0.001)
+
+    asyncio.run_coroutine_threadsafe(seen(), api.loop).result(30)

@@ -62,5 +62,5 @@ def test_who_has_left_is_not_counted_and_leaves_once() -> None:
 
 def test_limits_stay_within_what_the_process_may_open() -> None:
     limits = Limits(connections=4096, connections_each=1024).within(1024)
-    assert limits.connections == 1024 - RESERVED_FILES
+    assert limits.connections + limits.at_door + RESERVED_FILES == 1024
     assert limits.connections_each <= limits.connections * 3 // 4

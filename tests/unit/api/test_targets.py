@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
+from tests.unit.api.conftest import Running
 
+from bireme.api.listing import Filter, candidates, matching
 from bireme.api.targets import MOST_RANGES, MOST_STRIDES, MOST_TARGETS, named_jobs, one_target, targets_of
 from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.lifecycle.requests import Target
@@ -88,3 +90,22 @@ def test_a_filter_has_so_many_ranges_and_no_more(text: str) -> None:
     with pytest.raises(Refusal) as refused:
         named_jobs(text)
     assert "ask for the whole array" in refused.value.hint
+
+
+def test_named_jobs_are_looked_up_and_nobody_else_is_looked_at(api: Running) -> None:
+    """What is looked up is what a look at all of them finds, for every way to name a job."""
+    post = api.transport.post
+    for _ in range(3):
+        post("/v1/jobs", {"spec": {}, "script": "#!/bin/sh\n"})
+    array = post("/v1/jobs", {"spec": {"array": {"task_ids": [1, 2, 5]}}, "script": "#!/bin/sh\n"})["job_id"]
+    post(f"/v1/jobs/{array}_2/hold")  # which gives it a record of its own
+    het = post("/v1/jobs", {"het": [{"spec": {}}, {"spec": {}}], "script": "#!/bin/sh\n"})["job_id"]
+    state = api.cluster.state
+    words = ["1", "1,3", f"{array}", f"{array}_2", f"{array}_[1-2],2", f"{array}_9", f"{het}", f"{het}+1", f"{het + 1}"]
+    for text in (*words, "999", f"999,{array}_[0-4000000]"):
+        wanted = Filter(jobs=named_jobs(text))
+        everybody = matching(state, wanted, sorted(state.jobs.values(), key=lambda job: job.id))
+        assert matching(state, wanted) == everybody, text
+        assert len(candidates(state, wanted)) <= 4
+    assert len(matching(state, Filter(jobs=named_jobs(f"{array}")))) > 1
+    assert len(matching(state, Filter(jobs=named_jobs(f"{het}")))) == 2

@@ -118,3 +118,54 @@ def test_a_slot_of_somebody_who_was_cancelled_is_free_again() -> None:
         return await tasks[2]
 
     assert asyncio.run(scene()) == 1
+
+
+def test_a_newcomers_steps_are_not_each_behind_a_slice_of_who_has_had_many() -> None:
+    """Before a request begins the loop turns several times for it: it is taken, let in, read."""
+
+    async def slices_during(steps: int, *, others: bool) -> int:
+        turns, done = Turns(), 0
+
+        async def work() -> None:
+            nonlocal done
+            while True:
+                await turns.mine(1)
+                done += 1
+
+        tasks = [asyncio.create_task(work()) for _ in range(20)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        begun = done
+        if others:
+            turns.seen(2)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        return done - begun
+
+    assert asyncio.run(slices_during(12, others=True)) <= 5
+    assert asyncio.run(slices_during(12, others=False)) >= 11, "alone nobody is held back"
+
+
+def test_who_asks_for_little_overtakes_those_who_are_held_back() -> None:
+    async def scene() -> int:
+        turns, done = Turns(), 0
+
+        async def work() -> None:
+            nonlocal done
+            while True:
+                await turns.mine(1)
+                done += 1
+
+        tasks = [asyncio.create_task(work()) for _ in range(20)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        begun = done
+        for _ in range(4):
+            await turns.mine(2)
+        for task in tasks:
+            task.cancel()
+        return done - begun
+
+    assert asyncio.run(scene()) <= 4
