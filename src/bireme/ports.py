@@ -96,6 +96,14 @@ class AdmitsCommands(Protocol):
     admit: Admit
 
 
+@runtime_checkable
+class ConfinesJobs(Protocol):
+    """An engine that holds jobs to their memory, CPUs and devices itself, as far as its nodes let it."""
+
+    def unconfined(self) -> dict[str, str]:
+        """Of memory, cpus and devices what it was to hold jobs to and cannot, at least on one node, and why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What somebody asks of jobs (or nodes) that are in a queue which is not ours, in Slurm's words."""

@@ -250,6 +250,18 @@ def test_a_second_user_can_do_all_that_the_readme_says(cluster: Cluster) -> None
     assert str(pwd.getpwnam(BOB).pw_uid) in done.stdout.split(), "salloc and srun ran as the user"
 
 
+def test_the_doctor_speaks_of_the_cluster_whoever_asks(cluster: Cluster) -> None:
+    """What a user may do with cgroups says nothing about jobs that root's agents confine and track."""
+
+    def about_jobs(said: str) -> list[str]:
+        return [line for line in said.splitlines() if "confine " in line or "tracking" in line]
+
+    asked = (cluster.python, "-m", "bireme", "doctor")
+    mine = about_jobs(cluster.run(*asked, check=False).stdout)
+    assert len(mine) == 4
+    assert about_jobs(cluster.run(*asked, check=False, user=BOB, cwd="/").stdout) == mine
+
+
 def test_a_second_user_is_told_who_starts_the_cluster(cluster: Cluster) -> None:
     done = cluster.run(cluster.python, "-m", "bireme", "up", check=False, user=BOB, cwd=cluster.work / BOB)
     assert done.returncode == 1

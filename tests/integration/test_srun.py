@@ -62,6 +62,21 @@ def test_gpus_are_bound_to_tasks(cluster: Cluster) -> None:
     assert sorted(line[0] for line in seen) == ["0", "1", "2", "3"], done
 
 
+def test_what_task_scripts_say_reaches_the_user_or_nobody(cluster: Cluster) -> None:
+    """As in Slurm: of TaskProlog stdout is understood, of TaskEpilog stderr is shown; nothing fills the agent's log."""
+    for name in ("prolog", "epilog"):
+        script = cluster.work / name
+        script.write_text(f"#!/bin/sh\necho print {name} out\necho {name} err >&2\n")
+        script.chmod(0o755)
+    scripts = [f"--task-{name}={cluster.work}/{name}" for name in ("prolog", "epilog")]
+    done = cluster.run("srun", "-l", "-N1", "-n2", *scripts, "echo", "task")
+    assert sorted(done.stdout.splitlines()) == ["0: prolog out", "0: task", "1: prolog out", "1: task"]
+    assert sorted(done.stderr.splitlines()) == ["0: epilog err", "1: epilog err"]
+    logs = [path.read_text() for path in (cluster.home / "agents").glob("*/agent.log")]
+    assert logs
+    assert not any("prolog err" in log or "epilog" in log for log in logs)
+
+
 def test_multi_prog(cluster: Cluster) -> None:
     (cluster.work / "multi.conf").write_text(
         "# which task runs what\n0 echo first %t\n1-2 echo rest %t %o\n* echo other %t\n"

@@ -60,6 +60,67 @@ def test_doctor_says_what_this_cluster_confines(cluster: Cluster) -> None:
     assert any("HealthCheckProgram" in line for line in lines)
 
 
+HOG = "python3 -c 'import time; x = bytearray(300 << 20); print(len(x), flush=True)'"
+
+
+def test_a_job_may_use_more_memory_than_it_asked_for_where_nothing_confines_it(cluster: Cluster) -> None:
+    """As in Slurm without ConstrainRAMSpace; whoever starts the cluster or asks the doctor was told."""
+    job = cluster.sbatch("--mem=60M", "-o", "hog.out", "--wrap", HOG)
+    assert cluster.wait(job)["state"] == "COMPLETED"
+    assert (cluster.work / "hog.out").read_text() == f"{300 << 20}\n"
+    lines = cluster.bireme("doctor", check=False).stdout.splitlines()
+    place = next(i for i, line in enumerate(lines) if "confine memory" in line)
+    assert "not in force: this cluster's configuration does not ask for it" in lines[place]
+    assert "ConstrainRAMSpace=yes in cgroup.conf" in lines[place + 1]
+    assert any("a job may use more memory than its --mem" in line for line in lines)
+
+
+@pytest.fixture(scope="module")
+def watched():
+    cluster = Cluster()
+    gathers = "JobAcctGatherType=jobacct_gather/linux\nJobAcctGatherFrequency=1\nJobAcctGatherParams=OverMemoryKill\n"
+    cluster.conf(CONF.replace("HealthCheckProgram=/bin/check\n", gathers))
+    try:
+        yield cluster.up()
+    finally:
+        cluster.stop()
+
+
+STAYING_HOG = HOG.replace(", flush=True)", ", flush=True); time.sleep(600)")
+
+
+def test_a_script_that_a_sample_finds_above_its_memory_is_killed(watched: Cluster) -> None:
+    """JobAcctGatherParams=OverMemoryKill: the same words and the same end as of Slurm 22.05."""
+    job = watched.sbatch("--mem=60M", "-o", "script.out", "--wrap", f"{STAYING_HOG}; echo went on")
+    ended = watched.wait(job)
+    said = (watched.work / "script.out").read_text()
+    assert (ended["state"], ended["exit_code"], ended["exit_signal"]) == ("FAILED", 0, 9), said
+    assert f"slurmstepd: error: StepId={job}.batch exceeded memory limit (" in said
+    assert f" > {60 << 20}), being killed\nslurmstepd: error: Exceeded job memory limit\n" in said
+    assert "went on" not in said
+
+
+def test_a_step_that_a_sample_finds_above_its_memory_is_killed_alone(watched: Cluster) -> None:
+    job = watched.sbatch("--mem=60M", "-o", "step.out", "--wrap", f"srun {STAYING_HOG}; echo rc=$?")
+    assert watched.wait(job)["state"] == "COMPLETED"
+    said = (watched.work / "step.out").read_text()
+    assert f"StepId={job}.0 exceeded memory limit (" in said
+    assert "rc=137" in said
+
+
+def test_who_stays_within_its_memory_is_let_be(watched: Cluster) -> None:
+    job = watched.sbatch(
+        "--mem=900M", "-o", "/dev/null", "--wrap", HOG.replace("flush=True)", "flush=True); time.sleep(3)")
+    )
+    assert watched.wait(job)["state"] == "COMPLETED"
+
+
+def test_the_doctor_says_that_memory_is_watched(watched: Cluster) -> None:
+    said = watched.bireme("doctor", check=False).stdout
+    assert "looked at every 1 s: what uses more is ended (JobAcctGatherParams=OverMemoryKill)" in said
+    assert "a job may use more memory than its --mem" not in said
+
+
 def test_a_key_that_does_not_exist_starts_nothing() -> None:
     cluster = Cluster()
     cluster.conf(CONF.replace("HealthCheckProgram", "HealthCheckProgramm"))

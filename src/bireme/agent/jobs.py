@@ -96,6 +96,8 @@ class JobRun:
         self._end_ordered = False
         """The order to end was carried out to its end: one that failed half-way is begun again when it comes again."""
         self._told_to_end: set[ProcessIdentity] = set()
+        self._over_memory: set[int] = set()
+        """Steps that were ended because they used more than the job has."""
 
     # --- the beginning -------------------------------------------------------------------------------------
 
@@ -485,9 +487,30 @@ class JobRun:
                 yield step.id, tasks
 
     def sample(self, table: dict[int, ProcessEntry]) -> None:
-        for _, tasks in self.tasks_by_step():
+        for step, tasks in list(self.tasks_by_step()):
             for task in tasks:
                 task.sample(table)
+            if self.node.settings.kill_over_memory:
+                self._end_if_over_memory(step, sum(task.resident_kib for task in tasks))
+
+    def _end_if_over_memory(self, step: int, used_kib: int) -> None:
+        """What nothing confines and a sample finds above its memory is killed, and told why in Slurm's words."""
+        allowed_kib = ((self._message.get("share") or {}).get("memory_mib") or 0) << 10
+        if allowed_kib <= 1024 or used_kib <= allowed_kib or step in self._over_memory:
+            return
+        self._over_memory.add(step)
+        name = f"{self._message.get('label') or self.key[0]}.{step_label(step)}"
+        amounts = f"({used_kib << 10} > {allowed_kib << 10})"
+        why = (
+            f"slurmstepd: error: StepId={name} exceeded memory limit {amounts}, being killed\n"
+            "slurmstepd: error: Exceeded job memory limit\n"
+        )
+        if step != BATCH_STEP:
+            self.steps[step].end_over_memory(why)
+        elif self._keeper is not None:
+            self._last_words = LastWords(self.node.loop, self._end_if_nothing_left)
+            self._last_words.say(why, self._stderr_path, self.identity)
+            self._keeper.kill(self.unkillable_s, self._unkillable)
 
     def has_unsampled_tasks(self) -> bool:
         return any(not task.was_sampled for _, tasks in self.tasks_by_step() for task in tasks)

@@ -46,6 +46,8 @@ class NodeSettings:
     proctrack: str = ""
     """ProctrackType; empty: the best there is."""
     sample_s: float = 30.0
+    kill_over_memory: bool = False
+    """JobAcctGatherParams=OverMemoryKill: a step that a sample finds above its job's memory is ended."""
     container: Container = field(default_factory=Container)
 
     @property

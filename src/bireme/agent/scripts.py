@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from bireme.agent.identity import Identity
 from bireme.agent.keepers import Keeper
@@ -28,7 +29,10 @@ _MAX_OUTPUT_BYTES = 1024 * 1024
 _DEFAULT_TIMEOUT_S = 300.0
 
 Done = Callable[[str, bytes], None]
-"""Called with what went wrong ("" if all ended with exit code 0) and what they printed on stdout."""
+"""Called with what went wrong ("" if all ended with exit code 0) and what they printed on the stream that is kept."""
+Heard = Literal["stdout and log", "stdout", "stderr"]
+"""What becomes of a script's streams: one is kept for `done`. Only what the administrator's own scripts say on stderr
+is logged: a user's would fill the agent's log. As in Slurm, TaskProlog is heard on stdout, TaskEpilog on stderr."""
 
 
 class ScriptRun:
@@ -46,9 +50,11 @@ class ScriptRun:
         cwd: str = "/",
         timeout_s: float | None = None,
         keeper: Keeper | None = None,
+        heard: Heard = "stdout and log",
     ) -> None:
         """`keeper`: whose keeping a script of the job's own user runs in; None: the agent's own child."""
         self._keeper = keeper
+        self._heard = heard
         self._cancelled = False
         self._loop = loop
         self._waiting = list(paths)
@@ -76,8 +82,8 @@ class ScriptRun:
             argv=[path],
             env=self._env,
             stdin=null_fd,
-            stdout=write_fd,
-            stderr=2,
+            stdout=null_fd if self._heard == "stderr" else write_fd,
+            stderr={"stdout and log": 2, "stdout": null_fd, "stderr": write_fd}[self._heard],
             cwd=self._cwd,
             identity=self._identity,
         )

@@ -31,7 +31,7 @@ from bireme.agent.processes import ProcessIdentity, signal_all, signal_tree
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
-from bireme.agent.scripts import ScriptRun, apply_task_prolog
+from bireme.agent.scripts import Done, Heard, ScriptRun, apply_task_prolog
 from bireme.agent.spawn import OPENING, Birth, SpawnError, TaskFile
 from bireme.agent.step_pmi import StepPmi
 from bireme.agent.step_stdio import TaskStdio, open_stdio, shared_outputs
@@ -43,6 +43,7 @@ log = logging.getLogger("bireme.agent")
 
 _PMI_CHILD_FD = 3
 _KILL_AGAIN_S = 0.5
+_FRAME_BYTES = 64 * 1024
 
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 """What an order raises that is not as this agent expects it: its daemon may be of another version."""
@@ -188,15 +189,20 @@ class StepRun:
                 greeting = apply_task_prolog(output, env)
                 self._attempt(rank, lambda: self._start_task(index, spec, env, greeting))
 
-        self._prologs[rank] = self._script("prolog_task", prologs, env, prolog_done)
+        self._prologs[rank] = self._script("prolog_task", prologs, env, prolog_done, "stdout")
         self._prologs[rank].run()
 
-    def _script(
-        self, context: str, paths: Sequence[str], env: dict[str, str], done: Callable[[str, bytes], None]
-    ) -> ScriptRun:
-        identity, cwd = self._owner.identity, self._message["cwd"]
+    def _script(self, context: str, paths: Sequence[str], env: dict[str, str], done: Done, heard: Heard) -> ScriptRun:
         return ScriptRun(
-            self.node.loop, paths, env, done, context=context, identity=identity, cwd=cwd, keeper=self._keeper
+            self.node.loop,
+            paths,
+            env,
+            done,
+            context=context,
+            identity=self._owner.identity,
+            cwd=self._message["cwd"],
+            keeper=self._keeper,
+            heard=heard,
         )
 
     def _start_task(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
@@ -334,8 +340,15 @@ class StepRun:
         epilogs = self._message.get("task_epilog") or ()
         if not epilogs:
             self._task_over(task.id, how)
-        else:
-            self._script("epilog_task", epilogs, env, lambda _problem, _output: self._task_over(task.id, how)).run()
+            return
+
+        def epilog_done(_problem: str, said: bytes) -> None:
+            for start in range(0, len(said), _FRAME_BYTES):
+                part = said[start : start + _FRAME_BYTES]
+                self.hub.broadcast(protocol.encode_frame(protocol.STDERR, task.id, part))
+            self._task_over(task.id, how)
+
+        self._script("epilog_task", epilogs, env, epilog_done, "stderr").run()
 
     def _task_over(self, rank: int, how: Message) -> None:
         self.hub.drain(rank)
@@ -396,6 +409,11 @@ class StepRun:
         self.send_signal(signal.SIGTERM)
         self._deadline = self.node.loop.call_later(grace_s, self._kill)
         self.start_nothing_more(signal.SIGTERM)
+
+    def end_over_memory(self, why: str) -> None:
+        """Whatever its first node says: every node speaks of its own tasks."""
+        self._tell(why)
+        self.terminate(0.0)
 
     def announce_end(self, cause: str) -> None:
         """What Slurm tells the user of a step that is ended from outside; its first node says it for all."""

@@ -33,6 +33,8 @@ class Task:
     pid: int
     started_at: float = field(default_factory=time.time)
     sampled: TaskUsage = _NOTHING
+    resident_kib: int = 0
+    """What its tree had in memory when it was last looked at."""
     ended: Message | None = None
     """Its status, once it ended."""
     used: Usage | None = None
@@ -48,8 +50,9 @@ class Task:
         return self.sampled is not _NOTHING
 
     def sample(self, table: dict[int, ProcessEntry]) -> None:
-        pids = {self.pid} | descendants([self.pid], table)
-        self.sampled = sample_usage(pids).peak_with(self.sampled)
+        now = sample_usage({self.pid} | descendants([self.pid], table))
+        self.resident_kib = now.max_rss_kib
+        self.sampled = now.peak_with(self.sampled)
 
     def finish(self, reaped: ReapedChild, node: str, out_of_memory: bool) -> None:
         self.ended = status(reaped.status.code, reaped.status.signal, out_of_memory)

@@ -73,5 +73,5 @@ class Service:
     notices: Callable[[], tuple[str, ...]] = tuple
     """What the configuration asks for and is not applied, one sentence each."""
     confined: Callable[[], dict[str, bool]] = dict
-    """By memory, cpus and devices: whether this cluster holds jobs to theirs. Empty: its engine sees to it."""
+    """By memory, cpus and devices: whether this cluster is to hold jobs to theirs. Empty: its engine sees to it."""
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.events import Event, Recorded
-from bireme.ports import Order, foreign_queue
+from bireme.ports import ConfinesJobs, Order, foreign_queue
 from bireme.slurm.hostlist import compress, expand
 from bireme.slurm.records.nodes import node_records
 from bireme.slurm.records.partitions import cluster_names, config_record, partition_record
@@ -32,7 +32,7 @@ _PAGE = 5_000
 @routes.get("/v1/ping")
 async def ping(api: Context, request: Request) -> Response:
     """Whether the daemon is there, and which cluster it serves."""
-    state = api.cluster.state
+    state, engine = api.cluster.state, api.cluster.engine
     return answer(
         {
             "cluster": state.config.name,
@@ -41,12 +41,13 @@ async def ping(api: Context, request: Request) -> Response:
             "pid": api.service.pid,
             "node_count": len(state.nodes),
             "now": api.now(),
-            "engine": api.cluster.engine.name,
-            "about": api.cluster.engine.about,
-            "problem": api.cluster.engine.problem,
+            "engine": engine.name,
+            "about": engine.about,
+            "problem": engine.problem,
             "up_since": api.service.up_since,
             "notices": list(api.service.notices()),
             "confined": api.service.confined(),
+            "unconfined": engine.unconfined() if isinstance(engine, ConfinesJobs) else {},
         }
     )
 

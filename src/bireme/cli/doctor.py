@@ -197,36 +197,38 @@ def _capabilities(found: list[Any], otherwise: str) -> Iterator[Check]:
 
 
 def _confinement(paths: Paths) -> Iterator[Check]:
-    """What this machine can hold jobs to, and whether the cluster that runs does: it confines what cgroup.conf says."""
-    asked = _asked_to_confine(paths)
-    for check in _capabilities(confinement.probe(), "jobs still run, limits are not enforced"):
-        kind = check.name.removeprefix("confine ")
-        if check.status == OK and asked and not asked.get(kind, False):
-            why = f"possible here ({check.why}), and not in force: this cluster's configuration does not ask for it"
-            yield Check(
-                check.name, WARN, why, f"{_CONSTRAIN[kind]}=yes in cgroup.conf beside slurm.conf holds jobs to it"
-            )
+    """What the cluster that runs holds jobs to, as its agents say; without one, what this user's would do here.
+
+    Whoever asks may have less right than the cluster, or more: what this process could do says nothing about it.
+    """
+    ping = _ping(paths)
+    asked, refused = ping.get("confined") or {}, ping.get("unconfined") or {}
+    if not asked:
+        yield from _capabilities(confinement.probe(), "jobs still run, limits are not enforced")
+    for kind, wanted in asked.items():
+        if not wanted:
+            why = refused.get(kind, "not in force: this cluster's configuration does not ask for it")
+            advice = f"{_CONSTRAIN[kind]}=yes in cgroup.conf beside slurm.conf holds jobs to it"
+            yield Check(f"confine {kind}", WARN, why, advice)
+        elif kind in refused:
+            yield Check(f"confine {kind}", WARN, refused[kind], "jobs still run, limits are not enforced")
         else:
-            yield check
+            yield Check(f"confine {kind}", OK, "in force: this cluster holds jobs to theirs")
 
 
-def _asked_to_confine(paths: Paths) -> dict[str, bool]:
-    """By kind, what the cluster that runs here is configured to enforce; empty when none runs, or none of its own."""
+def _ping(paths: Paths) -> dict[str, Any]:
+    """What the daemon says of itself; empty when none runs."""
     try:
         with Transport(paths.home, timeout_s=10.0) as transport:
-            confined: dict[str, bool] = transport.get("/v1/ping").get("confined") or {}
+            said: dict[str, Any] = transport.get("/v1/ping")
     except (BiremeUnavailable, ApiError):
         return {}
-    return confined
+    return said
 
 
 def _tracking(paths: Paths) -> Iterator[Check]:
     """What the agents that run say of themselves; without any, what one would do here."""
-    try:
-        with Transport(paths.home, timeout_s=10.0) as transport:
-            ping = transport.get("/v1/ping")
-    except (BiremeUnavailable, ApiError):
-        ping = {}
+    ping = _ping(paths)
     in_force = ping.get("about", "") if ping.get("engine", "").startswith("embedded") else ""
     if not in_force:
         yield from _capabilities(tracking.probe(), "")

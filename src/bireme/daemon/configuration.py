@@ -16,6 +16,7 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.resources import Device, GresPool
 from bireme.daemon.discovery import discover
 from bireme.daemon.settings import Settings
+from bireme.engines.embedded.agents import kills_over_memory
 from bireme.slurm.conf.loading import Configuration, load_configuration, load_rules
 
 _CONFINEMENT = {"memory": "ConstrainRAMSpace", "cpus": "ConstrainCores", "devices": "ConstrainDevices"}
@@ -48,13 +49,16 @@ def load_cluster(settings: Settings) -> Loaded:
     said = {key.lower(): value.lower() for key, value in read.cgroup.items()}
     confine = {kind: wanted and said.get(key.lower()) == "yes" for kind, key in _CONFINEMENT.items()}
     cluster = _with_detected_gpus(read) if settings.gpus == "auto" else read.cluster
-    warnings = (*map(str, read.warnings), *_unconfined(settings, confine, cluster.settings.memory_is_consumable))
+    unconfined = _unconfined(settings, confine, cluster.settings.memory_is_consumable, kills_over_memory(cluster))
+    warnings = (*map(str, read.warnings), *unconfined)
     return Loaded(cluster, confine, warnings)
 
 
-def _unconfined(settings: Settings, confine: dict[str, bool], memory_is_counted: bool) -> tuple[str, ...]:
+def _unconfined(
+    settings: Settings, confine: dict[str, bool], memory_is_counted: bool, over_memory_kill: bool
+) -> tuple[str, ...]:
     """What jobs ask for and are not held to. Slurm confines nothing either unless cgroup.conf says so."""
-    if not memory_is_counted or confine["memory"]:
+    if not memory_is_counted or confine["memory"] or over_memory_kill:
         return ()
     folder = os.path.dirname(settings.conf)
     what = "a job may use more memory than its --mem"

@@ -19,7 +19,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
-from bireme.ports import Engine, Followed, ForeignQueue, Order, Report, StepEndpoint
+from bireme.ports import ConfinesJobs, Engine, Followed, ForeignQueue, Order, Report, StepEndpoint
 
 log = logging.getLogger("bireme.engines.routing")
 
@@ -49,6 +49,9 @@ class RoutingEngine:
     @property
     def about(self) -> str:
         return "; ".join(filter(None, (self._host.about, self._guest.about)))
+
+    def unconfined(self) -> dict[str, str]:
+        return self._host.unconfined() if isinstance(self._host, ConfinesJobs) else {}
 
     async def start(self, report: Report) -> None:
         """The guest first: its nodes are known before the state is told of a cluster without them."""

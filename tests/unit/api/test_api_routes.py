@@ -53,6 +53,7 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "up_since": 900.0,
         "notices": [],
         "confined": {},
+        "unconfined": {},
     }
 
 

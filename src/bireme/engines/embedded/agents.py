@@ -49,8 +49,16 @@ def launch_entries(
             "confine": {kind: on and not (virtual and kind == "cpus") for kind, on in confine.items()},
             "proctrack": config.raw.get("ProctrackType", ""),
             "sample_s": float(config.settings.account_gather_frequency_s or 30),
+            "kill_over_memory": kills_over_memory(config),
         }
     return entries
+
+
+def kills_over_memory(config: ClusterConfig) -> bool:
+    """JobAcctGatherParams=OverMemoryKill, where anything is sampled: with a JobAcctGatherType, and a frequency."""
+    gathers = config.raw.get("JobAcctGatherType", "none").rpartition("/")[2].lower() != "none"
+    asked = "overmemorykill" in map(str.strip, config.words("JobAcctGatherParams"))
+    return asked and gathers and config.settings.account_gather_frequency_s > 0
 
 
 def _departed_entry(node: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
-from bireme.engines.embedded.agents import AgentStarter, launch_entries, living_agents
+from bireme.engines.embedded.agents import AgentStarter, kills_over_memory, launch_entries, living_agents
 from bireme.ports import Blobs, Report
 from bireme.slurm.hostlist import compress
 from bireme.slurm.variables.cluster import ClusterFacts
@@ -67,6 +67,22 @@ class EmbeddedEngine(CrewEngine):
             where = f" on {compress(nodes)}" if len(ways) > 1 else ""
             said.append(f"jobs{where} are tracked by {how}" + (f" ({shortfall})" if shortfall else ""))
         return "; ".join(said)
+
+    def unconfined(self) -> dict[str, str]:
+        """See `ports.ConfinesJobs`. What an agent says counts, whoever asks: the caller's own rights are another's."""
+        found: dict[str, str] = {}
+        for kind in (kind for kind, wanted in self._confine.items() if wanted):
+            for node, entry in sorted(self._starter.entries.items()):
+                if not entry["confine"].get(kind):
+                    found.setdefault(kind, "virtual nodes share the CPUs of this machine")
+                elif why := self.isolation.get(node, {}).get(kind):
+                    found.setdefault(kind, why)
+        if kills_over_memory(self._config) and (not self._confine.get("memory") or "memory" in found):
+            every_s = self._config.settings.account_gather_frequency_s
+            found["memory"] = (
+                f"looked at every {every_s} s: what uses more is ended (JobAcctGatherParams=OverMemoryKill)"
+            )
+        return found
 
     async def start(self, report: Report) -> None:
         """Returns when every agent answered, or after some seconds without the rest."""

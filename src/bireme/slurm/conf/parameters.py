@@ -120,6 +120,14 @@ WORDS: Mapping[str, Words] = {
         of_slurms_daemons=_words("disable_remote_singleton"),
         not_applied={"max_depend_depth": "a circle of dependencies is found however long it is"},
     ),
+    "JobAcctGatherParams": Words(
+        applied=_words("overmemorykill"),
+        of_slurms_daemons=_words("disablegpuacct no_file_cache"),
+        not_applied={
+            "noshared": "memory that processes share counts for each of them",
+            "usepss": "memory that processes share counts for each of them",
+        },
+    ),
     "PreemptParameters": Words(
         applied=_words("reorder_count strict_order youngest_first"),
         not_applied={

@@ -22,10 +22,10 @@ def _words(text: str) -> frozenset[str]:
 APPLIED = _words(
     "AccountingStorageEnforce BatchStartTimeout ClusterName DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode "
     "DependencyParameters EnforcePartLimits Epilog FairShareDampeningFactor FirstJobId GresTypes InactiveLimit "
-    "JobAcctGatherFrequency JobFileAppend JobRequeue KillOnBadExit KillWait Licenses MaxArraySize MaxBatchRequeue "
-    "MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode MinJobAge OverTimeLimit PreemptExemptTime PreemptMode "
-    "PreemptParameters PreemptType PriorityCalcPeriod PriorityDecayHalfLife PriorityFavorSmall PriorityFlags "
-    "PriorityMaxAge "
+    "JobAcctGatherFrequency JobAcctGatherParams JobFileAppend JobRequeue KillOnBadExit KillWait Licenses "
+    "MaxArraySize MaxBatchRequeue MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode MinJobAge OverTimeLimit "
+    "PreemptExemptTime PreemptMode PreemptParameters PreemptType PriorityCalcPeriod PriorityDecayHalfLife "
+    "PriorityFavorSmall PriorityFlags PriorityMaxAge "
     "PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityType PriorityUsageResetPeriod "
     "PriorityWeightAge PriorityWeightAssoc PriorityWeightFairShare PriorityWeightJobSize PriorityWeightPartition "
     "PriorityWeightQOS PriorityWeightTRES PrivateData ProctrackType Prolog PrologEpilogTimeout PrologFlags "
@@ -89,7 +89,6 @@ NOT_APPLIED: Mapping[str, str] = {
     "HealthCheckProgram": _PROGRAM,
     "HealthCheckTimeout": _PROGRAM,
     "InteractiveStepOptions": "salloc starts a shell where it was typed",
-    "JobAcctGatherParams": "memory is confined by cgroup.conf (ConstrainRAMSpace=yes), not by sampling",
     "JobCheckpointDir": _PLUGIN,
     "JobCompHost": _PLUGIN,
     "JobCompLoc": _PLUGIN,
