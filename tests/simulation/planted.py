@@ -19,7 +19,7 @@ import pytest
 
 from bireme.core.lifecycle import apply as applying
 from bireme.core.lifecycle import charging, due, gates, intake, requests, reserving, submission
-from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.limits import rules
 from bireme.core.limits.rules import Rulebook
 from bireme.core.model import commands as c
@@ -151,6 +151,13 @@ def qos_limit_exceeded(patch: Patch) -> None:
     patch.setattr(rules, "_qos_level", lambda *about: replace(level(*about), limits=NO_LIMITS))
 
 
+@bug("than its account allows", 8)
+def account_limit_exceeded(patch: Patch) -> None:
+    """The limits of an account are not asked."""
+    level = rules._association_level
+    patch.setattr(rules, "_association_level", lambda *about, **more: replace(level(*about, **more), limits=NO_LIMITS))
+
+
 # -- when a job may start --------------------------------------------------------------------------------------------
 
 
@@ -246,6 +253,20 @@ def afterany_met_by_a_start(patch: Patch) -> None:
     _condition(patch, DependencyKind.AFTER_ANY, DependencyKind.AFTER)
 
 
+@bug("dependencies were met: after:", 8)
+def delay_after_a_start_ignored(patch: Patch) -> None:
+    """`after:42+10` is met when 42 starts, not ten minutes later."""
+    of_job, of_array = gates._job_met, gates._array_met
+    patch.setattr(gates, "_job_met", lambda target, item, now: of_job(target, replace(item, delay_s=0), now))
+    patch.setattr(gates, "_array_met", lambda state, item, now: of_array(state, replace(item, delay_s=0), now))
+
+
+@bug("dependencies were met: after:", 1)
+def starts_of_an_array_counted_twice(patch: Patch) -> None:
+    """A task that was started and failed counts as two of its array's tasks."""
+    patch.setattr(ArrayTally, "all_begun", property(lambda tally: len(tally.begun) + len(tally.failed) >= tally.total))
+
+
 @bug("dependencies were met: aftercorr", 12)
 def aftercorr_met_by_any_task(patch: Patch) -> None:
     """All tasks of an array may go as soon as one of the other array has ended well."""
@@ -327,7 +348,29 @@ def requeue_loses_its_place(patch: Patch) -> None:
     patch.setattr(applying, "_back_to_queue", as_new)
 
 
+@bug("after its cancel had been answered", 10)
+def cancelled_job_starts_again(patch: Patch) -> None:
+    """A job that is cancelled while it is being requeued comes back all the same."""
+    cancel = requests._cancel_one
+
+    def too_late(state: State, caller: Any, job: Job, task_id: int | None) -> list[e.Event]:
+        events = cancel(state, caller, job, task_id)
+        if not isinstance(job.phase, Ending) or not job.phase.requeue:
+            return events
+        return [replace(each, requeue=True) if isinstance(each, e.JobEnding) else each for each in events]
+
+    patch.setattr(requests, "_cancel_one", too_late)
+
+
 # -- where a job may start -------------------------------------------------------------------------------------------
+
+
+@bug(r"takes no jobs: .*left=\{", 25)
+def leftovers_ignored(patch: Patch) -> None:
+    """A node on which something of a start that is over is left is given to others."""
+    patch.setattr(
+        Node, "schedulable", property(lambda node: node.health is Health.UP and not node.closed and not node.drained)
+    )
 
 
 @bug("takes no jobs", 3)
@@ -425,6 +468,19 @@ def time_limit_counts_suspension(patch: Patch) -> None:
 
 
 # -- what is written down --------------------------------------------------------------------------------------------
+
+
+@bug("(are|is) lost", 1)
+def lost_submission(patch: Patch) -> None:
+    """Requests are answered before they are on disk."""
+    commit = Kernel.commit
+
+    def hasty(kernel: Kernel, group: Group) -> None:
+        kernel.settle(group)
+        group.answers.clear()
+        commit(kernel, group)
+
+    patch.setattr(Kernel, "commit", hasty)
 
 
 @bug("the journal does not have it", 1)

@@ -86,6 +86,7 @@ def draw(seed: int, *, wishes: bool = True) -> Story:
         wishing = _Draft(random.Random(f"wishes {seed}"), draft.nodes, draft.acts, draft.submissions)
         config, qos = _strict(wishing.random, config), {"thin": {"grp_jobs": 2, "max_tres_per_user": {"cpu": 4}}}
         _wishes(wishing, config)
+        _later_wishes(replace(wishing, random=random.Random(f"later wishes {seed}")), config)
     draft.acts.sort(key=lambda act: act[0])
     acts = tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(draft.acts))
     return Story(seed, config, limits, acts, qos)
@@ -500,6 +501,31 @@ _WISHES: tuple[Callable[[_Draft, ClusterConfig], None], ...] = (
     _thin,
     _many_at_once,
 )
+
+
+def _failing_array(draft: _Draft, config: ClusterConfig) -> None:
+    """An array whose tasks fail one after the other, and a job that waits until all of them have begun."""
+    source = draft.random
+    at, run = source.uniform(0, PEOPLE_S - 200), str(Behaviour(run=round(source.uniform(5, 30), 3), code=1))
+    first = _wish(draft, config, at, array=source.choice(("0-3%1", "0-5%2")), comment=run)
+    _wish(draft, config, at + source.choice((0.5, 20.0)), after=f"after:j{first}")
+
+
+def _cancelled_on_its_way_back(draft: _Draft, config: ClusterConfig) -> None:
+    """Requeued while it runs, and cancelled while it is still being ended."""
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 200)
+    number = _wish(draft, config, at, time_s=900, requeue=True, comment=str(Behaviour(run=500.0, term=20.0)))
+    when = at + source.uniform(5, 60)
+    draft.add("requeue", when, job=number, user="root", held=False)
+    draft.add("cancel", when + source.uniform(0.1, 1.5), job=number, user="root")
+
+
+def _later_wishes(draft: _Draft, config: ClusterConfig) -> None:
+    """From numbers of their own, again: these came after the others."""
+    for wish in (_failing_array, _cancelled_on_its_way_back):
+        if draft.chance(0.5):
+            wish(draft, config)
 
 
 # -- what goes wrong -------------------------------------------------------------------------------------------------

@@ -117,6 +117,8 @@ class People:
             job_id = state.keys[key]
             if self._truth.accepted.setdefault(key, job_id) != job_id:
                 raise Violation(f"{name} was accepted twice, as job {self._truth.accepted[key]} and as {job_id}")
+            if sum(other == job_id for other in self._truth.accepted.values()) > 1:
+                raise Violation(f"{name} was accepted as job {job_id}, and so was another: one of them is lost")
             self.ids[name] = job_id
 
         self.ask(Order(f"{caller.user} sbatch", lambda state, now: submit(state, caller, specs, now, key), accepted))
