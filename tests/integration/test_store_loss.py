@@ -130,3 +130,20 @@ def test_a_journal_that_is_gone_is_no_empty_cluster(cluster: Cluster) -> None:
     cluster.up()
     assert cluster.run("squeue", "-h").stdout == ""
     assert int(cluster.sbatch("-H", "--wrap", "true")) > int(job)
+
+
+def test_sacct_names_a_damaged_record_and_shows_the_others(cluster: Cluster) -> None:
+    jobs = [cluster.sbatch("-o", "/dev/null", "--wrap", "true") for _ in range(3)]
+    for job in jobs:
+        cluster.wait(job)
+    cluster.down()
+    with sqlite3.connect(journal(cluster)) as database:
+        database.execute('UPDATE runs SET "end" = "end" + 1 WHERE job_id = ?', (jobs[1],))
+    cluster.up_again()
+    done = cluster.run("sacct", "-X", "-n", "-o", "JobID,State", check=False)
+    assert done.returncode == 1
+    assert f"sacct: error: the record of job {jobs[1]} is not what was written" in done.stderr
+    assert "bireme store verify" in done.stderr
+    shown = [line.split() for line in done.stdout.splitlines()]
+    assert [[jobs[0], "COMPLETED"], [jobs[2], "COMPLETED"]] == [row for row in shown if row[0] != jobs[1]]
+    assert cluster.run("sacct", "-X", "-n", "-j", jobs[0], "-o", "State").stdout.split() == ["COMPLETED"]

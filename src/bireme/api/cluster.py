@@ -56,6 +56,8 @@ class Archive(Protocol):
 
     def finished(self, query: Query) -> list[dict[str, Any]]: ...
 
+    def sound_and_damaged(self, query: Query) -> tuple[list[dict[str, Any]], list[str]]: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:

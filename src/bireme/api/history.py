@@ -19,6 +19,8 @@ from bireme.store.history import Query
 routes = Routes("history")
 
 Records = list[dict[str, Any]]
+_MOST_NAMED = 100
+"""Damaged records that one answer names."""
 _BEING_WRITTEN_S = 10.0
 """An end is in memory a moment before it is on disk; a slow disk makes the moment longer."""
 
@@ -38,7 +40,10 @@ _BEING_WRITTEN_S = 10.0
     fields="Only these fields of each record.",
 )
 async def history(api: Context, request: Request) -> Response:
-    """Finished jobs from the store and the others from memory, oldest first (JobRecords)."""
+    """Finished jobs from the store and the others from memory, oldest first (JobRecords).
+
+    `damaged`: a sentence for each record in the store that is not what was written; the others are shown all the same.
+    """
     named = named_jobs(request.query_params.get("job", ""))
     query = _query(request, named)
     queue = foreign_queue(api.cluster.engine)
@@ -47,8 +52,10 @@ async def history(api: Context, request: Request) -> Response:
         await api.cluster.settled()
     # Memory first: what ends while the store is asked is then in both of them, and never in neither.
     remembered = await _remembered(api, request, query, named)
-    stored = await api.in_thread(request, api.archive.finished, query)
+    stored, damaged = await api.in_thread(request, api.archive.sound_and_damaged, query)
     caller = api.caller(request)
+    if damaged and api.viewer(caller).hidden("jobs"):
+        damaged = [f"{len(damaged)} records are not what was written"]
     both = _merged(stored, remembered, duplicates=query.duplicates)
     visible = [record for record in both if api.sees(caller, record["user_id"], record.get("account") or "")]
     records = sorted(visible, key=_place)
@@ -60,7 +67,15 @@ async def history(api: Context, request: Request) -> Response:
             return list(part)
         return [{name: value for name, value in record.items() if name in kept} for record in part]
 
-    return await api.in_slices(request, Recipe("jobs", lambda: records, shown, lambda: {"now": api.now()}))
+    def beside() -> dict[str, Any]:
+        return {"now": api.now(), **({"damaged": _some(damaged)} if damaged else {})}
+
+    return await api.in_slices(request, Recipe("jobs", lambda: records, shown, beside))
+
+
+def _some(damaged: list[str]) -> list[str]:
+    rest = len(damaged) - _MOST_NAMED
+    return damaged if rest <= 0 else [*damaged[:_MOST_NAMED], f"{rest} more records are not what was written"]
 
 
 def _place(record: dict[str, Any]) -> tuple[int, int, int, int]:

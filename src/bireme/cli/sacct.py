@@ -50,7 +50,8 @@ def _main(argv: list[str]) -> int:
 
         reports.show(name_lines(SACCT_FIELDS.values()))
         return 0
-    return _Report(asked).print()
+    report = _Report(asked)
+    return max(report.print(), report.tell_damaged())
 
 
 class _Report:
@@ -77,6 +78,18 @@ class _Report:
             raise reports.CommandError(f"sacct: error: Invalid unit type: {asked['units']}")
         self.context = reports.make_context(convert="noconvert" not in asked, unit=unit, now=self.now)
         self.transport = reports.transport()
+        self.damaged: list[str] = []
+        """Records that the store has and cannot show, a sentence each."""
+
+    def tell_damaged(self) -> int:
+        """What is missing in what was shown, and what to do; the exit code says so too."""
+        for sentence in self.damaged:
+            reports.tell(f"sacct: error: {sentence}")
+        if self.damaged:
+            reports.tell(
+                "sacct: error: the others are shown; `bireme store verify` says more, `bireme store recover` mends"
+            )
+        return int(bool(self.damaged))
 
     def _states(self) -> frozenset[str] | None:
         from bireme.slurm.formats.states import job_state
@@ -152,9 +165,11 @@ class _Report:
             "duplicates": 1 if "duplicates" in self.asked else None,
         }
         try:
-            jobs: list[dict[str, Any]] = self.transport.get("/v1/history", params)["jobs"]
+            answer = self.transport.get("/v1/history", params)
         except (ApiError, BiremeUnavailable) as error:
             raise reports.failure("sacct", LOAD_ERROR, error) from None
+        self.damaged += answer.get("damaged") or []
+        jobs: list[dict[str, Any]] = answer["jobs"]
         return [job for job in jobs if self._wanted(job)]
 
     def _wanted(self, job: dict[str, Any]) -> bool:

@@ -159,11 +159,27 @@ def _checked(of: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row
 
 
+@contextmanager
+def _named_in(damaged: list[str]) -> Iterator[None]:
+    """What is damaged is named there, and passed over."""
+    try:
+        yield
+    except DamagedRecordError as error:
+        damaged.append(str(error))
+
+
+def _any_text(data: bytes) -> str:
+    """Damage may leave bytes that are no text: the row's sum tells."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 class HistoryReader:
     def __init__(self) -> None:
         self._shapes = ShapeReader()
 
-    def select(self, connection: sqlite3.Connection, query: Query) -> list[dict[str, Any]]:
+    def select(self, connection: sqlite3.Connection, query: Query, damaged: list[str]) -> list[dict[str, Any]]:
+        """The records that are sound; of the others `damaged` gets a sentence each."""
+        connection.text_factory = _any_text  # one name that is no text any more must not hide all others
         condition, values = _where(query)
         source = "runs" if query.duplicates else _LATEST_RUNS
         limit = f" LIMIT {int(query.limit)}" if query.limit is not None else ""
@@ -172,18 +188,23 @@ class HistoryReader:
             f"ORDER BY runs.job_id, runs.submitted_at, runs.restarts{limit}",
             values,
         ).fetchall()
-        records = [self._record(connection, row) for row in found]
+        sound: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        for row in found:
+            with _named_in(damaged):
+                sound.append((row, self._record(connection, row)))
         if query.with_steps:
-            steps = self._steps_of(connection, [row[0] for row in found])
-            for row, record in zip(found, records):
+            steps = self._steps_of(connection, [row[0] for row, _ in sound], damaged)
+            for row, record in sound:
                 record["steps"] = steps.get(row[:3], [])
-        return [record for record in records if _is_meant(record, query.jobs)]
+        return [record for _, record in sound if _is_meant(record, query.jobs)]
 
     def _record(self, connection: sqlite3.Connection, row: tuple[Any, ...]) -> dict[str, Any]:
         *given, shape, differs, _ = _checked(f"job {row[0]}", row)
         return self._shapes.unpack(connection, shape, differs, dict(zip(JOB_COLUMNS, given)))
 
-    def _steps_of(self, connection: sqlite3.Connection, job_ids: list[int]) -> dict[tuple[Any, ...], list[Any]]:
+    def _steps_of(
+        self, connection: sqlite3.Connection, job_ids: list[int], damaged: list[str]
+    ) -> dict[tuple[Any, ...], list[Any]]:
         steps: dict[tuple[Any, ...], list[Any]] = {}
         for begin in range(0, len(job_ids), _ID_BATCH):
             batch = job_ids[begin : begin + _ID_BATCH]
@@ -192,9 +213,10 @@ class HistoryReader:
             ).fetchall()
             for row in rows:
                 *run, step_id, start, end, shape, differs, _ = row
-                _checked(f"step {step_id} of job {run[0]}", row)
-                columns = dict(zip(STEP_COLUMNS, (run[0], start, end)))
-                steps.setdefault(tuple(run), []).append(self._shapes.unpack(connection, shape, differs, columns))
+                with _named_in(damaged):
+                    _checked(f"step {step_id} of job {run[0]}", row)
+                    columns = dict(zip(STEP_COLUMNS, (run[0], start, end)))
+                    steps.setdefault(tuple(run), []).append(self._shapes.unpack(connection, shape, differs, columns))
         return steps
 
     def forget(self) -> None:

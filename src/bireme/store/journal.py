@@ -47,7 +47,6 @@ from bireme.store.events import GIVE_IDS, GIVE_IDS_KINDS, EventReader, EventWrit
 from bireme.store.guard import check_whole, mark_path, read_mark
 from bireme.store.history import HistoryReader, HistoryWriter, Query
 from bireme.store.mark import Mark, MarkFile, replace
-from bireme.store.shapes import DamagedRecordError
 
 log = logging.getLogger("bireme.store")
 
@@ -361,12 +360,17 @@ class SqliteStore:
     # ------------------------------------------------------------------------------------------- history
 
     def finished(self, query: Query) -> list[dict[str, Any]]:
-        """JobRecords of finished jobs (with "steps" when asked for), oldest first."""
+        """JobRecords of finished jobs (with "steps" when asked for), oldest first. Raises for one that is damaged."""
+        sound, wrong = self.sound_and_damaged(query)
+        if wrong:
+            raise damaged(self.path, wrong[0])
+        return sound
+
+    def sound_and_damaged(self, query: Query) -> tuple[list[dict[str, Any]], list[str]]:
+        """The same for whoever can show a part: the records that are sound, and a sentence for each that is not."""
+        wrong: list[str] = []
         with self._reading() as connection:
-            try:
-                return self._history_reader.select(connection, query)
-            except DamagedRecordError as error:
-                raise damaged(self.path, str(error)) from error
+            return self._history_reader.select(connection, query, wrong), list(dict.fromkeys(wrong))
 
     def close(self, *, thrown_away: bool = False) -> None:
         """`thrown_away`: its file is removed next, so that what is still gathered need not be written."""

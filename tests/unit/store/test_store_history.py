@@ -20,6 +20,7 @@ from bireme.daemon.paths import Paths
 from bireme.ports import HistoryRow, JournalError
 from bireme.slurm.records.steps import history_rows
 from bireme.store import codec
+from bireme.store.database import StoreError
 from bireme.store.history import HistoryReader, HistoryWriter, Query, repack
 from bireme.store.journal import SqliteStore
 from bireme.testing.scenario import Scenario, caller_named
@@ -136,7 +137,7 @@ def test_whatever_records_have_in_common_they_come_back_as_they_were(records: li
     writer = HistoryWriter()
     for number, record in enumerate(records):
         writer.insert(connection, [HistoryRow(record["job_id"], None, float(number), 0, record)])
-    read = HistoryReader().select(connection, Query(duplicates=True))
+    read = HistoryReader().select(connection, Query(duplicates=True), [])
     key = codec.dumps
     assert sorted(read, key=key) == sorted((codec.loads(key(record)) for record in records), key=key)
     connection.close()
@@ -189,7 +190,7 @@ def test_the_history_of_an_older_file_is_packed(tmp_path: Path) -> None:
         else:
             old.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", (*key, row.step_id, data))
     repack(old)
-    read = HistoryReader().select(old, Query(with_steps=True))
+    read = HistoryReader().select(old, Query(with_steps=True), [])
     steps = [step for record in read for step in record.pop("steps")]
     assert read == [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is None]
     assert steps == [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is not None]
@@ -225,6 +226,40 @@ def test_what_ended_long_ago_is_dropped_and_nothing_that_is_still_known(store: S
     store.append([], rows)
     expected = [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is None]
     assert store.finished(Query()) == expected, "shapes that were dropped are made again"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "left"),
+    [
+        ('UPDATE runs SET "end" = "end" + 1 WHERE job_id = 102', "the record of job 102 is not what was written", 2),
+        ("UPDATE runs SET name = CAST(x'ff6b' AS TEXT) WHERE job_id = 102", "the record of job 102 is not what", 2),
+        ("UPDATE runs SET differs = x'00' WHERE job_id = 103", "the record of job 103 is not what was written", 2),
+        ("UPDATE shapes SET record = x'00'", "what many records share (shape ", 0),
+    ],
+)
+def test_a_damaged_record_is_named_and_hides_no_other(store: SqliteStore, damage: str, said: str, left: int) -> None:
+    rows = [
+        HistoryRow(number, None, 1.0, 0, {"job_id": number, "name": "n", "state": "FAILED", "end_time": 5.0})
+        for number in (101, 102, 103)
+    ]
+    store.append([], rows)
+    store._writer.execute(damage)
+    store._history_reader.forget()
+    sound, damaged = store.sound_and_damaged(Query())
+    assert len(sound) == left
+    assert len(damaged) == 1
+    assert damaged[0].startswith(said)
+    with pytest.raises(StoreError, match="damaged"):
+        store.finished(Query())
+
+
+def test_a_damaged_step_leaves_its_job(store: SqliteStore) -> None:
+    record = {"job_id": 7, "name": "n", "state": "FAILED"}
+    store.append([], [HistoryRow(7, None, 1.0, 0, record), HistoryRow(7, 0, 1.0, 0, {"step_id": 0, "job_id": 7})])
+    store._writer.execute("UPDATE run_steps SET start = 3")
+    sound, damaged = store.sound_and_damaged(Query(with_steps=True))
+    assert [(row["job_id"], row["steps"]) for row in sound] == [(7, [])]
+    assert damaged == ["the record of step 0 of job 7 is not what was written"]
 
 
 def test_the_command_drops_what_is_old_and_keeps_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
