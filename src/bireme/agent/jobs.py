@@ -24,7 +24,7 @@ from enum import Enum, auto
 from bireme.agent.batch import batch_streams, is_sure_to_start
 from bireme.agent.confined import JobGroup
 from bireme.agent.inbox import Wait
-from bireme.agent.keepers import Keeper
+from bireme.agent.keepers import Keeper, signal_below
 from bireme.agent.last_words import LastWords
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
@@ -329,21 +329,25 @@ class JobRun:
         if scope == "batch":
             if batch is not None and batch.ended is None:
                 send_signal(batch.process, number)
+            elif batch is None and self._keeper is not None:
+                self._keeper.owe(number, frozenset())
         elif scope == "steps":
-            signal_all(set[ProcessIdentity]().union(*(step.living() for step in self.steps.values())), number)
+            signal_below(self._steps_keepers(), number)
         else:
-            signal_all(self._living(), number)
+            signal_below(self._keepers(), number)
 
     def suspend(self) -> None:
-        signal_all(self._living(), signal.SIGSTOP)
+        signal_below(self._keepers(), signal.SIGSTOP)
 
     def resume(self) -> None:
-        signal_all(self._living(), signal.SIGCONT)
+        signal_below(self._keepers(), signal.SIGCONT)
 
-    def _living(self) -> set[ProcessIdentity]:
-        """All that is alive of the job."""
-        batch = self._keeper.living() if self._keeper is not None else set[ProcessIdentity]()
-        return batch.union(*(step.living() for step in self.steps.values()))
+    def _keepers(self) -> list[Keeper]:
+        """Those of the script and of all steps, below which all of the job is."""
+        return [*([] if self._keeper is None else [self._keeper]), *self._steps_keepers()]
+
+    def _steps_keepers(self) -> list[Keeper]:
+        return [keeper for step in self.steps.values() for keeper in step.keepers()]
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -363,10 +367,8 @@ class JobRun:
         if self._deadline is not None:
             self._deadline.cancel()
         if grace_s > 0:
-            living = self._living()
-            signal_all(living, signal.SIGCONT)
-            signal_all(living, signal.SIGTERM)
-            self._told_to_end.update(living)
+            signal_below(self._keepers(), signal.SIGCONT)
+            self._told_to_end |= signal_below(self._keepers(), signal.SIGTERM)
             self._deadline = self.node.loop.call_later(grace_s, self._kill)
         else:
             self._kill()

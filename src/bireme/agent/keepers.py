@@ -18,8 +18,9 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from bireme.agent.keeper import MAX_FDS, birth_message, run_keeper, usage_from
 from bireme.agent.lines import decode_line, encode_line
@@ -32,6 +33,8 @@ from bireme.agent.processes import (
     own_children,
     process_identity,
     read_process,
+    signal_all,
+    signal_tree,
 )
 from bireme.agent.protocol import LineSplitter, Message
 from bireme.agent.reaper import ExitStatus, ReapedChild
@@ -51,6 +54,32 @@ _LOOK_AGAIN_S = 0.05
 _PATIENCE_AT_EXIT_S = 5.0
 
 
+@dataclass(slots=True)
+class _Order:
+    """A start that a keeper was told of, and has not answered."""
+
+    spawned: Callable[[Spawned], None]
+    failed: Callable[[SpawnError], None]
+    signals: list[tuple[int, Set[ProcessIdentity]]] = field(default_factory=list)
+    """That came meanwhile, each with those who were there to get it."""
+
+    def hand_over_signals(self, pid: int) -> None:
+        process = process_identity(pid) if self.signals else None
+        for number, reached in self.signals:
+            if process is not None and process not in reached:
+                signal_tree([process], number)
+
+
+def signal_below(keepers: Iterable[Keeper], number: int) -> set[ProcessIdentity]:
+    """Signals all that is alive below these keepers, and what is on its way there; returns the former."""
+    keepers = list(keepers)
+    living = set[ProcessIdentity]().union(*(keeper.living() for keeper in keepers))
+    signal_all(living, number)
+    for keeper in keepers:
+        keeper.owe(number, living)
+    return living
+
+
 class Keeper:
     """One keeper process. Whoever has it sets `on_empty`, which is called each time that nothing is left."""
 
@@ -66,7 +95,7 @@ class Keeper:
         self._splitter = LineSplitter()
         self._tasks: set[int] = set()
         self._said_empty = True
-        self._awaited: deque[tuple[Callable[[Spawned], None], Callable[[SpawnError], None]]] = deque()
+        self._awaited: deque[_Order] = deque()
         """Starts that were ordered and not answered."""
         self._first_ticks = 0
         """When the first task of its present use was started, in the kernel's clock."""
@@ -96,7 +125,7 @@ class Keeper:
         """
         if self.empty:
             self._first_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-        self._awaited.append((spawned, failed))
+        self._awaited.append(_Order(spawned, failed))
         order, fds = birth_message(birth)
         line = encode_line({"op": "spawn", "by_shell": by_shell, "birth": order})
         try:
@@ -115,14 +144,15 @@ class Keeper:
         callback(reaped)
 
     def _answered(self, message: Message) -> None:
-        spawned, failed = self._awaited.popleft()
+        order = self._awaited.popleft()
         if "failed" in message:
-            failed(SpawnError(*message["failed"]))
+            order.failed(SpawnError(*message["failed"]))
             return
         self._tasks.add(message["spawned"])
         report_fd = self._report_fds.popleft() if self._report_fds else -1  # none: the agent has no descriptor left
         # Without its report a shell that ran the program cannot be told from one that gave up: it is not begun again.
-        spawned(Spawned(message["spawned"], report_fd, message["by_shell"] and report_fd >= 0))
+        order.spawned(Spawned(message["spawned"], report_fd, message["by_shell"] and report_fd >= 0))
+        order.hand_over_signals(message["spawned"])
 
     def _lost_answer(self) -> SpawnError:
         return SpawnError("set up", errno.EPIPE, f"the keeper of this task (pid {self.pid}) was killed or stopped")
@@ -163,6 +193,11 @@ class Keeper:
     def living(self) -> set[ProcessIdentity]:
         """What is alive below it now."""
         return set() if self.empty else living_below([self.pid]) if self.alive else self._strangers()
+
+    def owe(self, number: int, reached: Set[ProcessIdentity]) -> None:
+        """Sends a signal to what it was ordered to start, once that is there; not to these, which have got it."""
+        for order in self._awaited:
+            order.signals.append((number, reached))
 
     def kill(self, unkillable_s: float, on_unkillable: Callable[[set[ProcessIdentity]], None]) -> None:
         """SIGKILLs everything below it until nothing is left; after so many seconds in vain that is told, once."""
@@ -217,7 +252,7 @@ class Keeper:
         for pid in list(self._tasks):  # its end was seen by the keeper alone
             self._loop.hand_over(ReapedChild(pid, ExitStatus(0, signal.SIGKILL), TaskUsage()))
         while self._awaited:
-            self._awaited.popleft()[1](self._lost_answer())
+            self._awaited.popleft().failed(self._lost_answer())
         was_empty, self._said_empty = self._said_empty, True
         if not was_empty:
             self._calm_down()

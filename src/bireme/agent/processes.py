@@ -276,8 +276,7 @@ def kill_tree(roots: Iterable[ProcessIdentity], *, sessions: bool = True) -> boo
         if not alive:
             return True
         doomed |= alive
-        for process in alive:
-            send_signal(process, signal.SIGKILL)
+        signal_all(alive, signal.SIGKILL)
     return False
 
 

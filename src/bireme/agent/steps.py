@@ -22,12 +22,12 @@ from bireme.agent import protocol
 from bireme.agent.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.identity import Identity
 from bireme.agent.inbox import Wait
-from bireme.agent.keepers import Keeper
+from bireme.agent.keepers import Keeper, signal_below
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node
 from bireme.agent.output import OpenFileError
-from bireme.agent.processes import ProcessIdentity, signal_all, signal_tree
+from bireme.agent.processes import ProcessIdentity, signal_tree
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
@@ -387,13 +387,13 @@ class StepRun:
 
     def send_signal(self, number: int, rank: int = protocol.ALL_TASKS) -> None:
         if rank == protocol.ALL_TASKS:
-            signal_all(self.living(), number)
+            signal_below(self.keepers(), number)
         else:
             signal_tree([task.process for task in self.living_tasks() if rank == task.id], number)
 
-    def living(self) -> set[ProcessIdentity]:
-        """All that is alive of the step."""
-        return self._keeper.living() if self._keeper is not None else set()
+    def keepers(self) -> list[Keeper]:
+        """The one that has all of the step below it, as long as the step is not over."""
+        return [] if self._keeper is None else [self._keeper]
 
     def terminate(self, grace_s: float, cause: str = "") -> None:
         if self.over or self._killed or (self._deadline is not None and grace_s > 0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from bireme.agent.identity import Identity
 from bireme.agent.keeper import birth_from, birth_message
-from bireme.agent.keepers import Keeper, KeeperPool
+from bireme.agent.keepers import Keeper, KeeperPool, signal_below
 from bireme.agent.launching import Launching
 from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.loop import Loop
@@ -21,6 +22,7 @@ from bireme.agent.reaper import ReapedChild, become_subreaper, reap_exited
 from bireme.agent.spawn import Birth, SpawnError, TaskFile
 from bireme.agent.tracking import LINUXPROC, PGID, Tracking
 
+PR_SET_CHILD_SUBREAPER = 36
 WHOLE = Birth(
     argv=["a", "b\udcff"],
     env={"NAME": "val\nue"},
@@ -104,6 +106,7 @@ def run() -> Iterator[Run]:
     yield run
     run.pool.close()
     list(reap_exited())
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # later tests' orphans are none of this process's
     signal.set_wakeup_fd(-1)
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -151,6 +154,27 @@ def test_an_agent_that_goes_leaves_nothing_behind(run: Run, tmp_path: Path) -> N
     hidden = int((tmp_path / "pid").read_text())
     run.pool.close()
     assert is_gone(hidden)
+
+
+def test_a_signal_reaches_what_is_still_to_be_started_and_reaches_it_once(run: Run, tmp_path: Path) -> None:
+    keeper = run.pool.take()
+    os.kill(keeper.pid, signal.SIGSTOP)  # as slow as it can be
+    run.start(keeper, "exec sleep 1000")
+    assert signal_below([keeper], signal.SIGTERM) == set()
+    os.kill(keeper.pid, signal.SIGCONT)
+    run.until(lambda: run.ended)
+    assert run.ended[0].status.signal == signal.SIGTERM
+
+    told = tmp_path / "told"
+    run.start(keeper, f"trap 'echo told >> {told}' USR1; touch {told}; while :; do sleep 0.01; done")
+    while not told.exists():  # it runs, and its keeper's answer was not read yet
+        pass
+    reached = signal_below([keeper], signal.SIGUSR1)
+    run.until(lambda: told.read_text())
+    assert reached
+    signal_below([keeper], signal.SIGKILL)
+    run.until(lambda: keeper.empty)
+    assert told.read_text() == "told\n"
 
 
 def test_what_cannot_be_started_is_told(run: Run) -> None:
