@@ -19,6 +19,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum, auto
 
 from bireme.agent.batch import batch_streams, is_sure_to_start
@@ -28,7 +29,7 @@ from bireme.agent.keepers import Keeper, signal_below
 from bireme.agent.last_words import LastWords
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
-from bireme.agent.node import Node, identity_from, notice_from
+from bireme.agent.node import Node, group_of_keeper, identity_from, notice_from
 from bireme.agent.output import OpenFileError
 from bireme.agent.processes import ProcessEntry, ProcessIdentity, send_signal, signal_all
 from bireme.agent.protocol import Message
@@ -71,6 +72,7 @@ class JobRun:
         self.key: JobKey = (message["job"], message["gen"])
         self.uid: int = message["uid"]
         self.identity = identity_from(message)
+        self._keeper_gid = group_of_keeper(message)
         self._notice = notice_from(message)
         self.phase = Phase.PREPARING
         self.steps: dict[int, StepRun] = {}
@@ -174,7 +176,9 @@ class JobRun:
         """Only begins it: opening its files may take as long as the user's file systems like."""
         try:
             birth = self._batch_birth(batch)
-            self._keeper = self.node.take_keeper(self.key)
+            self._keeper = self.node.take_keeper(self.key, self._keeper_gid)
+            if self._keeper.gid == self._keeper_gid:
+                birth = replace(birth, notice="")
         except OpenFileError as error:
             self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
             return
@@ -309,6 +313,7 @@ class JobRun:
         return StepOwner(
             self.key,
             self.identity,
+            self._keeper_gid,
             self._notice,
             join_files,
             self._ran_out_of_memory,

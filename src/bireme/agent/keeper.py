@@ -48,7 +48,8 @@ from bireme.agent.usage import TaskUsage
 
 MAX_FDS = 16
 """Descriptors that travel with one order."""
-_CHANNEL_FD = 3
+CHANNEL_FD = 3
+"""Where a keeper has its end of the channel."""
 _READ_BYTES = 1 << 20
 _PR_SET_NAME = 15
 _NAME = b"bireme-keeper"
@@ -67,7 +68,22 @@ def run_keeper(channel: socket.socket, enter: Callable[[], None]) -> NoReturn:
     try:
         _leave_the_agent(channel)
         enter()
-        _Keeper(socket.socket(fileno=_CHANNEL_FD)).run()
+        serve_channel(socket.socket(fileno=CHANNEL_FD))
+    finally:
+        os._exit(0)
+
+
+def serve_channel(channel: socket.socket) -> NoReturn:
+    """A keeper for whoever is at the other end, until that one is gone and nothing is left."""
+    try:
+        os.set_inheritable(channel.fileno(), False)
+        for number in _DEAF_TO:
+            signal.signal(number, signal.SIG_IGN)
+        gc.freeze()  # what is shared with the agent stays shared
+        gc.disable()
+        become_subreaper()
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
+        _Keeper(channel).run()
     finally:
         os._exit(0)
 
@@ -78,17 +94,10 @@ def _leave_the_agent(channel: socket.socket) -> None:
     channel_fd = channel.detach()
     null_fd = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null_fd, 0)
-    if channel_fd != _CHANNEL_FD:
-        os.dup2(channel_fd, _CHANNEL_FD)
-    os.set_inheritable(_CHANNEL_FD, False)
-    os.closerange(_CHANNEL_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    if channel_fd != CHANNEL_FD:
+        os.dup2(channel_fd, CHANNEL_FD)
+    os.closerange(CHANNEL_FD + 1, os.sysconf("SC_OPEN_MAX"))
     signal.set_wakeup_fd(-1)
-    for number in _DEAF_TO:
-        signal.signal(number, signal.SIG_IGN)
-    gc.freeze()  # what is shared with the agent stays shared
-    gc.disable()
-    become_subreaper()
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
 
 
 class _Keeper:

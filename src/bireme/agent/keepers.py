@@ -38,6 +38,7 @@ from bireme.agent.processes import (
 )
 from bireme.agent.protocol import LineSplitter, Message
 from bireme.agent.reaper import ExitStatus, ReapedChild
+from bireme.agent.regrouped import start_regrouped
 from bireme.agent.spawn import Birth, Spawned, SpawnError
 from bireme.agent.tracking import Tracking, TrackingGroup
 from bireme.agent.usage import TaskUsage
@@ -83,15 +84,27 @@ def signal_below(keepers: Iterable[Keeper], number: int) -> set[ProcessIdentity]
 class Keeper:
     """One keeper process. Whoever has it sets `on_empty`, which is called each time that nothing is left."""
 
-    def __init__(self, pool: KeeperPool, pid: int, channel: socket.socket, group: TrackingGroup | None) -> None:
+    def __init__(
+        self,
+        pool: KeeperPool,
+        pid: int,
+        channel: socket.socket,
+        group: TrackingGroup | None,
+        *,
+        child: int | None = None,
+        gid: int | None = None,
+    ) -> None:
+        """`child`: the agent's own child, where the keeper is below another (`regrouped`); `gid`: its group then."""
         self.pid = pid
+        self.child = pid if child is None else child
+        self.gid = os.getegid() if gid is None else gid
         self.process = process_identity(pid) or ProcessIdentity(pid, -1, "")
         self.group = group
         self.alive = True
         self.on_empty: Callable[[], None] = _nobody_asks
         self._pool = pool
         self._loop = pool.loop
-        self._channel = channel
+        self.channel = channel
         self._splitter = LineSplitter()
         self._tasks: set[int] = set()
         self._said_empty = True
@@ -129,9 +142,9 @@ class Keeper:
         order, fds = birth_message(birth)
         line = encode_line({"op": "spawn", "by_shell": by_shell, "birth": order})
         try:
-            sent = socket.send_fds(self._channel, [line], fds)
+            sent = socket.send_fds(self.channel, [line], fds)
             if sent < len(line):
-                self._channel.sendall(line[sent:])
+                self.channel.sendall(line[sent:])
         except OSError:
             self._give_up()
 
@@ -160,7 +173,7 @@ class Keeper:
     # --- hearing -------------------------------------------------------------------------------------------
 
     def _receive(self) -> list[Message]:
-        data, fds, _, _ = socket.recv_fds(self._channel, 1 << 16, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, _, _ = socket.recv_fds(self.channel, 1 << 16, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         self._report_fds.extend(fds)
         if not data:
             raise ConnectionResetError("the keeper is gone")
@@ -204,7 +217,7 @@ class Keeper:
         if self.empty:
             return
         with suppress(OSError):
-            self._channel.sendall(encode_line({"op": "kill"}))
+            self.channel.sendall(encode_line({"op": "kill"}))
         if not self._timers:
             self._timers.append(self._loop.call_later(_HARDER_S, self._kill_harder))
             told = self._loop.call_later(unkillable_s, lambda: None if self.empty else on_unkillable(self.living()))
@@ -231,8 +244,8 @@ class Keeper:
         if not self.alive:
             return
         self.alive = False
-        self._loop.unwatch(self._channel.fileno())
-        self._channel.close()
+        self._loop.unwatch(self.channel.fileno())
+        self.channel.close()
         with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGKILL)
         if not self.empty:
@@ -280,8 +293,8 @@ class Keeper:
         """It ends by itself, and whatever is below it."""
         if self.alive:
             self.alive = False
-            self._loop.unwatch(self._channel.fileno())
-            self._channel.close()
+            self._loop.unwatch(self.channel.fileno())
+            self.channel.close()
 
 
 class KeeperPool:
@@ -293,13 +306,18 @@ class KeeperPool:
         self._idle: list[Keeper] = []
         self._all: dict[int, Keeper] = {}
 
-    def take(self) -> Keeper:
-        """A keeper with nothing below it. Raises OSError when none can be made."""
-        while self._idle:
-            keeper = self._idle.pop()
-            if keeper.alive:
+    def take(self, gid: int | None = None) -> Keeper:
+        """A keeper with nothing below it. Raises OSError when none can be made.
+
+        `gid`: the group that what it starts is to have; `Keeper.gid` says which it is, where that cannot be had.
+        """
+        wanted = os.getegid() if gid is None else gid
+        for keeper in reversed(self._idle):
+            if keeper.alive and keeper.gid == wanted:
+                self._idle.remove(keeper)
                 return keeper
-        return self._fork()
+        regrouped = None if wanted == os.getegid() else self._regroup(wanted)
+        return regrouped or (self._fork() if wanted == os.getegid() else self.take())
 
     def give_back(self, keeper: Keeper) -> None:
         assert keeper.empty, "a keeper is used again only when nothing is left below it"
@@ -313,7 +331,7 @@ class KeeperPool:
 
     def lost(self, keeper: Keeper) -> None:
         """It ended, and nothing is left of what it held."""
-        self._all.pop(keeper.pid, None)
+        self._all.pop(keeper.child, None)
         if keeper.group is not None:
             keeper.group.remove()
 
@@ -323,7 +341,7 @@ class KeeperPool:
         for keeper in keepers:
             keeper.dismiss()
         for keeper in keepers:
-            _await_end(keeper.pid)
+            _await_end(keeper.child)
             if keeper.group is not None:
                 keeper.group.remove()
         self.tracking.close()
@@ -340,10 +358,21 @@ class KeeperPool:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()
-        ours.settimeout(_TAKES_S)
-        keeper = Keeper(self, pid, ours, group)
-        self._all[pid] = keeper
-        self.loop.on_exit(pid, lambda _reaped: self._ended(keeper))
+        return self._welcome(Keeper(self, pid, ours, group))
+
+    def _regroup(self, gid: int) -> Keeper | None:
+        group = self.tracking.make_group()
+        made = start_regrouped(gid, group.enter if group is not None else _nobody_asks, os.environ)
+        if made is not None:
+            return self._welcome(Keeper(self, made.keeper, made.channel, group, child=made.child, gid=gid))
+        if group is not None:
+            group.remove()
+        return None
+
+    def _welcome(self, keeper: Keeper) -> Keeper:
+        keeper.channel.settimeout(_TAKES_S)
+        self._all[keeper.child] = keeper
+        self.loop.on_exit(keeper.child, lambda _reaped: self._ended(keeper))
         return keeper
 
     def _ended(self, keeper: Keeper) -> None:

@@ -87,9 +87,12 @@ class Node:
         self.records.started(key, pid)
         self.on_task()
 
-    def take_keeper(self, key: JobKey) -> Keeper:
-        """A keeper for one of the job's scripts or steps, written down before anything runs below it."""
-        keeper = self.keepers.take()
+    def take_keeper(self, key: JobKey, gid: int | None) -> Keeper:
+        """A keeper for one of the job's scripts or steps, written down before anything runs below it.
+
+        `gid`: the group that it is to have, where that is not taken on by each task (`group_of_keeper`).
+        """
+        keeper = self.keepers.take(gid)
         self.records.kept(key, keeper.process, keeper.group.path.name if keeper.group is not None else "")
         return keeper
 
@@ -107,8 +110,14 @@ def identity_from(message: Message) -> Identity | None:
     return None if identity.is_own() else identity
 
 
+def group_of_keeper(message: Message) -> int | None:
+    """The group in which a job without root was submitted, where it is another than the agent's; None: no matter."""
+    identity = _asked_for(message)
+    return identity.gid if identity.lacks_group() else None
+
+
 def notice_from(message: Message) -> str:
-    """What the job's user is to read on its stderr about whom it runs as."""
+    """What the job's user is to read on its stderr about whom it runs as, if no keeper has its group."""
     return _asked_for(message).lacks_group()
 
 

@@ -55,6 +55,7 @@ class StepOwner:
 
     key: JobKey
     identity: Identity | None
+    keeper_gid: int | None
     notice: str
     join_files: Sequence[str]
     ran_out_of_memory: Callable[[], bool]
@@ -100,7 +101,7 @@ class StepRun:
     def start(self) -> None:
         tasks = self._message["tasks"]
         try:
-            self._keeper = self.node.take_keeper(self.key)
+            self._keeper = self.node.take_keeper(self.key, self._owner.keeper_gid)
             self._keeper.on_empty = self._finish_if_all_over
             self._first_node = "0" in [task["env"].get("SLURM_NODEID", "0") for task in tasks]
             self._pmi = self._pmi_server() if self._message.get("mpi") == "pmi2" else None
@@ -164,6 +165,10 @@ class StepRun:
     def confirm(self) -> None:
         if self._began:
             self._report("step_began")
+
+    @property
+    def _has_its_group(self) -> bool:
+        return self._keeper is not None and self._keeper.gid == self._owner.keeper_gid
 
     def living_tasks(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.ended is None]
@@ -248,7 +253,7 @@ class StepRun:
             join_files=self._owner.join_files,
             pid_variable=PID_VARIABLE,
             greeting=greeting,
-            notice=self._owner.notice if rank == 0 else "",
+            notice=self._owner.notice if rank == 0 and not self._has_its_group else "",
         )
 
         def has_process(pid: int) -> None:
