@@ -46,11 +46,14 @@ class Sizes:
     gangs: int = 100
     gang_pods: int = 8
     late_gang: int = 400
+    minding: int = 600
     idle_nodes: int = 5000
     idle_jobs: int = 10_000
 
 
-QUICK = Sizes(nodes=40, singles=80, gang=16, gangs=4, gang_pods=4, late_gang=20, idle_nodes=60, idle_jobs=100)
+QUICK = Sizes(
+    nodes=40, singles=80, gang=16, gangs=4, gang_pods=4, late_gang=20, minding=30, idle_nodes=60, idle_jobs=100
+)
 
 
 # --- the two schedulers -------------------------------------------------------------------------------------
@@ -90,6 +93,37 @@ def pod(name: str, scheduler_name: str, gpus: int, group: str = "") -> dict[str,
     if group:
         spec["schedulingGroup"] = {"podGroupName": group}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def with_storage(body: dict[str, Any]) -> None:
+    """Eight such pods fill the GPUs of a node before its disk is full."""
+    body["spec"]["containers"][0]["resources"]["limits"]["ephemeral-storage"] = "20Gi"
+
+
+def spread_by(key: str) -> Callable[[dict[str, Any]], None]:
+    def change(body: dict[str, Any]) -> None:
+        body["metadata"]["labels"] = {"app": "bench"}
+        one = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": _ALIKE}
+        body["spec"]["topologySpreadConstraints"] = [one]
+
+    return change
+
+
+def apart(body: dict[str, Any]) -> None:
+    """One a node."""
+    body["metadata"]["labels"] = {"app": "bench"}
+    terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": _ALIKE}]
+    body["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+_ALIKE = {"matchLabels": {"app": "bench"}}
+MINDING: dict[str, Callable[[dict[str, Any]], None]] = {
+    "ephemeral-storage": with_storage,
+    "spread over leaves": spread_by("network.topology.nvidia.com/leaf"),
+    "spread over nodes": spread_by("kubernetes.io/hostname"),
+    "anti-affinity": apart,
+}
+"""Pods whose places depend on each other's."""
 
 
 def pod_group(name: str, size: int) -> dict[str, Any]:
@@ -165,9 +199,14 @@ def requests_made(kubernetes: Kubernetes) -> dict[str, int]:
 # --- what is measured ---------------------------------------------------------------------------------------
 
 
-def singles(kubernetes: Kubernetes, name: str, count: int) -> tuple[float, dict[str, Any]]:
+def singles(
+    kubernetes: Kubernetes, name: str, count: int, change: Callable[[dict[str, Any]], None] = lambda _: None
+) -> tuple[float, dict[str, Any]]:
     """Bound per second, of pods that all wait before the scheduler starts."""
-    kubernetes.api.create_all(PODS, [pod(f"s{number}", _NAMES[name], 1) for number in range(count)])
+    bodies = [pod(f"s{number}", _NAMES[name], 1) for number in range(count)]
+    for body in bodies:
+        change(body)
+    kubernetes.api.create_all(PODS, bodies)
     before = requests_made(kubernetes)
     with Bound(kubernetes).watching() as bound, scheduler(kubernetes, name):
         if not bound.wait(count, 600):
@@ -287,6 +326,18 @@ def compared(kubernetes: Kubernetes, what: Callable[[str], Any]) -> tuple[Any, A
     return figures[0], figures[1]
 
 
+def minding(kubernetes: Kubernetes, count: int) -> Iterator[Row]:
+    """Pods that mind each other, as plain ones: beside kube-scheduler, and how many times slower than plain ones."""
+    (_, _), (plain, _) = compared(kubernetes, lambda name: singles(kubernetes, name, count))
+    for what, change in MINDING.items():
+        (theirs, _), (ours, facts) = compared(
+            kubernetes, lambda name, change=change: singles(kubernetes, name, count, change)
+        )
+        label = f"{count} pods with {what}"
+        yield Row("minding", f"{label} bound", ours, "/s", theirs, Target(">=", 1.0, True), details={"bireme": facts})
+        yield Row("minding", f"{label}: times slower than plain", plain / ours, "", target=Target("<", 2.0))
+
+
 def measure(kubernetes: Kubernetes, sizes: Sizes, only: tuple[str, ...]) -> Iterator[Row]:
     if "singles" in only:
         (theirs, their_facts), (ours, facts) = compared(
@@ -311,12 +362,14 @@ def measure(kubernetes: Kubernetes, sizes: Sizes, only: tuple[str, ...]) -> Iter
         )
         label = f"{sizes.late_gang} x 8 GPUs after {sizes.singles} one-GPU pods"
         yield Row("late gang", f"{label}: starts", float(ours), "", float(theirs) or None, Target(">=", 1.0))
+    if "minding" in only:
+        yield from minding(kubernetes, sizes.minding)
     if "idle" in only:
         clear(kubernetes)
         yield from idle(kubernetes, sizes)
 
 
-SECTIONS = ("singles", "gang", "gangs", "late", "idle")
+SECTIONS = ("singles", "gang", "gangs", "late", "minding", "idle")
 
 
 def main() -> int:

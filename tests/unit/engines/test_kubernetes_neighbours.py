@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
+from bireme.engines.kubernetes.guest_census import Census
 from bireme.engines.kubernetes.guest_neighbours import (
+    Claim,
+    Claims,
+    Ground,
     World,
     cannot_be_kept,
-    interact,
+    is_kept_away,
     is_particular,
     mind,
     room_left,
     ruled_out,
 )
 
+UIDS = count()
 LABELS = {f"n{number}": {"zone": f"z{number // 2}", "host": f"n{number}"} for number in range(4)}
 
 
@@ -21,7 +27,8 @@ def pod(app: str, node: str = "", namespace: str = "team", **spec: Any) -> dict[
     spec.setdefault("containers", [])
     if node:
         spec["nodeName"] = node
-    return {"metadata": {"name": app, "namespace": namespace, "labels": {"app": app}}, "spec": spec}
+    metadata = {"name": app, "namespace": namespace, "uid": str(next(UIDS)), "labels": {"app": app}}
+    return {"metadata": metadata, "spec": spec}
 
 
 def term(kind: str, app: str, key: str = "zone", **more: Any) -> dict[str, Any]:
@@ -30,7 +37,7 @@ def term(kind: str, app: str, key: str = "zone", **more: Any) -> dict[str, Any]:
 
 
 def out(mine: dict[str, Any], *placed: dict[str, Any]) -> set[str]:
-    return ruled_out(mine, World(placed, LABELS))
+    return ruled_out(mine, World(Census(placed), Ground(LABELS)))
 
 
 def test_nobody_cares() -> None:
@@ -72,11 +79,14 @@ def test_a_port_of_the_node_is_taken_once() -> None:
     assert out(listening(80), listening(80, "n1", "UDP"), listening(81, "n2")) == set()
 
 
-def test_who_must_wait_for_whom() -> None:
+def test_who_minds_whom() -> None:
     apart = pod("a", **term("podAntiAffinity", "b"))
-    assert interact(apart, pod("b"))
-    assert interact(pod("b"), apart)
-    assert not interact(apart, pod("c"))
+    assert mind(apart, pod("b"))
+    assert mind(pod("b"), apart)
+    assert not mind(apart, pod("c"))
+    there = Census([pod("a", "n0", **term("podAntiAffinity", "b"))])
+    assert is_kept_away(pod("b"), there)
+    assert not is_kept_away(pod("c"), there)
 
 
 def test_refinements_are_named() -> None:
@@ -122,8 +132,45 @@ def test_what_the_planner_does_not_count_is_counted_here() -> None:
     def asking(count: int, node: str = "") -> dict[str, Any]:
         return pod("p", node, containers=[{"resources": {"requests": {"rdma/hca": str(count), "cpu": "1"}}}])
 
-    world = World((asking(3, "n0"),), LABELS, {"n0": {"rdma/hca": "4"}, "n1": {"rdma/hca": "4"}, "n2": {}, "n3": {}})
+    offered: dict[str, dict[str, str]] = {"n0": {"rdma/hca": "4"}, "n1": {"rdma/hca": "4"}, "n2": {}, "n3": {}}
+    world = World(Census([asking(3, "n0")]), Ground(LABELS, offered))
     assert room_left(asking(2), world) == {"n0": 0, "n1": 2, "n2": 0, "n3": 0}
     assert ruled_out(asking(2), world) == {"n0", "n2", "n3"}
-    assert interact(asking(1), asking(1))
     assert not mind(asking(1), asking(1))
+    claimed = World(
+        world.census, world.ground, claims=Claims(Claim(asking(1), ["n0", "n1"]), Claim(asking(2), ["n1", "n2"]))
+    )
+    assert room_left(asking(1), claimed) == {"n0": 0, "n1": 1, "n2": -2, "n3": 0}, "each counts wherever it may be"
+
+
+# --- pods in the queue --------------------------------------------------------------------------------------
+
+
+def beside(mine: dict[str, Any], *claims: Claim, placed: tuple[dict[str, Any], ...] = ()) -> set[str]:
+    return ruled_out(mine, World(Census(placed), Ground(LABELS), claims=Claims(*claims)))
+
+
+def test_who_may_come_to_be_somewhere_is_avoided_there() -> None:
+    apart = pod("a", **term("podAntiAffinity", "b", "host"))
+    assert beside(apart, Claim(pod("b"), ["n0", "n3"])) == {"n0", "n3"}
+    assert beside(pod("b"), Claim(apart, ["n1"])) == {"n1"}
+    port = {"containers": [{"ports": [{"hostPort": 80}]}]}
+    assert beside(pod("a", **port), Claim(pod("b", **port), ["n2"])) == {"n2"}
+
+
+def test_who_is_sure_to_come_to_a_domain_is_company_there() -> None:
+    near = pod("a", **term("podAffinity", "b"))
+    assert beside(near, Claim(pod("b"), ["n0", "n1"])) == {"n2", "n3"}
+    assert beside(near, Claim(pod("b"), ["n1", "n2"])) == set(LABELS), "in which zone is not known"
+    alike = pod("a", **term("podAffinity", "a"))
+    assert beside(alike, Claim(pod("a"), ["n1", "n2"])) == set(LABELS), "it is not the first"
+
+
+def test_who_may_come_to_a_domain_counts_there_and_only_the_sure_ones_make_it_less_empty() -> None:
+    selector = {"matchLabels": {"app": "a"}}
+    spread = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": selector, "whenUnsatisfiable": "DoNotSchedule"}
+    mine = pod("a", topologySpreadConstraints=[spread])
+    assert beside(mine, Claim(pod("a"), ["n0", "n1"])) == {"n0", "n1"}
+    assert beside(mine, Claim(pod("a"), ["n0"]), Claim(pod("a"), ["n3"])) == set(), "both zones are sure to have one"
+    assert beside(mine, Claim(pod("a"), ["n0", "n2"])) == set(LABELS), "one of them would be ahead"
+    assert beside(mine, Claim(pod("b"), ["n0"])) == set()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.core.model.node_rules import NodeRules
-from bireme.engines.kubernetes.guest_neighbours import World
+from bireme.engines.kubernetes.guest_census import Census
+from bireme.engines.kubernetes.guest_neighbours import Ground, World
 from bireme.engines.kubernetes.guest_preferences import has_preferences, preferences_of
 
 LABELS = {f"n{number}": {"zone": f"z{number // 2}", "host": f"n{number}"} for number in range(4)} | {"bare": {}}
@@ -14,7 +15,8 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def pod(app: str, node: str = "", namespace: str = "team", **spec: Any) -> dict[str, Any]:
     named = {"nodeName": node} if node else {}
-    return {"metadata": {"name": app, "namespace": namespace, "labels": {"app": app}}, "spec": {**named, **spec}}
+    metadata = {"name": app, "namespace": namespace, "uid": f"{namespace}/{app}@{node}", "labels": {"app": app}}
+    return {"metadata": metadata, "spec": {**named, **spec}}
 
 
 def rather(kind: str, weight: int, app: str, key: str = "zone") -> dict[str, Any]:
@@ -24,7 +26,7 @@ def rather(kind: str, weight: int, app: str, key: str = "zone") -> dict[str, Any
 
 def liked(mine: dict[str, Any], *placed: dict[str, Any]) -> dict[str, int]:
     """Node -> how much it is liked."""
-    rules = NodeRules(preferred=preferences_of(mine, World(placed, LABELS)))
+    rules = NodeRules(preferred=preferences_of(mine, World(Census(placed), Ground(LABELS))))
     return {node: rules.liking(node, labels) for node, labels in LABELS.items()}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from bireme.engines.kubernetes.guest_census import Census
 from bireme.engines.kubernetes.guest_crowd import Sight
-from bireme.engines.kubernetes.guest_neighbours import World, interact, is_particular, lacking, room_left, ruled_out
+from bireme.engines.kubernetes.guest_neighbours import Ground, World, is_particular, lacking, room_left, ruled_out
 from bireme.engines.kubernetes.guest_pods import needs_of
 from bireme.engines.kubernetes.guest_volumes import Stock, attachments_of, volume_rules, why_not_yet
 
@@ -109,15 +110,15 @@ def with_disks(*numbers: int, node: str = "") -> dict[str, Any]:
 
 def disks_on(**nodes: tuple[int, ...]) -> World:
     placed = tuple(with_disks(*numbers, node=node) for node, numbers in nodes.items())
-    return World(placed, NODES, stock=DISKS)
+    for number, one in enumerate(placed):
+        one["metadata"]["uid"] = str(number)
+    return World(Census(placed), Ground(NODES), DISKS)
 
 
 def test_only_limited_volumes_make_pods_wait_for_each_other() -> None:
     unlimited = Stock(DISKS.claims, DISKS.volumes)
     assert is_particular(with_disks(0), DISKS)
-    assert interact(with_disks(0), with_disks(1), DISKS)
     assert not is_particular(with_disks(0), unlimited)
-    assert not interact(with_disks(0), with_disks(1), unlimited)
     assert not is_particular(pod({"name": "scratch", "emptyDir": {}}), DISKS)
 
 
@@ -130,7 +131,7 @@ def test_a_node_gets_no_more_volumes_than_it_can_attach() -> None:
 
 def test_pods_that_share_a_volume_are_as_many_on_a_node_as_there_is_room_for() -> None:
     def most(*pods: dict[str, Any]) -> int:
-        return Sight(pods, lambda: disks_on(n1=(1,))).most_a_node(pods[0])
+        return Sight(pods, disks_on(n1=(1,))).most_a_node(pods[0])
 
     assert most(with_disks(0), with_disks(0)) == 0, "any number"
     assert most(with_disks(0), with_disks(2)) == 1
@@ -143,12 +144,12 @@ def test_who_may_use_no_node_at_all_lacks_nothing_else() -> None:
 
 
 def test_what_no_node_can_attach_is_named() -> None:
-    everywhere = replace(disks_on(n1=(1, 2), n2=(3,)), labels={"n1": {}, "n2": {}})
+    everywhere = replace(disks_on(n1=(1, 2), n2=(3,)), ground=Ground({"n1": {}, "n2": {}}))
     everywhere = replace(everywhere, stock=replace(DISKS, csi_nodes={"n1": csi_node(disk=2), "n2": csi_node(disk=1)}))
     assert lacking(with_disks(0), everywhere) == [f"volumes of {DISK} that can be attached"]
     tied = with_disks(0)
     tied["spec"]["nodeSelector"] = {"host": "n1"}
-    assert lacking(tied, replace(disks_on(n1=(1, 2)), labels={"n1": {"host": "n1"}, "n4": {}}))
+    assert lacking(tied, replace(disks_on(n1=(1, 2)), ground=Ground({"n1": {"host": "n1"}, "n4": {}})))
     assert lacking(with_disks(0), disks_on(n1=(1, 2), n2=(3,))) == [], "there are nodes without a limit"
 
 

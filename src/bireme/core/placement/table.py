@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.model.cluster import NodeConfig
-from bireme.core.model.node_rules import NodeRules
+from bireme.core.model.node_rules import NODE_NAME, NodeRules
 from bireme.core.model.resources import NodeShare
 from bireme.core.placement.fractions import Fractions, GresKey, Uses, parts_of
 
@@ -74,13 +74,20 @@ class NodeTable:
         return len(self.nodes)
 
     def admitted(self, rules: NodeRules) -> BoolArray:
-        """Nodes that the rules let a job use; worked out once for each set of rules."""
+        """Nodes that the rules let a job use; worked out once for each set of rules, but for which nodes they name."""
         rules = replace(rules, preferred=()) if rules.preferred else rules
-        mask = self._rule_masks.get(rules)
-        if mask is None:
+        named = [rule for rule in rules.all_of if rule.key == NODE_NAME and rule.operator == "In"]
+        if named:
+            others = replace(rules, all_of=tuple(rule for rule in rules.all_of if rule not in named))
+            mask = self.admitted(others).copy()
+            for rule in named:
+                mask &= self.mask(rule.values)
+            return mask
+        known = self._rule_masks.get(rules)
+        if known is None:
             answers = [rules.admit(node.name, dict(node.labels), node.taints) for node in self.nodes]
-            mask = self._rule_masks[rules] = np.array(answers, dtype=np.bool_)
-        return mask
+            known = self._rule_masks[rules] = np.array(answers, dtype=np.bool_)
+        return known
 
     def liked(self, rules: NodeRules) -> IntArray | None:
         """How much each node is preferred to others; None: nothing is."""

@@ -35,8 +35,6 @@ from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object, rea
 from bireme.engines.kubernetes.brought import BroughtInput
 from bireme.engines.kubernetes.checks import check_same_cluster, check_version
 from bireme.engines.kubernetes.gateway import Berth, Gateway
-from bireme.engines.kubernetes.guest_neighbours import World
-from bireme.engines.kubernetes.guest_volumes import Stock
 from bireme.engines.kubernetes.guests import Guests
 from bireme.engines.kubernetes.harbour import open_harbour
 from bireme.engines.kubernetes.insistence import Insistence, path_of
@@ -103,6 +101,8 @@ class KubernetesEngine(CrewEngine):
         self.queue: JobQueue | None = None
         """Where others' pods wait their turn; the daemon sets it before `start`."""
         self._guests: Guests | None = None
+        self._gpus_a_node = 0
+        """The most that a node has."""
         self._landscape: Landscape | None = None
 
     # --- life ----------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ class KubernetesEngine(CrewEngine):
             self._work,
             accounts,
             landscape.learn_labels,
-            self._world,
-            lambda: max((node.gres_count("gpu") for node in self._config.nodes), default=0),
+            landscape.ground,
+            lambda: self._gpus_a_node,
             landscape.pods_most,
             landscape.takes,
         )
@@ -187,19 +187,6 @@ class KubernetesEngine(CrewEngine):
 
     def why_outside(self, namespace: str, pod: str) -> str:
         return self._guests.why_outside(namespace, pod) if self._guests is not None else ""
-
-    def _world(self) -> World:
-        assert self._landscape is not None
-        assert self._pods is not None
-        placed = (pod for pod in self._pods.objects.values() if pod["spec"].get("nodeName"))
-        alive = tuple(pod for pod in placed if not pods.is_over(pod))
-        known = self._landscape.mirror.objects
-        return World(
-            alive,
-            {name: node["metadata"].get("labels") or {} for name, node in known.items()},
-            {name: node["status"].get("allocatable") or {} for name, node in known.items()},
-            self._guests.catalogue.stock if self._guests is not None else Stock(),
-        )
 
     async def _first_lists(self, *mirrors: Mirror) -> None:
         try:
@@ -251,6 +238,7 @@ class KubernetesEngine(CrewEngine):
 
     def _take_config(self, config: ClusterConfig) -> None:
         self._config = config
+        self._gpus_a_node = max((node.gres_count("gpu") for node in config.nodes), default=0)
         self._payloads.reconfigure(config, cluster_facts(config, autodetect=self._autodetect))
         self._payloads.confined_devices = frozenset(node.name for node in config.nodes)
 
@@ -556,9 +544,9 @@ class KubernetesEngine(CrewEngine):
         berth = pods.berth_of(pod)
         labels = pod["metadata"].get("labels") or {}
         assert self._landscape is not None
+        if self._guests is not None:
+            self._guests.pod_changed(kind, pod)
         if berth is None or labels.get(pods.CLUSTER_LABEL) != self._rules.cluster:
-            if self._guests is not None:
-                self._guests.pod_changed(kind, pod)
             held = self._guests.held_for(pod) if self._guests is not None else None
             self._landscape.other_pod_changed(kind, pod, held=held)
             return

@@ -1,32 +1,40 @@
-"""Who waits for whom among others' pods, and what a place must still be when a pod is bound to it.
+"""Who is placed beside whom among others' pods, and what a place must still be when a pod is bound to it.
 
-Pods whose places depend on each other (`guest_neighbours`) stand in the queue one after another: one that is looked at
-holds back the others of its kind until it has its place, or is known to wait. Everybody's pods are counted by node,
-those that were just bound before the API server tells of them. `guests.py` owns it; it asks nobody and decides nothing.
+Pods whose places depend on each other (`guest_neighbours`) are submitted many at a time. Each claims the nodes on which
+it may come to be; who comes next gets only what is right wherever those come to be within their claims. While others
+wait for their turn, a single pod claims a slice of the nodes (`guest_slices`) instead of all that would do. A claim
+ends when its pod is to be bound, which counts on its node from then on, or is known to wait for something else.
+Everybody's pods are counted by node (`guest_census`), those that are just being bound before the API server tells of
+them; one whose binding failed is forgotten. `guests.py` owns it; it asks nobody and decides nothing.
 Invariant: between the check of a place (`take`) and the next one, what was taken counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence, Set
 from enum import Enum
-from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from bireme.core.model.node_rules import Preference
+from bireme.engines.kubernetes.guest_census import Census
 from bireme.engines.kubernetes.guest_neighbours import (
+    NO_CLAIMS,
+    Claim,
+    Claims,
+    Ground,
     World,
-    interact,
+    is_kept_away,
     is_particular,
     lacking,
     mind,
     room_left,
     ruled_out,
 )
-from bireme.engines.kubernetes.guest_pods import anti_affinity, keeps_apart
+from bireme.engines.kubernetes.guest_pods import keeps_apart, own_rules
 from bireme.engines.kubernetes.guest_preferences import has_preferences, preferences_of
+from bireme.engines.kubernetes.guest_slices import Slice, cut
 from bireme.engines.kubernetes.guest_volumes import Stock, attachments_of
 from bireme.engines.kubernetes.pods import is_over
 
@@ -41,15 +49,11 @@ class Turn(Enum):
 
 
 class Sight:
-    """The places of a gang's pods at one moment. The world, which is large, is put together once, if anybody asks."""
+    """The places of a gang's pods at one moment."""
 
-    def __init__(self, particular: Sequence[Object], look: Callable[[], World]) -> None:
+    def __init__(self, particular: Sequence[Object], world: World) -> None:
         """`particular`: those of its pods whose place depends on others'."""
-        self._particular, self._look = particular, look
-
-    @cached_property
-    def _world(self) -> World:
-        return self._look()
+        self._particular, self._world = particular, world
 
     def ruled_out(self, pod: Object) -> set[str]:
         return ruled_out(pod, self._world) if self._particular else set()
@@ -72,24 +76,37 @@ class Sight:
 
 class Crowd:
     def __init__(
-        self, world: Callable[[], World], pods_most: Callable[[str], int], stock: Callable[[], Stock] = Stock
+        self,
+        ground: Callable[[], Ground],
+        pods_most: Callable[[str], int],
+        stock: Callable[[], Stock] = Stock,
+        usable: Callable[[Object], Callable[[str], bool]] = lambda _pod: lambda _node: True,
+        at_once: int = 64,
     ) -> None:
-        """`pods_most`: how many pods a node takes. `stock`: what is known of volumes."""
-        self._watched, self._pods_most, self._stock = world, pods_most, stock
-        self._keep_apart: dict[str, Object] = {}
-        """Everybody's pods, by uid, that have a node and keep others away from it."""
-        self._node_of: dict[str, str] = {}
-        """Of everybody's pods, by uid, that have one and have not ended."""
+        """`pods_most`: how many pods a node takes. `stock`: what is known of volumes. `usable`: of a pod,
+        whether a node takes it at the moment, whatever is on it. `at_once`: so many gangs claim nodes at the same time;
+        the planner looks at them in one pass or two."""
+        self._ground, self._pods_most, self._stock, self._usable = ground, pods_most, stock, usable
+        self._at_once = at_once
+        self._census = Census()
         self._pods_on: Counter[str] = Counter()
         self.full: set[str] = set()
         """Nodes whose kubelet takes no more pods."""
-        self._unseen: dict[str, Object] = {}
-        """Pods that were bound, until the API server tells of it."""
-        self._particular: dict[str, list[Object]] = {}
+        self._particular: dict[str, Sequence[Object]] = {}
         """By gang: pods in the queue whose place depends on others', or others' on theirs."""
+        self._claims = Claims()
+        """Of these, where neither their places nor that they wait is known."""
+        self._ruled_out: dict[str, dict[str, set[str]]] = {}
+        """By gang and pod: the nodes that were ruled out when it had its turn."""
+        self._slices: dict[str, Slice] = {}
+        """By gang: all that was left to it."""
+        self._unlucky: set[str] = set()
+        """Gangs that found no place in their slice."""
         self._known_to_wait: set[str] = set()
         self._held_back: dict[str, None] = {}
-        """Gangs that wait until one of those has its place."""
+        """Gangs that wait for their turn, in order."""
+        self._called: dict[str, None] = {}
+        """Gangs of these that are to be looked at again."""
         self._shut_out: dict[str, None] = {}
         """Gangs for which other pods left no node at all."""
 
@@ -97,21 +114,17 @@ class Crowd:
 
     def note(self, kind: str, pod: Object) -> bool:
         """Whether a pod has left, for whom somebody may have waited."""
-        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         if kind == "DELETED" or is_over(pod):
-            self.leave(uid)
+            self.leave(pod["metadata"]["uid"])
             return bool(self._shut_out or self._particular)
-        if node:
-            self._unseen.pop(uid, None)
-            self._count(uid, node)
-            if anti_affinity(pod):
-                self._keep_apart[uid] = pod
+        if pod["spec"].get("nodeName"):
+            self._put(pod)
         return False
 
     def leave(self, uid: str) -> None:
-        self._keep_apart.pop(uid, None)
-        self._unseen.pop(uid, None)
-        self._count(uid, "")
+        """It has ended, or could not be bound."""
+        self._count(self._census.node_of(uid), "")
+        self._census.remove(uid)
 
     def nodes_changed(self) -> None:
         self.full = {node for node, count in self._pods_on.items() if count >= self._pods_most(node)}
@@ -121,24 +134,28 @@ class Crowd:
         for node, count in Counter(node for _, node in places).items():
             if self._pods_on[node] + count > self._pods_most(node):
                 return f"node {node} takes no more pods"
-        sight = self.sight(key)
+        taken: list[str] = []
         for pod, node in places:
-            if node in sight.ruled_out(pod):
+            if self._minds_neighbours(key, pod) and node in ruled_out(pod, self._world(), (node,)):
+                for uid in taken:
+                    self.leave(uid)
                 return f"other pods rule out {node} for pod {pod['metadata']['name']} since it was planned"
-        for pod, node in places:
-            uid = pod["metadata"]["uid"]
-            self._count(uid, node)
-            if key in self._particular:
-                self._unseen[uid] = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+            self._put({**pod, "spec": {**pod["spec"], "nodeName": node}})
+            taken.append(pod["metadata"]["uid"])
         return ""
 
-    def _count(self, uid: str, node: str) -> None:
-        before = self._node_of.pop(uid, "")
-        if node:
-            self._node_of[uid] = node
-        if before == node:
+    def _minds_neighbours(self, key: str, pod: Object) -> bool:
+        """Also who did not when it was submitted: a pod that wants it nowhere near may have come since."""
+        return key in self._particular or is_kept_away(pod, self._census)
+
+    def _put(self, pod: Object) -> None:
+        self._count(self._census.node_of(pod["metadata"]["uid"]), pod["spec"]["nodeName"])
+        self._census.put(pod)
+
+    def _count(self, before: str, now: str) -> None:
+        if before == now:
             return
-        for changed, by in ((before, -1), (node, 1)):
+        for changed, by in ((before, -1), (now, 1)):
             if changed:
                 self._pods_on[changed] += by
                 at_most = self._pods_on[changed] >= self._pods_most(changed)
@@ -147,40 +164,104 @@ class Crowd:
     # --- who waits for whom --------------------------------------------------------------------------------
 
     def turn(self, key: str, ready: Sequence[Object]) -> Turn:
-        """Whether the gang may join the queue, which then holds back those whose places depend on its own."""
+        """Whether the gang may join the queue, where it then claims the nodes that are left to it."""
+        was_held_back = key in self._called
+        self._held_back.pop(key, None)
+        self._called.pop(key, None)
         particular = [pod for pod in ready if self._is_particular(pod)]
         if not particular:
             return Turn.NOW
         first, *others_of_gang = ready
         if any(mind(first, other) for other in others_of_gang) and not all(map(keeps_apart, ready)):
             return Turn.NEVER
-        before = [pods for other, pods in self._particular.items() if other not in {key, *self._known_to_wait}]
-        stock = self._stock()
-        if any(interact(other, mine, stock) for pods in before for other in pods for mine in particular):
-            self._held_back[key] = None
-            return Turn.LATER
-        self._particular[key] = particular
+        assert key not in self._claims, f"{key} is in the queue already"
+        if len(self._claims) >= self._at_once:
+            return self._hold_back(key)
+        world = self._world(self._claims)
+        out = {pod["metadata"]["uid"]: ruled_out(pod, world) for pod in particular}
+        left = [self._left(pod, out[pod["metadata"]["uid"]]) for pod in particular]
+        alone = len(ready) > 1 or key in self._unlucky or not all(left)
+        if self._claims and alone and (not was_held_back or left != self._left_without_claims(particular)):
+            return self._hold_back(key)
+        self._particular[key], self._ruled_out[key] = particular, out
+        if all(left):
+            self._claim(key, particular, left, world, sliced=self._waiting > 0 and not alone)
         return Turn.NOW
 
     def _is_particular(self, pod: Object) -> bool:
-        particular = is_particular(pod, self._stock())
-        return particular or any(interact(other, pod) for other in self._keep_apart.values())
+        return is_particular(pod, self._stock()) or is_kept_away(pod, self._census)
+
+    def _left(self, pod: Object, out: Set[str]) -> Set[str]:
+        return self._ground().admitted(own_rules(pod)) - out - self.full
+
+    def _left_without_claims(self, particular: Sequence[Object]) -> list[Set[str]]:
+        return [self._left(pod, ruled_out(pod, self._world())) for pod in particular]
+
+    def _hold_back(self, key: str) -> Turn:
+        self._held_back[key] = None
+        return Turn.LATER
+
+    def _claim(
+        self, key: str, particular: Sequence[Object], left: Sequence[Set[str]], world: World, *, sliced: bool
+    ) -> None:
+        if not sliced:
+            self._claims.put(key, tuple(Claim(pod, nodes) for pod, nodes in zip(particular, left)))
+            return
+        (pod,), (candidates,) = particular, left
+        waiting = min(self._waiting, self._at_once - 1 - len(self._claims))
+        found = cut(pod, world, candidates, self._usable(pod), waiting)
+        if found is None:  # it waits for room: of all nodes, and in nobody's way
+            self._known_to_wait.add(key)
+            return
+        self._slices[key] = found
+        self._claims.put(key, (Claim(pod, found.nodes, by_name=found.by_name),))
+
+    def settled(self, key: str) -> list[str]:
+        """Its pods are to be bound, and count where they will be: the gangs that may have their turn now."""
+        self._unlucky.discard(key)
+        return self._released() if self._claims.remove(key) else []
 
     def lets_go(self, key: str) -> list[str]:
-        """It has its place or has left the queue: the gangs that it held back."""
+        """It has its place or has left the queue: the gangs that may have their turn now."""
         self._known_to_wait.discard(key)
+        self._unlucky.discard(key)
+        self._slices.pop(key, None)
+        self._held_back.pop(key, None)
+        self._called.pop(key, None)
+        self._ruled_out.pop(key, None)
+        self._claims.remove(key)
         return self._released() if self._particular.pop(key, None) is not None else []
 
     def waits(self, key: str) -> list[str]:
-        """It waits for something else than its turn: the gangs that it held back may pass it."""
+        """It waits for something else than its turn: the gangs that may pass it."""
         if key not in self._particular or key in self._known_to_wait:
             return []
         self._known_to_wait.add(key)
+        self._claims.remove(key)
         return self._released()
 
+    def give_all(self, key: str) -> None:
+        """To a gang that found no place in its slice and has left the queue: next time all nodes are left to it."""
+        self._unlucky.add(key)
+
+    def looked_at(self) -> list[str]:
+        """All that were to be looked at have been: those that are held back though nobody claims anything."""
+        self._called.clear()
+        return [] if self._claims else self._released()
+
     def _released(self) -> list[str]:
-        held, self._held_back = list(self._held_back), {}
-        return held
+        """Of those that are held back as many as may have their turn, and some more: not everyone finds a place. Who is
+        held back again stands at the end."""
+        many = 2 * (self._at_once - len(self._claims)) - len(self._called)
+        called = list(islice(self._held_back, max(0, many)))
+        for key in called:
+            del self._held_back[key]
+            self._called[key] = None
+        return called
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._held_back) + len(self._called)
 
     def shut_out(self, key: str, *, by_others: bool) -> None:
         """No node is left to it: `by_others` is looked at again when a pod has left."""
@@ -200,9 +281,25 @@ class Crowd:
     def with_particular(self) -> list[str]:
         return list(self._particular)
 
-    def sight(self, key: str) -> Sight:
-        return Sight(self.particular(key), self._world)
+    def claims(self, key: str) -> bool:
+        """Whether others must keep away from where it may come to be."""
+        return key in self._claims
 
-    def _world(self) -> World:
-        watched = self._watched()
-        return replace(watched, placed=(*watched.placed, *self._unseen.values()))
+    def slice_of(self, key: str) -> Slice | None:
+        """All that is left to it; None: whatever other pods leave."""
+        return self._slices.get(key)
+
+    def beside(self, slice_: Slice) -> Set[str]:
+        """Nodes that its rules let pass, and that are not of it."""
+        return set() if slice_.by_name else self._ground().admitted(slice_.as_rules) - slice_.nodes
+
+    def ruled_out(self, key: str) -> Mapping[str, set[str]]:
+        """By pod of the gang, where its place depends on others': the nodes that were ruled out at its turn, also by
+        those that are still in the queue."""
+        return self._ruled_out.get(key, {})
+
+    def sight(self, key: str) -> Sight:
+        return Sight(self.particular(key), self._world())
+
+    def _world(self, claims: Claims = NO_CLAIMS) -> World:
+        return World(self._census, self._ground(), self._stock(), claims)

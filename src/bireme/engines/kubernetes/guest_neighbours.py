@@ -1,84 +1,243 @@
 """Pods that care where other pods are, or share what the planner does not count, worked out to nodes. Pure.
 
 Affinity and anti-affinity, spread, host ports, resources such as ephemeral storage or network cards, and how many
-volumes a node can have: the planner knows nothing of them. `guests.py` places such pods one after another: it asks here
-which nodes are ruled out as things stand, submits that with the pod, and asks again before it binds.
-Invariant: what `ruled_out` leaves is right for the places it was given; of pods that `interact` only one waits.
+volumes a node can have: the planner knows nothing of them. `guest_crowd` asks here which nodes are ruled out as things
+stand, that is submitted with the pod, and it asks again before the pod is bound.
+
+Pods that were submitted and have no node yet claim those on which they may come to be (`Claim`). For the next pod each
+of them counts on every node where it would be in the way, and helps only where it is sure to be.
+Invariant: what `ruled_out` leaves is right wherever the claims come to be within their nodes, if they all come to be.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
-from bireme.engines.kubernetes.guest_pods import affinity, anti_affinity, is_counted, own_rules, requests_of, selects
+from bireme.core.model.node_rules import NodeRules
+from bireme.engines.kubernetes.guest_census import (
+    ANY_ADDRESS,
+    Census,
+    Chosen,
+    Port,
+    apart_terms,
+    chosen,
+    ports_of,
+)
+from bireme.engines.kubernetes.guest_pods import affinity, anti_affinity, is_counted, own_rules, requests_of
 from bireme.engines.kubernetes.guest_volumes import Attachment, Stock, attachable, attachments_of
 from bireme.engines.kubernetes.nodes import quantity
 
 Object = Mapping[str, Any]
 Labels = Mapping[str, str]
-Port = tuple[str, str, int]
-"""Address of the node, protocol, port."""
 
 NO_STOCK = Stock()
-_ANY_ADDRESS = "0.0.0.0"
 _ANY_NUMBER = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """All pods that have a node and have not ended, and every node's labels and what it has to give."""
+class Ground:
+    """Every node's labels and what it has to give; what is worked out of them once holds until a node changes."""
 
-    placed: tuple[Object, ...]
-    labels: Mapping[str, Labels]
-    offered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    stock: Stock = field(default_factory=Stock)
+    def __init__(
+        self,
+        labels: Mapping[str, Labels],
+        offered: Mapping[str, Mapping[str, Any]] | None = None,
+        shunned: Set[str] = frozenset(),
+    ) -> None:
+        """`shunned`: nodes that are to be used last."""
+        self.labels, self.offered, self.shunned = labels, offered or {}, shunned
+        self._domains: dict[str, dict[str, set[str]]] = {}
+        self._carrying: dict[tuple[str, ...], Set[str]] = {}
+        self._fields: dict[tuple[str, tuple[str, ...], NodeRules | None], Field] = {}
+        self._admitted: dict[NodeRules, Set[str]] = {}
+        self._amounts: dict[str, dict[str, Decimal]] = {}
+
+    def domains(self, key: str) -> Mapping[str, Set[str]]:
+        """Value of this label -> the nodes that have it."""
+        found = self._domains.get(key)
+        if found is None:
+            found = self._domains[key] = {}
+            for node, labels in self.labels.items():
+                if key in labels:
+                    found.setdefault(labels[key], set()).add(node)
+        return found
 
     def domain(self, node: str, key: str) -> str | None:
         return self.labels.get(node, {}).get(key)
 
+    def carrying(self, keys: tuple[str, ...]) -> Set[str]:
+        """Nodes that have all these labels."""
+        found = self._carrying.get(keys)
+        if found is None:
+            nodes = self.labels.items()
+            found = self._carrying[keys] = {node for node, labels in nodes if all(key in labels for key in keys)}
+        return found
+
+    def field(self, key: str, keys: tuple[str, ...], rules: NodeRules | None) -> Field:
+        """What a spread by `key` looks at, of a pod whose spreads are by `keys`; `rules`: its own, if they count."""
+        found = self._fields.get((key, keys, rules))
+        if found is None:
+            nodes = self.carrying(keys) if rules is None else self.carrying(keys) & self.admitted(rules)
+            found = Field(nodes, frozenset(self.labels[node][key] for node in nodes))
+            self._fields[key, keys, rules] = found
+        return found
+
+    def around(self, key: str, nodes: Iterable[str]) -> set[str]:
+        """All nodes in the domains of these."""
+        values = {self.domain(node, key) for node in nodes} - {None}
+        return {node for value in values if value is not None for node in self.domains(key)[value]}
+
+    def admitted(self, rules: NodeRules) -> Set[str]:
+        """Nodes whose labels the rules let a pod use."""
+        if not rules.all_of and not rules.any_of:
+            return self.labels.keys()
+        found = self._admitted.get(rules)
+        if found is None:
+            admits = rules.admits_labels
+            found = self._admitted[rules] = {node for node, labels in self.labels.items() if admits(node, labels)}
+        return found
+
+    def amounts(self, resource: str) -> Mapping[str, Decimal]:
+        """Node -> how much of it there is."""
+        found = self._amounts.get(resource)
+        if found is None:
+            offered = self.offered.items()
+            found = self._amounts[resource] = {node: quantity(each.get(resource, 0)) for node, each in offered}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Nodes among which a spread counts, and the domains that they make."""
+
+    nodes: Set[str]
+    domains: frozenset[str]
+
+
+class Claim:
+    """A pod in the queue, and the nodes on which it may come to be."""
+
+    def __init__(self, pod: Object, nodes: Iterable[str], *, by_name: bool = False) -> None:
+        """`by_name`: a few that were chosen for it, and not all where it could be."""
+        self.pod, self.nodes, self.by_name = pod, frozenset(nodes), by_name
+
+    @cached_property
+    def apart(self) -> list[tuple[Chosen, str]]:
+        return apart_terms(self.pod)
+
+    @cached_property
+    def ports(self) -> set[Port]:
+        return ports_of(self.pod)
+
+    @cached_property
+    def requests(self) -> dict[str, Any]:
+        return requests_of(self.pod["spec"])
+
+
+class Claims:
+    """All claims, by the gang that makes them; what they may take of each node is kept added up."""
+
+    def __init__(self, *claims: Claim) -> None:
+        self._of: dict[str, tuple[Claim, ...]] = {}
+        self._amounts: dict[str, dict[str, Decimal]] = {}
+        if claims:
+            self.put("", claims)
+
+    def __iter__(self) -> Iterator[Claim]:
+        return chain.from_iterable(self._of.values())
+
+    def __len__(self) -> int:
+        """How many gangs."""
+        return len(self._of)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._of
+
+    def put(self, key: str, claims: tuple[Claim, ...]) -> None:
+        assert key not in self._of, f"{key} claims nodes already"
+        self._of[key] = claims
+        self._account(claims, 1)
+
+    def remove(self, key: str) -> bool:
+        """Whether there was one."""
+        claims = self._of.pop(key, ())
+        self._account(claims, -1)
+        return bool(claims)
+
+    def amounts(self, resource: str) -> Mapping[str, Decimal]:
+        """Node -> what may be taken of it there, of what the planner does not count."""
+        return self._amounts.get(resource, {})
+
+    def _account(self, claims: Iterable[Claim], by: int) -> None:
+        for claim in claims:
+            for name, count in claim.requests.items():
+                if count and not is_counted(name):
+                    there = self._amounts.setdefault(name, {})
+                    for node in claim.nodes:
+                        there[node] = there.get(node, Decimal(0)) + by * count
+
+
+NO_CLAIMS = Claims()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where pods are and may come to be, and the nodes."""
+
+    census: Census
+    """All pods that have a node and have not ended."""
+    ground: Ground
+    stock: Stock = field(default_factory=Stock)
+    claims: Claims = NO_CLAIMS
+
+    def nodes_of(self, one: Chosen) -> set[str]:
+        """Where a pod that is meant is, or may be."""
+        return set(self.census.selected(one)).union(*(claim.nodes for claim in self.claims if one.includes(claim.pod)))
+
 
 def is_particular(pod: Object, stock: Stock = NO_STOCK) -> bool:
     """Whether its own words are about other pods, or about what only nodes and pods together tell."""
-    said = affinity(pod) or anti_affinity(pod) or _spreads(pod) or _ports(pod) or _uncounted(pod)
+    said = affinity(pod) or anti_affinity(pod) or hard_spreads(pod) or ports_of(pod) or uncounted(pod)
     return bool(said or limited_drivers(pod, stock))
 
 
-def ruled_out(pod: Object, world: World) -> set[str]:
-    """Nodes on which the pod must not be, because of where others are."""
-    out: set[str] = set()
-    for term in anti_affinity(pod):
-        near = {_domain_of(other, term, world) for other in world.placed if matches(term, pod, other)} - {None}
-        out |= _in_domains(term["topologyKey"], near, world)
-    for other in world.placed:
-        for term in anti_affinity(other):
-            if matches(term, other, pod):
-                out |= _in_domains(term["topologyKey"], {_domain_of(other, term, world)} - {None}, world)
+def is_kept_away(pod: Object, census: Census) -> bool:
+    """Whether a pod somewhere wants it in none of its domains."""
+    return any(whom.includes(pod) for whom, _ in census.apart)
+
+
+def ruled_out(pod: Object, world: World, among: Collection[str] | None = None) -> set[str]:
+    """Nodes on which the pod must not be, because of where others are or may come to be. `among`: nobody asks about
+    others than these, which may be left out."""
+    ground, out = world.ground, set()
+    for whom, key in apart_terms(pod):
+        out |= ground.around(key, world.nodes_of(whom))
+    for (whom, key), nodes in world.census.apart.items():
+        if whom.includes(pod):
+            out |= ground.around(key, nodes)
+    for claim in world.claims:
+        for whom, key in claim.apart:
+            if whom.includes(pod):
+                out |= ground.around(key, claim.nodes)
     out |= _far_from(pod, world)
-    if _spreads(pod):
+    if hard_spreads(pod):
         out |= _uneven(pod, world)
-    room = room_left(pod, world)
-    return out | _ports_taken(pod, world) | {node for node, count in room.items() if count < 1}
-
-
-def interact(one: Object, other: Object, stock: Stock = NO_STOCK) -> bool:
-    """Whether the place of either may matter to the other."""
-    if mind(one, other) or _uncounted(one).keys() & _uncounted(other).keys():
-        return True
-    return bool(limited_drivers(one, stock) & limited_drivers(other, stock))
+    out |= _ports_taken(pod, world) | short_of(pod, world, 1, among)
+    return out | {node for node, count in _room_to_attach(pod, world).items() if count < 1}
 
 
 def mind(one: Object, other: Object) -> bool:
     """Whether either speaks of the other, or both want the same port."""
     for pod, neighbour in ((one, other), (other, one)):
-        terms = (*affinity(pod), *anti_affinity(pod))
-        if any(matches(term, pod, neighbour) for term in terms):
+        terms = (*affinity(pod), *anti_affinity(pod), *hard_spreads(pod))
+        if any(chosen(term, pod).includes(neighbour) for term in terms):
             return True
-        if any(spread_counts(pod, spread, neighbour) for spread in _spreads(pod)):
-            return True
-    return _clash(_ports(one), _ports(other))
+    return _clash(ports_of(one), ports_of(other))
 
 
 def room_left(pod: Object, world: World, *, share_volumes: bool = False) -> dict[str, int]:
@@ -94,32 +253,37 @@ def room_left(pod: Object, world: World, *, share_volumes: bool = False) -> dict
 
 def lacking(pod: Object, world: World) -> list[str]:
     """What the planner does not count, the pod asks for, and no node that it may use has enough of at the moment."""
-    rules = own_rules(pod)
-    nodes = [node for node, labels in world.labels.items() if rules.admits_labels(node, labels)]
+    nodes = world.ground.admitted(own_rules(pod))
     if not nodes:
         return []
     amounts, volumes = _room_of_amounts(pod, world), _room_to_attach(pod, world)
-    words = sorted(_uncounted(pod)) if amounts and all(amounts.get(node, 1) < 1 for node in nodes) else []
+    words = sorted(uncounted(pod)) if amounts and all(amounts.get(node, 1) < 1 for node in nodes) else []
     if volumes and all(volumes.get(node, 1) < 1 for node in nodes):
         words += [f"volumes of {driver} that can be attached" for driver in sorted(limited_drivers(pod, world.stock))]
     return words
 
 
+def short_of(pod: Object, world: World, times: int, among: Collection[str] | None = None) -> set[str]:
+    """Nodes (of these) that have too little for so many like it, by amounts that the planner does not count."""
+    out: set[str] = set()
+    for name, count in uncounted(pod).items():
+        offered, wanted = world.ground.amounts(name), times * count
+        taken, claimed = world.census.amounts(name), world.claims.amounts(name)
+        for node in offered if among is None else among:
+            if offered.get(node, 0) - taken.get(node, 0) - claimed.get(node, 0) < wanted:
+                out.add(node)
+    return out
+
+
 def _room_of_amounts(pod: Object, world: World) -> dict[str, int]:
-    wanted = _uncounted(pod)
-    if not wanted:
-        return {}
-    taken: dict[str, Counter[str]] = {}
-    for other in world.placed:
-        asked = {name: count for name, count in requests_of(other["spec"]).items() if name in wanted}
-        taken.setdefault(other["spec"]["nodeName"], Counter()).update(asked)
-    return {
-        node: min(
-            int((quantity(offered.get(name, 0)) - taken.get(node, Counter())[name]) // count)
-            for name, count in wanted.items()
-        )
-        for node, offered in world.offered.items()
-    }
+    wanted = uncounted(pod)
+    room: dict[str, int] = {}
+    for name, count in wanted.items():
+        taken, claimed = world.census.amounts(name), world.claims.amounts(name)
+        for node, offered in world.ground.amounts(name).items():
+            left = int((offered - taken.get(node, 0) - claimed.get(node, 0)) // count)
+            room[node] = min(left, room.get(node, left))
+    return room
 
 
 def cannot_be_kept(pod: Object) -> tuple[str, ...]:
@@ -127,7 +291,7 @@ def cannot_be_kept(pod: Object) -> tuple[str, ...]:
     found = []
     for term in (*affinity(pod), *anti_affinity(pod)):
         found += [name for name in ("namespaceSelector", "matchLabelKeys", "mismatchLabelKeys") if term.get(name)]
-    for spread in _spreads(pod):
+    for spread in hard_spreads(pod):
         found += ["matchLabelKeys"] if spread.get("matchLabelKeys") else []
         found += ["nodeTaintsPolicy"] if spread.get("nodeTaintsPolicy", "Ignore") != "Ignore" else []
     return tuple(sorted(set(found)))
@@ -136,34 +300,27 @@ def cannot_be_kept(pod: Object) -> tuple[str, ...]:
 # --- affinity -----------------------------------------------------------------------------------------------
 
 
-def matches(term: Object, owner: Object, other: Object) -> bool:
-    """Whether `other` is one of the pods that the term of `owner` speaks of."""
-    namespaces = term.get("namespaces") or [owner["metadata"]["namespace"]]
-    if other["metadata"]["namespace"] not in namespaces:
-        return False
-    return selects(term.get("labelSelector"), other["metadata"].get("labels") or {})
-
-
-def _domain_of(pod: Object, term: Object, world: World) -> str | None:
-    return world.domain(pod["spec"].get("nodeName", ""), term["topologyKey"])
-
-
-def _in_domains(key: str, domains: set[str | None], world: World) -> set[str]:
-    return {node for node, labels in world.labels.items() if labels.get(key) in domains} if domains else set()
-
-
 def _far_from(pod: Object, world: World) -> set[str]:
     """All nodes but those near pods that all its terms speak of; the first of such pods may be anywhere."""
     terms = affinity(pod)
     if not terms:
         return set()
-    partners = [other for other in world.placed if all(matches(term, pod, other) for term in terms)]
-    near = {term["topologyKey"]: {_domain_of(other, term, world) for other in partners} - {None} for term in terms}
-    if not any(near.values()) and all(matches(term, pod, pod) for term in terms):
-        return {node for node, labels in world.labels.items() if any(key not in labels for key in near)}
+    ground, every = world.ground, [chosen(term, pod) for term in terms]
+    keys = [term["topologyKey"] for term in terms]
+    partners, unsure = set(world.census.selected(*every)), False
+    for claim in world.claims:
+        if all(one.includes(claim.pod) for one in every):
+            if all(len({ground.domain(node, key) for node in claim.nodes}) == 1 for key in keys):
+                partners.add(next(iter(claim.nodes)))
+            else:
+                unsure = True
+    near = {key: {ground.domain(node, key) for node in partners} - {None} for key in keys}
+    if not any(near.values()) and all(one.includes(pod) for one in every):
+        bare = {node for node, labels in ground.labels.items() if any(key not in labels for key in keys)}
+        return set(ground.labels) if unsure else bare
     return {
         node
-        for node, labels in world.labels.items()
+        for node, labels in ground.labels.items()
         if any(labels.get(key) not in domains for key, domains in near.items())
     }
 
@@ -171,74 +328,76 @@ def _far_from(pod: Object, world: World) -> set[str]:
 # --- spread -------------------------------------------------------------------------------------------------
 
 
-def _spreads(pod: Object) -> tuple[Object, ...]:
+def hard_spreads(pod: Object) -> tuple[Object, ...]:
+    """Those that it requires."""
     constraints = pod["spec"].get("topologySpreadConstraints") or ()
     return tuple(one for one in constraints if one.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule")
 
 
-def spread_counts(pod: Object, spread: Object, other: Object) -> bool:
-    same = pod["metadata"]["namespace"] == other["metadata"]["namespace"]
-    return same and selects(spread.get("labelSelector"), other["metadata"].get("labels") or {})
+def spread_chosen(pod: Object, spread: Object) -> Chosen:
+    """The pods that a spread of this one counts: of its own namespace only."""
+    return chosen({"labelSelector": spread.get("labelSelector")}, pod)
 
 
 def _uneven(pod: Object, world: World) -> set[str]:
     """Nodes where one more would be too many, beside the emptiest domain that the pod could use."""
-    spreads = _spreads(pod)
-    keys = [spread["topologyKey"] for spread in spreads]
-    whole = {node: labels for node, labels in world.labels.items() if all(key in labels for key in keys)}
-    out = world.labels.keys() - whole.keys()
-    rules = own_rules(pod)
-    own = {node for node, labels in whole.items() if rules.admits_labels(node, labels)}
-    for spread in spreads:
-        honoured = spread.get("nodeAffinityPolicy", "Honor") == "Honor"
-        eligible = {node: labels for node, labels in whole.items() if node in own or not honoured}
-        out |= {node for node in whole if whole[node][spread["topologyKey"]] in _too_full(pod, spread, eligible, world)}
+    ground = world.ground
+    whole = ground.carrying(_spread_keys(pod))
+    out = ground.labels.keys() - whole
+    for spread in hard_spreads(pod):
+        held, least = spread_held(pod, spread, world)
+        itself = int(spread_chosen(pod, spread).includes(pod))
+        for domain, count in held.items():
+            if count + itself - least > spread["maxSkew"]:
+                out |= ground.domains(spread["topologyKey"])[domain] & whole
     return set(out)
 
 
-def _too_full(pod: Object, spread: Object, eligible: Mapping[str, Labels], world: World) -> set[str]:
-    key = spread["topologyKey"]
-    held = Counter({labels[key]: 0 for labels in eligible.values()})
-    for other in world.placed:
-        labels = eligible.get(other["spec"]["nodeName"])
-        if labels and spread_counts(pod, spread, other) and not other["metadata"].get("deletionTimestamp"):
-            held[labels[key]] += 1
-    few = len(held) < spread.get("minDomains", 1)
-    least = 0 if few else min(held.values(), default=0)
-    itself = int(spread_counts(pod, spread, pod))
-    return {domain for domain, count in held.items() if count + itself - least > spread["maxSkew"]}
+def _spread_keys(pod: Object) -> tuple[str, ...]:
+    return tuple(sorted({spread["topologyKey"] for spread in hard_spreads(pod)}))
+
+
+def spread_held(pod: Object, spread: Object, world: World) -> tuple[Mapping[str, int], int]:
+    """How many each domain has or may come to have (none, if it is not named), and how many the emptiest that the pod
+    could use is sure to have."""
+    key, ground, whom = spread["topologyKey"], world.ground, spread_chosen(pod, spread)
+    honoured = spread.get("nodeAffinityPolicy", "Honor") == "Honor"
+    field_ = ground.field(key, _spread_keys(pod), own_rules(pod) if honoured else None)
+    held: Counter[str] = Counter()
+    for node, count in world.census.selected(whom, staying=True).items():
+        if node in field_.nodes:
+            held[ground.labels[node][key]] += count
+    sure = held.copy()
+    for claim in world.claims:
+        if whom.includes(claim.pod):
+            domains = {ground.labels[node][key] for node in claim.nodes & field_.nodes}
+            held.update(domains)
+            if len(domains) == 1 and claim.nodes <= field_.nodes:
+                sure.update(domains)
+    few = len(field_.domains) < spread.get("minDomains", 1)
+    return held, 0 if few or len(sure) < len(field_.domains) else min(sure.values(), default=0)
 
 
 # --- ports and other things of a node -----------------------------------------------------------------------
 
 
-def _ports(pod: Object) -> set[Port]:
-    spec = pod["spec"]
-    sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
-    return {
-        (port.get("hostIP") or _ANY_ADDRESS, port.get("protocol", "TCP"), port["hostPort"])
-        for container in (*(spec.get("containers") or ()), *sidecars)
-        for port in container.get("ports") or ()
-        if port.get("hostPort")
-    }
-
-
 def _clash(some: Iterable[Port], others: Iterable[Port]) -> bool:
     return any(
-        one[1:] == other[1:] and (one[0] == other[0] or _ANY_ADDRESS in (one[0], other[0]))
+        one[1:] == other[1:] and (one[0] == other[0] or ANY_ADDRESS in (one[0], other[0]))
         for one in some
         for other in others
     )
 
 
 def _ports_taken(pod: Object, world: World) -> set[str]:
-    wanted = _ports(pod)
+    wanted = ports_of(pod)
     if not wanted:
         return set()
-    return {str(other["spec"].get("nodeName", "")) for other in world.placed if _clash(wanted, _ports(other))}
+    taken = {node for node, ports in world.census.ports.items() if _clash(wanted, ports)}
+    return taken.union(*(claim.nodes for claim in world.claims if _clash(wanted, claim.ports)))
 
 
-def _uncounted(pod: Object) -> dict[str, Any]:
+def uncounted(pod: Object) -> dict[str, Any]:
     """What it asks for that is no column of the planner's."""
     return {name: count for name, count in requests_of(pod["spec"]).items() if count and not is_counted(name)}
 
@@ -260,22 +419,44 @@ def _room_to_attach(pod: Object, world: World) -> dict[str, int]:
     if not drivers:
         return {}
     wanted, there = attachments_of(pod, world.stock), _attached(world)
+    promised = _promised(world)
+    nothing: set[Attachment] = set()
     return {
-        node: min(_room_of_driver(driver, limits, wanted, there.get(node, set())) for driver in drivers)
+        node: min(
+            _room_of_driver(driver, limits, wanted, there.get(node, nothing), promised.get(node, nothing))
+            for driver in drivers
+        )
         for node, limits in attachable(world.stock).items()
     }
 
 
-def _room_of_driver(driver: str, limits: Mapping[str, int], wanted: Set[Attachment], there: Set[Attachment]) -> int:
+def _room_of_driver(
+    driver: str,
+    limits: Mapping[str, int],
+    wanted: Set[Attachment],
+    there: Set[Attachment],
+    promised: Set[Attachment],
+) -> int:
+    """`there`: attached already; `promised`: may come to be."""
     more = len({one for one in wanted - there if one[0] == driver})
     if driver not in limits or not more:
         return _ANY_NUMBER
-    return (limits[driver] - sum(one[0] == driver for one in there)) // more
+    return (limits[driver] - sum(one[0] == driver for one in there | (promised - wanted))) // more
 
 
 def _attached(world: World) -> dict[str, set[Attachment]]:
     """Node -> the volumes of the pods on it."""
     found: dict[str, set[Attachment]] = {}
-    for pod in world.placed:
+    for pod in world.census.attaching.values():
         found.setdefault(pod["spec"]["nodeName"], set()).update(attachments_of(pod, world.stock))
+    return found
+
+
+def _promised(world: World) -> dict[str, set[Attachment]]:
+    """Node -> the volumes of the pods that may come to be there."""
+    found: dict[str, set[Attachment]] = {}
+    for claim in world.claims:
+        volumes = attachments_of(claim.pod, world.stock)
+        for node in claim.nodes if volumes else ():
+            found.setdefault(node, set()).update(volumes)
     return found

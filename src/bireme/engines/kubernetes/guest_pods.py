@@ -82,25 +82,32 @@ def needs_of(
     tied: Iterable[Alternatives] = (),
     most_a_node: int = 0,
     preferred: tuple[Preference, ...] = (),
+    within: tuple[LabelRule, ...] = (),
 ) -> Needs:
     """CPUs are whole here: half a CPU is one.
 
     `exclude`: nodes that other pods' places rule out. `tied`: what its volumes ask of the node. `most_a_node`: how many
     like it a node surely holds, by what the planner does not count; 0: any number. `preferred`: where it likes to be.
+    `within`: the nodes that are left to it while others are placed.
     """
     spec = pod["spec"]
     asked = requests_of(spec)
     gpus = tuple(sorted((name, int(count)) for name, count in asked.items() if is_gpu(name) and count))
-    placement = (pod["metadata"].get("annotations") or {}).get(PLACEMENT, "")
+    rules = _rules(spec, gpus, tied)
     return Needs(
         cpus=max(1, ceil(asked.get("cpu", 0))),
         memory_mib=ceil(asked.get("memory", 0) / MIB),
         gpus=gpus,
-        rules=replace(_rules(spec, gpus, tied), preferred=preferred),
+        rules=replace(rules, all_of=(*rules.all_of, *within), preferred=preferred),
         most_a_node=1 if keeps_apart(pod) else most_a_node,
-        spread=placement == "spread",
+        spread=asks_for_spread(pod),
         exclude=tuple(sorted(exclude)),
     )
+
+
+def asks_for_spread(pod: Object) -> bool:
+    """For the emptiest node instead of the fullest that holds it."""
+    return bool((pod["metadata"].get("annotations") or {}).get(PLACEMENT) == "spread")
 
 
 def requests_of(spec: Object) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bireme.core.model.node_rules import LabelRule, Preference
-from bireme.engines.kubernetes.guest_neighbours import World, matches, spread_counts
+from bireme.engines.kubernetes.guest_census import chosen
+from bireme.engines.kubernetes.guest_neighbours import World, spread_chosen
 from bireme.engines.kubernetes.guest_pods import term_rules
 
 Object = Mapping[str, Any]
@@ -48,7 +49,7 @@ def _of_pods(pod: Object, kind: str, sign: int, world: World) -> Iterator[Prefer
     for one in _preferred(pod, kind):
         term = one["podAffinityTerm"]
         key = term["topologyKey"]
-        there = (world.domain(other["spec"]["nodeName"], key) for other in world.placed if matches(term, pod, other))
+        there = (world.ground.domain(node, key) for node in world.census.selected(chosen(term, pod)))
         domains = sorted({domain for domain in there if domain is not None})
         if domains:
             yield Preference(sign * int(one["weight"]), (LabelRule(key, "In", tuple(domains)),))
@@ -63,10 +64,10 @@ def _of_spread(pod: Object, spread: Object, world: World) -> Iterator[Preference
     """The fuller a domain is, the less it is liked; least of all are nodes that are in none."""
     key = spread["topologyKey"]
     held: Counter[str] = Counter()
-    for other in world.placed:
-        domain = world.domain(other["spec"]["nodeName"], key)
-        if domain is not None and spread_counts(pod, spread, other):
-            held[domain] += 1
+    for node, count in world.census.selected(spread_chosen(pod, spread)).items():
+        domain = world.ground.domain(node, key)
+        if domain is not None:
+            held[domain] += count
     most = max(held.values(), default=0)
     for domain, count in sorted(held.items()):
         yield Preference(-_MOST * count // most, (LabelRule(key, "In", (domain,)),))

@@ -120,6 +120,11 @@ def attachments_of(pod: Object, stock: Stock) -> frozenset[Attachment]:
     return frozenset(one for one in found if one is not None)
 
 
+def may_attach(pod: Object) -> bool:
+    """Whether anything could have to be attached to its node, whatever its claims are bound to."""
+    return bool(claims_of(pod)) or any(map(_attachment, pod["spec"].get("volumes") or ()))
+
+
 def _attachment(source: Object) -> Attachment | None:
     """Of a PersistentVolume, or of a volume that a pod names itself; its own CSI volumes are made on the node."""
     csi = source.get("csi") or {}

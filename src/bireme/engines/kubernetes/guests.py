@@ -39,7 +39,7 @@ from bireme.engines.kubernetes.guest_gangs import (
     whole_of,
 )
 from bireme.engines.kubernetes.guest_jobs import job_of
-from bireme.engines.kubernetes.guest_neighbours import World, cannot_be_kept
+from bireme.engines.kubernetes.guest_neighbours import Ground, cannot_be_kept
 from bireme.engines.kubernetes.guest_places import Key, Place, Places
 from bireme.engines.kubernetes.guest_pods import (
     Needs,
@@ -66,6 +66,8 @@ _GATHER_S = 0.02
 _MORE_S = 1.0
 _STIR_S = 0.1
 _TELL_EVERY_S = 5.0
+_VERDICT_S = 0.25
+"""So often it is asked whether the planner has looked at a pod that keeps others away meanwhile."""
 _RETRY_S = 2.0
 _HELD_FOR_EACH = ("cpus_per_task", "memory_per_cpu_mib", "gres_per_task")
 """Of a job of pods: what it holds for each of them."""
@@ -82,7 +84,7 @@ class Guests:
         work: Callable[[Coroutine[Any, Any, None]], None],
         accounts: Mapping[str, str],
         learn_labels: Callable[[Set[str]], None],
-        world: Callable[[], World],
+        ground: Callable[[], Ground],
         gpus_a_node: Callable[[], int],
         pods_most: Callable[[str], int],
         takes: Callable[[str, NodeRules], bool],
@@ -90,7 +92,7 @@ class Guests:
         """`accounts`: namespace -> account; a namespace that is not named there is its own account.
 
         `work` runs something in the background until the engine stops. `learn_labels` is told which labels of nodes
-        rules ask about, before the queue hears of them. `world` is asked for pods that care about their neighbours,
+        rules ask about, before the queue hears of them. `ground` is asked for pods that care about their neighbours,
         `gpus_a_node` for the most GPUs that a node has, `pods_most` for how many pods a node takes, `takes` for
         whether it takes one with these rules at the moment.
         """
@@ -103,7 +105,7 @@ class Guests:
         self._teller = Teller(api, now)
         self._learn_labels = learn_labels
         self._gpus_a_node, self._node_takes = gpus_a_node, takes
-        self._crowd = Crowd(world, pods_most, lambda: self.catalogue.stock)
+        self._crowd = Crowd(ground, pods_most, lambda: self.catalogue.stock, self._usable)
         self._stirring = False
         self._api, self._queue, self._report, self._now, self._work = api, queue, report, now, work
         self._accounts = accounts
@@ -394,6 +396,7 @@ class Guests:
             gang = self._gangs.get(key)
             if gang is not None and not gang.busy:
                 self._consider(gang)
+        self._look_at_all(self._crowd.looked_at())
         if self._telling is None and any(gang.waiting for gang in self._gangs.values()):
             self._telling = asyncio.get_running_loop().call_later(_TELL_EVERY_S, self._tell_all)
 
@@ -514,6 +517,8 @@ class Guests:
 
     def _check_neighbours(self, gang: Gang) -> None:
         """What was ruled out when it was submitted may be another now."""
+        if self._crowd.slice_of(gang.key) is not None:
+            return
         sight = self._crowd.sight(gang.key)
         for pod in self._crowd.particular(gang.key):
             before = gang.ruled_out.get(pod["metadata"]["uid"], set())
@@ -558,9 +563,12 @@ class Guests:
             self._learn_labels({key for spec in specs for key in _asked_labels(spec)})
             first, count = await self._queue.submit(specs, submission_key(gang, pods))
             gang.job_ids = tuple(range(first, first + count))
+            self._await_verdict(gang, gang.job_ids)
         except QueueRefusal as refusal:
             gang.submitted = ()
-            if refusal.passing:
+            if self._crowd.slice_of(gang.key) is not None:
+                self._try_all_nodes(gang)
+            elif refusal.passing:
                 await asyncio.sleep(_RETRY_S)
                 self._look_at(gang)
             else:
@@ -584,10 +592,10 @@ class Guests:
     def _specs(self, gang: Gang, pods: list[Object]) -> list[JobSpec]:
         """One component for each kind of pod in the gang."""
         components: dict[Needs, list[Object]] = {}
-        gang.ruled_out = {}
+        gang.ruled_out = dict(self._crowd.ruled_out(gang.key))
         sight = self._crowd.sight(gang.key)
         for pod in pods:
-            out = gang.ruled_out[pod["metadata"]["uid"]] = sight.ruled_out(pod)
+            out = gang.ruled_out.get(pod["metadata"]["uid"], set())
             components.setdefault(self._needs(gang, pod, out, sight), []).append(pod)
         several, namespace = len(components) > 1, pods[0]["metadata"]["namespace"]
         return [
@@ -608,7 +616,36 @@ class Guests:
         """Several of a gang share what the planner does not count: on every node as few as the smallest one holds."""
         most = sight.most_a_node(pod) if gang.size != 1 else 0
         tied, preferred = volume_rules(pod, self.catalogue.stock), sight.preferences(pod)
+        part = self._crowd.slice_of(gang.key)
+        if part is not None:
+            return needs_of(pod, self._crowd.beside(part), tied, most, preferred, part.rules)
         return needs_of(pod, out | self._crowd.full, tied, most, preferred)
+
+    # --- those that mind each other ------------------------------------------------------------------------
+
+    def _usable(self, pod: Object) -> Callable[[str], bool]:
+        rules = own_rules(pod, volume_rules(pod, self.catalogue.stock))
+        return lambda node: self._node_takes(node, rules)
+
+    def _await_verdict(self, gang: Gang, job_ids: tuple[int, ...]) -> None:
+        """Others keep away from where it may come to be, until it is placed or is known to wait."""
+        if self._gangs.get(gang.key) is gang and gang.job_ids == job_ids and self._crowd.claims(gang.key):
+            if self._queue.why_waiting(job_ids[0]):
+                self._passed_over(gang)
+            else:
+                asyncio.get_running_loop().call_later(_VERDICT_S, self._await_verdict, gang, job_ids)
+
+    def _passed_over(self, gang: Gang) -> None:
+        """The planner has looked at it and lets it wait."""
+        if self._crowd.slice_of(gang.key) is not None:
+            self._try_all_nodes(gang)
+        else:
+            self._look_at_all(self._crowd.waits(gang.key))
+
+    def _try_all_nodes(self, gang: Gang) -> None:
+        """It found no place in the part of the nodes that was left to it while others were placed."""
+        self._withdraw(gang)
+        self._crowd.give_all(gang.key)
 
     def _qos_of(self, pod: Object) -> str:
         named = pod["spec"].get("priorityClassName", "") or (SERVICE if is_service(pod) else "")
@@ -633,6 +670,8 @@ class Guests:
         obstacle = self._crowd.take(gang.key, places)
         if obstacle:
             self._withdraw(gang)
+        else:
+            self._look_at_all(self._crowd.settled(gang.key))
         return obstacle
 
     # --- saying why ----------------------------------------------------------------------------------------
@@ -645,7 +684,7 @@ class Guests:
             self._check_neighbours(gang)
             why = self._why(gang)
             if why and gang.job_ids:
-                self._look_at_all(self._crowd.waits(gang.key))
+                self._passed_over(gang)
             if why and why != gang.told:
                 gang.told = why
                 self._work(self._teller.waits(list(gang.waiting.values()), gang.group, why))

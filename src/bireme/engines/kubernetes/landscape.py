@@ -16,6 +16,7 @@ from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.policy import Policy, Preemption
 from bireme.engines.kubernetes import nodes
 from bireme.engines.kubernetes.api import KubernetesApi, Object
+from bireme.engines.kubernetes.guest_neighbours import Ground
 from bireme.engines.kubernetes.mirror import Mirror, key_of
 from bireme.engines.kubernetes.others import Others
 from bireme.slurm.conf.partitions import EVERY_NODE
@@ -58,6 +59,7 @@ class Landscape:
         self._selectors = partition_selectors or ({} if base.partitions else {"main": {}})
         self._config: ClusterConfig | None = None
         self._others = Others()
+        self._ground: Ground | None = None
         self._faces: dict[str, Object] = {}
         """Of every node, all that matters here."""
         self._described = False
@@ -84,7 +86,7 @@ class Landscape:
             del self._faces[name]
         else:
             self._faces[name] = face
-        self._described = False
+        self._described, self._ground = False, None
         self._settle()
 
     def other_pod_changed(self, kind: str, pod: Object, *, held: nodes.Amounts | None) -> None:
@@ -113,6 +115,17 @@ class Landscape:
         if found is None or self.is_lost(node) or found.get("spec", {}).get("unschedulable"):
             return False
         return rules.admit(node, found["metadata"].get("labels") or {}, nodes.taints(found))
+
+    def ground(self) -> Ground:
+        """The nodes as pods see them that have other pods in mind."""
+        if self._ground is None:
+            known = self.mirror.objects
+            self._ground = Ground(
+                {name: node["metadata"].get("labels") or {} for name, node in known.items()},
+                {name: self._allocatable(name) for name in known},
+                {name for name, node in known.items() if nodes.is_shunned(node, self._tolerated)},
+            )
+        return self._ground
 
     def pods_most(self, node: str) -> int:
         """How many pods its kubelet takes at once."""

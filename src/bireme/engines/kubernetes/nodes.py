@@ -156,7 +156,7 @@ def node_config(
         sockets=1,
         cores_per_socket=cpus,
         memory_mib=max(offered.memory_mib - reserved.memory_mib, 1),
-        weight=1 + sum(taint.get("effect") == _RATHER_NOT for taint in _taints_but(node, tolerated)),
+        weight=1 + _reluctance(node, tolerated),
         features=_features(labels),
         gres=_pools(offered.gpus, labels),
         labels=_asked_labels(labels, label_keys, offered.gpus),
@@ -171,6 +171,15 @@ def _asked_labels(
     if len(gpus) == 1:
         chosen[RESOURCE_LABEL] = gpus[0][0]
     return tuple(sorted(chosen.items()))
+
+
+def is_shunned(node: Object, tolerated: Set[str]) -> bool:
+    """Whether it is to be used last."""
+    return _reluctance(node, tolerated) > 0
+
+
+def _reluctance(node: Object, tolerated: Set[str]) -> int:
+    return sum(taint.get("effect") == _RATHER_NOT for taint in _taints_but(node, tolerated))
 
 
 def _taints_but(node: Object, tolerated: Set[str]) -> list[Object]:
