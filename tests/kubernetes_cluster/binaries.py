@@ -1,4 +1,4 @@
-"""Kubernetes, etcd, KWOK, Kubeflow's operator and the kit's own programs, built once from Go modules into the cache.
+"""Kubernetes, etcd, KWOK, operators and the kit's own programs, built once from Go modules into the cache.
 
 `build` makes what is missing (`tests/prepare.py` calls it, for `make test`); tests only look
 (`missing`, `program`), because a cold build takes many minutes. A program lies in a folder named after its version,
@@ -26,21 +26,24 @@ MODULES = Path(__file__).resolve().parent / "modules"
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One folder of `modules/`: its `go.mod` says which version of `requires` is built."""
+    """One folder of `modules/`: its `go.mod` says which version of each of `requires` is built."""
 
     folder: str
-    requires: str
+    requires: tuple[str, ...]
     programs: dict[str, str]
     """Name -> Go package; one that starts with a dot is a folder of our own in the module."""
-    manifests: str = ""
-    """A folder of the required module that is kept beside its programs: definitions that the API server must know."""
+    manifests: tuple[str, ...] = ()
+    """Files of each required module that are kept beside its programs: definitions that the API server must know."""
 
     @property
     def version(self) -> str:
+        return "-".join(map(self.version_of, self.requires))
+
+    def version_of(self, required: str) -> str:
         text = (MODULES / self.folder / "go.mod").read_text()
-        found = re.search(rf"^\s*(?:require )?{re.escape(self.requires)} (v\S+)", text, re.MULTILINE)
+        found = re.search(rf"^\s*(?:require )?{re.escape(required)} (v\S+)", text, re.MULTILINE)
         if found is None:
-            raise RuntimeError(f"modules/{self.folder}/go.mod does not require {self.requires}")
+            raise RuntimeError(f"modules/{self.folder}/go.mod does not require {required}")
         return found.group(1)
 
     def target(self, program: str) -> Path:
@@ -57,18 +60,24 @@ class Module:
 
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
 BUILT = (
-    Module("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Module("etcd", ("go.etcd.io/etcd/server/v3",), {"etcd": "go.etcd.io/etcd/server/v3"}),
     Module(
         "kubernetes",
-        "k8s.io/kubernetes",
+        ("k8s.io/kubernetes",),
         {name: f"k8s.io/kubernetes/cmd/{name}" for name in _KUBERNETES} | {"device-plugin": "./device_plugin"},
     ),
-    Module("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module("kwok", ("sigs.k8s.io/kwok",), {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module(
         "training-operator",
-        "github.com/kubeflow/training-operator",
+        ("github.com/kubeflow/training-operator",),
         {"training-operator": "./operator"},
-        manifests="manifests/base/crds",
+        manifests=("manifests/base/crds/*.yaml",),
+    ),
+    Module(
+        "operators",
+        ("sigs.k8s.io/jobset", "github.com/kubeflow/mpi-operator"),
+        {"operators": "./controllers"},
+        manifests=("config/components/crd/bases/*.yaml", "manifests/base/kubeflow.org_*.yaml"),
     ),
 )
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -118,12 +127,15 @@ def _manifests_are_kept(module: Module) -> bool:
     """Before its program is built, so that whoever has the program has them too."""
     if not module.manifests or module.kept_manifests.exists():
         return True
-    command = ["go", "mod", "download", "-json", f"{module.requires}@{module.version}"]
-    asked = subprocess.run(command, cwd=MODULES / module.folder, stdout=subprocess.PIPE, check=False)
-    if asked.returncode != 0:
-        return False
+    found: list[Path] = []
+    for required, files in zip(module.requires, module.manifests):
+        command = ["go", "mod", "download", "-json", f"{required}@{module.version_of(required)}"]
+        asked = subprocess.run(command, cwd=MODULES / module.folder, stdout=subprocess.PIPE, check=False)
+        if asked.returncode != 0:
+            return False
+        found.extend(Path(json.loads(asked.stdout)["Dir"]).glob(files))
     module.kept_manifests.mkdir(parents=True)
-    for one in (Path(json.loads(asked.stdout)["Dir"]) / module.manifests).glob("*.yaml"):
+    for one in found:
         shutil.copyfile(one, module.kept_manifests / one.name)
     return True
 
