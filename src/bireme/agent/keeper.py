@@ -11,8 +11,8 @@ it and ends: an agent that dies leaves nothing behind, whether or not another on
 One keeper serves many scripts and steps, one after the other: between two of them it has no child, which is the proof
 that nothing of the last one is left. That is why tracking costs a message and not a fork.
 
-Lines of JSON, descriptors beside them. Orders: `spawn`, answered by `spawned` or `failed`; `kill`. Told by itself:
-`exited` {status usage empty}, `empty`.
+Lines of JSON, descriptors beside them. Orders: `spawn`, answered by `spawned` (with the descriptor of a report, where
+it is not sure yet that the program runs) or `failed`; `kill`. Told by itself: `exited` {status usage empty}, `empty`.
 
 Invariant: "empty" is only said when this process has no child, zombies and clones included.
 """
@@ -43,7 +43,8 @@ from bireme.agent.processes import (
 )
 from bireme.agent.protocol import LineSplitter, Message
 from bireme.agent.reaper import ReapedChild, become_subreaper, has_children, reap_exited
-from bireme.agent.spawn import Birth, SpawnError, TaskFile, spawn
+from bireme.agent.spawn import Birth, Spawned, SpawnError, TaskFile, spawn
+from bireme.agent.swift import spawn_swiftly
 from bireme.agent.usage import TaskUsage
 
 MAX_FDS = 16
@@ -151,8 +152,10 @@ class _Keeper:
     def _spawn(self, order: Message) -> None:
         fds, self._fds = self._fds, []
         self._killing = False  # whoever starts something now wants it to run: the task epilog of a killed task
+        birth = birth_from(order["birth"], fds)
         try:
-            spawned = spawn(birth_from(order["birth"], fds), by_shell=order["by_shell"])
+            swift = spawn_swiftly(birth)
+            spawned = Spawned(swift, -1) if swift is not None else spawn(birth, by_shell=order["by_shell"])
         except SpawnError as error:
             self._tell({"failed": [error.stage, error.errno, str(error)]})
             return
@@ -161,9 +164,12 @@ class _Keeper:
                 os.close(fd)
         self._tasks.add(spawned.pid)
         self._told_empty = False
-        answer = encode_line({"spawned": spawned.pid, "by_shell": spawned.by_shell})
+        answer = {"spawned": spawned.pid, "by_shell": spawned.by_shell, "report": spawned.report_fd >= 0}
+        if not answer["report"]:
+            self._tell(answer)
+            return
         with suppress(OSError):
-            socket.send_fds(self._channel, [answer], [spawned.report_fd])
+            socket.send_fds(self._channel, [encode_line(answer)], [spawned.report_fd])
         os.close(spawned.report_fd)
 
     def _tell(self, message: Message) -> None:

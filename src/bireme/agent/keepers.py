@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from bireme.agent.keeper import MAX_FDS, birth_message, run_keeper, usage_from
 from bireme.agent.lines import decode_line, encode_line
-from bireme.agent.loop import READ, Loop, Timer
+from bireme.agent.loop import READ, WRITE, Loop, Timer
 from bireme.agent.processes import (
     ProcessIdentity,
     is_alive,
@@ -48,8 +48,11 @@ log = logging.getLogger("bireme.agent")
 Exited = Callable[[ReapedChild], None]
 
 _IDLE_KEPT = 16
-_TAKES_S = 5.0
-"""A keeper takes an order at once; one that does not in this time was stopped by somebody, and is replaced."""
+_IDLE_S = 10.0
+"""More than so many are kept idle for so long: a fork costs as much as the jobs that it would serve."""
+_TAKES_S = 60.0
+"""A keeper takes orders at once, or when a file of its user's lets it go on. One that takes none for so long was
+stopped by somebody or will never go on, and is replaced."""
 _HARDER_S = 0.5
 _LOOK_AGAIN_S = 0.05
 _PATIENCE_AT_EXIT_S = 5.0
@@ -115,7 +118,10 @@ class Keeper:
         self._report_fds: deque[int] = deque()
         """That came with answers, in their order."""
         self._timers: list[Timer] = []
-        self._loop.watch(channel.fileno(), READ, self._readable)
+        self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        """Orders that it did not take yet, with copies of their descriptors."""
+        self._patience: Timer | None = None
+        self._loop.watch(channel.fileno(), READ, self._ready)
 
     @property
     def empty(self) -> bool:
@@ -140,13 +146,36 @@ class Keeper:
             self._first_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         self._awaited.append(_Order(spawned, failed))
         order, fds = birth_message(birth)
-        line = encode_line({"op": "spawn", "by_shell": by_shell, "birth": order})
         try:
-            sent = socket.send_fds(self.channel, [line], fds)
-            if sent < len(line):
-                self.channel.sendall(line[sent:])
+            self._say({"op": "spawn", "by_shell": by_shell, "birth": order}, fds)
         except OSError:
             self._give_up()
+
+    def _say(self, order: Message, fds: list[int]) -> None:
+        """Says it, or keeps it until it is taken. Raises OSError."""
+        line, sent = encode_line(order), 0
+        if not self._unsent:
+            with suppress(BlockingIOError):
+                sent = socket.send_fds(self.channel, [line], fds)
+        if sent < len(line):
+            self._unsent.append((line[sent:], [] if sent else [os.dup(fd) for fd in fds]))
+            self._loop.rewatch(self.channel.fileno(), READ | WRITE)
+            self._patience = self._patience or self._loop.call_later(_TAKES_S, self._give_up)
+
+    def _send_rest(self) -> None:
+        while self._unsent:
+            line, fds = self._unsent[0]
+            sent = socket.send_fds(self.channel, [line], fds)
+            for fd in fds:
+                os.close(fd)
+            if sent < len(line):
+                self._unsent[0] = (line[sent:], [])
+                return
+            self._unsent.popleft()
+        self._loop.rewatch(self.channel.fileno(), READ)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def on_exit(self, pid: int, callback: Exited) -> None:
         """Also when the keeper dies: the task is then the agent's own child, and its loop hears of it."""
@@ -162,7 +191,8 @@ class Keeper:
             order.failed(SpawnError(*message["failed"]))
             return
         self._tasks.add(message["spawned"])
-        report_fd = self._report_fds.popleft() if self._report_fds else -1  # none: the agent has no descriptor left
+        has_report = message["report"] and self._report_fds  # else the agent had no descriptor left for it
+        report_fd = self._report_fds.popleft() if has_report else -1
         # Without its report a shell that ran the program cannot be told from one that gave up: it is not begun again.
         order.spawned(Spawned(message["spawned"], report_fd, message["by_shell"] and report_fd >= 0))
         order.hand_over_signals(message["spawned"])
@@ -179,7 +209,19 @@ class Keeper:
             raise ConnectionResetError("the keeper is gone")
         return [decode_line(line) for line in self._splitter.feed(data)]
 
-    def _readable(self, _events: int) -> None:
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            try:
+                self._send_rest()
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._give_up()
+                return
+        if events & ~WRITE:
+            self._readable()
+
+    def _readable(self) -> None:
         try:
             messages = self._receive()
         except OSError:
@@ -217,20 +259,26 @@ class Keeper:
         if self.empty:
             return
         with suppress(OSError):
-            self.channel.sendall(encode_line({"op": "kill"}))
+            self._say({"op": "kill"}, [])
         if not self._timers:
             self._timers.append(self._loop.call_later(_HARDER_S, self._kill_harder))
             told = self._loop.call_later(unkillable_s, lambda: None if self.empty else on_unkillable(self.living()))
             self._timers.append(told)
 
     def _kill_harder(self) -> None:
-        """The whole cgroup in one act, the keeper too: what is left then is the agent's own, and soon nobody's."""
+        """The whole cgroup in one act, the keeper too: what is left then is the agent's own, and soon nobody's.
+
+        Without a cgroup what is below it is struck from here, once: a keeper that starts a program goes on when that
+        program, held up by a file of its user's, is dead.
+        """
         if self.empty:
             return
         with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGCONT)  # somebody may have stopped it
         if self.group is not None and self.alive:
             self.group.kill()
+        elif self.alive:
+            signal_all(living_below([self.pid]), signal.SIGKILL)
 
     def _calm_down(self) -> None:
         for timer in self._timers:
@@ -243,9 +291,7 @@ class Keeper:
         """It was killed or does not answer: what it held is the agent's from now on, and is ended."""
         if not self.alive:
             return
-        self.alive = False
-        self._loop.unwatch(self.channel.fileno())
-        self.channel.close()
+        self._hang_up()
         with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGKILL)
         if not self.empty:
@@ -287,14 +333,24 @@ class Keeper:
     def heard_out(self) -> None:
         """Its process ended: what it said last may still lie in the channel."""
         while self.alive:
-            self._readable(0)
+            self._readable()
 
     def dismiss(self) -> None:
         """It ends by itself, and whatever is below it."""
         if self.alive:
-            self.alive = False
-            self._loop.unwatch(self.channel.fileno())
-            self.channel.close()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.alive = False
+        self._loop.unwatch(self.channel.fileno())
+        self.channel.close()
+        for _, fds in self._unsent:
+            for fd in fds:
+                os.close(fd)
+        self._unsent.clear()
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 class KeeperPool:
@@ -304,6 +360,10 @@ class KeeperPool:
         self.loop = loop
         self.tracking = tracking
         self._idle: list[Keeper] = []
+        """The one that was given back last is the last."""
+        self._trimming: Timer | None = None
+        self._fewest_idle = 0
+        """Since the last look at how many there are."""
         self._all: dict[int, Keeper] = {}
 
     def take(self, gid: int | None = None) -> Keeper:
@@ -315,6 +375,7 @@ class KeeperPool:
         for keeper in reversed(self._idle):
             if keeper.alive and keeper.gid == wanted:
                 self._idle.remove(keeper)
+                self._fewest_idle = min(self._fewest_idle, len(self._idle))
                 return keeper
         regrouped = None if wanted == os.getegid() else self._regroup(wanted)
         return regrouped or (self._fork() if wanted == os.getegid() else self.take())
@@ -324,10 +385,19 @@ class KeeperPool:
         keeper.on_empty = _nobody_asks
         if not keeper.alive:
             return
-        if len(self._idle) < _IDLE_KEPT:
-            self._idle.append(keeper)
-        else:
-            keeper.dismiss()
+        self._idle.append(keeper)
+        if len(self._idle) > _IDLE_KEPT and self._trimming is None:
+            self._fewest_idle = len(self._idle)
+            self._trimming = self.loop.call_later(_IDLE_S, self._trim)
+
+    def _trim(self) -> None:
+        """Dismisses as many as were idle all the time."""
+        self._trimming = None
+        for _ in range(min(self._fewest_idle, len(self._idle) - _IDLE_KEPT)):
+            self._idle.pop(0).dismiss()
+        if len(self._idle) > _IDLE_KEPT:
+            self._fewest_idle = len(self._idle)
+            self._trimming = self.loop.call_later(_IDLE_S, self._trim)
 
     def lost(self, keeper: Keeper) -> None:
         """It ended, and nothing is left of what it held."""
@@ -370,7 +440,7 @@ class KeeperPool:
         return None
 
     def _welcome(self, keeper: Keeper) -> Keeper:
-        keeper.channel.settimeout(_TAKES_S)
+        keeper.channel.setblocking(False)
         self._all[keeper.child] = keeper
         self.loop.on_exit(keeper.child, lambda _reaped: self._ended(keeper))
         return keeper

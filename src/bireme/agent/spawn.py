@@ -12,8 +12,8 @@ Two paths, one meaning. *Exact*: `fork`, and set-up code in the child, for all t
 the environment, and others may not), only for programs that are sure to start (a shell could not report their failure
 in Slurm's words), and only where it passes all variables on (`dash` drops what is not a shell's name). Whatever it
 fails at is begun again exactly, which also words the error. (A root agent could lend its real uid to a `posix_spawn`,
-but would be open to signals from that user meanwhile; a spawn that shares the agent's memory until exec, which would be
-fastest, holds the agent as long as the exec takes.)
+but would be open to signals from that user meanwhile; a spawn that shares the caller's memory until exec, which is
+fastest, holds the caller as long as the exec takes: a keeper may wait so for its own user's programs, see `swift`.)
 
 Measured with `python tests/unit/agent/bench_spawn.py 500` (2 cores, `bash -c true`, 4 at a time): by shell 1000 a
 second, exact path 520, and 270 by an agent that holds 64 MiB more: keep agents small.
@@ -48,15 +48,15 @@ __all__ = ["Birth", "Identity", "SpawnError", "Spawned", "TaskFile", "close_on_e
 OPENING = "open files"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _FALLBACK_CWD = "/tmp"
-_SHELL = "/bin/sh"
-_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+SHELL = "/bin/sh"
+SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SHELL_REPORT_FD = 9
 """The highest number that every shell can redirect to."""
 _SHELL_STARTED = b"ok"
 _LOOK_AGAIN_S = 0.02
 # Python ignores the first two and an agent may ignore the others; an ignored signal would stay ignored
 # in the task, where `kill`, a closed pipe or Ctrl-C then does nothing.
-_RESET_SIGNALS = (
+RESET_SIGNALS = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
     signal.SIGINT,
@@ -154,7 +154,7 @@ class Birth:
             return False
         plain = self.cwd.startswith("/") and "/.." not in self.cwd and not self.argv[0].startswith("-")
         to_files = all(isinstance(stream, TaskFile) for stream in self.streams)
-        return plain and to_files and all(map(_SHELL_NAME.fullmatch, self.env))
+        return plain and to_files and all(map(SHELL_NAME.fullmatch, self.env))
 
 
 @dataclass(slots=True)
@@ -233,7 +233,7 @@ def _spawn_shell(birth: Birth, report_fd: int) -> int:
     try:
         with limit_of_tasks():
             return os.posix_spawn(
-                _SHELL,
+                SHELL,
                 ["sh", "-c", _shell_script(birth, files), "sh", *places, *birth.join_files, *birth.argv],
                 birth.env,
                 file_actions=[
@@ -242,7 +242,7 @@ def _spawn_shell(birth: Birth, report_fd: int) -> int:
                 ],
                 setsid=True,
                 setsigmask=(),
-                setsigdef=_RESET_SIGNALS,
+                setsigdef=RESET_SIGNALS,
             )
     finally:
         os.close(null_fd)
@@ -342,7 +342,7 @@ class _Child:
         _enter_directory(birth.cwd, 2)  # as the user: root may be kept out of their directories
         self._stage = "execve"
         own_pid = {birth.pid_variable: str(os.getpid())} if birth.pid_variable else {}
-        program = _find_program(birth.argv[0], birth.env)
+        program = find_program(birth.argv[0], birth.env)
         try:
             os.execve(program, list(birth.argv), {**birth.env, **own_pid})
         except OSError as error:
@@ -403,7 +403,7 @@ def _open_patiently(stream: TaskFile, deadline: float) -> int:
 
 
 def _set_up_child(birth: Birth) -> None:
-    for number in _RESET_SIGNALS:
+    for number in RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if birth.new_session or birth.controlling_tty:
         os.setsid()
@@ -460,7 +460,7 @@ def _enter_directory(cwd: str, stderr_fd: int) -> None:
         os.chdir(there)
 
 
-def _find_program(name: str, env: Mapping[str, str]) -> str:
+def find_program(name: str, env: Mapping[str, str]) -> str:
     """The file to execute: searched in the task's PATH, not in the agent's."""
     if "/" in name:
         return name

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme.agent import keepers
 from bireme.agent.identity import Identity
 from bireme.agent.keeper import birth_from, birth_message
 from bireme.agent.keepers import Keeper, KeeperPool, signal_below
@@ -70,11 +71,10 @@ class Run:
         self.ended: list[ReapedChild] = []
         self.problems: list[SpawnError] = []
 
-    def start(self, keeper: Keeper, script: str) -> None:
+    def start(self, keeper: Keeper, script: str, **env: str) -> None:
         null = os.open(os.devnull, os.O_RDWR)
-        birth = Birth(
-            argv=["/bin/sh", "-c", script], env={"PATH": os.environ["PATH"]}, stdin=null, stdout=null, stderr=2
-        )
+        env = {"PATH": os.environ["PATH"], **env}
+        birth = Birth(argv=["/bin/sh", "-c", script], env=env, stdin=null, stdout=null, stderr=2)
         Launching(
             self.loop,
             birth,
@@ -187,6 +187,41 @@ def test_what_cannot_be_started_is_told(run: Run) -> None:
     run.until(lambda: problems and keeper.empty)
     assert "No such file" in str(problems[0])
     assert not run.ended
+
+
+def test_an_agent_does_not_wait_for_a_keeper_that_takes_no_orders(run: Run) -> None:
+    """More than the kernel keeps for it: all of them are started when it goes on."""
+    keeper = run.pool.take()
+    os.kill(keeper.pid, signal.SIGSTOP)
+    for _ in range(40):
+        run.start(keeper, "exit 3", TEXT="x" * 20_000)
+    assert not keeper.empty
+    os.kill(keeper.pid, signal.SIGCONT)
+    run.until(lambda: keeper.empty and len(run.ended) == 40)
+    assert {each.status.code for each in run.ended} == {3}
+    assert run.problems == []
+
+
+def test_what_is_below_a_keeper_that_takes_no_orders_is_killed(run: Run, tmp_path: Path) -> None:
+    keeper = run.pool.take()
+    run.start(keeper, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    run.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    os.kill(keeper.pid, signal.SIGSTOP)
+    keeper.kill(1000.0, lambda left: None)
+    run.until(lambda: keeper.empty and run.ended)
+    assert run.ended[0].status.signal == signal.SIGKILL
+
+
+def test_many_idle_keepers_are_kept_for_a_while_and_few_for_longer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepers, "_IDLE_KEPT", 2)
+    monkeypatch.setattr(keepers, "_IDLE_S", 0.01)
+    taken = [run.pool.take() for _ in range(5)]
+    for keeper in taken:
+        run.pool.give_back(keeper)
+    assert [run.pool.take() for _ in range(2)] == [taken[4], taken[3]], "all of them were kept"
+    for keeper in (taken[3], taken[4]):
+        run.pool.give_back(keeper)
+    run.until(lambda: [keeper.alive for keeper in taken] == [False, False, False, True, True])
 
 
 @pytest.mark.parametrize("wished", [LINUXPROC, PGID])

@@ -19,12 +19,17 @@ import pytest
 from bireme.agent.identity import Identity
 from bireme.agent.output import OpenFileError, open_input, open_output, open_stream
 from bireme.agent.spawn import Birth, SpawnError, TaskFile, close_on_exec_from_here, spawn
+from bireme.agent.swift import spawn_swiftly
 
 NOBODY = Identity(65534, 65534, (65534,))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for others")
 ENV = {"PATH": "/usr/bin:/bin"}
-EVERY_PATH = pytest.mark.parametrize("path", [{"sure": True}, {"sure": False}], ids=["shell", "exact"])
-"""Whose program is sure to start may be begun by a shell; both must mean the same."""
+EVERY_PATH = pytest.mark.parametrize(
+    "path", [{"sure": True}, {"sure": False}, {"swift": True}], ids=["shell", "exact", "swift"]
+)
+"""Whose program is sure to start may be begun by a shell, or swiftly by a keeper; all must mean the same."""
+WAITING_PATH = pytest.mark.parametrize("path", [{"sure": True}, {"sure": False}], ids=["shell", "exact"])
+"""Those that may be held up by a file."""
 
 
 @pytest.fixture
@@ -40,9 +45,10 @@ def run(argv: list[str], null_fd: int, **options: object) -> tuple[int, str]:
         os.chmod(folder, 0o777)
         output = TaskFile("stdout", f"{folder}/out", "truncate")
         streams = {"stdin": TaskFile("stdin", "/dev/null", "read"), "stdout": output, "stderr": output}
-        env = options.pop("env", ENV)
+        env, swift = options.pop("env", ENV), options.pop("swift", False)
         birth = Birth(argv=argv, env=env, **{**streams, **options})  # type: ignore[arg-type]
-        status = finish(birth)
+        pid = spawn_swiftly(birth) if swift else None
+        status = finish(birth) if pid is None else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         path = Path(output.path)
         return status, path.read_text() if path.exists() else ""
 
@@ -306,7 +312,7 @@ def test_a_fifo_without_reader_does_not_block_a_daemon(tmp_path):
     os.close(fd)
 
 
-@EVERY_PATH
+@WAITING_PATH
 def test_a_fifo_is_waited_for_by_the_child_alone_and_sees_no_end_before_the_programs(path, null_fd, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     output = TaskFile("stdout", str(tmp_path / "fifo"), "truncate")
@@ -319,7 +325,7 @@ def test_a_fifo_is_waited_for_by_the_child_alone_and_sees_no_end_before_the_prog
     os.close(spawned.report_fd)
 
 
-@EVERY_PATH
+@WAITING_PATH
 def test_a_child_that_waits_holds_nothing_of_its_parents(path, tmp_path):
     """Another task's stdin would not end while it waits."""
     os.mkfifo(tmp_path / "fifo")

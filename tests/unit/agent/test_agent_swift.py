@@ -1,0 +1,122 @@
+"""Programs that are started swiftly: which are, what they find, and what is left to the exact way.
+
+That the ways mean the same is in `test_agent_spawn`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.agent.identity import Identity
+from bireme.agent.spawn import Birth, TaskFile, close_on_exec_from_here
+from bireme.agent.swift import spawn_swiftly
+
+ENV = {"PATH": "/usr/bin:/bin"}
+STDIN = TaskFile("stdin", "/dev/null", "read")
+
+
+class Out:
+    """A program's output, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stream = TaskFile("stdout", str(path), "truncate")
+
+    def birth(self, *argv: str, **options: Any) -> Birth:
+        return Birth(
+            **{"argv": argv, "env": ENV, "stdin": STDIN, "stdout": self.stream, "stderr": self.stream, **options}
+        )
+
+    def of(self, *argv: str, **options: Any) -> list[str]:
+        pid = spawn_swiftly(self.birth(*argv, **options))
+        assert pid is not None, "it is one that can be started swiftly"
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, self.path.read_text()
+        return [str(pid), *self.path.read_text().splitlines()]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Out:
+    return Out(tmp_path / "out")
+
+
+def test_a_program_knows_its_pid_and_finds_all_else_as_it_was_given(out: Out) -> None:
+    env = {**ENV, "PWD": "/somewhere else", "EMPTY": "", "LINES": "a\nb"}
+    pid, *told = out.of("/usr/bin/env", "-0", env=env, cwd="/tmp", pid_variable="SLURM_TASK_PID")
+    assert sorted("\n".join(told).split("\0")) == sorted(
+        ["", *(f"{name}={value}" for name, value in env.items()), f"SLURM_TASK_PID={pid}"]
+    )
+
+
+def test_a_program_of_the_path_is_called_by_its_own_name(out: Out) -> None:
+    _, argv = out.of("sh", "-c", 'tr "\\0" "|" < /proc/$$/cmdline; :', pid_variable="PID")
+    assert argv.startswith("sh|-c|")
+
+
+def test_a_program_has_no_descriptor_but_its_own(out: Out) -> None:
+    close_on_exec_from_here()
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    _, *told = out.of("sh", "-c", "ls /proc/$$/fd; :", extra_fds={9: write_fd}, pid_variable="PID")
+    os.close(read_fd)
+    os.close(write_fd)
+    assert told == ["0", "1", "2", "9"]
+
+
+def test_streams_may_be_descriptors(out: Out) -> None:
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    pid = spawn_swiftly(out.birth("sh", "-c", "echo out; echo err >&2", stdout=write_fd))
+    os.close(write_fd)
+    assert pid is not None
+    os.waitpid(pid, 0)
+    assert (os.read(read_fd, 100), out.path.read_text()) == (b"out\n", "err\n")
+    os.close(read_fd)
+
+
+def unsuitable(out: Out, tmp_path: Path) -> Iterator[tuple[str, Birth]]:
+    """Whatever a swift start would do otherwise, or would be held up by."""
+    fifo, program, script = tmp_path / "fifo", tmp_path / "program", tmp_path / "script"
+    os.mkfifo(fifo)
+    yield "reads what nobody writes yet", out.birth("true", stdin=TaskFile("stdin", str(fifo), "read"))
+    yield "writes to what nobody reads yet", out.birth("true", stdout=TaskFile("stdout", str(fifo), "append"))
+    yield "another user", out.birth("true", identity=Identity(65534, 65534, ()))
+    yield "a limit", out.birth("true", rlimits={0: (1, 1)})
+    yield "niceness", out.birth("true", nice=3)
+    yield "a cgroup", out.birth("true", join_files=["/dev/null"])
+    yield "a greeting", out.birth("true", greeting=b"hello")
+    yield "no program", out.birth("/nonexistent")
+    yield "no directory", out.birth("true", cwd="/nonexistent")
+    yield "a CPU that is not there", out.birth("true", cpu_ids=frozenset({1000}))
+    yield "a NUL byte", out.birth("true", "\0")
+    yield "bash's functions", out.birth("true", env={**ENV, "BASH_FUNC_f%%": "() { :; }"})
+    yield "no PATH", out.birth("true", env={})
+    yield "an option of the shell's", out.birth("-c")
+    missing = TaskFile("stdout", str(tmp_path / "17" / "out"), "truncate")
+    yield "a folder that others make", out.birth("true", stdout=missing, folder_patience_s=1.0)
+    for text in ("echo no interpreter", "#!/nonexistent", "#! relative", f"#!{script}"):
+        script.write_text(text)
+        script.chmod(0o700)
+        yield text, out.birth(str(script))
+    elf = Path("/bin/true").read_bytes()
+    program.write_bytes(elf[:18] + b"\xff\xff" + elf[20:])
+    program.chmod(0o700)
+    yield "a program of another machine", out.birth(str(program))
+    program.write_bytes(elf)
+    lease = os.open(program, os.O_RDWR)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which its holder hears that somebody wants the file
+    fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    yield "a lease on the program", out.birth(str(program))
+    os.close(lease)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+
+
+def test_what_may_fail_or_wait_takes_the_exact_way(out: Out, tmp_path: Path) -> None:
+    state = os.getcwd(), os.sched_getaffinity(0), sorted(os.listdir("/proc/self/fd"))
+    for why, birth in unsuitable(out, tmp_path):
+        assert spawn_swiftly(birth) is None, why
+    assert (os.getcwd(), os.sched_getaffinity(0), sorted(os.listdir("/proc/self/fd"))) == state
