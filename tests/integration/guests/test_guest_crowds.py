@@ -122,3 +122,26 @@ def test_a_pod_whose_binding_is_refused_is_in_nobodys_way(bireme: Bireme) -> Non
     api.delete(f"{PODS}/sole2")
     wait_for(lambda: bireme.has_node("sole0"), "the first to be placed", within_s=120)
     assert sorted(places(bireme, "sole")) == nodes
+
+
+def test_who_waited_when_the_daemon_went_away_still_minds_others_when_it_is_back(bireme: Bireme) -> None:
+    """A rival came to its only node meanwhile; and the label that it asks for is known again."""
+    api, node, label = bireme.kubernetes.api, NODES[0], {"bireme.test/room": "quiet"}
+    api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": label}})
+    bireme.create("before", 8, nodeSelector={HOST: node})
+    bireme.node_of("before")
+    bireme.create("quiet", 8, nodeSelector=label)
+    bireme.create("shy", 8, nodeSelector=label, affinity=apart("loud"))
+    wait_for(lambda: {"quiet", "shy"} <= bireme.queue().keys(), "both to wait")
+    bireme.run("down")
+    api.create(PODS, pod("loud", 0, labels={"app": "loud"}, schedulerName="nobody", nodeName=node))
+    bireme.up()
+    api.delete(f"{PODS}/before")
+    assert bireme.node_of("quiet") == node
+    api.delete(f"{PODS}/quiet")
+    wait_for(lambda: "quiet" not in bireme.queue(), "its GPUs to be free")
+    assert bireme.message("shy", "of partition main together hold the request")
+    assert not bireme.has_node("shy")
+    api.delete(f"{PODS}/loud")
+    assert bireme.node_of("shy") == node
+    api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": dict.fromkeys(label)}})

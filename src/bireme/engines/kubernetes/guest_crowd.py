@@ -168,7 +168,7 @@ class Crowd:
         was_held_back = key in self._called
         self._held_back.pop(key, None)
         self._called.pop(key, None)
-        particular = [pod for pod in ready if self._is_particular(pod)]
+        particular = [pod for pod in ready if self.is_particular(pod)]
         if not particular:
             return Turn.NOW
         first, *others_of_gang = ready
@@ -188,7 +188,8 @@ class Crowd:
             self._claim(key, particular, left, world, sliced=self._waiting > 0 and not alone)
         return Turn.NOW
 
-    def _is_particular(self, pod: Object) -> bool:
+    def is_particular(self, pod: Object) -> bool:
+        """Whether its place depends on others', or others' on its own."""
         return is_particular(pod, self._stock()) or is_kept_away(pod, self._census)
 
     def _left(self, pod: Object, out: Set[str]) -> Set[str]:

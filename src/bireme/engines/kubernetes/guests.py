@@ -68,6 +68,7 @@ _STIR_S = 0.1
 _TELL_EVERY_S = 5.0
 _VERDICT_S = 0.25
 """So often it is asked whether the planner has looked at a pod that keeps others away meanwhile."""
+_VERDICTS = 20
 _RETRY_S = 2.0
 _HELD_FOR_EACH = ("cpus_per_task", "memory_per_cpu_mib", "gres_per_task")
 """Of a job of pods: what it holds for each of them."""
@@ -130,7 +131,9 @@ class Guests:
 
     def resume(self) -> None:
         """What the journal says of guests, before the first pods are told: jobs that hold a place, or wait."""
-        for job in self._queue.workloads():
+        known = self._queue.workloads()
+        self._learn_labels({key for job in known for key in _asked_labels(job.spec)})
+        for job in known:
             assert job.spec.workload is not None
             if isinstance(job.phase, HOLDING):
                 self._places.hold(job, job.phase.allocation).binding = False
@@ -161,12 +164,18 @@ class Guests:
             for name in gone:
                 self._places.pod_over(place, name, None)
         for gang in list(self._gangs.values()):
-            if gang.job_ids and not (gang.waiting and all(uid in gang.waiting for uid in gang.submitted)):
+            if gang.job_ids and not self._is_as_submitted(gang):
                 self._withdraw(gang)
         self._checked = True
         self._ranks_changed()
         self.guard()
         return taken_over
+
+    def _is_as_submitted(self, gang: Gang) -> bool:
+        """Of a job that waits since an earlier daemon: its pods are all there, and mind no others, whose places and
+        claims are not what they were."""
+        pods = [gang.waiting.get(uid) for uid in gang.submitted or gang.waiting]
+        return bool(pods) and all(pod is not None and not self._crowd.is_particular(pod) for pod in pods)
 
     def _is_there(self, place: Place, name: str) -> bool:
         pod = self._pods.get(place.full_name(name))
@@ -566,18 +575,20 @@ class Guests:
             self._await_verdict(gang, gang.job_ids)
         except QueueRefusal as refusal:
             gang.submitted = ()
-            if self._crowd.slice_of(gang.key) is not None:
+            if self._crowd.slice_of(gang.key) is not None and not refusal.passing:
                 self._try_all_nodes(gang)
-            elif refusal.passing:
-                await asyncio.sleep(_RETRY_S)
-                self._look_at(gang)
-            else:
+                return
+            if not refusal.passing:
                 gang.refused = self._with_what_lacks(gang, str(refusal))
                 self._crowd.shut_out(gang.key, by_others=any(gang.ruled_out.values()))
-                self._look_at_all(self._crowd.lets_go(gang.key))
+            self._look_at_all(self._crowd.lets_go(gang.key))
+            if refusal.passing:
+                await asyncio.sleep(_RETRY_S)
+                self._look_at(gang)
         except (ValueError, KeyError, TypeError) as error:  # a pod that the API server let through and we cannot read
             log.warning("pod %s cannot be read", pods[0]["metadata"]["name"], exc_info=True)
             gang.submitted, gang.refused = (), f"Bireme cannot read this pod: {error}"
+            self._look_at_all(self._crowd.lets_go(gang.key))
         finally:
             gang.busy = False
         if gang.submitted and not all(uid in gang.waiting for uid in gang.submitted):
@@ -627,13 +638,17 @@ class Guests:
         rules = own_rules(pod, volume_rules(pod, self.catalogue.stock))
         return lambda node: self._node_takes(node, rules)
 
-    def _await_verdict(self, gang: Gang, job_ids: tuple[int, ...]) -> None:
-        """Others keep away from where it may come to be, until it is placed or is known to wait."""
-        if self._gangs.get(gang.key) is gang and gang.job_ids == job_ids and self._crowd.claims(gang.key):
-            if self._queue.why_waiting(job_ids[0]):
-                self._passed_over(gang)
-            else:
-                asyncio.get_running_loop().call_later(_VERDICT_S, self._await_verdict, gang, job_ids)
+    def _await_verdict(self, gang: Gang, job_ids: tuple[int, ...], times: int = _VERDICTS) -> None:
+        """Others keep away from where it may come to be, until it is placed or is known to wait: but not for long, for
+        a job that somebody cancels in the queue is never heard of again."""
+        if self._gangs.get(gang.key) is not gang or gang.job_ids != job_ids or not self._crowd.claims(gang.key):
+            return
+        if self._queue.why_waiting(job_ids[0]):
+            self._passed_over(gang)
+        elif times:
+            asyncio.get_running_loop().call_later(_VERDICT_S, self._await_verdict, gang, job_ids, times - 1)
+        else:
+            self._look_at_all(self._crowd.waits(gang.key))
 
     def _passed_over(self, gang: Gang) -> None:
         """The planner has looked at it and lets it wait."""

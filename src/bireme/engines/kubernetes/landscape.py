@@ -137,7 +137,8 @@ class Landscape:
         if not keys <= self._label_keys:
             self._label_keys |= keys
             self._described = False
-            self._tell()
+            if self._open:
+                self._tell()
 
     def _settle(self) -> None:
         if self._open and not self._settling:
