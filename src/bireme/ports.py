@@ -195,6 +195,9 @@ class RemembersPast(Protocol):
     recalls: Callable[[], bool]
     """Whether they are to tell it again: events were lost, and not all nodes have been heard since."""
 
+    def hear_again(self) -> None:
+        """Has every node answer once more, and say what it knows."""
+
 
 @runtime_checkable
 class TakesGuests(Protocol):

@@ -40,6 +40,52 @@ def put_back(cluster: Cluster, copy: Path) -> None:
     shutil.copy(copy, journal(cluster))
 
 
+def keep_home(cluster: Cluster) -> dict[Path, bytes]:
+    """The journal and its mark as they are now: a backup of everything that the daemon has."""
+    return {journal(cluster): keep(cluster).read_bytes(), mark(cluster): mark(cluster).read_bytes()}
+
+
+def mark(cluster: Cluster) -> Path:
+    return cluster.home / "journal.mark"
+
+
+def put_home_back(cluster: Cluster, kept: dict[Path, bytes]) -> None:
+    for beside in ("-wal", "-shm"):
+        Path(f"{journal(cluster)}{beside}").unlink(missing_ok=True)
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def test_a_home_that_went_back_to_an_earlier_day_is_found_out_by_its_nodes(cluster: Cluster) -> None:
+    """Its mark agrees with its journal: only the agents know of what came later."""
+    long, once = script(cluster, "long", "sleep 1000\n"), script(cluster, "once")
+    waits = [cluster.sbatch("-H", "-o", "/dev/null", name) for name, _ in (long, once)]
+    kept = keep_home(cluster)
+    for job in waits:
+        cluster.run("scontrol", "release", job)
+    unknown = cluster.sbatch("-o", "/dev/null", "--wrap", "sleep 1000")
+    cluster.wait(waits[1])
+    cluster.until(lambda: runs(long[1]) == 1 and cluster.records(unknown)[0]["state"] == "RUNNING")
+    cluster.kill_daemon()
+    put_home_back(cluster, kept)
+
+    cluster.up_again()
+    assert "events were lost" in (cluster.home / "log" / "daemon.log").read_text()
+    cluster.run("scontrol", "release", ",".join(waits), check=False)  # that it was done is lost with the rest
+    assert cluster.wait(waits[1])["state"] == "COMPLETED"
+    cluster.until(lambda: runs(long[1]) == 2)
+    assert runs(once[1]) == 1, "an agent saw its end"
+    later = cluster.sbatch("-o", "/dev/null", "--wrap", "true")
+    assert int(later) > int(unknown)
+    assert cluster.wait(later)["state"] == "COMPLETED"
+    cluster.run("scancel", waits[0])
+    cluster.down()
+    logged = (cluster.home / "log" / "daemon.log").read_text().count("events were lost")
+    cluster.up_again()
+    assert cluster.wait(cluster.sbatch("-o", "/dev/null", "--wrap", "true"))["state"] == "COMPLETED"
+    assert (cluster.home / "log" / "daemon.log").read_text().count("events were lost") == logged, "it is over"
+
+
 def script(cluster: Cluster, name: str, more: str = "") -> tuple[str, Path]:
     """A script that notes each run of it."""
     place = cluster.work / f"{name}.runs"

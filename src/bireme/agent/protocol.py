@@ -28,7 +28,8 @@ the daemon (`speaker` of its hello): {"did": [no, ...]} answers those that were 
              `unkillable` {reason} comes by itself, when SIGKILL did not end something of the job for `unkillable_s`
 Events carry `seq`, `job`, `gen`, `at` and are said again after a reconnect until acknowledged; `vanished` is said of
 the jobs of an agent that died. A connection begins with `welcome` {node version pid epoch damaged isolation tracking
-holds seq}; `recall` in a daemon's hello has the agent say again what the newest jobs came to that it had forgotten.
+holds past seq}; `recall` in a daemon's hello has the agent say again what the newest jobs came to that it had forgotten
+(`past`: which these are).
 
 Invariant: what `srun` needs of the protocol is here, and nothing that is slow to import. Lines are written and read by
 `lines`; srun's only one, its hello, is plain JSON.

@@ -147,6 +147,10 @@ class TaskRecords:
         if self._bytes > _REWRITE_BYTES:
             self._rewrite(last_seq)
 
+    def past(self) -> list[JobKey]:
+        """The newest starts that were forgotten, as far as they are remembered."""
+        return list(self._past)
+
     def recall(self) -> list[Message]:
         """What was said of the newest jobs that were forgotten; they are to be forgotten anew."""
         past, self._past = self._past, {}

@@ -171,6 +171,7 @@ class AgentServer:
                     "isolation": self.node.isolation | self.node.confinement.report(),
                     "tracking": [self.node.keepers.tracking.how, self.node.keepers.tracking.shortfall],
                     "holds": sorted(holds),
+                    "past": self.node.records.past(),
                     "seq": self.outbox.seq,
                 }
             )

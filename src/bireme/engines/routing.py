@@ -10,7 +10,7 @@ Not here: how either does its work. Invariant: a partition or node of the guest 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
-from bireme.ports import ConfinesJobs, Engine, Followed, ForeignQueue, Order, Report, StepEndpoint
+from bireme.ports import ConfinesJobs, Engine, Followed, ForeignQueue, Order, RemembersPast, Report, StepEndpoint
 
 log = logging.getLogger("bireme.engines.routing")
 
@@ -49,6 +49,19 @@ class RoutingEngine:
     @property
     def about(self) -> str:
         return "; ".join(filter(None, (self._host.about, self._guest.about)))
+
+    @property
+    def recalls(self) -> Callable[[], bool]:
+        return self._host.recalls if isinstance(self._host, RemembersPast) else lambda: False
+
+    @recalls.setter
+    def recalls(self, whether: Callable[[], bool]) -> None:
+        if isinstance(self._host, RemembersPast):
+            self._host.recalls = whether
+
+    def hear_again(self) -> None:
+        if isinstance(self._host, RemembersPast):
+            self._host.hear_again()
 
     def unconfined(self) -> dict[str, str]:
         return self._host.unconfined() if isinstance(self._host, ConfinesJobs) else {}

@@ -328,10 +328,19 @@ class Runtime:
                 return error
         self.kernel.settle(group)
         self.engine.send(self.kernel.commands(group))
+        self._hear_of_a_loss(group)
         for job_id, generation in group.acknowledged:
             self.engine.acknowledge(job_id, generation)
         self._tell(group.events)
         return None
+
+    def _hear_of_a_loss(self, group: Group) -> None:
+        """A node knew of what the journal has lost: all are asked what they know before anything starts."""
+        lost = [recorded.event for recorded in group.events if isinstance(recorded.event, e.EventsLost)]
+        for event in lost:
+            log.error("events were lost, and nothing starts before every node was heard: %s", event.note)
+        if lost and isinstance(self.engine, RemembersPast):
+            self.engine.hear_again()
 
     def _tell(self, events: Sequence[e.Recorded]) -> None:
         if not events:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bireme.core.lifecycle import mirroring
 from bireme.core.lifecycle.components import with_companions
 from bireme.core.lifecycle.due import node_failure
-from bireme.core.lifecycle.loss import found_over
+from bireme.core.lifecycle.loss import found_by_a_node, found_over
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
@@ -120,7 +120,7 @@ def _node_answered(state: State, seen: o.NodeAnswered) -> list[e.Event]:
     """Jobs that should run there and that the node has never heard of are lost: its agent died and was replaced."""
     if seen.node not in state.nodes:
         return []
-    events: list[e.Event] = [e.NodeRegistered(seen.node, seen.at, seen.agent)]
+    events: list[e.Event] = [*found_by_a_node(state, seen), e.NodeRegistered(seen.node, seen.at, seen.agent)]
     holds = set(seen.holds)
     for job in state.holding.values():
         if not isinstance(job.phase, Running | Suspended) or seen.node not in job.phase.allocation.node_names:

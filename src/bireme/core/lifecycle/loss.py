@@ -1,4 +1,4 @@
-"""After a loss: events that were on disk are gone, and an operator said to go on without them.
+"""After a loss: events that were on disk are gone, and an operator said to go on without them, or a node found it out.
 
 Agents know what the journal no longer does. So nothing starts before every node was heard (or kept silent for
 SlurmdTimeout) and what they hold of starts that the journal does not know is ended. A job that the journal has waiting
@@ -18,11 +18,13 @@ from bireme.core.lifecycle.state import Loss, State
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import ArrayWaiting, Job, JobKind, Outcome, Pending
+from bireme.core.model.jobs import ArrayWaiting, Finished, Job, JobKind, Outcome, Pending
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reasons import ReasonKind, reason
 
 NOTHING: tuple[c.Command, ...] = ()
+UNKNOWN = 1_000
+"""So many jobs, and starts of one job, may have been lost that nobody can tell of."""
 
 
 def events_lost(state: State, event: e.EventsLost, at: float) -> Sequence[c.Command]:
@@ -40,6 +42,30 @@ def loss_settled(state: State, event: e.LossSettled, at: float) -> Sequence[c.Co
             job.generation += state.loss.starts
     state.loss = None
     return NOTHING
+
+
+def found_by_a_node(state: State, seen: o.NodeAnswered) -> list[e.Event]:
+    """A node knows of starts that the journal has never made: an older copy of the whole home is in its place, mark
+    and all, or the machine went back to an earlier day. Orders are given after they are on disk, so it is no chance."""
+    if state.loss is not None:
+        return []
+    unknown = [(job_id, generation) for job_id, generation in (*seen.holds, *seen.past)
+               if _never_made(state, job_id, generation)]  # fmt: skip
+    if not unknown:
+        return []
+    newest = max(job_id for job_id, _ in unknown)
+    words = ", ".join(f"{job_id} (start {generation})" for job_id, generation in sorted(unknown)[:10])
+    note = f"node {seen.node} knows of jobs that the journal does not: {words}"
+    next_job_id = max(state.next_job_id, newest + 1) + UNKNOWN
+    return [e.EventsLost(state.seq + 1, state.seq, next_job_id, UNKNOWN, note=note)]
+
+
+def _never_made(state: State, job_id: int, generation: int) -> bool:
+    """Of one that is over no matter: it does not start again, and its last start may have been lost before."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        return job_id >= state.next_job_id
+    return not job.mirrored and not isinstance(job.phase, Finished) and generation > job.generation
 
 
 def settled(state: State, now: float) -> list[e.Event]:

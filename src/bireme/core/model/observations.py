@@ -56,6 +56,8 @@ class NodeAnswered:
     agent: str
     holds: tuple[tuple[int, int], ...]
     at: float
+    past: tuple[tuple[int, int], ...] = ()
+    """Starts that it was told to forget and still remembers: the state must have heard of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,9 @@ class CrewEngine(ABC):
     recalls: Callable[[], bool] = staticmethod(lambda: False)
     """Whether agents are to tell again how their newest jobs ended."""
 
+    def hear_again(self) -> None:  # noqa: B027  (not every engine has whom to ask)
+        """See `ports.RemembersPast`; for an engine whose agents remember nothing there is nothing to ask."""
+
     def __init__(self, config: ClusterConfig, payloads: PayloadWriter) -> None:
         self._config = config
         self._payloads = payloads

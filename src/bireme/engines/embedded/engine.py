@@ -68,6 +68,10 @@ class EmbeddedEngine(CrewEngine):
             said.append(f"jobs{where} are tracked by {how}" + (f" ({shortfall})" if shortfall else ""))
         return "; ".join(said)
 
+    def hear_again(self) -> None:
+        for link in self._links.values():
+            link.begin_again()
+
     def unconfined(self) -> dict[str, str]:
         """See `ports.ConfinesJobs`. What an agent says counts, whoever asks: the caller's own rights are another's."""
         found: dict[str, str] = {}
@@ -154,7 +158,8 @@ class EmbeddedEngine(CrewEngine):
                 log.warning("node %s: %s", node, shortfall)
         if self._confine.get("devices") and "devices" not in self.isolation[node]:
             self._payloads.confined_devices |= {node}
-        self._report([o.NodeAnswered(node, message["version"], holds, self.now())])
+        past = tuple((job, generation) for job, generation in message.get("past", ()))
+        self._report([o.NodeAnswered(node, message["version"], holds, self.now(), past)])
 
     def _silent(self, node: str, reason: str) -> None:
         self._report([o.NodeSilent(node, reason, self.now())])
