@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bireme.core.accounting.book import AccountBook
-from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.model.accounts import ROOT
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
-from bireme.core.model.jobs import Ending, Finished, Job, JobSpec, Owner, Phase
+from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, JobSpec, Owner, Phase
 from bireme.core.model.reservations import Reservation
 from bireme.core.priority.order import reprioritise
 from bireme.store import codec
@@ -99,6 +99,7 @@ def _scrubbed(state: State, anonymise: bool) -> State:
     return replace(
         state,
         jobs=jobs,
+        arrays=_tallies(state) | state.arrays,
         keys={},
         config=_clean_config(state.config, names),
         accounts=names.book(state.accounts) if names else state.accounts,
@@ -110,6 +111,25 @@ def _scrubbed(state: State, anonymise: bool) -> State:
         if names
         else state.partitions,
     )
+
+
+def _tallies(state: State) -> dict[int, ArrayTally]:
+    """Of arrays whose tasks another scheduler counts: here everything is planned, and so they are counted, too."""
+    tallies: dict[int, ArrayTally] = {}
+    for job in state.jobs.values():
+        if not job.mirrored or job.array is None:
+            continue
+        tally = tallies.setdefault(job.array_job_id or job.id, ArrayTally(total=0))
+        if isinstance(job.array, ArrayWaiting):
+            tally.total += len(job.array.waiting)
+            continue
+        task = job.array.task_id
+        tally.total += 1
+        if job.allocation is not None:
+            tally.begun[task] = job.submitted_at
+        if isinstance(job.phase, Finished):
+            (tally.succeeded if job.phase.outcome.state == "COMPLETED" else tally.failed).add(task)
+    return tallies
 
 
 def _ranked(job: Job, spec: JobSpec) -> JobSpec:

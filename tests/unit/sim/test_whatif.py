@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from bireme.core.model.jobs import Owner
+from bireme.core.model import events as e
+from bireme.core.model.jobs import ArrayTask, Owner, Pending, Running
+from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.model.sightings import Sighting
 from bireme.sim.whatif import BadChangeError, Change, Outcome, what_if
 from bireme.sim.workloads.trace import TraceJob, Workload
 from bireme.slurm.conf.diagnostics import ConfigurationError
@@ -146,3 +149,24 @@ def test_a_job_that_is_refused() -> None:
     spec = build_spec("huge", {"nodes": 40, "time_s": HOUR}, Owner(uid=1002, gid=1002, user="bob"))
     with pytest.raises(BadChangeError, match=r"huge: .*40 nodes asked"):
         asked(busy(), Change(submit=((spec,),)))
+
+
+def mirrored(world: Scenario, job_id: int, *, cpus: int, **more: Any) -> None:
+    """A job of another scheduler's queue, as the Slurm engine reports it."""
+    owner = Owner(uid=1000, gid=1000, user="ann")
+    spec = build_spec("sweep", {"cpus": cpus, "time_s": HOUR, "array": "1-5"}, owner, lambda label: 0)
+    spec = replace(spec, partitions=("main",))
+    world.record([e.JobMirrored(job_id, Sighting(job_id=job_id, spec=spec, submitted_at=NOW - 100, **more))])
+
+
+def test_an_array_of_another_schedulers_with_tasks_that_run_and_tasks_that_wait() -> None:
+    """Its tasks were never counted here: another scheduler saw to them."""
+    world = Scenario("1x8", now=NOW)
+    held = Allocation(51, 1, "main", (NodeShare("n1", 8, 1, tuple(range(8))),))
+    mirrored(world, 50, cpus=8, phase=Pending(since=NOW - 100, eligible_at=NOW - 100), waiting=(2, 3))
+    mirrored(world, 51, cpus=8, phase=Running(held, NOW - 60), task=ArrayTask(50, 1, 3, 1, 3))
+    outcome = asked(world, Change(add_nodes=("1x8",)))
+    assert [(waiter.before, waiter.after) for waiter in outcome.waiters] == [(NOW + HOUR - 60, NOW)]
+    assert [(waiter.last_before, waiter.last_after) for waiter in outcome.waiters] == [
+        (NOW + 2 * HOUR - 60, NOW + HOUR - 60)
+    ]
