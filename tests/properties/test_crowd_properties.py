@@ -116,6 +116,7 @@ class Play:
 
     def look_at(self, uids: list[str]) -> None:
         """As guests.py looks at those that changed, together."""
+        self.crowd.looks_at(uids)
         for uid in uids:
             if uid in self.pods and uid not in self.queued and uid not in self.placed:
                 self._consider(uid)

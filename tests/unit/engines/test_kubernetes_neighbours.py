@@ -14,10 +14,12 @@ from bireme.engines.kubernetes.guest_neighbours import (
     cannot_be_kept,
     is_kept_away,
     is_particular,
+    likeness,
     mind,
     room_left,
     ruled_out,
 )
+from bireme.engines.kubernetes.guest_pods import own_rules
 
 UIDS = count()
 LABELS = {f"n{number}": {"zone": f"z{number // 2}", "host": f"n{number}"} for number in range(4)}
@@ -174,3 +176,37 @@ def test_who_may_come_to_a_domain_counts_there_and_only_the_sure_ones_make_it_le
     assert beside(mine, Claim(pod("a"), ["n0"]), Claim(pod("a"), ["n3"])) == set(), "both zones are sure to have one"
     assert beside(mine, Claim(pod("a"), ["n0", "n2"])) == set(LABELS), "one of them would be ahead"
     assert beside(mine, Claim(pod("b"), ["n0"])) == set()
+
+
+def test_what_anybody_makes_up_is_not_kept_for_ever() -> None:
+    ground, census = Ground(LABELS), Census([pod("a", "n0")])
+    world = World(census, ground)
+    for number in range(1000):
+        mine = pod("a", **term("podAntiAffinity", f"app{number}", f"key{number}"), nodeSelector={f"x{number}": "y"})
+        mine["spec"]["containers"] = [{"resources": {"requests": {f"example.com/{number}": "1"}}}]
+        assert ruled_out(mine, world) == set()
+        assert ground.admitted(own_rules(mine)) == set()
+    kept = [*vars(ground).values(), *vars(census).values()]
+    assert all(len(each) <= 256 for each in kept if isinstance(each, dict))
+
+
+def test_pods_are_alike_when_the_same_nodes_are_ruled_out_for_them() -> None:
+    def like(app: str = "a", namespace: str = "team", **spec: Any) -> str:
+        return likeness(pod(app, namespace=namespace, **spec))
+
+    asking = {"containers": [{"resources": {"requests": {"ephemeral-storage": "1Gi"}}}]}
+    plain, token = like(), {"volumes": [{"name": "kube-api-access-x7", "projected": {"sources": []}}]}
+    assert plain == like(**token, containers=[{"resources": {"requests": {"cpu": "9"}}}]), "the planner counts these"
+    others = [
+        like("b"),
+        like(namespace="other"),
+        like(**term("podAffinity", "b")),
+        like(**term("podAntiAffinity", "b")),
+        like(topologySpreadConstraints=[{"topologyKey": "zone"}]),
+        like(nodeSelector={"zone": "z0"}),
+        like(**asking),
+        like(containers=[{"ports": [{"hostPort": 80}]}]),
+        like(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
+        like(volumes=[{"name": "data", "gcePersistentDisk": {"pdName": "disk"}}]),
+    ]
+    assert len({plain, *others}) == 1 + len(others)

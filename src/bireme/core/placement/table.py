@@ -21,6 +21,9 @@ from bireme.core.placement.fractions import Fractions, GresKey, Uses, parts_of
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+_RULES_KEPT = 4096
+"""Rules are people's words: of more than so many, none is kept."""
+
 
 class NodeTable:
     """The configured nodes; position is the configuration's order."""
@@ -85,6 +88,8 @@ class NodeTable:
             return mask
         known = self._rule_masks.get(rules)
         if known is None:
+            if len(self._rule_masks) >= _RULES_KEPT:
+                self._rule_masks.clear()
             answers = [rules.admit(node.name, dict(node.labels), node.taints) for node in self.nodes]
             known = self._rule_masks[rules] = np.array(answers, dtype=np.bool_)
         return known

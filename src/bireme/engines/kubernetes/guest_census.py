@@ -25,7 +25,8 @@ Port = tuple[str, str, int]
 
 ANY_ADDRESS = "0.0.0.0"
 _QUESTIONS_MOST = 256
-"""Selectors come and go with the versions of what people run: beyond so many, all are forgotten and asked anew."""
+"""Selectors come and go with the versions of what people run, and anybody may make up resources: beyond so many, all
+are forgotten and asked anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,7 @@ class Census:
         key = (every, staying)
         found = self._selected.get(key)
         if found is None:
-            if len(self._selected) >= _QUESTIONS_MOST:
-                self._selected.clear()
+            _make_room(self._selected)
             found = self._selected[key] = Counter()
             for pod in self._pods.values():
                 if _answers(pod, *key):
@@ -122,6 +122,7 @@ class Census:
         """Node -> what pods there ask for of it."""
         found = self._amounts.get(resource)
         if found is None:
+            _make_room(self._amounts)
             found = self._amounts[resource] = {}
             for pod in self._pods.values():
                 self._add(resource, pod, 1)
@@ -154,6 +155,11 @@ class Census:
         if asked.get(resource):
             there = self._amounts[resource]
             there[node] = there.get(node, Decimal(0)) + by * asked[resource]
+
+
+def _make_room(questions: dict[Any, Any]) -> None:
+    if len(questions) >= _QUESTIONS_MOST:
+        questions.clear()
 
 
 def _answers(pod: Object, every: tuple[Chosen, ...], staying: bool) -> bool:

@@ -12,7 +12,7 @@ Invariant: between the check of a place (`take`) and the next one, what was take
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from enum import Enum
 from itertools import islice
 from typing import Any
@@ -28,6 +28,7 @@ from bireme.engines.kubernetes.guest_neighbours import (
     is_kept_away,
     is_particular,
     lacking,
+    likeness,
     mind,
     room_left,
     ruled_out,
@@ -54,9 +55,6 @@ class Sight:
     def __init__(self, particular: Sequence[Object], world: World) -> None:
         """`particular`: those of its pods whose place depends on others'."""
         self._particular, self._world = particular, world
-
-    def ruled_out(self, pod: Object) -> set[str]:
-        return ruled_out(pod, self._world) if self._particular else set()
 
     def lacking(self, pod: Object) -> list[str]:
         """What nodes and pods together have too little of for it, wherever it went."""
@@ -245,6 +243,10 @@ class Crowd:
         """To a gang that found no place in its slice and has left the queue: next time all nodes are left to it."""
         self._unlucky.add(key)
 
+    def looks_at(self, keys: Iterable[str]) -> None:
+        """These are to have their turn, one after another: each is in the way of the others."""
+        self._called.update(dict.fromkeys(keys))
+
     def looked_at(self) -> list[str]:
         """All that were to be looked at have been: those that are held back though nobody claims anything."""
         self._called.clear()
@@ -298,6 +300,17 @@ class Crowd:
         """By pod of the gang, where its place depends on others': the nodes that were ruled out at its turn, also by
         those that are still in the queue."""
         return self._ruled_out.get(key, {})
+
+    def others_moved(self, key: str, before: Mapping[str, set[str]], known: dict[str, set[str]]) -> bool:
+        """Whether what is ruled out for pods of this gang is another thing than before. `known`: by likeness, what was
+        found for others at the same moment; most that wait are alike."""
+        for pod in self.particular(key):
+            like = likeness(pod)
+            if like not in known:
+                known[like] = ruled_out(pod, self._world())
+            if known[like] != before.get(pod["metadata"]["uid"], set()):
+                return True
+        return False
 
     def sight(self, key: str) -> Sight:
         return Sight(self.particular(key), self._world())

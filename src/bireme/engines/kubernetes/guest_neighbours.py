@@ -11,13 +11,14 @@ Invariant: what `ruled_out` leaves is right wherever the claims come to be withi
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from bireme.core.model.node_rules import NodeRules
 from bireme.engines.kubernetes.guest_census import (
@@ -30,7 +31,7 @@ from bireme.engines.kubernetes.guest_census import (
     ports_of,
 )
 from bireme.engines.kubernetes.guest_pods import affinity, anti_affinity, is_counted, own_rules, requests_of
-from bireme.engines.kubernetes.guest_volumes import Attachment, Stock, attachable, attachments_of
+from bireme.engines.kubernetes.guest_volumes import Attachment, Stock, attachable, attachments_of, claims_of
 from bireme.engines.kubernetes.nodes import quantity
 
 Object = Mapping[str, Any]
@@ -38,10 +39,13 @@ Labels = Mapping[str, str]
 
 NO_STOCK = Stock()
 _ANY_NUMBER = 1_000_000
+_KEPT_MOST = 256
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class Ground:
-    """Every node's labels and what it has to give; what is worked out of them once holds until a node changes."""
+    """Every node's labels and what it has to give; what is worked out of them is kept until a node changes."""
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Ground:
         """`shunned`: nodes that are to be used last."""
         self.labels, self.offered, self.shunned = labels, offered or {}, shunned
         self._domains: dict[str, dict[str, set[str]]] = {}
+        self._coarse: dict[str, bool] = {}
         self._carrying: dict[tuple[str, ...], Set[str]] = {}
         self._fields: dict[tuple[str, tuple[str, ...], NodeRules | None], Field] = {}
         self._admitted: dict[NodeRules, Set[str]] = {}
@@ -59,56 +64,69 @@ class Ground:
 
     def domains(self, key: str) -> Mapping[str, Set[str]]:
         """Value of this label -> the nodes that have it."""
-        found = self._domains.get(key)
-        if found is None:
-            found = self._domains[key] = {}
-            for node, labels in self.labels.items():
-                if key in labels:
-                    found.setdefault(labels[key], set()).add(node)
+        return _kept(self._domains, key, lambda: self._domains_of(key))
+
+    def _domains_of(self, key: str) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for node, labels in self.labels.items():
+            if key in labels:
+                found.setdefault(labels[key], set()).add(node)
         return found
 
     def domain(self, node: str, key: str) -> str | None:
         return self.labels.get(node, {}).get(key)
 
+    def is_coarse(self, key: str) -> bool:
+        """Whether the domains of this label are more than single nodes."""
+        return _kept(self._coarse, key, lambda: len(self.domains(key)) < len(self.carrying((key,))))
+
     def carrying(self, keys: tuple[str, ...]) -> Set[str]:
         """Nodes that have all these labels."""
-        found = self._carrying.get(keys)
-        if found is None:
-            nodes = self.labels.items()
-            found = self._carrying[keys] = {node for node, labels in nodes if all(key in labels for key in keys)}
-        return found
+        nodes = self.labels.items()
+        return _kept(
+            self._carrying, keys, lambda: {node for node, labels in nodes if all(key in labels for key in keys)}
+        )
 
     def field(self, key: str, keys: tuple[str, ...], rules: NodeRules | None) -> Field:
         """What a spread by `key` looks at, of a pod whose spreads are by `keys`; `rules`: its own, if they count."""
-        found = self._fields.get((key, keys, rules))
-        if found is None:
-            nodes = self.carrying(keys) if rules is None else self.carrying(keys) & self.admitted(rules)
-            found = Field(nodes, frozenset(self.labels[node][key] for node in nodes))
-            self._fields[key, keys, rules] = found
-        return found
 
-    def around(self, key: str, nodes: Iterable[str]) -> set[str]:
+        def look() -> Field:
+            nodes = self.carrying(keys) if rules is None else self.carrying(keys) & self.admitted(rules)
+            return Field(nodes, frozenset(self.labels[node][key] for node in nodes))
+
+        return _kept(self._fields, (key, keys, rules), look)
+
+    def around(self, key: str, nodes: Set[str]) -> Set[str]:
         """All nodes in the domains of these."""
-        values = {self.domain(node, key) for node in nodes} - {None}
-        return {node for value in values if value is not None for node in self.domains(key)[value]}
+        if not self.is_coarse(key):
+            return nodes & self.carrying((key,))
+        values, domains = {self.domain(node, key) for node in nodes} - {None}, self.domains(key)
+        return {node for value in values if value is not None for node in domains[value]}
 
     def admitted(self, rules: NodeRules) -> Set[str]:
         """Nodes whose labels the rules let a pod use."""
         if not rules.all_of and not rules.any_of:
             return self.labels.keys()
-        found = self._admitted.get(rules)
-        if found is None:
-            admits = rules.admits_labels
-            found = self._admitted[rules] = {node for node, labels in self.labels.items() if admits(node, labels)}
-        return found
+        admits, nodes = rules.admits_labels, self.labels.items()
+        return _kept(self._admitted, rules, lambda: {node for node, labels in nodes if admits(node, labels)})
 
     def amounts(self, resource: str) -> Mapping[str, Decimal]:
         """Node -> how much of it there is."""
-        found = self._amounts.get(resource)
-        if found is None:
-            offered = self.offered.items()
-            found = self._amounts[resource] = {node: quantity(each.get(resource, 0)) for node, each in offered}
-        return found
+        nodes = self.offered.items()
+        return _kept(
+            self._amounts, resource, lambda: {node: quantity(offers.get(resource, 0)) for node, offers in nodes}
+        )
+
+
+def _kept(memo: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
+    """What was made before for this key. Keys are people's words: of too many none is kept."""
+    found = memo.get(key)
+    if found is None:
+        made = make()
+        if len(memo) >= _KEPT_MOST:
+            memo.clear()
+        found = memo[key] = made
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,24 +229,39 @@ def is_kept_away(pod: Object, census: Census) -> bool:
     return any(whom.includes(pod) for whom, _ in census.apart)
 
 
+def likeness(pod: Object) -> str:
+    """The same for pods from which the same nodes are ruled out."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    words = {name: spec.get(name) for name in ("affinity", "topologySpreadConstraints", "nodeSelector")}
+    asked = {name: str(count) for name, count in uncounted(pod).items()}
+    volumes = [*claims_of(pod), *sorted(attachments_of(pod, NO_STOCK))]
+    who = [metadata["namespace"], metadata.get("labels")]
+    return json.dumps([who, words, asked, sorted(ports_of(pod)), volumes], sort_keys=True)
+
+
 def ruled_out(pod: Object, world: World, among: Collection[str] | None = None) -> set[str]:
     """Nodes on which the pod must not be, because of where others are or may come to be. `among`: nobody asks about
     others than these, which may be left out."""
-    ground, out = world.ground, set()
-    for whom, key in apart_terms(pod):
-        out |= ground.around(key, world.nodes_of(whom))
-    for (whom, key), nodes in world.census.apart.items():
-        if whom.includes(pod):
-            out |= ground.around(key, nodes)
-    for claim in world.claims:
-        for whom, key in claim.apart:
-            if whom.includes(pod):
-                out |= ground.around(key, claim.nodes)
-    out |= _far_from(pod, world)
+    out = _kept_apart(pod, world) | _far_from(pod, world)
     if hard_spreads(pod):
         out |= _uneven(pod, world)
     out |= _ports_taken(pod, world) | short_of(pod, world, 1, among)
     return out | {node for node, count in _room_to_attach(pod, world).items() if count < 1}
+
+
+def _kept_apart(pod: Object, world: World) -> set[str]:
+    """Nodes in a domain with pods that it wants nowhere near, or that want it nowhere near."""
+    by_key: dict[str, set[str]] = {}
+    for whom, key in apart_terms(pod):
+        by_key.setdefault(key, set()).update(world.nodes_of(whom))
+    for (whom, key), nodes in world.census.apart.items():
+        if whom.includes(pod):
+            by_key.setdefault(key, set()).update(nodes)
+    for claim in world.claims:
+        for whom, key in claim.apart:
+            if whom.includes(pod):
+                by_key.setdefault(key, set()).update(claim.nodes)
+    return set().union(*(world.ground.around(key, nodes) for key, nodes in by_key.items()))
 
 
 def mind(one: Object, other: Object) -> bool:

@@ -19,7 +19,6 @@ from typing import Any
 from bireme.core.model.node_rules import NODE_NAME, LabelRule, NodeRules
 from bireme.engines.kubernetes.guest_census import ports_of
 from bireme.engines.kubernetes.guest_neighbours import (
-    Ground,
     World,
     hard_spreads,
     limited_drivers,
@@ -54,7 +53,7 @@ class Slice:
 def cut(pod: Object, world: World, candidates: Set[str], usable: Callable[[str], bool], waiting: int) -> Slice | None:
     """Of these nodes, for one pod while so many others wait; None: none of them has room for it now."""
     ground, asked = world.ground, requests_of(pod["spec"])
-    keys = [key for key in _keys(pod) if _is_coarse(ground, key)]
+    keys = [key for key in _keys(pod) if ground.is_coarse(key)]
     by_name = _minds_single_nodes(pod, world, candidates, waiting)
     many = max(1, min(_CHOICE, len(candidates) // (waiting + 1)))
     for values, nodes in _groups(pod, world, candidates, keys):
@@ -76,18 +75,12 @@ def _keys(pod: Object) -> list[str]:
     return sorted({term["topologyKey"] for term in terms})
 
 
-def _is_coarse(ground: Ground, key: str) -> bool:
-    """Whether its domains are more than single nodes."""
-    domains = ground.domains(key)
-    return len(domains) < sum(map(len, domains.values()))
-
-
 def _minds_single_nodes(pod: Object, world: World, candidates: Set[str], waiting: int) -> bool:
     """Whether others like it may not all come to one node, as far as the planner does not see to that."""
     if ports_of(pod):
         return True
     terms = (*anti_affinity(pod), *hard_spreads(pod))
-    if any(not _is_coarse(world.ground, term["topologyKey"]) for term in terms):
+    if any(not world.ground.is_coarse(term["topologyKey"]) for term in terms):
         return True
     if short_of(pod, world, waiting + 1, candidates):
         return True

@@ -401,6 +401,7 @@ class Guests:
     def _look(self) -> None:
         self._gathering = False
         dirty, self._dirty = self._dirty, {}
+        self._crowd.looks_at(dirty)
         for key in dirty:
             gang = self._gangs.get(key)
             if gang is not None and not gang.busy:
@@ -521,19 +522,15 @@ class Guests:
         for gang in [self._gangs[key] for key in self._crowd.those_shut_out() if key in self._gangs]:
             gang.refused = ""
             self._look_at(gang)
+        known: dict[str, set[str]] = {}
         for gang in [self._gangs[key] for key in self._crowd.with_particular if key in self._gangs]:
-            self._check_neighbours(gang)
+            self._check_neighbours(gang, known)
 
-    def _check_neighbours(self, gang: Gang) -> None:
-        """What was ruled out when it was submitted may be another now."""
-        if self._crowd.slice_of(gang.key) is not None:
-            return
-        sight = self._crowd.sight(gang.key)
-        for pod in self._crowd.particular(gang.key):
-            before = gang.ruled_out.get(pod["metadata"]["uid"], set())
-            if gang.job_ids and sight.ruled_out(pod) != before:
-                self._withdraw(gang)
-                return
+    def _check_neighbours(self, gang: Gang, known: dict[str, set[str]]) -> None:
+        """What was ruled out when it was submitted may be another now. `known`: what was found so far."""
+        in_queue = gang.job_ids and self._crowd.slice_of(gang.key) is None
+        if in_queue and self._crowd.others_moved(gang.key, gang.ruled_out, known):
+            self._withdraw(gang)
 
     # --- submitting ----------------------------------------------------------------------------------------
 
@@ -694,9 +691,9 @@ class Guests:
     def _tell_all(self) -> None:
         """Once for every new reason of a gang that waits; nothing is asked of the API server for the others."""
         self._telling = None
-        waiting = [gang for gang in self._gangs.values() if gang.waiting]
+        waiting, known = [gang for gang in self._gangs.values() if gang.waiting], dict[str, set[str]]()
         for gang in waiting:
-            self._check_neighbours(gang)
+            self._check_neighbours(gang, known)
             why = self._why(gang)
             if why and gang.job_ids:
                 self._passed_over(gang)
