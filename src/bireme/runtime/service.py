@@ -26,6 +26,7 @@ from bireme.core.model.jobs import JobSpec
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
 from bireme.ports import Clock, Engine, Journal, JournalError, RemembersPast, foreign_queue
+from bireme.runtime.collector import without_collecting
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
 
 log = logging.getLogger("bireme.runtime")
@@ -41,6 +42,10 @@ STREAM_OBSERVATIONS = 4
 GATHER_S = 0.02
 """In a stream of observations so much time is taken to gather a group: a turn, a commit and a pass have their price."""
 SNAPSHOT_EVERY_EVENTS = 20_000
+ANSWERING_S = 0.02
+"""Who asked for what makes a snapshot due is answered before it is taken."""
+MANY_REQUESTS = 1_000
+"""While so many are decided and written the collector of garbage would find nothing, again and again."""
 RETRY_AFTER_S = 1.0
 """Pause after the journal could not be written."""
 
@@ -162,10 +167,11 @@ class Runtime:
             if len(answers) == len(decides) and not answered.done():
                 answered.set_result(None)
 
-        self.kernel.requests.extend(Request(cause, decide, answer) for decide in decides)
-        self._wake.set()
-        self._asked.set()
-        await answered
+        with without_collecting() if len(decides) >= MANY_REQUESTS else contextlib.nullcontext():
+            self.kernel.requests.extend(Request(cause, decide, answer) for decide in decides)
+            self._wake.set()
+            self._asked.set()
+            await answered
         return [_or_raised(each) for each in answers]
 
     async def _decided(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:
@@ -307,6 +313,7 @@ class Runtime:
         await self._commit(group)
         # A snapshot costs as much as the jobs it holds: the more there are, the rarer it is.
         if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS + len(self.state.jobs) // 2:
+            await asyncio.sleep(ANSWERING_S)
             self._write_snapshot_beside()
 
     async def _store(self, group: Group) -> None:

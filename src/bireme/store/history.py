@@ -95,7 +95,8 @@ class HistoryWriter:
         given: list[Any] = [row.job_id, float(row.submitted_at), row.restarts]
         given += [record.get("array_job_id"), record.get("array_task_id"), record.get("het_job_id")]
         given += [_real(record.get("start_time")), _real(record.get("end_time")), _storable(record.get("name"))]
-        shape, differs = self._shapes.pack(connection, record, _in_columns(record, JOB_COLUMNS, given))
+        columns = _in_columns(record, JOB_COLUMNS, given)
+        shape, differs = self._shapes.pack(connection, record, columns, row.like, row.own)
         return with_sum((*given, shape, differs))
 
     def _step(self, connection: sqlite3.Connection, row: HistoryRow) -> tuple[Any, ...]:

@@ -55,6 +55,39 @@ class Shape:
     values: tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Records that are like one but for some fields of their own: of each only these are held against the shape."""
+
+    like: Record
+    shape: Shape
+    always: dict[int, Any]
+    """What differs from the shape in all of them."""
+    own: tuple[tuple[int, str, Any], ...]
+    """(position, name, value in the shape) of the fields that are looked at."""
+
+    @classmethod
+    def of(cls, shape: Shape, like: Record, own: Sequence[str], columns: Columns) -> _Alike:
+        known = {*own, *columns}
+        differs = _differences(shape, like, dict.fromkeys(columns, True))
+        always = {at: value for at, value in differs.items() if shape.names[max(at, ~at)] not in known}
+        looked_at = [(at, name) for at, name in enumerate(shape.names) if name in own and name not in columns]
+        return cls(like, shape, always, tuple((at, name, shape.values[at]) for at, name in looked_at))
+
+    def packed(self, record: Record, columns: Columns) -> tuple[int, bytes] | None:
+        """As `ShapeWriter.pack`; None: it differs so much that another shape may be nearer."""
+        differs, ids = self.always.copy(), own_ids(record)
+        for at, name, usual in self.own:
+            value = _without_ids(record[name], ids) if name in NAMES else record[name]
+            if _unequal(usual, value):
+                differs[at] = value
+        for name, agrees in columns.items():
+            if not agrees and name in record:
+                differs[self.shape.names.index(name)] = record[name]
+        written = _written(differs)
+        return (self.shape.id, written) if len(written) <= _ENOUGH_BYTES else None
+
+
 class DamagedRecordError(ValueError):
     """A row is not what was written."""
 
@@ -65,13 +98,34 @@ class ShapeWriter:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Any, ...], list[Shape]] = OrderedDict()
         self._seen: OrderedDict[int, None] = OrderedDict()
+        self._alike: _Alike | None = None
 
     def forget(self) -> None:
         self._known.clear()
         self._seen.clear()
+        self._alike = None
 
-    def pack(self, connection: sqlite3.Connection, record: Record, columns: Columns) -> tuple[int, bytes]:
-        """(id of its shape, what differs from it)."""
+    def pack(
+        self,
+        connection: sqlite3.Connection,
+        record: Record,
+        columns: Columns,
+        like: Record | None = None,
+        own: Sequence[str] = (),
+    ) -> tuple[int, bytes]:
+        """(id of its shape, what differs from it). `like`: a record that differs from this one in `own` at most."""
+        if like is None:
+            shape, written = self._pack(connection, record, columns)
+            return shape.id, written
+        if self._alike is not None and self._alike.like is like:
+            packed = self._alike.packed(record, columns)
+            if packed is not None:
+                return packed
+        shape, written = self._pack(connection, record, columns)
+        self._alike = _Alike.of(shape, like, own, columns)
+        return shape.id, written
+
+    def _pack(self, connection: sqlite3.Connection, record: Record, columns: Columns) -> tuple[Shape, bytes]:
         ids = own_ids(record)
         plain = dict(record)
         for name in NAMES & record.keys():
@@ -90,11 +144,11 @@ class ShapeWriter:
                 break
         if best is None or (len(best[2]) > _ENOUGH_BYTES and self._comes_again(best[0], best[1])):
             shape = self._make(connection, kind, plain, columns)
-            return shape.id, _written(_differences(shape, plain, columns))
+            return shape, _written(_differences(shape, plain, columns))
         if candidates[0] is not best[0]:
             candidates.remove(best[0])
             candidates.insert(0, best[0])
-        return best[0].id, best[2]
+        return best[0], best[2]
 
     def _candidates(self, connection: sqlite3.Connection, kind: tuple[Any, ...]) -> list[Shape]:
         found = self._known.get(kind)

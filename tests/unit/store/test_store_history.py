@@ -130,6 +130,12 @@ RECORDS = st.lists(
 )  # fmt: skip
 
 
+OWN = {
+    "std_out": VALUES, "usage": VALUES, "submit_time": VALUES, "end_time": st.none() | st.floats(0, 9) | st.just(5),
+    "array_task_id": st.none() | st.just(3),
+}  # fmt: skip
+
+
 @given(records=RECORDS)
 def test_whatever_records_have_in_common_they_come_back_as_they_were(records: list[dict[str, Any]]) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -140,6 +146,25 @@ def test_whatever_records_have_in_common_they_come_back_as_they_were(records: li
     read = HistoryReader().select(connection, Query(duplicates=True), [])
     key = codec.dumps
     assert sorted(read, key=key) == sorted((codec.loads(key(record)) for record in records), key=key)
+    connection.close()
+
+
+@given(records=RECORDS, others=st.lists(st.fixed_dictionaries({}, optional=OWN), min_size=2, max_size=6))
+def test_records_that_are_like_one_come_back_as_they_were(
+    records: list[dict[str, Any]], others: list[dict[str, Any]]
+) -> None:
+    """They are held against it in their own fields alone, whatever was written before and between them."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    _make_tables(connection)
+    writer, written = HistoryWriter(), []
+    for like in records:
+        for other in others:
+            record = {**like, **{name: value for name, value in other.items() if name in like}, "job_id": len(written)}
+            row = HistoryRow(len(written), None, 1.0, 0, record, like, (*OWN, "job_id"))
+            writer.insert(connection, [row])
+            written.append(record)
+    read = HistoryReader().select(connection, Query(duplicates=True), [])
+    assert read == [codec.loads(codec.dumps(record)) for record in written]
     connection.close()
 
 

@@ -6,7 +6,7 @@ about to enter. What each field means is said in the package. Invariant: every g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -540,20 +540,23 @@ _asked: dict[tuple[int, int, int], tuple[JobSpec, PartitionConfig, Settings, dic
 _ASKED_AT_MOST = 1_000
 
 
-_OF_ONE_THAT_WAITED: tuple[tuple[str, Getter], ...] = tuple(
-    (name, FIELDS[name])
-    for name in (
-        "job_id", "array_job_id", "array_task_id", "array_tasks", "array_throttle", "priority", "submit_time",
-        "eligible_time", "accrue_time", "end_time", "last_sched_time", "node_count", "std_in", "std_out", "std_err",
-    )
+OF_ONE_THAT_WAITED = (
+    "job_id", "array_job_id", "array_task_id", "array_tasks", "array_throttle", "priority", "submit_time",
+    "eligible_time", "accrue_time", "end_time", "last_sched_time", "node_count", "std_in", "std_out", "std_err",
 )  # fmt: skip
 """Fields in which jobs differ that never started, asked for the same and ended alike."""
+_OF_ONE: tuple[tuple[str, Getter], ...] = tuple((name, FIELDS[name]) for name in OF_ONE_THAT_WAITED)
 _waited: dict[int, tuple[dict[str, Any], Outcome, dict[str, Any]]] = {}
 """The record of one of them, by the identity of what was asked (which is kept with it, as how it ended is)."""
 
 
-def record_of_waiting_end(state: State, job: Job, phase: Finished, now: float) -> dict[str, Any]:
-    """As `job_record`, of a job that ends while it waits: tens of thousands may do so at once, cancelled together."""
+def record_of_waiting_end(
+    state: State, job: Job, phase: Finished, now: float
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """As `job_record`, of a job that ends while it waits: tens of thousands may do so at once, cancelled together.
+
+    Also the record that it was made from, which differs from it in `OF_ONE_THAT_WAITED` at most.
+    """
     view = JobView(state, job, now, phase)
     asked = _what_was_asked(view)
     known = _waited.get(id(asked))
@@ -562,9 +565,9 @@ def record_of_waiting_end(state: State, job: Job, phase: Finished, now: float) -
             _waited.clear()
         known = _waited[id(asked)] = (asked, phase.outcome, job_record(state, job, now, phase=phase))
     record = known[2].copy()
-    for name, get in _OF_ONE_THAT_WAITED:
+    for name, get in _OF_ONE:
         record[name] = get(view)
-    return record
+    return record, known[2]
 
 
 def _what_was_asked(view: JobView) -> dict[str, Any]:
