@@ -218,6 +218,10 @@ class JournalError(OSError):
     """The journal could not be written (disk full, read-only, IO error). Nothing of the group was stored."""
 
 
+class BlobShareError(JournalError):
+    """So much of one user's waits to be stored that others would have no room: it is to be sent again later."""
+
+
 class Journal(Protocol):
     """Events appended in groups, one fsync a group; history rows in the same transaction."""
 
@@ -247,7 +251,8 @@ class LostBlobError(Exception):
 class Blobs(Protocol):
     """Scripts and environments, by the hash of their content."""
 
-    def put(self, data: bytes) -> str: ...
+    def put(self, data: bytes, uid: int | None = None) -> str:
+        """`uid`: whose share of what is not stored yet it counts for. Raises BlobShareError, JournalError."""
 
     def get(self, blob_id: str) -> bytes:
         """What was put. Raises LostBlobError."""

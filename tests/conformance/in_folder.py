@@ -22,7 +22,7 @@ class FolderBench(Bench):
         self.folder = folder
         self._blobs: dict[str, bytes] = {}
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, uid: int | None = None) -> str:
         key = hashlib.sha256(data).hexdigest()
         self._blobs[key] = data
         return key

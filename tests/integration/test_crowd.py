@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be seve
 
 ATTACKER, ORDINARY = "nobody", "daemon"
 CONNECTIONS = 1_100
+FILES = 1_024
+"""What one process may have open, where nobody said otherwise."""
 
 PRELUDE = """
 import json, resource, socket, sys
@@ -49,13 +52,22 @@ def stand(*said):
 """
 
 
+@contextmanager
+def few_files() -> Iterator[None]:
+    """This process may have few, as an ordinary shell."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     made = Cluster(virtual_nodes(2, 0, cpus=8, settings="MaxArraySize=4000001"), for_everyone=True)
     for user in (ATTACKER, ORDINARY):
         (made.work / user).mkdir(mode=0o700)
         os.chown(made.work / user, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
-    with made.running():
+    with few_files(), made.running():
         made.run("sbatch", "-H", "--array=0-999", "--wrap", "true", user=ATTACKER, cwd=made.work / ATTACKER)
         yield made
 
@@ -83,6 +95,14 @@ def others_are_served(cluster: Cluster) -> None:
     job = cluster.sbatch("-H", "--wrap", "true", user=ORDINARY, cwd=where)
     assert job in cluster.run("squeue", "-h", "-u", ORDINARY, "-o", "%i", user=ORDINARY, cwd=where).stdout.split()
     cluster.run("scancel", job, user=ORDINARY, cwd=where)
+
+
+def test_jobs_have_the_limits_that_the_cluster_was_started_with(cluster: Cluster) -> None:
+    """The daemon takes more descriptors for itself, and agents too; programs close every number below their limit."""
+    for user in (None, ORDINARY):
+        where = cluster.work / (user or "")
+        told = cluster.run("srun", "-n1", "sh", "-c", "ulimit -Sn", user=user, cwd=where).stdout
+        assert told == f"{FILES}\n"
 
 
 def test_half_sent_requests(cluster: Cluster) -> None:

@@ -38,7 +38,7 @@ class MemoryBlobs:
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, uid: int | None = None) -> str:
         key = hashlib.sha256(data).hexdigest()
         self._kept[key] = data
         return key

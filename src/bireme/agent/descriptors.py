@@ -16,14 +16,24 @@ from contextlib import contextmanager
 RESERVED = 128
 """For the agent's own needs: its daemon, its files, what a start holds for a moment, reads of /proc."""
 
+_VARIABLE = "BIREME_FILE_LIMIT"
+"""In the environment of agents: the limit that their daemon had before it took more."""
 _found: list[tuple[int, int]] = []
 """The limit that tasks are to have, once the agent has another."""
+
+
+def tell_agents() -> None:
+    """In a daemon, before it raises its own limit: agents inherit that, and their jobs are to have this one."""
+    os.environ[_VARIABLE] = str(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def raise_limit() -> None:
     """As high as may be, for this process alone. Called once, when the agent starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    told = os.environ.pop(_VARIABLE, "")
+    if told.isdigit():
+        soft = int(told) if hard == resource.RLIM_INFINITY else min(int(told), hard)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     _found[:] = [(soft, hard)]
 

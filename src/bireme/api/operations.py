@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
+from bireme.api.answers import Recipe
 from bireme.api.live import event_content
 from bireme.api.machine import machine_facts
 from bireme.api.peers import user_name
@@ -19,9 +20,10 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.events import Event, Recorded
+from bireme.core.model.nodes import Node
 from bireme.ports import ConfinesJobs, Order, foreign_queue
 from bireme.slurm.hostlist import compress, expand
-from bireme.slurm.records.nodes import node_records
+from bireme.slurm.records.nodes import node_recorder
 from bireme.slurm.records.partitions import cluster_names, config_record, partition_record
 from bireme.store import codec
 
@@ -59,20 +61,23 @@ async def list_nodes(api: Context, request: Request) -> Response:
     unknown = [name for name in names if name not in state.nodes]
     if unknown:
         raise Refusal(Why.INVALID_NODE_NAME, f"no node {unknown[0]!r} here")
-    chosen, fields = set(names), fields_of(request)
+    chosen, fields, now = set(names), fields_of(request), api.now()
     viewer = api.viewer(api.caller(request))
     if viewer.hidden("nodes"):
-        return answer({"nodes": [], "now": api.now()})
-    records = [record for record in node_records(state, api.now()) if not chosen or record["name"] in chosen]
-    facts = machine_facts() if api.cluster.engine.name == "embedded" else {}
-    for record in records:
-        record.update(facts)
-        if viewer.hidden("partitions"):
-            record["partitions"] = []
-        record["reason_user"] = user_name(record["reason_uid"]) if record["reason_uid"] is not None else ""
-    if fields:
-        records = [{name: record[name] for name in fields if name in record} for record in records]
-    return answer({"nodes": records, "now": api.now()})
+        return answer({"nodes": [], "now": now})
+    nodes = [node for node in state.nodes.values() if not chosen or node.name in chosen]
+    recorded, facts = node_recorder(state, now), machine_facts() if api.cluster.engine.name == "embedded" else {}
+
+    def records(part: Sequence[Node]) -> list[dict[str, Any]]:
+        made = recorded([node for node in part if state.nodes.get(node.name) is node])  # meanwhile some may have left
+        for record in made:
+            record.update(facts)
+            if viewer.hidden("partitions"):
+                record["partitions"] = []
+            record["reason_user"] = user_name(record["reason_uid"]) if record["reason_uid"] is not None else ""
+        return [{name: record[name] for name in fields if name in record} for record in made] if fields else made
+
+    return await api.in_slices(request, Recipe("nodes", lambda: nodes, records, lambda: {"now": now}))
 
 
 def _names(text: str) -> list[str]:

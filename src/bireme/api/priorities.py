@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from fastapi import Request, Response
 
+from bireme.api.answers import Recipe
 from bireme.api.listing import Filter, matching
 from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer
@@ -34,18 +38,17 @@ async def list_priorities(api: Context, request: Request) -> Response:
     named = named_jobs(request.query_params.get("job", ""))
     wanted = Filter(users=tuple(words(request, "user")), partitions=tuple(partitions), jobs=named)
     caller = api.caller(request)
-    waiting = (*state.pending.values(), *state.holding.values())
-    queued = [job for job in waiting if api.sees(caller, job.spec.owner.uid, job.spec.account)]
-    records = priority_records(state, matching(state, wanted, queued), api.now()) if multifactor else []
-    if partitions:
-        records = [record for record in records if record["partition"] in partitions]
-    return answer(
-        {
-            "type": "priority/multifactor" if multifactor else "priority/basic",
-            "weights": weights_record(state),
-            "priorities": records,
-            "now": api.now(),
-        }
+    queued = sorted((*state.pending.values(), *state.holding.values()), key=lambda job: job.id) if multifactor else []
+
+    def records(part: Sequence[Job]) -> list[dict[str, Any]]:
+        known = [job for job in part if job.id in state.jobs]  # meanwhile some may have been forgotten
+        seen = [job for job in known if api.sees(caller, job.spec.owner.uid, job.spec.account)]
+        made = priority_records(state, matching(state, wanted, seen), api.now())
+        return [record for record in made if not partitions or record["partition"] in partitions]
+
+    beside = {"type": "priority/multifactor" if multifactor else "priority/basic", "weights": weights_record(state)}
+    return await api.in_slices(
+        request, Recipe("priorities", lambda: queued, records, lambda: {**beside, "now": api.now()})
     )
 
 

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from bireme.api.peers import SCOPE_KEY
 from bireme.core.lifecycle.refusals import Refusal, Why
-from bireme.ports import JournalError
+from bireme.ports import BlobShareError, JournalError
 from bireme.store.codec import WrongShapeError, dumps, loads
 from bireme.store.database import StoreError
 
@@ -171,6 +171,13 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(WrongShapeError)
     async def wrong_shape(_: Request, error: WrongShapeError) -> Response:
         return answer(_content(str(error), None, 22, ""), 400)
+
+    @app.exception_handler(BlobShareError)
+    async def no_room(_: Request, error: BlobShareError) -> Response:
+        hint = f"{error}: submit the jobs that name them, then send this again"
+        answered = answer(_content("Too many large requests at once", None, 11, hint), 429)
+        answered.headers["retry-after"] = "1"
+        return answered
 
     @app.exception_handler(JournalError)
     async def not_stored(_: Request, error: JournalError) -> Response:

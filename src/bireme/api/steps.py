@@ -45,8 +45,8 @@ async def create_job_step(api: Context, request: Request) -> Response:
     over several components it has `parts`, one such answer for each.
     """
     body = await api.body(request)
-    parts = _read_parts(api, body, request.path_params["job"])
     caller = api.caller(request)
+    parts = _read_parts(api, body, request.path_params["job"], caller.uid)
     asked_at = asyncio.get_running_loop().time()
     deadline = asked_at + number(request, "wait", 0.0)
     while True:
@@ -68,22 +68,22 @@ async def create_job_step(api: Context, request: Request) -> Response:
     return answer({"parts": made} if "het" in body else made[-1])
 
 
-def _read_parts(api: Context, body: dict[str, Any], job: str) -> list[Part]:
+def _read_parts(api: Context, body: dict[str, Any], job: str, uid: int) -> list[Part]:
     if "het" not in body:
-        return [(one_target(job), _read_spec(api, body))]
+        return [(one_target(job), _read_spec(api, body, uid))]
     parts = body["het"]
     if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
         raise ProblemError(400, "het: expected a list of objects")
     if len(parts) > MOST_COMPONENTS:
         raise ProblemError(400, f"het: a heterogeneous job has at most {MOST_COMPONENTS} components")
-    return [(one_target(str(part.get("job") or job)), _read_spec(api, part)) for part in parts]
+    return [(one_target(str(part.get("job") or job)), _read_spec(api, part, uid)) for part in parts]
 
 
-def _read_spec(api: Context, body: dict[str, Any]) -> StepSpec:
+def _read_spec(api: Context, body: dict[str, Any], uid: int) -> StepSpec:
     spec = codec.convert(StepSpec, body.get("spec", {}))
     refuse_containers(api, spec)
     if body.get("environment") is not None:
-        spec = replace(spec, environment=put_environment(api, body["environment"]))
+        spec = replace(spec, environment=put_environment(api, body["environment"], uid))
     return spec
 
 

@@ -19,6 +19,7 @@ from fastapi import Request, Response
 from bireme.api.peers import group_name, groups_of_user
 from bireme.api.problems import ProblemError, answer, read_body, refusal_content, script_too_large
 from bireme.api.routing import Context, Routes, flag
+from bireme.api.slices import slices_of
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.submission import MOST_COMPONENTS, submit
@@ -26,12 +27,14 @@ from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
 from bireme.core.model.steps import StepSpec
 from bireme.core.plan.trial import try_jobs
-from bireme.ports import ForeignQueue, foreign_queue
+from bireme.ports import BlobShareError, ForeignQueue, foreign_queue
 from bireme.slurm.options.help import is_applied
 from bireme.slurm.records.partitions import cluster_names
 from bireme.store import codec
 
 routes = Routes("jobs")
+GROUP = 100
+"""Of many jobs, so many are decided and written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ async def store_blob(api: Context, request: Request) -> Response:
     limit = api.cluster.state.config.settings.max_script_bytes
     if len(data) > limit:
         raise script_too_large(len(data), limit)
-    return answer({"id": api.archive.put(data)})
+    return answer({"id": api.archive.put(data, api.caller(request).uid)})
 
 
 @routes.post(
@@ -67,8 +70,9 @@ async def store_blob(api: Context, request: Request) -> Response:
 async def submit_jobs(api: Context, request: Request) -> Response:
     """Submit jobs.
 
-    One job is answered with `job_id`. A list is answered with `jobs`: for each, `job_id` or `error`, in order.
-    The answer comes when everything is on disk. An `idempotency_key` that was seen before returns the first job's id.
+    One job is answered with `job_id`. A list is answered with `jobs`: for each, `job_id` or `error`, in order. It is
+    taken in groups, between which others have their turn. The answer comes when everything is on disk. An
+    `idempotency_key` that was seen before returns the first job's id.
     """
     body = await api.body(request)
     caller = api.caller(request)
@@ -79,23 +83,41 @@ async def submit_jobs(api: Context, request: Request) -> Response:
         return answer(await _submit(api, caller, submission, api.cause(request)))
     if not isinstance(body["jobs"], list):
         raise ProblemError(400, "jobs: expected a list")
-    cause = api.cause(request)
-    pending = [_submit_or_say(api, caller, one, body, cause) for one in body["jobs"]]
-    return answer({"jobs": await asyncio.gather(*pending)})
+    read: list[Submission | Exception] = []
+    async for part in slices_of(api.turns, request, body["jobs"]):
+        read += [_read_one(api, caller, one, body) for one in part]
+    cause, answers = api.cause(request), list[dict[str, Any]]()
+    for begin in range(0, len(read), GROUP):
+        some = read[begin : begin + GROUP]
+        answers += await asyncio.gather(*(_submit_or_say(api, caller, each, cause) for each in some))
+        await api.turns.mine(caller.uid)
+    return answer({"jobs": answers})
 
 
-async def _submit_or_say(api: Context, caller: Caller, one: Any, shared: dict[str, Any], cause: str) -> dict[str, Any]:
-    """The answer for one of many: a bad job must not spoil the others."""
+def _read_one(api: Context, caller: Caller, one: Any, shared: dict[str, Any]) -> Submission | Exception:
+    """One of many, or what is wrong with it."""
     try:
         if not isinstance(one, dict):
             raise ProblemError(400, "each of jobs must be an object")
-        return await _submit(api, caller, read_submission(api, caller, one, shared), cause)
+        return read_submission(api, caller, one, shared)
+    except (Refusal, ProblemError, codec.WrongShapeError, BlobShareError) as wrong:
+        return wrong
+
+
+async def _submit_or_say(api: Context, caller: Caller, read: Submission | Exception, cause: str) -> dict[str, Any]:
+    """The answer for one of many: a bad job must not spoil the others."""
+    try:
+        if isinstance(read, Exception):
+            raise read
+        return await _submit(api, caller, read, cause)
     except Refusal as refusal:
         return refusal_content(refusal)
     except ProblemError as problem:
         return problem.content
     except codec.WrongShapeError as error:
         return ProblemError(400, str(error)).content
+    except BlobShareError as error:
+        return ProblemError(429, "Too many large requests at once", errno=11, hint=str(error)).content
 
 
 async def _submit(api: Context, caller: Caller, submission: Submission, cause: str) -> dict[str, Any]:
@@ -211,10 +233,10 @@ def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner
     fields = {**given, "owner": owner}
     script = part.get("script", shared.get("script"))
     if script is not None and not fields.get("script"):
-        fields["script"] = _put_script(api, script)
+        fields["script"] = _put_script(api, script, owner["uid"])
     environment = part.get("environment", shared.get("environment"))
     if environment is not None and not fields.get("environment"):
-        fields["environment"] = put_environment(api, environment)
+        fields["environment"] = put_environment(api, environment, owner["uid"])
     spec = codec.convert(JobSpec, fields)
     if not spec.ignored:
         return spec
@@ -222,7 +244,7 @@ def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner
     return replace(spec, ignored=tuple(name for name in spec.ignored if not is_applied(name, engine)))
 
 
-def _put_script(api: Context, script: Any) -> str:
+def _put_script(api: Context, script: Any, uid: int) -> str:
     if not isinstance(script, str):
         raise ProblemError(400, "script: expected text")
     data = script.encode("utf-8", "surrogateescape")
@@ -231,16 +253,16 @@ def _put_script(api: Context, script: Any) -> str:
         raise script_too_large(len(data), limit)
     if b"\0" in data:
         raise ProblemError(400, "the script contains a NUL byte: it is not a text file")
-    return api.archive.put(data)
+    return api.archive.put(data, uid)
 
 
-def put_environment(api: Context, environment: Any) -> str:
+def put_environment(api: Context, environment: Any, uid: int) -> str:
     if not isinstance(environment, dict):
         raise ProblemError(400, "environment: expected an object")
     for name, value in environment.items():
         if not isinstance(value, str) or not name or "=" in name or "\0" in name or "\0" in value:
             raise ProblemError(400, f"environment: {name!r} cannot be a variable with this value")
-    return api.archive.put(codec.dumps(environment))
+    return api.archive.put(codec.dumps(environment), uid)
 
 
 def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[str, Any]:

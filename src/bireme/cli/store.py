@@ -68,7 +68,9 @@ def _prune(paths: Paths, days: int, events: bool) -> int:
         try:
             state, before = load(store), time.time() - days * _DAY_S
             jobs = store.prune_history(before, {*state.jobs, *state.arrays})
+            blobs = store.prune_blobs(before, state.blobs())
             print(f"Dropped the records of {jobs} jobs that ended more than {days} days ago.")
+            print(f"Dropped {blobs} scripts and environments that nothing names since then.")
             if events:
                 store.write_snapshot(state.seq, state)
                 print(f"Dropped {store.prune(before)} events.")

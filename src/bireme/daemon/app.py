@@ -18,6 +18,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import bireme
+from bireme.agent import descriptors
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
 from bireme.api.crowd import Limits
@@ -90,6 +91,7 @@ class Daemon:
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
         runtime.on_failure = self._failed
         app = create_app(runtime, store, self._service(runtime))
+        descriptors.tell_agents()
         turns = app.state.context.turns
         server = Server(app, keep_alive_s=self._settings.keep_alive_s, limits=self._limits(), turns=turns)
         if isinstance(engine, AdmitsCommands):
@@ -214,6 +216,9 @@ class Daemon:
                     kept = {*runtime.state.jobs, *runtime.state.arrays}
                     dropped = await asyncio.to_thread(store.prune_history, now - history * _DAY_S, kept)
                     log.info("dropped the records of %d jobs that ended more than %d days ago", dropped, history)
+                    needed = runtime.state.blobs()
+                    dropped = await asyncio.to_thread(store.prune_blobs, now - history * _DAY_S, needed)
+                    log.info("dropped %d scripts and environments that nothing names since then", dropped)
             except JournalError as error:
                 log.warning("nothing old was dropped: %s", error)
             await asyncio.sleep(_DAY_S)

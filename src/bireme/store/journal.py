@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import sqlite3
 import threading
 import zlib
@@ -24,7 +25,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, EventsLost, Recorded
-from bireme.ports import HistoryRow, JournalError
+from bireme.ports import HistoryRow
 from bireme.store import snapshots
 from bireme.store.aside import Aside
 from bireme.store.checks import Tip, event_sum, is_event, is_snapshot, snapshot_sum
@@ -47,12 +48,13 @@ from bireme.store.events import GIVE_IDS, GIVE_IDS_KINDS, EventReader, EventWrit
 from bireme.store.guard import check_whole, mark_path, read_mark
 from bireme.store.history import HistoryReader, HistoryWriter, Query
 from bireme.store.mark import Mark, MarkFile, replace
+from bireme.store.shelf import Shelf
 
 log = logging.getLogger("bireme.store")
 
 _COMPRESS_FROM_BYTES = 512
-_PENDING_AT_MOST_BYTES = 256 * 1024 * 1024
-_REMEMBERED_BLOBS = 200_000
+_BLOBS_AT_ONCE = 500
+_BLOB_NAME = re.compile(rb"\b[0-9a-f]{64}\b")
 _SNAPSHOTS_KEPT = 2
 _READ_ROWS = 2_000
 _EVENT = "seq, at, cause, kind, job_id, data"
@@ -87,9 +89,7 @@ class SqliteStore:
         self._writer = connect(path, durable)
         self._reader = connect(path)
         self._reader.execute("PRAGMA query_only=ON")
-        self._pending_blobs: dict[str, bytes] = {}
-        self._pending_bytes = 0
-        self._stored_blobs: set[str] = set()
+        self._shelf = Shelf(path)
         with reading(path):
             tip = newest(self._writer)
             (covered,) = self._writer.execute("SELECT max(seq) FROM snapshots").fetchone()
@@ -135,7 +135,7 @@ class SqliteStore:
         self, connection: sqlite3.Connection, numbered: Sequence[Numbered], history: Sequence[HistoryRow]
     ) -> int:
         """The sum of the newest event."""
-        blobs, encode = dict(self._pending_blobs), self._event_writer.encode
+        blobs, encode = self._shelf.waiting(), self._event_writer.encode
         with self._history_writer.undone_with_errors(), writing(connection, self.path):
             tip = newest(connection)
             assert not numbered or tip.seq + 1 == numbered[0][0], "nobody else writes this journal"
@@ -147,7 +147,7 @@ class SqliteStore:
             _write_blobs(connection, blobs)
             connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             self._history_writer.insert(connection, history)
-        self._forget_pending(blobs)
+        self._shelf.written(blobs)
         return total
 
     def _advance_mark(self, numbered: Sequence[Numbered], total: int) -> None:
@@ -164,10 +164,10 @@ class SqliteStore:
         """To a child process, which has all of it but a connection: none outlives a fork."""
         numbered, self._gathered = self._gathered, []
         history, self._gathered_history = self._gathered_history, []
-        blobs = dict(self._pending_blobs)
+        blobs = self._shelf.waiting()
         with _nothing_lost():
             self._aside.leave(lambda: self._write_apart(numbered, history))
-        self._forget_pending(blobs)
+        self._shelf.written(blobs)
 
     def _write_apart(self, numbered: Sequence[Numbered], history: Sequence[HistoryRow]) -> None:
         with closing(connect(self.path, durable=False)) as connection:
@@ -324,18 +324,38 @@ class SqliteStore:
 
     # --------------------------------------------------------------------------------------------- blobs
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, uid: int | None = None) -> str:
         """Keeps `data` for the next `append`, which stores it with the events that refer to it: one fsync."""
-        blob_id = hashlib.sha256(data).hexdigest()
-        if blob_id not in self._stored_blobs and blob_id not in self._pending_blobs:
-            if self._pending_bytes + len(data) > _PENDING_AT_MOST_BYTES:
-                raise JournalError(f"too much waits to be written to {self.path}: is its disk full?")
-            self._pending_blobs[blob_id] = data
-            self._pending_bytes += len(data)
-        return blob_id
+        return self._shelf.put(data, uid)
+
+    def prune_blobs(self, older_than: float, needed: Collection[str]) -> int:
+        """Drops scripts and environments that no event since then names, nor `needed`; returns how many."""
+        named = {*needed, *self._named_since(older_than)}
+        with self._reading() as connection:
+            left = [name for (name,) in connection.execute("SELECT id FROM blobs") if name not in named]
+        dropped = 0
+        for begin in range(0, len(left), _BLOBS_AT_ONCE):
+            with self._writing():
+                old = self._shelf.let_go(left[begin : begin + _BLOBS_AT_ONCE])
+                self._writer.executemany("DELETE FROM blobs WHERE id = ?", [(name,) for name in old])
+            dropped += len(old)
+        return dropped
+
+    def _named_since(self, at: float) -> Iterator[str]:
+        """What may be the name of a blob in the events since then."""
+        last = -1
+        while True:
+            with self._reading() as connection:
+                query = "SELECT seq, data FROM journal WHERE seq > ? AND at >= ? ORDER BY seq LIMIT ?"
+                rows = connection.execute(query, (last, at, _READ_ROWS)).fetchall()
+            for _, data in rows:
+                yield from (name.decode() for name in _BLOB_NAME.findall(data))
+            if len(rows) < _READ_ROWS:
+                return
+            last = rows[-1][0]
 
     def get(self, blob_id: str) -> bytes:
-        pending = self._pending_blobs.get(blob_id)
+        pending = self._shelf.get(blob_id)
         if pending is not None:
             return pending
         with self._reading() as connection:
@@ -348,14 +368,6 @@ class SqliteStore:
             raise DamagedBlobError(f"blob {blob_id} in {self.path} is damaged")
         assert data is not None
         return data
-
-    def _forget_pending(self, blobs: dict[str, bytes]) -> None:
-        if len(self._stored_blobs) > _REMEMBERED_BLOBS:
-            self._stored_blobs.clear()
-        for blob_id, data in blobs.items():
-            self._stored_blobs.add(blob_id)
-            del self._pending_blobs[blob_id]
-            self._pending_bytes -= len(data)
 
     # ------------------------------------------------------------------------------------------- history
 

@@ -18,7 +18,7 @@ NOWHERE = {"stdin": "/dev/null", "stdout": "/dev/null", "stderr": "/dev/null"}
 
 
 class NoBlobs:
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, uid: int | None = None) -> str:
         raise NotImplementedError
 
     def get(self, blob_id: str) -> bytes:

@@ -294,7 +294,10 @@ def test_the_command_drops_what_is_old_and_keeps_the_state(tmp_path: Path, capsy
     made.append([], ended_rows(5))
     made.close()
     assert main(["prune", "--older-than", "30", "--home", paths.home]) == 0
-    assert capsys.readouterr().out == "Dropped the records of 5 jobs that ended more than 30 days ago.\n"
+    assert capsys.readouterr().out == (
+        "Dropped the records of 5 jobs that ended more than 30 days ago.\n"
+        "Dropped 0 scripts and environments that nothing names since then.\n"
+    )
     again = SqliteStore(paths.journal)
     assert again.finished(Query()) == []
     again.close()

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ import pytest
 from bireme.core.lifecycle.state import State
 from bireme.core.model.events import ArrayTaskSplit, JobHeld, JobReleased, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Owner
-from bireme.ports import HistoryRow, JournalError
+from bireme.ports import BlobShareError, HistoryRow, JournalError
+from bireme.store import shelf
 from bireme.store.checks import event_sum
-from bireme.store.database import StoreError, newest
+from bireme.store.database import MissingBlobError, StoreError, newest
 from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 
@@ -326,3 +328,45 @@ def test_another_programs_database_is_left_alone(path: str) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot open the journal .*/nowhere/journal\.db: No such file"):
         SqliteStore(str(tmp_path / "nowhere" / "journal.db"))
+
+
+# -- scripts and environments ----------------------------------------------------------------------------------------
+
+
+def named(job_id: int, script: str) -> JobSubmitted:
+    return replace(submitted(job_id), spec=replace(submitted(job_id).spec, script=script))
+
+
+def test_scripts_that_nothing_names_any_more_are_dropped(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, young, needed, unnamed = (store.put(b"#!/bin/sh\n%d" % number) for number in range(4))
+    store.append([(10.0, "x", named(1, old)), (10.0, "x", named(2, needed)), (50.0, "x", named(3, young))])
+    assert store.prune_blobs(40.0, {needed}) == 0, "they were put a moment ago: their jobs may be on the way"
+    monkeypatch.setattr(shelf, "RECENTLY_S", 0.0)
+    assert store.prune_blobs(40.0, {needed}) == 2
+    assert store.get(young) == b"#!/bin/sh\n1"
+    assert store.get(needed) == b"#!/bin/sh\n2"
+    for gone in (old, unnamed):
+        with pytest.raises(MissingBlobError):
+            store.get(gone)
+
+
+def test_a_script_that_was_dropped_is_stored_again(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = store.put(b"#!/bin/sh\n")
+    store.append([(10.0, "x", named(1, name))])
+    monkeypatch.setattr(shelf, "RECENTLY_S", 0.0)
+    assert store.prune_blobs(40.0, ()) == 1
+    assert store.put(b"#!/bin/sh\n") == name
+    store.append([(50.0, "x", named(2, name))])
+    assert store.prune_blobs(40.0, ()) == 0
+    assert store.get(name) == b"#!/bin/sh\n"
+
+
+def test_one_users_scripts_leave_room_for_others(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "SHARE_BYTES", 100)
+    first = store.put(b"a" * 60, 1)
+    with pytest.raises(BlobShareError, match="60 bytes"):
+        store.put(b"b" * 60, 1)
+    assert store.put(b"a" * 60, 1) == first, "what is there already takes no room"
+    store.put(b"b" * 60, 2)
+    store.append([(10.0, "x", named(1, first))])
+    store.put(b"c" * 60, 1)  # they are on disk now

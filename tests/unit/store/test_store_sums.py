@@ -149,7 +149,7 @@ def test_a_changed_script_is_not_given_out(path: str, change: str) -> None:
     fill(path)
     store = SqliteStore(path)
     name = store.put(SCRIPT)
-    store._pending_blobs.clear()
+    store._shelf._pending.clear()
     assert store.get(name) == SCRIPT
     store._writer.execute(f"UPDATE blobs SET {change}")
     with pytest.raises(DamagedBlobError, match=f"blob {name} in .* is damaged"):

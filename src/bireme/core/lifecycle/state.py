@@ -211,6 +211,12 @@ class State:
             return sum(1 for job in self.holding.values() if job.array_job_id == array_id)
         return sum(1 for job_id in members if job_id in self.holding)
 
+    def blobs(self) -> set[str]:
+        """The names of all scripts and environments that its jobs and steps may still need."""
+        named = {name for job in self.jobs.values() for name in (job.spec.script, job.spec.environment)}
+        named |= {step.spec.environment for job in self.jobs.values() for step in job.steps.values()}
+        return named - {""}
+
     def array_task(self, array_id: int, task_id: int) -> Job | None:
         """The record of one task: its own, or None while it still waits in the array's record (or is forgotten)."""
         job_id = self.array_tasks.get(array_id, {}).get(task_id)

@@ -321,7 +321,7 @@ class SimulatedPayloads(PayloadWriter):
 
 
 class NoBlobs:
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, uid: int | None = None) -> str:
         raise NotImplementedError("simulated jobs have no files")
 
     def get(self, blob_id: str) -> bytes:

@@ -5,7 +5,7 @@ What only the machine itself knows (load, free memory, boot time) is None here; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bireme.core.lifecycle.reserving import reserved_nodes
@@ -71,13 +71,22 @@ def node_record(
 
 def node_records(state: State, now: float) -> list[dict[str, Any]]:
     """All nodes, in the order of the configuration."""
+    return node_recorder(state, now)(list(state.nodes.values()))
+
+
+def node_recorder(state: State, now: float) -> Callable[[Sequence[Node]], list[dict[str, Any]]]:
+    """What makes the records of some of the nodes; what is asked of all of them is looked up once."""
     members = partitions_by_node(state)
     reserved = reserved_nodes(state, now)
     planned = planned_nodes(state)
-    return [
-        node_record(state, node, now, members.get(node.name, ()), reserved.get(node.name, ()), planned)
-        for node in state.nodes.values()
-    ]
+
+    def records(nodes: Sequence[Node]) -> list[dict[str, Any]]:
+        return [
+            node_record(state, node, now, members.get(node.name, ()), reserved.get(node.name, ()), planned)
+            for node in nodes
+        ]
+
+    return records
 
 
 def planned_nodes(state: State) -> frozenset[str]:
