@@ -5,10 +5,12 @@ What may be asked is `core/accounting/orders.py`, one object for each order; its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request, Response
 
+from bireme.api.answers import Recipe
 from bireme.api.passing import check_own_book
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
@@ -53,9 +55,13 @@ async def show_shares(api: Context, request: Request) -> Response:
     state = api.cluster.state
     rows = share_records(state, api.now())
     viewer = api.viewer(api.caller(request))
-    rows = [row for row in rows if viewer.sees_account(row["account"])]
-    rows = [row for row in rows if viewer.sees_user(row["user"], row["account"], "usage", "users")]
-    return answer({"shares": rows, "fair_tree": fair_tree_in_force(state), "cluster": state.config.name})
+
+    def seen(part: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        known = [row for row in part if viewer.sees_account(row["account"])]
+        return [row for row in known if viewer.sees_user(row["user"], row["account"], "usage", "users")]
+
+    beside = {"fair_tree": fair_tree_in_force(state), "cluster": state.config.name}
+    return await api.in_slices(request, Recipe("shares", lambda: rows, seen, lambda: beside))
 
 
 def _keep_seen(api: Context, caller: Caller, record: dict[str, Any]) -> None:

@@ -91,8 +91,8 @@ class Answer(Generic[Item]):
         if records:
             piece, self._lead = self._lead + dumps(records)[1:-1], b","
         if not self._slicer:
-            opening = b"" if self._lead == b"," else self._lead
-            piece += opening + b"]," + dumps(self._recipe.beside())[1:]
+            opening, beside = b"" if self._lead == b"," else self._lead, dumps(self._recipe.beside())
+            piece += opening + (b"]," + beside[1:] if beside != b"{}" else b"]}")
             self.done = True
         if piece:
             self._places.append(place)

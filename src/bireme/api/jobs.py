@@ -27,7 +27,7 @@ from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.state import State
-from bireme.core.model.events import JobCheckpointed, JobMirrored, JobSubmitted, JobUpdated
+from bireme.core.model.events import JobCheckpointed, JobMirrored, JobSubmitted, JobUpdated, Recorded
 from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, Running, Starting
 from bireme.core.model.resources import ExitStatus
 from bireme.ports import Order
@@ -81,10 +81,14 @@ async def list_jobs(api: Context, request: Request) -> Response:
 @routes.get("/v1/jobs/{job}", fields=FILTERS["fields"])
 async def show_job(api: Context, request: Request) -> Response:
     """Show a job: one record, or several for an array or a heterogeneous job."""
-    now = api.now()
-    found = _visible(api, request, one_target(request.path_params["job"]))
-    records = listing.records_of(api.cluster.state, found, now, fields_of(request))
-    return answer({"jobs": records, "now": now})
+    found, fields = _visible(api, request, one_target(request.path_params["job"])), fields_of(request)
+
+    def records(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        state = api.cluster.state
+        known = [job for job in jobs if job.id in state.jobs]  # meanwhile some may have been forgotten
+        return listing.records_of(state, known, api.now(), fields)
+
+    return await api.in_slices(request, Recipe("jobs", lambda: as_of_now(found), records, lambda: {"now": api.now()}))
 
 
 def _visible(api: Context, request: Request, target: Target) -> list[Job]:
@@ -135,7 +139,11 @@ async def job_story(api: Context, request: Request) -> Response:
     owners = {spec.owner.uid for spec in specs}
     if not caller.admin and caller.uid not in owners:
         raise Refusal(Why.ACCESS_DENIED)
-    return answer({"events": [event_content(recorded) for recorded in story]})
+    return await api.in_slices(request, Recipe("events", lambda: story, _contents, dict))
+
+
+def _contents(part: Sequence[Recorded]) -> list[dict[str, Any]]:
+    return [event_content(recorded) for recorded in part]
 
 
 @routes.get(

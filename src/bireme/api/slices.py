@@ -73,7 +73,7 @@ def as_of_now(jobs: Iterable[Job]) -> list[Job]:
     neither.
     """
     return [
-        replace(job, array=ArrayWaiting(job.array.waiting.copy(), job.array.throttle))
+        replace(job, array=replace(job.array, waiting=job.array.waiting.copy()))
         if isinstance(job.array, ArrayWaiting)
         else job
         for job in jobs

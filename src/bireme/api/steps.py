@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from fastapi import Request, Response
 
 from bireme.api import listing
+from bireme.api.answers import Recipe
 from bireme.api.passing import passed_on
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, number
@@ -115,7 +117,12 @@ async def list_steps(api: Context, request: Request) -> Response:
     if not visible:
         raise Refusal(Why.INVALID_JOB_ID)
     inside = bool(api.inside_job(request))
-    return answer({"steps": [record for job in visible for record in _step_records(api, caller, job, inside)]})
+
+    def records(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        known = [job for job in jobs if job.id in api.cluster.state.jobs]  # meanwhile some may have been forgotten
+        return [record for job in known for record in _step_records(api, caller, job, inside)]
+
+    return await api.in_slices(request, Recipe("steps", lambda: visible, records, dict))
 
 
 def _step_records(api: Context, caller: Caller, job: Job, inside: bool) -> list[dict[str, Any]]:

@@ -43,6 +43,8 @@ def test_a_range_of_waiting_tasks_is_one_event_and_the_rest_waits(api: Running) 
     assert shown == {"0-1,6-7,9": "PENDING", "2-5,8": "CANCELLED"}
     (found,) = api.transport.get(f"/v1/jobs/{array}_4")["jobs"]
     assert (found["state"], found["array_job_id"]) == ("CANCELLED", array)
+    listed = api.transport.get("/v1/jobs", {"fields": "array_job_id"})["jobs"]
+    assert {each["array_job_id"] for each in listed} == {array}
     story = api.transport.get(f"/v1/jobs/{array}_4/story")["events"]
     assert [each["kind"] for each in story] == ["JobSubmitted", "ArrayPartSplit", "JobCancelled"]
 
