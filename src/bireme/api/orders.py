@@ -2,7 +2,8 @@
 
 Many jobs are one request, one commit and one look of the planner: `scancel -u`, `scontrol hold 1_[0-49999]`. Each is
 decided by the same pure function of `core/lifecycle/requests.py` as it would be by itself (`jobs.py`), after those
-before it, and a refusal keeps none of the others back. Invariant: ranges of tasks are looked up, never spelled out.
+before it, and a refusal keeps none of the others back. Invariant: ranges of tasks are looked up among those that exist,
+and no more than `MOST_TARGETS` jobs and tasks are decided one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bireme.api import listing
 from bireme.api.passing import passed_on, written
 from bireme.api.problems import ProblemError, answer, refusal_content
 from bireme.api.routing import Context, Routes
-from bireme.api.targets import named_target
+from bireme.api.targets import MOST_TARGETS, named_target
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target
@@ -196,7 +197,15 @@ async def _passed_on(api: Context, caller: Caller, errand: _Errand, order: Order
 
 
 def _named(state: State, body: dict[str, Any], order: Order) -> list[_Errand]:
-    return [_errand(state, str(word), order) for word in _words(body)]
+    errands: list[_Errand] = []
+    count = 0
+    for word in _words(body):
+        errands.append(_errand(state, str(word), order))
+        count += len(errands[-1].targets)
+        if count > MOST_TARGETS:
+            hint = f"jobs: more than {MOST_TARGETS:,} jobs and tasks at once: name whole arrays, or ask in parts"
+            raise ProblemError(400, hint)
+    return errands
 
 
 def _words(body: dict[str, Any]) -> list[Any]:

@@ -2,7 +2,8 @@
 
 What uvicorn does not limit is limited here: how long the head of a request takes, how large it is, how long a body or
 the reader of an answer stands still, how many requests are sent ahead, how many connections there are. Who is cut off
-gets a proper answer (408, 413, 429, 431, 503) that says what to do. One timer serves a connection for all of these.
+gets a proper answer (408, 413, 429, 431, 503) that says what to do. A connection has two timers: one for what comes,
+one for what goes, since a request may be sent while the answer before it stands still.
 
 Invariant: a connection that is not busy holds nothing but itself, and ends within `Limits.head_s` or keep-alive.
 """
@@ -46,7 +47,8 @@ class CrowdProtocol(PeerProtocol):
     uid: int = -1
     _timer: asyncio.TimerHandle | None = None
     _watched: tuple[str, int] = ("", 0)
-    """What the timer waits for, and how far it was: nothing is armed anew for each byte."""
+    """What of a request the timer waits for, and how far it was: nothing is armed anew for each byte."""
+    _answer_timer: asyncio.TimerHandle | None = None
     _received = 0
     _head_from = 0
     """How much had been received when the head that is awaited began."""
@@ -70,6 +72,7 @@ class CrowdProtocol(PeerProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.crowd.leave(self)
         self._stop_watching()
+        self._stop_watching_answer()
         super().connection_lost(exc)
 
     @property
@@ -98,6 +101,8 @@ class CrowdProtocol(PeerProtocol):
         if not self.transport.is_closing():
             self.transport.write(refusal(status, message, hint))
             self.transport.close()
+            if self._answer_timer is None and self.transport.get_write_buffer_size():
+                self._watch_answer()  # it ends when all is read: not everybody reads
 
     # -- what comes --------------------------------------------------------------------------------------------------
 
@@ -148,17 +153,18 @@ class CrowdProtocol(PeerProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch("answer", self.limits.answer_s)
+        self._watch_answer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_watching()
+        if not self.transport.is_closing():  # else the rest is still to be read
+            self._stop_watching_answer()
 
     # -- patience ----------------------------------------------------------------------------------------------------
 
     def _watch(self, what: str, patience_s: float) -> None:
         self._stop_watching()
-        self._watched = (what, self._progress(what))
+        self._watched = (what, self._received)
         self._timer = self.loop.call_later(patience_s, self._look, patience_s)
 
     def _stop_watching(self) -> None:
@@ -166,26 +172,36 @@ class CrowdProtocol(PeerProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _progress(self, what: str) -> int:
-        if what == "answer":
-            return -self.transport.get_write_buffer_size()
-        return self._received if what == "body" else 0
-
     def _look(self, patience_s: float) -> None:
-        """A head has one time limit; a body and an answer only have to go on."""
+        """A head has one time limit; a body only has to go on."""
         self._timer = None
         what, before = self._watched
-        came = self._progress(what) - before
-        if (what == "answer" and came > 0) or (what == "body" and (self.flow.read_paused or came >= STEADY_BYTES)):
+        if what == "body" and (self.flow.read_paused or self._received - before >= STEADY_BYTES):
             self._watch(what, patience_s)
-        elif what == "answer":
-            self.transport.abort()
         elif what == "body":
             self._give_up_body()
         elif self._received > self._head_from:
             self._refuse(HEAD_TOO_SLOW)
         else:
             self.transport.close()
+
+    def _watch_answer(self) -> None:
+        self._stop_watching_answer()
+        unread = self.transport.get_write_buffer_size()
+        self._answer_timer = self.loop.call_later(self.limits.answer_s, self._look_at_answer, unread)
+
+    def _stop_watching_answer(self) -> None:
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
+
+    def _look_at_answer(self, unread_before: int) -> None:
+        """An answer has to go on, too."""
+        self._answer_timer = None
+        if self.transport.get_write_buffer_size() < unread_before:
+            self._watch_answer()
+        else:
+            self.transport.abort()
 
     def _give_up_body(self) -> None:
         """The handler waits for the rest: it is told that nobody is there any more."""

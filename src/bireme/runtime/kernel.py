@@ -103,6 +103,7 @@ class Kernel:
         """The slots of the last pass: the next keeps them where it finds none earlier, even if its outlook is void."""
         self.rank_at = 0.0
         """When the priorities are next weighed."""
+        self._first_turn_at: float | None = None
 
     # -- inputs ------------------------------------------------------------------------------------------------------
 
@@ -121,6 +122,8 @@ class Kernel:
 
     def turn(self, now: float, *, time_passed: bool, may_plan: bool = True) -> Group:
         group = Group()
+        self._first_turn_at = now if self._first_turn_at is None else self._first_turn_at
+        self.state.awake_since = self._first_turn_at
         while self.observations:
             seen = self.observations.popleft()
             group.observations.append(seen)

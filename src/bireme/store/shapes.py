@@ -154,8 +154,10 @@ class ShapeWriter:
         found = self._known.get(kind)
         if found is None:
             where = " AND ".join(f"{name} IS ?" for name in KIND)
+            # Rows that rotted are passed over: whoever reads records is told of them, what ends now gets another shape.
+            where += " AND typeof(record) = 'blob'"  # as text it could not even be fetched
             query = f"SELECT * FROM shapes WHERE {where} ORDER BY id DESC LIMIT {_CANDIDATES}"
-            found = [read_shape(row) for row in connection.execute(query, kind)]
+            found = [read_shape(row) for row in connection.execute(query, kind) if is_row(row)]
             self._known[kind] = found
             if len(self._known) > _KINDS_KEPT:
                 self._known.popitem(last=False)

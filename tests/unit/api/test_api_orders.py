@@ -140,6 +140,21 @@ def test_a_whole_array_is_held_and_released_by_one_event(api: Running) -> None:
     assert kinds(api, since) == ["JobHeld", "JobReleased"]
 
 
+def test_what_is_decided_one_by_one_is_counted_first(api: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range is one word, however many tasks it names: each of them is an event, and is decided by itself."""
+    monkeypatch.setattr("bireme.api.orders.MOST_TARGETS", 5)
+    array = waiting_array(api)
+    since = api.cluster.state.seq
+    many = [f"{array}_[0-3]", f"{array}_[4-5]"]
+    error = refused(api.transport.post, "/v1/orders", {"verb": "hold", "jobs": many})
+    assert (error.status, error.message) == (
+        400, "jobs: more than 5 jobs and tasks at once: name whole arrays, or ask in parts"
+    )  # fmt: skip
+    assert kinds(api, since) == []
+    assert api.transport.post("/v1/orders", {"verb": "hold", "jobs": [array, many[1]]})["errors"] == []
+    assert api.transport.post("/v1/cancel", {"jobs": many})["cancelled"] == many, "decided together"
+
+
 def test_orders_keep_to_the_cluster_that_is_named(api: Running) -> None:
     job_id = submit(api)
     answer = api.transport.post("/v1/orders", {"verb": "hold", "jobs": [job_id], "cluster": "other"})

@@ -84,6 +84,18 @@ def test_an_answer_that_nobody_reads_is_given_up(api: Running) -> None:
     assert not received.endswith(END)
 
 
+@pytest.mark.parametrize("ahead", [1, AHEAD + 5])
+def test_an_answer_that_nobody_reads_is_given_up_whatever_is_sent_meanwhile(api: Running, ahead: int) -> None:
+    """Another request, or so many that they are refused: that is not to have read the answer."""
+    fill(api)
+    limited(api, answer_s=0.5)
+    with connected(api, LISTING.replace(b"Connection: close\r\n", b"")) as sock:
+        until(api, 1, lambda connection: connection.cycle is not None and connection.flow.write_paused)
+        with contextlib.suppress(BrokenPipeError):
+            sock.sendall(PING * ahead)
+        until(api, 0, lambda connection: True)
+
+
 def test_a_long_head_is_refused(api: Running) -> None:
     with connected(api, b"GET /v1/ping?x=" + b"x" * HEAD_BYTES) as sock:
         assert answered(sock)[0] == 431

@@ -37,6 +37,12 @@ def asking(**fields: Any) -> JobSpec:
     return job(resources=ResourceRequest(**fields))
 
 
+def test_tasks_are_counted_before_any_node_is_known() -> None:
+    with pytest.raises(Refusal, match="Task count specification invalid"):
+        check_job(State(), asking(ntasks=1_000))
+    check_job(State(), asking(ntasks=100))
+
+
 AFTER = Dependency(DependencyKind.AFTER_ANY, 1)
 
 

@@ -18,6 +18,7 @@ from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Finished, Owner, Pending, Running, Starting
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import ExitStatus
+from bireme.ports import JournalError
 from bireme.runtime.kernel import Group, Kernel, Request
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
@@ -87,10 +88,35 @@ def test_a_node_that_keeps_silent_is_given_up(store: SqliteStore) -> None:
     world = World(store, {})
     world.hear("n1")
     due_at = next_due(world.kernel.state, NOW + 2)
-    assert due_at == NOW + 300
+    assert due_at == NOW + 301, "counted from the first turn"
     group = world.turn(now=due_at)
     assert group.events[0].event == e.LossSettled(("n2",))
     assert launches(group) == [(1, 8)]
+
+
+@pytest.mark.parametrize("away", ["since the loss", "while it was open"])
+def test_nobody_is_given_up_for_what_they_could_not_say_while_no_daemon_was_there(
+    store: SqliteStore, away: str
+) -> None:
+    """`bireme store recover` in the evening, `bireme up` in the morning: what a node knows still counts."""
+    world, morning = World(store, {}), NOW + 50_000
+    if away == "while it was open":
+        world.hear("n2")
+        world.kernel = Kernel(store)
+    group = world.turn(now=morning)
+    assert (group.events, launches(group)) == ([], [])
+    assert next_due(world.kernel.state, morning) == morning + 300
+    world.turn(o.NodeAnswered("n1", "agent", ((1, 1),), morning + 5), now=morning + 5)
+    world.turn(o.BatchFinished(1, 1, ExitStatus(), NOW + 9, cleared=True), now=morning + 5)
+    assert world.phase(1) is Finished, "it ended within what was lost, and does not run again"
+
+
+def test_a_journal_that_cannot_be_written_does_not_begin_the_patience_anew(store: SqliteStore) -> None:
+    world = World(store, {})
+    world.turn()
+    world.kernel.rollback(world.kernel.turn(NOW + 200, time_passed=False), JournalError("the disk is full"))
+    world.kernel.turn(NOW + 201, time_passed=False)
+    assert next_due(world.kernel.state, NOW + 201) == NOW + 301
 
 
 def test_a_restart_in_between_goes_on_asking(store: SqliteStore) -> None:

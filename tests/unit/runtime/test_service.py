@@ -15,12 +15,14 @@ from bireme.core.lifecycle.refusals import Caller, Refusal
 from bireme.core.lifecycle.requests import Target, cancel, update
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import Settings
-from bireme.core.model.events import Event, NodeLost
+from bireme.core.model.events import ClusterConfigured, Event, EventsLost, NodeLost
 from bireme.core.model.jobs import Owner, Running
+from bireme.core.model.observations import NodeAnswered
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
-from bireme.ports import HistoryRow, JournalError
+from bireme.ports import HistoryRow, JournalError, Report
 from bireme.runtime.service import Runtime
+from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
 
@@ -111,6 +113,48 @@ def test_what_came_due_while_others_were_served_is_done(tmp_path: Path) -> None:
         await runtime.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_daemon_that_starts_long_after_a_loss_hears_the_nodes_first(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store, clock = SqliteStore(str(tmp_path / "journal.db"), durable=False), JumpingClock()
+        store.append([(0.0, "daemon", ClusterConfigured(CONFIG)), (1.0, "operator recover", EventsLost(2, 9, 10, 8))])
+        engine = SilentEngine(VirtualClock(clock.at), lambda job, allocation: Script())
+        runtime = Runtime(store, engine, clock)
+        await runtime.start(CONFIG)
+        job = await submitted(runtime, "job")
+        assert runtime.state.loss is not None, "no node had the time to say a word"
+        runtime.report([NodeAnswered("n1", "agent", (), clock.now())])
+        assert await runtime.until(job, lambda state: job in state.holding, 10.0)
+        await runtime.stop()
+
+    asyncio.run(scenario())
+
+
+class SilentEngine(SimulatedEngine):
+    """Its nodes say nothing by themselves."""
+
+    async def start(self, report: Report) -> None:
+        await super().start(lambda seen: None)
+
+
+def test_a_job_can_end_though_what_its_record_shares_with_others_rotted(tmp_path: Path) -> None:
+    async def cancelled(damage: str) -> None:
+        store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
+        store._writer.execute(damage)
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        job = await submitted(runtime, "job")
+        await runtime.do("test", lambda state, now: cancel(state, ALICE, Target(job)))
+        assert await runtime.until(job, lambda state: job not in state.holding, 10.0)
+        assert runtime.failure is None
+        await runtime.stop()
+        assert store.sound_and_damaged(Query(jobs=((job, None),)))[1] == []
+        store.close()
+
+    asyncio.run(cancelled("DELETE FROM shapes"))
+    asyncio.run(cancelled("UPDATE shapes SET record = x'00'"))
 
 
 class FullDisk(SqliteStore):

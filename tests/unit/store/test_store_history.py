@@ -278,6 +278,19 @@ def test_a_damaged_record_is_named_and_hides_no_other(store: SqliteStore, damage
         store.finished(Query())
 
 
+@pytest.mark.parametrize("damage", ["record = x'00'", "record = CAST(record AS TEXT)", "sum = 7"])
+def test_jobs_that_end_after_a_shape_rotted_get_another(store: SqliteStore, damage: str) -> None:
+    """What finds a shape for a record stands in the way of every commit: it must not fail for what was written once."""
+    before, *after = cancelled_rows(3, array=False)
+    store.append([], [before])
+    store._writer.execute(f"UPDATE shapes SET {damage}")
+    store._history_writer = HistoryWriter()  # the daemon was started anew
+    store.append([], after)
+    sound, damaged = store.sound_and_damaged(Query())
+    assert [record["job_id"] for record in sound] == [row.job_id for row in after]
+    assert len(damaged) == 1
+
+
 def test_a_damaged_step_leaves_its_job(store: SqliteStore) -> None:
     record = {"job_id": 7, "name": "n", "state": "FAILED"}
     store.append([], [HistoryRow(7, None, 1.0, 0, record), HistoryRow(7, 0, 1.0, 0, {"step_id": 0, "job_id": 7})])

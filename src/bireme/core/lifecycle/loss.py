@@ -1,9 +1,10 @@
 """After a loss: events that were on disk are gone, and an operator said to go on without them, or a node found it out.
 
 Agents know what the journal no longer does. So nothing starts before every node was heard (or kept silent for
-SlurmdTimeout) and what they hold of starts that the journal does not know is ended. A job that the journal has waiting
-and that an agent saw to its end is over, with that end; one that still runs is ended, as Slurm ends what its controller
-does not know, and comes back if it may be requeued. New starts get generations that no lost one can have had.
+SlurmdTimeout while the daemon was there) and what they hold of starts that the journal does not know is ended. A job
+that the journal has waiting and that an agent saw to its end is over, with that end; one that still runs is ended, as
+Slurm ends what its controller does not know, and comes back if it may be requeued. New starts get generations that no
+lost one can have had.
 
 Decides from the state alone; `apply` calls the handlers, the kernel asks `settled` and `found_over`.
 Invariant: while `State.loss` is set nobody plans, so no job starts that may be running already.
@@ -78,9 +79,10 @@ def settled(state: State, now: float) -> list[e.Event]:
 
 
 def patience_ends_at(state: State) -> float:
-    """When nodes that keep silent are given up, as those are that stop answering."""
+    """When nodes that keep silent are given up, as those are that stop answering. While no daemon was there to hear
+    them, which may be days after an operator's `recover`, nobody kept silent."""
     assert state.loss is not None
-    return state.loss.at + (state.config.settings.slurmd_timeout_s or inf)
+    return max(state.loss.at, state.awake_since) + (state.config.settings.slurmd_timeout_s or inf)
 
 
 def _heard(node: Node, loss: Loss) -> bool:

@@ -81,7 +81,7 @@ def check_tasks(state: State, asked: ResourceRequest | StepSpec, nodes: int) -> 
     per_node, nodes = state.config.settings.max_tasks_per_node, max(1, min(nodes, asked.nodes_max or nodes))
     if (asked.ntasks or 0) <= per_node * nodes and (asked.ntasks_per_node or 0) <= per_node:
         return
-    per_node = max(per_node, *(node.config.cpus for node in state.nodes.values()))
+    per_node = max(per_node, max((node.config.cpus for node in state.nodes.values()), default=0))
     most = per_node * nodes
     if (asked.ntasks or 0) > most or (asked.ntasks_per_node or 0) > per_node:
         hint = f"{asked.ntasks or asked.ntasks_per_node} tasks asked, MaxTasksPerNode is {per_node}, so at most {most}"

@@ -101,6 +101,8 @@ class State:
     """array id -> task -> its record in memory, of the tasks that left the array's own."""
     het_members: dict[int, list[int]] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    awake_since: float = 0.0
+    """When the daemon that holds this state made its first turn: before that it heard nobody."""
     planned_at: float | None = None
     """When the latest pass looked at the queue."""
     partition_priorities: dict[int, dict[str, int]] = field(default_factory=dict)
