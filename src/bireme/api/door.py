@@ -19,7 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from itertools import islice
 
-from bireme.api.peers import Peer, peer_of
+from bireme.api.peers import uid_of
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Door:
 
     def __init__(
         self,
-        let_in: Callable[[socket.socket, Peer], None],
+        let_in: Callable[[socket.socket, int], None],
         refusal: bytes,
         most: int,
         is_light: Callable[[int], bool] = lambda uid: True,
@@ -47,7 +47,7 @@ class Door:
         self._most = most
         self._is_light = is_light
         self._turn = 0
-        self._waiting: OrderedDict[int, deque[tuple[socket.socket, Peer]]] = OrderedDict()
+        self._waiting: OrderedDict[int, deque[socket.socket]] = OrderedDict()
         """By user; the next to be let in first."""
         self._count = 0
         self._came: set[int] = set()
@@ -65,7 +65,7 @@ class Door:
             self._listener.close()
             self._listener = None
         for queue in self._waiting.values():
-            for sock, _ in queue:
+            for sock in queue:
                 sock.close()
         self._waiting.clear()
         self._count = 0
@@ -94,23 +94,19 @@ class Door:
         loop.call_later(_BACK_OFF_S, lambda: self.open(listener) if self._listener is listener else None)
 
     def _sort(self, sock: socket.socket) -> None:
-        try:
-            peer = peer_of(sock)
-        except OSError:  # it is gone already
-            sock.close()
-            return
-        queue = self._waiting.get(peer.uid)
+        uid = uid_of(sock)
+        queue = self._waiting.get(uid)
         if queue is not None and (len(queue) >= self._most // 2 or self._count >= self._most):
             self._turn_away(sock)
             return
         if not self._ticking:
             self._ticking = True
             asyncio.get_running_loop().call_soon(self._next)
-        if queue is None and peer.uid not in self._came and self._is_light(peer.uid):
-            self._came.add(peer.uid)
-            self._let_in(sock, peer)
+        if queue is None and uid not in self._came and self._is_light(uid):
+            self._came.add(uid)
+            self._let_in(sock, uid)
         else:
-            self._waiting.setdefault(peer.uid, deque()).append((sock, peer))
+            self._waiting.setdefault(uid, deque()).append(sock)
             self._count += 1
 
     def _turn_away(self, sock: socket.socket) -> None:
@@ -125,11 +121,11 @@ class Door:
         coming = self._waiting if not self._turn else filter(self._is_light, self._waiting)
         for uid in list(islice(coming, _USERS_A_TURN)):
             queue = self._waiting.pop(uid)
-            sock, peer = queue.popleft()
+            sock = queue.popleft()
             self._count -= 1
             if queue:
                 self._waiting[uid] = queue  # behind the others
             self._came.add(uid)
-            self._let_in(sock, peer)
+            self._let_in(sock, uid)
         if self._ticking:
             asyncio.get_running_loop().call_soon(self._next)

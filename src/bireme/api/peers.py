@@ -44,6 +44,12 @@ class Peer:
     """A process inside this job, on another machine: it may change nothing but its job. 0: no such limit."""
 
 
+def uid_of(sock: socket.socket) -> int:
+    """Who connected, and nothing else: a third of what `peer_of` costs."""
+    uid: int = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
+    return uid
+
+
 def peer_of(sock: socket.socket) -> Peer:
     pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return Peer(uid, gid, pid, _groups_of(sock))

@@ -18,11 +18,12 @@ from uvicorn.server import ServerState
 
 from bireme.api.crowd import RESERVED_FILES, Crowd, Limits
 from bireme.api.door import Door
-from bireme.api.peers import Peer
+from bireme.api.peers import Peer, peer_of
 from bireme.api.protocol import TOO_MANY_AT_ONCE, CrowdProtocol, refusal
 from bireme.api.turns import Turns
 
-_BACKLOG = 1024
+_BACKLOG = 256
+"""Whom the kernel keeps in one row, whoever they are: few, since the door sorts them by user."""
 _GOODBYE_S = 5.0
 
 
@@ -90,9 +91,9 @@ class Server:
         self._config.load()
         self._door.open(sock)
 
-    def _let_in(self, sock: socket.socket, peer: Peer) -> None:
-        self._turns.seen(peer.uid)
-        task = asyncio.get_running_loop().create_task(self.adopt(sock, peer))
+    def _let_in(self, sock: socket.socket, uid: int) -> None:
+        self._turns.seen(uid)
+        task = asyncio.get_running_loop().create_task(self.adopt(sock, peer_of(sock)))
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)
 

@@ -11,7 +11,6 @@ import pytest
 
 from bireme.api import door as module
 from bireme.api.door import Door
-from bireme.api.peers import Peer
 
 TURNED_AWAY = b"HTTP/1.1 429 x\r\n\r\n"
 
@@ -36,8 +35,8 @@ class Street:
             self.knocking[-1].connect(str(self.path))
             self.uids.append(uid)
 
-    def come_in(self, sock: socket.socket, peer: Peer) -> None:
-        self.let_in.append((self.turn, peer.uid))
+    def come_in(self, sock: socket.socket, uid: int) -> None:
+        self.let_in.append((self.turn, uid))
         sock.close()
 
     async def pass_turns(self, count: int) -> None:
@@ -52,7 +51,7 @@ class Street:
 @pytest.fixture
 def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Street]:
     made = Street(tmp_path / "sock")
-    monkeypatch.setattr(module, "peer_of", lambda sock: Peer(made.uids.pop(0), 0, 0))
+    monkeypatch.setattr(module, "uid_of", lambda sock: made.uids.pop(0))
     yield made
     for sock in made.knocking:
         sock.close()
