@@ -20,12 +20,14 @@ Invariant: "empty" is only said when this process has no child, zombies and clon
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import select
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -66,27 +68,42 @@ _MANY_PIDS = 4096
 
 def run_keeper(channel: socket.socket, enter: Callable[[], None]) -> NoReturn:
     """In a fresh fork of the agent: becomes a keeper, and ends with it. `enter` moves it into its cgroup."""
-    try:
+
+    def live() -> None:
         _leave_the_agent(channel)
         enter()
-        serve_channel(socket.socket(fileno=CHANNEL_FD))
-    finally:
-        os._exit(0)
+        _serve(socket.socket(fileno=CHANNEL_FD))
+
+    _end_after(live)
 
 
 def serve_channel(channel: socket.socket) -> NoReturn:
     """A keeper for whoever is at the other end, until that one is gone and nothing is left."""
+    _end_after(lambda: _serve(channel))
+
+
+def _end_after(live: Callable[[], None]) -> NoReturn:
+    """This process ends here, whatever happens, and its agent's log says what did."""
+    code = 1
     try:
-        os.set_inheritable(channel.fileno(), False)
-        for number in _DEAF_TO:
-            signal.signal(number, signal.SIG_IGN)
-        gc.freeze()  # what is shared with the agent stays shared
-        gc.disable()
-        become_subreaper()
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
-        _Keeper(channel).run()
+        live()
+        code = 0
+    except BaseException:
+        with suppress(OSError):
+            os.write(2, b"a keeper fails:\n" + traceback.format_exc().encode(errors="backslashreplace"))
     finally:
-        os._exit(0)
+        os._exit(code)
+
+
+def _serve(channel: socket.socket) -> None:
+    os.set_inheritable(channel.fileno(), False)
+    for number in _DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    gc.freeze()  # what is shared with the agent stays shared
+    gc.disable()
+    become_subreaper()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
+    _Keeper(channel).run()
 
 
 def _leave_the_agent(channel: socket.socket) -> None:
@@ -137,9 +154,11 @@ class _Keeper:
     def _hear(self) -> bool:
         """False when the agent is gone."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._channel, _READ_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            data, fds, flags, _ = socket.recv_fds(self._channel, _READ_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return False
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "descriptors of an order were lost: it cannot be known of which")
         self._fds += fds
         for line in self._splitter.feed(data):
             order = decode_line(line)
@@ -150,7 +169,9 @@ class _Keeper:
         return bool(data)
 
     def _spawn(self, order: Message) -> None:
-        fds, self._fds = self._fds, []
+        # One read may bring the end of a long order together with the next one's beginning and descriptors.
+        count = order["fds"]
+        fds, self._fds = self._fds[:count], self._fds[count:]
         self._killing = False  # whoever starts something now wants it to run: the task epilog of a killed task
         birth = birth_from(order["birth"], fds)
         try:

@@ -142,12 +142,15 @@ class Keeper:
 
         The descriptors of `birth` may be closed at once. The process's end is told to `on_exit`'s callback.
         """
+        if not self.alive:
+            self._loop.call_later(0, lambda: failed(self._lost_answer()))
+            return
         if self.empty:
             self._first_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         self._awaited.append(_Order(spawned, failed))
         order, fds = birth_message(birth)
         try:
-            self._say({"op": "spawn", "by_shell": by_shell, "birth": order}, fds)
+            self._say({"op": "spawn", "by_shell": by_shell, "fds": len(fds), "birth": order}, fds)
         except OSError:
             self._give_up()
 
@@ -221,21 +224,25 @@ class Keeper:
         if events & ~WRITE:
             self._readable()
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Hears what it said; False when that was nothing."""
         try:
             messages = self._receive()
+        except BlockingIOError:
+            return False
         except OSError:
             self._give_up()
-            return
+            return False
         for message in messages:
             if "spawned" in message or message.get("empty"):
                 self._said_empty = "spawned" not in message
         for message in messages:
-            self._understand(message)
+            self._loop.guarded(self._understand, message)
+        return True
 
     def _understand(self, message: Message) -> None:
         if "spawned" in message or "failed" in message:
-            self._answered(message)
+            self._loop.guarded(self._answered, message)
         elif "exited" in message:
             usage = usage_from(message["usage"])
             self._loop.hand_over(ReapedChild(message["exited"], ExitStatus.from_wait(message["status"]), usage))
@@ -311,7 +318,7 @@ class Keeper:
         for pid in list(self._tasks):  # its end was seen by the keeper alone
             self._loop.hand_over(ReapedChild(pid, ExitStatus(0, signal.SIGKILL), TaskUsage()))
         while self._awaited:
-            self._awaited.popleft().failed(self._lost_answer())
+            self._loop.guarded(self._awaited.popleft().failed, self._lost_answer())
         was_empty, self._said_empty = self._said_empty, True
         if not was_empty:
             self._calm_down()
@@ -332,8 +339,9 @@ class Keeper:
 
     def heard_out(self) -> None:
         """Its process ended: what it said last may still lie in the channel."""
-        while self.alive:
-            self._readable()
+        while self._readable():
+            pass
+        self._give_up()  # also when a process on its way to its program still holds the other end open
 
     def dismiss(self) -> None:
         """It ends by itself, and whatever is below it."""

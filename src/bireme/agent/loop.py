@@ -42,6 +42,8 @@ class Loop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._on_ready: dict[int, Callable[[int], None]] = {}
+        self._fresh: set[int] = set()
+        """Watched since the kernel was last asked: what it said of such a number was about another descriptor."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._timer_numbers = itertools.count()
         self._children: dict[int, Callable[[ReapedChild], None]] = {}
@@ -56,6 +58,7 @@ class Loop:
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
         self._on_ready[fd] = callback
+        self._fresh.add(fd)
         self._epoll.register(fd, events)
 
     def rewatch(self, fd: int, events: int) -> None:
@@ -86,7 +89,7 @@ class Loop:
         """Tells of the end of a process that somebody else waited for; once, whoever tells it first."""
         callback = self._children.pop(reaped.pid, None)
         if callback is not None:
-            self._guarded(callback, reaped)
+            self.guarded(callback, reaped)
 
     # --- running -------------------------------------------------------------------------------------------
 
@@ -94,14 +97,16 @@ class Loop:
         self._running = True
         while self._running:
             for hook in self.before_wait:
-                self._guarded(hook)
-            for fd, events in self._epoll.poll(self._patience()):
+                self.guarded(hook)
+            ready = self._epoll.poll(self._patience())
+            self._fresh.clear()
+            for fd, events in ready:
                 callback = self._on_ready.get(fd)
-                if callback is not None:
-                    self._guarded(callback, events)
+                if callback is not None and fd not in self._fresh:
+                    self.guarded(callback, events)
             self._run_due_timers()
         for hook in self.before_wait:
-            self._guarded(hook)
+            self.guarded(hook)
 
     def stop(self) -> None:
         self._running = False
@@ -120,7 +125,7 @@ class Loop:
         while self._timers and self._timers[0][0] <= now:
             callback = heapq.heappop(self._timers)[2].callback
             if callback is not None:
-                self._guarded(callback)
+                self.guarded(callback)
 
     def _catch_signals(self) -> int:
         """SIGCHLD and SIGTERM wake the loop through a pipe; nothing is done in the middle of anything."""
@@ -144,7 +149,8 @@ class Loop:
             self.hand_over(reaped)
 
     @staticmethod
-    def _guarded(callback: Callable[..., None], *arguments: object) -> None:
+    def guarded(callback: Callable[..., None], *arguments: object) -> None:
+        """Calls it; what it raises is logged, and keeps nobody from the next thing to do."""
         try:
             callback(*arguments)
         except Exception:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
 import zlib
@@ -28,6 +29,8 @@ from pathlib import Path
 from bireme.agent.lines import encode_line
 from bireme.agent.processes import ProcessIdentity
 from bireme.agent.protocol import Message
+
+log = logging.getLogger("bireme.agent")
 
 JobKey = tuple[int, int]
 """(job id, generation)."""
@@ -124,11 +127,11 @@ class TaskRecords:
 
     def started(self, key: JobKey, pid: int) -> None:
         process = RecordedProcess(pid, time.clock_gettime(time.CLOCK_BOOTTIME), _boot_id())
-        self._append(key, _process_line(key, process))
+        self._note(key, _process_line(key, process))
 
     def kept(self, key: JobKey, keeper: ProcessIdentity, group: str) -> None:
         """From now on this keeper holds something of the job."""
-        self._append(key, _keeper_line(key, RecordedKeeper(keeper, group)))
+        self._note(key, _keeper_line(key, RecordedKeeper(keeper, group)))
 
     def reported(self, key: JobKey, line: bytes) -> None:
         """`line` is the event as it is sent."""
@@ -157,6 +160,13 @@ class TaskRecords:
         for key, lines in past.items():
             self._kept.setdefault(key, []).extend(lines)
         return [json.loads(line) for lines in past.values() for line in lines]
+
+    def _note(self, key: JobKey, line: bytes) -> None:
+        """What runs goes on without it, on a full disk: a successor has its keeper's cgroup and the job's marker."""
+        try:
+            self._append(key, line)
+        except OSError as error:
+            log.error("job %d.%d: a process could not be written down: %s", *key, error)
 
     def _append(self, key: JobKey, line: bytes) -> None:
         self._kept.setdefault(key, []).append(line)

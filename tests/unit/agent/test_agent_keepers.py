@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import select
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +20,7 @@ from bireme.agent.keeper import birth_from, birth_message
 from bireme.agent.keepers import Keeper, KeeperPool, signal_below
 from bireme.agent.launching import Launching
 from bireme.agent.lines import decode_line, encode_line
-from bireme.agent.loop import Loop
+from bireme.agent.loop import READ, Loop
 from bireme.agent.processes import read_process
 from bireme.agent.reaper import ReapedChild, become_subreaper, reap_exited
 from bireme.agent.spawn import Birth, SpawnError, TaskFile
@@ -71,19 +74,27 @@ class Run:
         self.ended: list[ReapedChild] = []
         self.problems: list[SpawnError] = []
 
-    def start(self, keeper: Keeper, script: str, **env: str) -> None:
-        null = os.open(os.devnull, os.O_RDWR)
+    def start(
+        self,
+        keeper: Keeper,
+        script: str,
+        output: str | Path = os.devnull,
+        process: Callable[[int], None] = lambda _pid: None,
+        **env: str,
+    ) -> None:
+        null, stdout = os.open(os.devnull, os.O_RDWR), os.open(output, os.O_RDWR | os.O_CREAT)
         env = {"PATH": os.environ["PATH"], **env}
-        birth = Birth(argv=["/bin/sh", "-c", script], env=env, stdin=null, stdout=null, stderr=2)
+        birth = Birth(argv=["/bin/sh", "-c", script], env=env, stdin=null, stdout=stdout, stderr=2)
         Launching(
             self.loop,
             birth,
-            process=lambda _pid: None,
+            process=process,
             started=lambda problem: self.problems.append(problem) if problem else None,
             exited=self.ended.append,
             keeper=keeper,
         ).begin()
         os.close(null)
+        os.close(stdout)
 
     def until(self, is_so: Callable[[], object]) -> None:
         """Turns of the loop until then."""
@@ -200,6 +211,62 @@ def test_an_agent_does_not_wait_for_a_keeper_that_takes_no_orders(run: Run) -> N
     run.until(lambda: keeper.empty and len(run.ended) == 40)
     assert {each.status.code for each in run.ended} == {3}
     assert run.problems == []
+
+
+def test_long_orders_keep_their_own_descriptors(run: Run, tmp_path: Path) -> None:
+    """The kernel hands over the end of one together with the head, and the descriptors, of the next."""
+    keeper = run.pool.take()
+    os.kill(keeper.pid, signal.SIGSTOP)  # until all of them wait in the channel
+    for number in range(3):
+        run.start(keeper, "echo $NUMBER", tmp_path / str(number), NUMBER=str(number), TEXT="x" * 60_000)
+    os.kill(keeper.pid, signal.SIGCONT)
+    run.until(lambda: keeper.empty and len(run.ended) + len(run.problems) == 3)
+    assert run.problems == []
+    assert [(tmp_path / str(number)).read_text() for number in range(3)] == ["0\n", "1\n", "2\n"]
+
+
+def test_an_event_without_words_is_no_end_of_a_keeper(run: Run) -> None:
+    keeper = run.pool.take()
+    run.loop._on_ready[keeper.channel.fileno()](READ | select.EPOLLHUP)  # of a descriptor that had its number before
+    assert keeper.alive
+    run.start(keeper, "exit 3")
+    run.until(lambda: keeper.empty and run.ended)
+    assert run.ended[0].status.code == 3
+
+
+def test_a_start_below_a_keeper_that_is_gone_fails(run: Run) -> None:
+    keeper = run.pool.take()
+    os.kill(keeper.pid, signal.SIGKILL)
+    run.until(lambda: not keeper.alive and keeper.pid not in run.loop.children)
+    run.start(keeper, "exit 3")
+    assert run.problems == [], "not within the call"
+    run.until(lambda: run.problems)
+    assert "killed or stopped" in str(run.problems[0])
+    assert keeper.empty
+
+
+def test_a_mistake_about_one_start_loses_no_word_of_the_others(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    keeper = run.pool.take()
+
+    def fail(_pid: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    run.start(keeper, "exit 1", process=fail)
+    run.start(keeper, "exit 2")
+    said = b""
+    while said.count(b'"exited"') < 2:  # all of it lies there for one read
+        select.select([keeper.channel], [], [])
+        said = keeper.channel.recv(1 << 16, socket.MSG_PEEK)
+    run.until(lambda: keeper.empty and len(run.ended) == 2)
+    assert sorted(each.status.code for each in run.ended) == [1, 2]
+    assert "no space left" in caplog.text
+
+
+def test_a_keeper_that_fails_says_why(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    keeper = run.pool.take()
+    keeper.channel.send(b"[]\n")
+    run.until(lambda: not keeper.alive and keeper.pid not in run.loop.children)
+    assert "Traceback" in capfd.readouterr().err
 
 
 def test_what_is_below_a_keeper_that_takes_no_orders_is_killed(run: Run, tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from bireme.agent.lines import encode_line
 from bireme.agent.outbox import Outbox
+from bireme.agent.processes import ProcessIdentity
 from bireme.agent.records import TaskRecords, read_records
 
 ENDED = {"ev": "batch_ended", "status": {"code": 0}, "usage": {}, "cleared": True, "at": 5.0}
@@ -36,6 +38,16 @@ def test_everything_is_read_back_by_the_next_agent(tmp_path: Path) -> None:
     assert [event["ev"] for event in again.leftovers[0].events] == ["launched", "batch_ended"]
     assert again.leftovers[1].processes[0].pid == 99_999_003
     assert (again.epoch, again.last_seq, again.damaged) == (2, 5, [])
+
+
+def test_what_runs_goes_on_when_the_disk_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    records = TaskRecords(tmp_path / "tasks.jsonl")
+    os.dup2(os.open("/dev/full", os.O_WRONLY), records._fd)
+    with pytest.raises(OSError, match="No space left"):
+        records.held((1, 1))  # nothing runs yet: such a job is refused
+    records.started((1, 1), 99_999_001)
+    records.kept((1, 1), ProcessIdentity(99_999_002, 1, "boot"), "")
+    assert caplog.text.count("job 1.1: a process could not be written down") == 2
 
 
 def test_the_past_is_told_again_to_who_lost_it_also_by_the_next_agent(tmp_path: Path) -> None:
