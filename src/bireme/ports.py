@@ -172,8 +172,8 @@ class JobQueue(Protocol):
     async def submit(self, specs: Sequence[JobSpec], key: str) -> tuple[int, int]:
         """The first job id and how many follow on each other: one for each component. Raises QueueRefusal."""
 
-    async def withdraw(self, job_id: int) -> None:
-        """Takes it, with all its components, out of the queue; nothing if it is no longer there."""
+    async def withdraw(self, job_id: int) -> bool:
+        """Takes it, with all its components, out of the queue; whether it is out: not if it has been started."""
 
     def workloads(self) -> Sequence[Job]:
         """Jobs of others' pods that have not ended."""

@@ -16,7 +16,7 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.requests import Target, cancel
 from bireme.core.lifecycle.state import State
 from bireme.core.model.events import AccountsChanged, Event
-from bireme.core.model.jobs import Job, JobSpec, Pending
+from bireme.core.model.jobs import HOLDING, Job, JobSpec, Pending
 from bireme.ports import JournalError, QueueRefusal
 from bireme.runtime.service import Runtime
 
@@ -38,15 +38,19 @@ class PodQueue:
         except JournalError as error:
             raise QueueRefusal(str(error), passing=True) from error
 
-    async def withdraw(self, job_id: int) -> None:
+    async def withdraw(self, job_id: int) -> bool:
         """Only what still waits: what has started ends with its pods."""
+        out = True
 
         def decide(state: State, _now: float) -> list[Event]:
+            nonlocal out
             job = state.jobs.get(job_id)
             waits = job is not None and isinstance(job.phase, Pending)
+            out = job is None or not isinstance(job.phase, HOLDING)
             return cancel(state, _CALLER, Target(job_id)) if waits else []
 
         await self._runtime.do("pods withdrawn", decide)
+        return out
 
     def workloads(self) -> Sequence[Job]:
         state = self._runtime.state

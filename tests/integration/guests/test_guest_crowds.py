@@ -145,3 +145,29 @@ def test_who_waited_when_the_daemon_went_away_still_minds_others_when_it_is_back
     api.delete(f"{PODS}/loud")
     assert bireme.node_of("shy") == node
     api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": dict.fromkeys(label)}})
+
+
+def test_a_pod_is_in_one_job_whoever_comes_and_goes(bireme: Bireme) -> None:
+    """What is ruled out changes while the planner starts those that wait: none of them is submitted a second time."""
+    api, nodes = bireme.kubernetes.api, NODES
+    for number, node in enumerate(nodes):
+        bireme.create(f"filler{number}", 8, labels={"app": "filler"}, nodeSelector={HOST: node})
+    wait_for(lambda: sorted(places(bireme, "filler")) == nodes, "all nodes to be full")
+    coming = replicas("late", 24, affinity=apart("late"))
+    for one in coming:
+        one["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "8"
+    api.create_all(PODS, coming)
+    wait_for(lambda: sum(name.startswith("late") for name in names_in_queue(bireme)) == 24, "all to wait")
+    for number in range(len(nodes)):
+        api.delete(f"{PODS}/filler{number}")
+    wait_for(lambda: sorted(places(bireme, "late")) == nodes, "one to be on each node", within_s=120)
+
+    def settled() -> bool:
+        running = [name for name in names_in_queue(bireme) if name.startswith("late")]
+        return len(running) == len(set(running)) == len(nodes)
+
+    wait_for(settled, "each of them to be in one job, and the others to be told that no node is left", within_s=60)
+
+
+def names_in_queue(bireme: Bireme) -> list[str]:
+    return bireme.run("squeue", "-h", "-o", "%j").split()

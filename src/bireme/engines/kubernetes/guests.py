@@ -588,7 +588,7 @@ class Guests:
             self._look_at_all(self._crowd.lets_go(gang.key))
         finally:
             gang.busy = False
-        if gang.submitted and not all(uid in gang.waiting for uid in gang.submitted):
+        if gang.job_ids and not (gang.submitted and all(uid in gang.waiting for uid in gang.submitted)):
             self._withdraw(gang)  # one left while it was being submitted
 
     def _with_what_lacks(self, gang: Gang, refusal: str) -> str:
@@ -656,19 +656,40 @@ class Guests:
 
     def _try_all_nodes(self, gang: Gang) -> None:
         """It found no place in the part of the nodes that was left to it while others were placed."""
-        self._withdraw(gang)
-        self._crowd.give_all(gang.key)
+        self._withdraw(gang, unlucky=True)
 
     def _qos_of(self, pod: Object) -> str:
         named = pod["spec"].get("priorityClassName", "") or (SERVICE if is_service(pod) else "")
         return self._queue.qos_named(named)
 
-    def _withdraw(self, gang: Gang) -> None:
-        """Its pods are not what they were when it was submitted: out of the queue, and looked at anew."""
-        ids, gang.job_ids, gang.submitted = gang.job_ids, (), ()
+    def _withdraw(self, gang: Gang, *, unlucky: bool = False) -> None:
+        """Its pods, or what is left to them, are not what they were when it was submitted: out of the queue, and looked
+        at anew. `unlucky`: it found no place in its slice."""
+        if not gang.job_ids:
+            gang.submitted = ()
+            self._look_anew(gang, unlucky)
+        elif not gang.busy:
+            gang.busy = True
+            self._work(self._leave_queue(gang, gang.job_ids, unlucky))
+
+    async def _leave_queue(self, gang: Gang, job_ids: tuple[int, ...], unlucky: bool) -> None:
+        """What has just been started is left alone: its pods are about to be bound, and must be in no second job."""
+        try:
+            out = await self._queue.withdraw(job_ids[0])
+        finally:
+            gang.busy = False
+        if out:
+            gang.job_ids, gang.submitted = (), ()
+            self._look_anew(gang, unlucky)
+        elif self._gangs.get(gang.key) is gang:
+            self._look_at(gang)  # what came meanwhile
+
+    def _look_anew(self, gang: Gang, unlucky: bool) -> None:
+        if self._gangs.get(gang.key) is not gang:
+            return
         self._look_at_all(self._crowd.lets_go(gang.key))
-        for job_id in ids[:1]:
-            self._work(self._queue.withdraw(job_id))
+        if unlucky:
+            self._crowd.give_all(gang.key)
         if gang.waiting:
             self._look_at(gang)
 
