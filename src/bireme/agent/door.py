@@ -5,7 +5,7 @@ that said who they are. Silent ones take places of their own, of which the oldes
 says at once what it wants, as the daemon and `srun` do, is always heard.
 
 Invariant: however many connections a user makes, those of others and the daemon's are taken, and no turn of the loop is
-spent on accepting alone.
+spent on accepting alone; nor do silent connections, of however many uids, take all descriptors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from bireme.agent.protocol import Message
 log = logging.getLogger("bireme.agent")
 
 _SILENT = 32
-"""Connections of one user that may not have said yet who they are."""
+"""Connections of one user that may not have said yet who they are ..."""
+_SILENT_SHARE = 8
+"""... and all users' together are at most this part of those that have: one person may have thousands of uids."""
 _MOST = 4096
 """Users' connections in all, where the machine gives that many descriptors."""
 _SHARE = 4
@@ -48,8 +50,11 @@ class Door:
         """By uid: connections that said who they are and stayed, the daemon's left out."""
         self._silent: dict[int, list[Greeting]] = {}
         """By uid, the oldest first."""
+        self._all_silent: dict[Greeting, None] = {}
+        """The same of all, the oldest first."""
         self.most = max(8, min(_MOST, (descriptors.limit() - descriptors.RESERVED) // 2))
         self.most_of_one = max(4, self.most // _SHARE)
+        self.most_silent = max(_SILENT, self.most // _SILENT_SHARE)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # of a predecessor: we hold the node's lock
@@ -94,17 +99,18 @@ class Door:
 
     def _greet(self, connection: socket.socket) -> None:
         uid = peer_uid(connection)
-        silent = self._silent.setdefault(uid, [])
-        if len(silent) >= _SILENT:
-            silent[0].give_up()
-        silent.append(
-            Greeting(
-                self._loop,
-                connection,
-                lambda greeting, *said: self._take(greeting, uid, *said),
-                lambda greeting: self._forget(greeting, uid),
-            )
+        if len(self._silent.get(uid, ())) >= _SILENT:
+            self._silent[uid][0].give_up()
+        elif len(self._all_silent) >= self.most_silent:
+            next(iter(self._all_silent)).give_up()
+        greeting = Greeting(
+            self._loop,
+            connection,
+            lambda greeting, *said: self._take(greeting, uid, *said),
+            lambda greeting: self._forget(greeting, uid),
         )
+        self._silent.setdefault(uid, []).append(greeting)
+        self._all_silent[greeting] = None
 
     def _take(self, greeting: Greeting, uid: int, connection: socket.socket, hello: Message, rest: bytes) -> None:
         self._forget(greeting, uid)
@@ -117,6 +123,7 @@ class Door:
                 self.left(uid)
 
     def _forget(self, greeting: Greeting, uid: int) -> None:
+        self._all_silent.pop(greeting, None)
         silent = self._silent.get(uid, [])
         if greeting in silent:
             silent.remove(greeting)

@@ -5,7 +5,8 @@ off that row costs a tenth of serving it; so all are taken, sorted by user, and 
 the loop. Not here: how many a user may have inside (`crowd.py`).
 
 Invariants: at a turn of the loop at most one connection of a user is let in; no more than `most` wait, and of one user
-no more than half of them: who comes then is told to come again.
+no more than half of them: who comes then is told to come again. When all places are taken, the first connection of
+another user takes one of whoever has the most; where everybody has one (one person may have thousands of uids), none.
 """
 
 from __future__ import annotations
@@ -105,9 +106,20 @@ class Door:
         if queue is None and uid not in self._came and self._is_light(uid):
             self._came.add(uid)
             self._let_in(sock, uid)
-        else:
+        elif self._count < self._most or self._make_room():
             self._waiting.setdefault(uid, deque()).append(sock)
             self._count += 1
+        else:
+            self._turn_away(sock)
+
+    def _make_room(self) -> bool:
+        """The newest of whoever has the most is turned away, unless they all have one."""
+        longest = max(self._waiting.values(), key=len)
+        if len(longest) <= 1:
+            return False
+        self._turn_away(longest.pop())
+        self._count -= 1
+        return True
 
     def _turn_away(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError), sock:

@@ -32,6 +32,10 @@ _CREDENTIALS = struct.Struct("3i")
 _PYTHONS_LIMIT = 1024
 """Bytes that Python's getsockopt takes at most, whatever an option may hold."""
 _MOST_GROUPS = 65_536  # NGROUPS_MAX
+_KNOWN_S = 60.0
+
+_Credentials = tuple[int, int, tuple[int, ...]]
+"""uid, gid, supplementary groups: what names are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,40 +106,55 @@ def is_gone(scope: Any) -> bool:
 
 
 class Callers:
-    """Names for credentials, remembered: the user database may be slow (LDAP) and is asked once per uid and minute."""
+    """Names for credentials, remembered: the user database may be slow (LDAP) and is asked once per uid and minute.
+
+    Invariant: when something new is remembered, what is older than a minute is forgotten.
+    """
 
     def __init__(self, owner_uid: int, operators: frozenset[str], clock: Callable[[], float]) -> None:
         self._owner_uid = owner_uid
         self._operators = operators
         self._clock = clock
-        self._known: dict[Peer, tuple[float, Caller]] = {}
+        self._known: dict[_Credentials, tuple[float, Caller]] = {}
+        """The longest known first."""
 
     def caller(self, scope: Any) -> Caller:
         peer: Peer = scope[SCOPE_KEY]
-        key = replace(peer, pid=0)
-        now = self._clock()
-        made, caller = self._known.get(key, (float("-inf"), None))
-        if caller is None or now - made > 60:
-            caller = self._make(key)
-            self._known[key] = (now, caller)
-        return caller
+        caller = self._remembered((peer.uid, peer.gid, peer.groups))
+        return replace(caller, admin=False) if peer.job_id and caller.admin else caller
 
     def owner(self, owner: Owner) -> Caller:
         """The owner of a job, as if they asked themselves."""
-        return self._make(Peer(owner.uid, owner.gid, 0, owner.groups))
+        return self._remembered((owner.uid, owner.gid, owner.groups))
 
-    def _make(self, peer: Peer) -> Caller:
-        user = user_name(peer.uid)
-        groups = tuple(sorted({peer.gid, *peer.groups, *groups_of_user(peer.uid)}))
+    def _remembered(self, who: _Credentials) -> Caller:
+        now = self._clock()
+        made, caller = self._known.get(who, (float("-inf"), None))
+        if caller is None or _is_old(made, now):
+            caller = self._make(*who)
+            self._known.pop(who, None)
+            self._known[who] = (now, caller)  # as the last
+            while _is_old(next(iter(self._known.values()))[0], now):
+                del self._known[next(iter(self._known))]
+        return caller
+
+    def _make(self, uid: int, gid: int, own_groups: tuple[int, ...]) -> Caller:
+        user = user_name(uid)
+        groups = tuple(sorted({gid, *own_groups, *groups_of_user(uid)}))
         return Caller(
-            uid=peer.uid,
-            gid=peer.gid,
+            uid=uid,
+            gid=gid,
             user=user,
-            admin=not peer.job_id and (peer.uid in (0, self._owner_uid) or user in self._operators),
-            group=group_name(peer.gid),
+            admin=uid in (0, self._owner_uid) or user in self._operators,
+            group=group_name(gid),
             groups=groups,
             group_names=tuple(group_name(gid) for gid in groups),
         )
+
+
+def _is_old(made: float, now: float) -> bool:
+    """Also what is of the future: the clock was set back."""
+    return not 0 <= now - made <= _KNOWN_S
 
 
 def user_name(uid: int) -> str:

@@ -219,7 +219,7 @@ class Daemon:
                     needed = runtime.state.blobs()
                     dropped = await asyncio.to_thread(store.prune_blobs, now - history * _DAY_S, needed)
                     log.info("dropped %d scripts and environments that nothing names since then", dropped)
-            except JournalError as error:
+            except (JournalError, StoreError) as error:  # tomorrow it may be mended
                 log.warning("nothing old was dropped: %s", error)
             await asyncio.sleep(_DAY_S)
 

@@ -150,7 +150,7 @@ class Runtime:
     async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[e.Recorded] | Refusal]:
         """As `do`, of many wishes in one turn and one commit, each decided when those before it are; each one's answer.
 
-        Raises JournalError: then none of them was done.
+        What fails by a fault of Bireme's own is refused, and in the log. Raises JournalError: then none was done.
         """
         if not decides:
             return []
@@ -379,8 +379,12 @@ class Runtime:
 
 
 def _or_raised(answer: Sequence[e.Recorded] | Exception) -> Sequence[e.Recorded] | Refusal:
-    if isinstance(answer, Exception) and not isinstance(answer, Refusal):
+    """What is not on disk is nobody's. An error of ours in deciding one wish is that one's: the others are done."""
+    if isinstance(answer, JournalError):
         raise answer
+    if isinstance(answer, Exception) and not isinstance(answer, Refusal):
+        log.error("a request could not be decided", exc_info=answer)
+        return Refusal(Why.ERROR, "an internal error, nothing of it was done: the daemon's log says more")
     return answer
 
 

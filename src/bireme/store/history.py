@@ -79,6 +79,8 @@ class HistoryWriter:
 
     def __init__(self) -> None:
         self._shapes = ShapeWriter()
+        self._used: set[int] | None = None
+        """While unused shapes are looked for: those that rows got meanwhile."""
 
     def insert(self, connection: sqlite3.Connection, rows: Sequence[HistoryRow]) -> None:
         jobs, steps = [], []
@@ -97,21 +99,29 @@ class HistoryWriter:
         given += [_real(record.get("start_time")), _real(record.get("end_time")), _storable(record.get("name"))]
         columns = _in_columns(record, JOB_COLUMNS, given)
         shape, differs = self._shapes.pack(connection, record, columns, row.like, row.own)
+        self._note_use(shape)
         return with_sum((*given, shape, differs))
 
     def _step(self, connection: sqlite3.Connection, row: HistoryRow) -> tuple[Any, ...]:
         record = row.record
         given = [row.job_id, _real(record.get("start_time")), _real(record.get("end_time"))]
         shape, differs = self._shapes.pack(connection, record, _in_columns(record, STEP_COLUMNS, given))
+        self._note_use(shape)
         key = (row.job_id, float(row.submitted_at), row.restarts, row.step_id)
         return with_sum((*key, *given[1:], shape, differs))
 
-    def prune(self, connection: sqlite3.Connection, older_than: float, kept: Collection[int]) -> int:
-        """Drops some of the runs that ended before then, with their steps; 0: none is left. `kept`: jobs and arrays
-        that are still known, whatever the age of their earlier runs."""
+    def _note_use(self, shape: int) -> None:
+        if self._used is not None:
+            self._used.add(shape)
+
+    def keep(self, connection: sqlite3.Connection, kept: Collection[int]) -> None:
+        """Before `prune`: jobs and arrays that are still known, whatever the age of their earlier runs."""
         connection.execute("CREATE TEMP TABLE IF NOT EXISTS kept (id INTEGER PRIMARY KEY)")
         connection.execute("DELETE FROM kept")
         connection.executemany("INSERT OR IGNORE INTO kept VALUES (?)", [(job_id,) for job_id in kept])
+
+    def prune(self, connection: sqlite3.Connection, older_than: float) -> int:
+        """Drops some of the runs that ended before then, with their steps; 0: none is left."""
         old = connection.execute(
             'SELECT job_id, submitted_at, restarts FROM runs WHERE "end" < ? AND job_id NOT IN (SELECT id FROM kept) '
             "AND coalesce(array_job_id, 0) NOT IN (SELECT id FROM kept) LIMIT ?",
@@ -119,14 +129,17 @@ class HistoryWriter:
         ).fetchall()
         for table in ("runs", "run_steps"):
             connection.executemany(f"DELETE FROM {table} WHERE job_id = ? AND submitted_at = ? AND restarts = ?", old)
-        if not old:
-            self._drop_unused_shapes(connection)
         return len(old)
 
-    def _drop_unused_shapes(self, connection: sqlite3.Connection) -> None:
-        """All but the newest: no number is given twice, so that readers may go on with what they remember."""
-        used = "SELECT shape FROM runs UNION SELECT shape FROM run_steps UNION SELECT max(id) FROM shapes"
-        connection.execute(f"DELETE FROM shapes WHERE id NOT IN ({used})")
+    def begin_sweep(self) -> None:
+        """Before `unused_shapes` is asked, while nobody writes: what is used from now on is noted."""
+        self._used = set()
+
+    def end_sweep(self, connection: sqlite3.Connection, unused: Collection[int]) -> None:
+        """Drops those that `unused_shapes` found, unless rows came to use them since."""
+        gone = set(unused) - (self._used or set())
+        self._used = None
+        connection.executemany("DELETE FROM shapes WHERE id = ?", [(shape_id,) for shape_id in gone])
         self._shapes.forget()
 
     @contextmanager
@@ -137,6 +150,15 @@ class HistoryWriter:
         except BaseException:
             self._shapes.forget()
             raise
+
+
+def unused_shapes(connection: sqlite3.Connection) -> list[int]:
+    """All but the newest: no number is given twice, so that readers may go on with what they remember.
+
+    It looks at every row: not for a connection that others wait for.
+    """
+    used = "SELECT shape FROM runs UNION SELECT shape FROM run_steps UNION SELECT max(id) FROM shapes"
+    return [shape_id for (shape_id,) in connection.execute(f"SELECT id FROM shapes WHERE id NOT IN ({used})")]
 
 
 def _real(at: Any) -> float | None:

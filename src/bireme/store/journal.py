@@ -35,6 +35,7 @@ from bireme.store.database import (
     StoreError,
     begins_after,
     connect,
+    connect_to_read,
     damaged,
     is_marked,
     journal_id_of,
@@ -46,7 +47,7 @@ from bireme.store.database import (
 )
 from bireme.store.events import GIVE_IDS, GIVE_IDS_KINDS, EventReader, EventWriter
 from bireme.store.guard import check_whole, mark_path, read_mark
-from bireme.store.history import HistoryReader, HistoryWriter, Query
+from bireme.store.history import HistoryReader, HistoryWriter, Query, unused_shapes
 from bireme.store.mark import Mark, MarkFile, replace
 from bireme.store.shelf import Shelf
 
@@ -314,13 +315,28 @@ class SqliteStore:
 
         `kept`: jobs and arrays that are still known. Usage and fair share are not counted from these records.
         """
-        dropped = 0
+        writer, dropped = self._history_writer, 0
+        with self._writing():
+            writer.keep(self._writer, kept)
         while True:
-            with self._history_writer.undone_with_errors(), self._writing():
-                some = self._history_writer.prune(self._writer, older_than, kept)
+            with self._writing():
+                some = writer.prune(self._writer, older_than)
             if not some:
-                return dropped
+                break
             dropped += some
+        if dropped:
+            self._drop_unused_shapes()
+        return dropped
+
+    def _drop_unused_shapes(self) -> None:
+        """Found on a connection of its own: jobs end and `sacct` reads while every row is looked at."""
+        with self._write_lock:
+            self._write_gathered()
+            self._history_writer.begin_sweep()
+        with reading(self.path), closing(connect_to_read(self.path)) as connection:
+            unused = unused_shapes(connection)
+        with self._history_writer.undone_with_errors(), self._writing():
+            self._history_writer.end_sweep(self._writer, unused)
 
     # --------------------------------------------------------------------------------------------- blobs
 

@@ -91,7 +91,12 @@ def replace(path: str, mark: Mark) -> None:
     finally:
         os.close(fd)
     os.replace(fresh, path)
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    sync_folder(os.path.dirname(path))
+
+
+def sync_folder(path: str) -> None:
+    """The names in it are on disk when it returns."""
+    folder = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -3,7 +3,8 @@
 `plan` says what would be kept and what is lost; `recover` makes a new journal of what is kept, beside a folder with the
 damaged files as they were. The new one says in an event of its own what was lost (`EventsLost`); numbers of events and
 of jobs go on behind those that were lost, so that none means two things.
-Invariant: until the new journal is complete and on disk, the old one is untouched; its copy is never removed here.
+Invariant: the copy is on disk before anything is changed, and is never removed here. Until the new journal is complete
+and on disk, the old one stays in its place; one of an earlier Bireme is brought to this one's schema there.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ def _keep(path: str, now: float) -> str:
             shutil.copy2(name, folder)
             with open(os.path.join(folder, os.path.basename(name)), "rb") as copy:
                 os.fsync(copy.fileno())
+    mark.sync_folder(folder)
+    mark.sync_folder(os.path.dirname(path))
     return folder
 
 

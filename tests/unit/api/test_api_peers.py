@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from bireme.api.peers import SCOPE_KEY, Callers, Peer, groups_of_user, peer_of
+from bireme.core.model.jobs import Owner
 
 MANY = 400
 """More groups than fit into what Python's getsockopt returns."""
@@ -52,6 +53,25 @@ def test_a_user_whom_the_database_does_not_know_has_the_groups_of_its_process_al
     assert groups_of_user(4_000_000_000) == ()
     caller = Callers(0, frozenset(), lambda: 0.0).caller({SCOPE_KEY: Peer(4_000_000_000, 5, 0, (7,))})
     assert caller.groups == (5, 7)
+
+
+def test_names_are_asked_for_once_a_minute_and_not_kept_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("bireme.api.peers.user_name", lambda uid: asked.append(uid) or f"u{uid}")
+    now = [1_000.0]
+    callers = Callers(0, frozenset({"u7"}), lambda: now[0])
+    for job_id in (0, 4, 5):
+        caller = callers.caller({SCOPE_KEY: Peer(7, 7, 100 + job_id, (8,), job_id)})
+        assert caller.admin is (not job_id), "a job of an operator's is no operator"
+    assert callers.owner(Owner(uid=7, gid=7, user="u7", groups=(8,))).user == "u7"
+    assert asked == [7], "neither for each process nor for each job"
+    now[0] += 61
+    for uid in (8, 9):
+        callers.caller({SCOPE_KEY: Peer(uid, uid, 0)})
+    assert len(callers._known) == 2, "who was last seen a minute ago is forgotten"
+    now[0] -= 3_600
+    callers.caller({SCOPE_KEY: Peer(9, 9, 0)})
+    assert asked == [7, 8, 9, 9]
 
 
 def _known(user: str) -> bool:

@@ -95,6 +95,25 @@ def test_who_finds_no_place_to_wait_is_told_to_come_again(street: Street) -> Non
     assert told[-1] == b"", "another user's is let in"
 
 
+def test_however_many_users_knock_no_more_than_so_many_wait(street: Street) -> None:
+    """One person may have thousands of uids (/etc/subuid)."""
+    for uid in range(30):
+        street.knock(uid)
+    play(street, 40, most=8, is_light=lambda uid: False)
+    told = [sock.recv(100) for sock in street.knocking]
+    assert told.count(TURNED_AWAY) == 22
+
+
+def test_a_new_user_takes_the_place_of_one_who_has_many(street: Street) -> None:
+    street.knock(1, 4)
+    street.knock(2, 4)
+    street.knock(3)
+    play(street, 60, most=8, is_light=lambda uid: False)
+    told = [sock.recv(100) for sock in street.knocking]
+    assert [place for place, said in enumerate(told) if said == TURNED_AWAY] == [3]
+    assert sorted(uid for _, uid in street.let_in) == [1, 1, 1, 2, 2, 2, 2, 3]
+
+
 def test_a_closed_door_leaves_nobody_waiting(street: Street) -> None:
     street.knock(1, 12)
     play(street, 2)

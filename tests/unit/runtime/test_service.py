@@ -231,3 +231,27 @@ def test_what_is_asked_of_many_jobs_is_one_commit_and_each_has_its_answer(tmp_pa
         raise JournalError("the disk is full")
 
     asyncio.run(scenario())
+
+
+def test_a_fault_in_deciding_one_of_many_wishes_is_that_ones_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def faulty(state: State, now: float) -> Sequence[Event]:
+        raise KeyError("a bug")
+
+    async def scenario() -> None:
+        store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        job = await submitted(runtime, "job")
+        bad, good = await runtime.do_all("alice", [faulty, lambda state, _: cancel(state, ALICE, Target(job))])
+        assert isinstance(bad, Refusal)
+        assert "the daemon's log says more" in bad.hint
+        assert not isinstance(good, Refusal)
+        assert len(good) == 1
+        await runtime.stop()
+        store.close()
+
+    asyncio.run(scenario())
+    assert "KeyError: 'a bug'" in caplog.text

@@ -21,7 +21,7 @@ from bireme.ports import HistoryRow, JournalError
 from bireme.slurm.records.steps import history_rows
 from bireme.store import codec
 from bireme.store.database import StoreError
-from bireme.store.history import HistoryReader, HistoryWriter, Query, repack
+from bireme.store.history import HistoryReader, HistoryWriter, Query, repack, unused_shapes
 from bireme.store.journal import SqliteStore
 from bireme.testing.scenario import Scenario, caller_named
 from bireme.testing.worlds import build_spec
@@ -251,6 +251,43 @@ def test_what_ended_long_ago_is_dropped_and_nothing_that_is_still_known(store: S
     store.append([], rows)
     expected = [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is None]
     assert store.finished(Query()) == expected, "shapes that were dropped are made again"
+
+
+def test_shapes_that_nobody_uses_are_looked_for_after_something_was_dropped_and_not_by_the_writer(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find them is to look at every row of the history: nobody's commit waits for that."""
+    monkeypatch.setattr("bireme.store.history._PRUNED_AT_ONCE", 7)
+    store.append([], [*ended_rows(30), *cancelled_rows(3, array=False)])
+    said: list[str] = []
+    store._writer.set_trace_callback(said.append)
+    assert store.prune_history(0.0, kept={1, 2}) == 0
+    assert [each for each in said if "shape" in each] == []
+    said.clear()
+    assert store.prune_history(1e12, kept={1}) > 20
+    assert sum(each.startswith("INSERT OR IGNORE INTO kept") for each in said) == 1, "what is kept is said once"
+    assert [each for each in said if "shape" in each and not each.startswith("DELETE FROM shapes")] == []
+    assert len(store.finished(Query(with_steps=True))) == 1
+
+
+def test_a_shape_that_comes_into_use_while_unused_ones_are_looked_for_stays(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = cancelled_rows(2, array=False)
+    others = ended_rows(1)
+    store.append([], [first])
+    store.append([], others)  # of these is the newest shape, which stays in any case
+    found: list[int] = []
+
+    def then_one_more_ends(connection: sqlite3.Connection) -> list[int]:
+        found.extend(unused_shapes(connection))
+        store.append([], [second])
+        return found
+
+    monkeypatch.setattr("bireme.store.journal.unused_shapes", then_one_more_ends)
+    assert store.prune_history(1e12) == 2
+    assert found, "that of the first, which the second has too"
+    assert [record["job_id"] for record in store.finished(Query())] == [second.job_id]
 
 
 @pytest.mark.parametrize(

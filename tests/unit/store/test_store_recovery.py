@@ -96,6 +96,30 @@ def test_what_is_lost_is_said_and_no_number_is_used_twice(path: str, damage: Cal
     assert sorted(os.listdir(done.kept_in))[:1] == ["journal.db"]
 
 
+def test_the_copy_is_on_disk_before_anything_is_removed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy whose name is not on disk is none after a power cut, and the write-ahead file is removed next."""
+    made(path)
+    older_copy(path)
+    Path(path + "-wal").touch()
+    done: list[tuple[str, str]] = []
+    fsync, unlink = os.fsync, os.unlink
+
+    def synced(fd: int) -> None:
+        done.append(("fsync", os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    def unlinked(name: str) -> None:
+        done.append(("unlink", name))
+        unlink(name)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "unlink", unlinked)
+    kept_in = recover(inspect(path), NOW).kept_in
+    removed = done.index(("unlink", path + "-wal"))
+    before = {name for what, name in done[:removed] if what == "fsync"}
+    assert before >= {*(os.path.join(kept_in, name) for name in os.listdir(kept_in)), kept_in, os.path.dirname(kept_in)}
+
+
 def test_a_damaged_old_event_costs_its_story_and_nothing_else(path: str) -> None:
     made(path)
     changed(path, "UPDATE journal SET cause = 'bob submit' WHERE seq = 2", "DELETE FROM journal WHERE seq IN (4, 5)")
