@@ -1,16 +1,20 @@
 """Starting, finding and stopping the daemon of a home, as `bireme up`, `down` and `status` do.
 
-The lock file decides who is the daemon: held means alive, whatever the pid file says, and the kernel drops it however
-the process ends. Invariant: two daemons never serve one home; a pid is signalled only while its lock is held.
+A lock decides who is the daemon: held means alive, whatever the pid file says, and the kernel drops it however the
+process ends. It is on the home's own folder, which cannot be removed from under what is in it, and on a file in it
+(where a network file system locks no folders, and for daemons of an earlier version).
+Invariant: two daemons never serve one home; a pid is signalled only while its lock is held.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -24,6 +28,9 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.02
 _LOCK_ATTEMPTS = 5
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What file systems answer that lock files only (NFS: what is locked must be open for writing)."""
 
 
 class DaemonError(Exception):
@@ -112,55 +119,111 @@ class Readiness:
 
 
 class Lock:
-    """Held by the daemon for as long as it lives; contains its pid."""
+    """Held by the daemon for as long as it lives, and by whoever writes to a home without one."""
 
     def __init__(self, paths: Paths) -> None:
-        # For the owner alone: whoever may open a file may lock it, and so keep the daemon from starting.
-        self._file = os.open(paths.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.fchmod(self._file, 0o600)
-        if not self._taken():
-            other = os.pread(self._file, 20, 0).decode(errors="replace").strip() or "unknown"
-            os.close(self._file)
-            raise DaemonError(f"a daemon (pid {other}) already serves {paths.home}")
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-        with open(paths.pid_file, "w") as file:
-            file.write(f"{os.getpid()}\n")
+        self._held: list[int] = []
+        try:
+            self._take(paths)
+        except BaseException:
+            self.release()
+            raise
 
-    def _taken(self) -> bool:
-        """Tried more than once: somebody who looks whether a daemon runs (`running_pid`) holds it for an instant."""
-        for attempt in range(_LOCK_ATTEMPTS):
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                time.sleep(_POLL_S if attempt < _LOCK_ATTEMPTS - 1 else 0.0)
-            else:
-                return True
-        return False
+    def _take(self, paths: Paths) -> None:
+        # For the owner alone: whoever may open a file or a folder may lock it, and so keep the daemon from starting.
+        self._held.append(os.open(paths.home, _FOLDER))
+        file = os.open(paths.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._held.append(file)
+        os.fchmod(file, 0o600)
+        if not all(map(_taken, self._held)):
+            raise DaemonError(f"a daemon (pid {_holder(paths) or 'unknown'}) already serves {paths.home}")
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        with open(paths.pid_file, "w") as pid_file:
+            pid_file.write(f"{os.getpid()}\n")
 
     def release(self) -> None:
-        os.close(self._file)
+        while self._held:
+            os.close(self._held.pop())
+
+
+def _taken(fd: int) -> bool:
+    """Tried more than once: somebody who looks whether a daemon runs (`running_pid`) holds it for an instant."""
+    for attempt in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_POLL_S if attempt < _LOCK_ATTEMPTS - 1 else 0.0)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_LOCKS or not stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise
+            return True  # the file's lock is the one that counts there
+        else:
+            return True
+    return False
 
 
 def running_pid(home: str | None = None) -> int | None:
     """The pid of the daemon that holds the lock of this home, or None."""
+    paths = Paths(home)
+    held = _is_held(paths.home, _FOLDER) or _is_held(paths.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    return _holder(paths) if held else None
+
+
+def _is_held(path: str, how: int) -> bool:
     try:
-        lock = os.open(Paths(home).lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(path, how)
     except OSError:
-        return None
+        return False
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     except OSError:
-        text = os.pread(lock, 20, 0).strip()
-        return int(text) if text.isdigit() else None
+        return False
     finally:
         os.close(lock)
-    return None
+    return False
+
+
+def _holder(paths: Paths) -> int | None:
+    """Who holds the lock: as the files in `run` say, or, where they were removed or put back, as the kernel does."""
+    said = [pid for file in (paths.lock_file, paths.pid_file) if (pid := _pid_in(file))]
+    for pid in said:
+        if _has_locked(pid, paths.home):
+            return pid
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid() and _has_locked(int(name), paths.home):
+            return int(name)
+    return said[0] if said else None
+
+
+def _pid_in(path: str) -> int | None:
+    try:
+        with open(path) as file:
+            text = file.read(20).strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _has_locked(pid: int, home: str) -> bool:
+    """Whether this process has the folder locked (its descriptors say which locks are held through them)."""
+    try:
+        ours = os.stat(home)
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), ours):
+                with open(f"/proc/{pid}/fdinfo/{fd}") as about:
+                    if any(line.startswith("lock:") and "WRITE" in line for line in about):
+                        return True
+    except OSError:
+        pass  # it ended, closed that descriptor, or is another user's
+    return False
 
 
 def _is_anothers(home: str | None) -> bool:
-    """Its lock is there and closed to us: whether a daemon holds it we cannot know, and need not."""
-    path = Paths(home).lock_file
+    """It is there and closed to us: whether a daemon holds its lock we cannot know, and need not."""
+    path = Paths(home).home
     return os.path.exists(path) and not os.access(path, os.R_OK)
 
 

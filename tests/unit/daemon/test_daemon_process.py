@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bireme.cli import store
+from bireme.cli.voice import CommandFailure
 from bireme.client.transport import BiremeUnavailable, Transport
 from bireme.daemon import process
 from bireme.daemon.paths import Paths, default_home
@@ -36,6 +38,21 @@ def test_it_answers_when_start_returns(home: str) -> None:
     assert stat.S_IMODE(os.stat(home).st_mode) == expected
     assert stat.S_IMODE(os.stat(Paths(home).journal).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(Paths(home).log).st_mode) == 0o600
+
+
+def test_files_removed_from_run_let_no_second_one_in(home: str) -> None:
+    """Nor anybody else who would write to the home; and the first one is still found, and ended, by who it is."""
+    pid, paths = process.start(home), Paths(home)
+    for file in (paths.lock_file, paths.pid_file):
+        os.unlink(file)
+    Path(paths.pid_file).write_text(f"{os.getpid()}\n")  # an old copy, put back: the number is somebody else's by now
+    assert process.running_pid(home) == pid
+    with pytest.raises(process.DaemonError, match=rf"a daemon \(pid {pid}\) already serves {home}"):
+        process.Lock(paths)
+    with pytest.raises(CommandFailure, match=rf"a daemon \(pid {pid}\) already serves {home}"):
+        store._run(["recover", "--accept-loss", "--home", home])
+    assert process.running_pid(home) == pid
+    assert process.stop(home) is True
 
 
 def test_what_was_accepted_is_there_after_a_kill(home: str) -> None:
