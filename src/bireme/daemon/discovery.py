@@ -32,12 +32,13 @@ def discover(cluster_name: str, gpus: tuple[Device, ...] = ()) -> ClusterConfig:
         gres=_pools(gpus),
     )
     partition = PartitionConfig(name=DEFAULT_PARTITION, nodes=(name,), default=True)
-    # As SelectTypeParameters=CR_CPU: on one machine people expect as many one-CPU jobs as it shows CPUs, and a job
-    # that did not ask for memory must not hold all of it.
+    # On one machine people expect as many one-CPU jobs as it shows CPUs. Memory that a job asks for is counted; one
+    # that did not ask must not hold all of it.
     settings = Settings(
-        gres_types=("gpu",) if gpus else (), select_by_core=False, memory_is_consumable=False, return_to_service=2
+        gres_types=("gpu",) if gpus else (), select_by_core=False, unasked_memory_is_whole=False, return_to_service=2
     )
-    return ClusterConfig(name=cluster_name, nodes=(node,), partitions=(partition,), settings=settings)
+    raw = {"SelectTypeParameters": "CR_CPU_MEMORY"}
+    return ClusterConfig(name=cluster_name, nodes=(node,), partitions=(partition,), settings=settings, raw=raw)
 
 
 def _pools(gpus: tuple[Device, ...]) -> tuple[GresPool, ...]:

@@ -53,13 +53,26 @@ class MissingBlobError(KeyError, LostBlobError):
 
 
 def connect(path: str, durable: bool = True) -> sqlite3.Connection:
-    """Opens `path`, creating it (mode 0600) if need be. `durable` False: no commit waits for the disk."""
+    """Opens `path`, creating it (mode 0600) if need be. `durable` False: no commit waits for the disk.
+
+    Only as the first connection of a process; the others are made by `connect_beside`.
+    """
     try:
         # SQLite would create it with the umask's mode; the -wal and -shm files take after this one.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StoreError(f"cannot open the journal {path}: {error.strerror}") from error
     _refuse_truncated(path)
+    return connect_beside(path, durable)
+
+
+def connect_beside(path: str, durable: bool = True) -> sqlite3.Connection:
+    """Opens what this process has a connection to already.
+
+    Nothing but SQLite may open the file then: to close any descriptor of a file drops all locks that this process has
+    on it. The next program that looked at the database would take itself for the last one and remove its write-ahead
+    file, with all that is written there from then on.
+    """
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
     try:
         with reading(path):

@@ -35,7 +35,7 @@ from bireme.store.database import (
     StoreError,
     begins_after,
     connect,
-    connect_to_read,
+    connect_beside,
     damaged,
     is_marked,
     journal_id_of,
@@ -88,7 +88,7 @@ class SqliteStore:
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         self._writer = connect(path, durable)
-        self._reader = connect(path)
+        self._reader = connect_beside(path)
         self._reader.execute("PRAGMA query_only=ON")
         self._shelf = Shelf(path)
         with reading(path):
@@ -171,7 +171,7 @@ class SqliteStore:
         self._shelf.written(blobs)
 
     def _write_apart(self, numbered: Sequence[Numbered], history: Sequence[HistoryRow]) -> None:
-        with closing(connect(self.path, durable=False)) as connection:
+        with closing(connect_beside(self.path, durable=False)) as connection:
             self._write(connection, numbered, history)
 
     def _write_gathered(self) -> None:
@@ -333,7 +333,7 @@ class SqliteStore:
         with self._write_lock:
             self._write_gathered()
             self._history_writer.begin_sweep()
-        with reading(self.path), closing(connect_to_read(self.path)) as connection:
+        with reading(self.path), closing(connect_beside(self.path)) as connection:
             unused = unused_shapes(connection)
         with self._history_writer.undone_with_errors(), self._writing():
             self._history_writer.end_sweep(self._writer, unused)

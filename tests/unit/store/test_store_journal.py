@@ -7,6 +7,8 @@ import resource
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +46,21 @@ def submitted(job_id: int) -> JobSubmitted:
 def finished(job_id: int, **record: object) -> HistoryRow:
     defaults = {"job_id": job_id, "state": "COMPLETED", "user_name": "ann", "user_id": 1, "end_time": 20.0}
     return HistoryRow(job_id, None, 1.0, 0, {**defaults, **record})
+
+
+def test_another_program_that_looks_at_the_journal_takes_nothing_away(store: SqliteStore, path: str) -> None:
+    """The last one to leave a database removes its write-ahead file: nobody may think so while the store is open."""
+    store.append([(1.0, "x", submitted(1))], [])
+    look = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM about').fetchall(); c.close()"
+    )
+    subprocess.run([sys.executable, "-c", look, path], check=True)
+    assert os.path.exists(path + "-wal")
+    store.append([(2.0, "x", submitted(2))], [])
+    count = (
+        "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT max(seq) FROM journal').fetchone()[0])"
+    )
+    assert subprocess.run([sys.executable, "-c", count, path], check=True, capture_output=True).stdout == b"2\n"
 
 
 def test_events_come_back_in_order_after_reopening(path: str) -> None:

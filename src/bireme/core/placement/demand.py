@@ -137,7 +137,13 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
         memory_per_node_mib=per_node,
         memory_per_cpu_mib=ceil(per_cpu / times) if per_cpu else per_cpu,
         memory_per_gpu_mib=per_gpu,
-        whole_memory=settings.memory_is_consumable and per_node is None and per_cpu is None and per_gpu is None,
+        whole_memory=(
+            settings.memory_is_consumable
+            and settings.unasked_memory_is_whole
+            and per_node is None
+            and per_cpu is None
+            and per_gpu is None
+        ),
         gres_per_node=gres[0],
         gres_per_task=gres[1],
         gres_per_job=gres[2],
