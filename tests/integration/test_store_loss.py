@@ -70,7 +70,7 @@ def test_a_home_that_went_back_to_an_earlier_day_is_found_out_by_its_nodes(clust
     put_home_back(cluster, kept)
 
     cluster.up_again()
-    assert "events were lost" in (cluster.home / "log" / "daemon.log").read_text()
+    cluster.until(lambda: "events were lost" in (cluster.home / "log" / "daemon.log").read_text())
     cluster.run("scontrol", "release", ",".join(waits), check=False)  # that it was done is lost with the rest
     assert cluster.wait(waits[1])["state"] == "COMPLETED"
     cluster.until(lambda: runs(long[1]) == 2)

@@ -19,6 +19,7 @@ import pytest
 
 from bireme.core.lifecycle import apply as applying
 from bireme.core.lifecycle import charging, due, gates, intake, requests, reserving, submission
+from bireme.core.lifecycle import loss as lost
 from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.limits import rules
 from bireme.core.limits.rules import Rulebook
@@ -39,7 +40,7 @@ from bireme.engines.simulated.agents import Run, SimulatedAgent
 from bireme.ports import HistoryRow, JournalError
 from bireme.runtime.kernel import Group, Kernel
 from bireme.sim.faults.daemon import Daemon
-from bireme.sim.faults.draw import draw
+from bireme.sim.faults.draw import draw, draw_with_loss
 from bireme.sim.faults.play import Failed, Sabotage
 from bireme.sim.faults.soak import play
 
@@ -58,17 +59,19 @@ class Planted:
     seed: int
     """Of a world that finds it soon; 0: one of the first twelve without wishes does."""
     plant: Plant
+    loss: bool = False
+    """Of worlds whose journal is replaced by an older copy."""
 
 
 PLANTED: list[Planted] = []
 
 
-def bug(words: str, seed: int) -> Callable[[Plant], Plant]:
+def bug(words: str, seed: int, *, loss: bool = False) -> Callable[[Plant], Plant]:
     """Lists the function, whose docstring is the bug in one sentence."""
 
     def listed(plant: Plant) -> Plant:
         assert plant.__doc__ is not None
-        PLANTED.append(Planted(plant.__name__, plant.__doc__, words, seed, plant))
+        PLANTED.append(Planted(plant.__name__, plant.__doc__, words, seed, plant, loss))
         return plant
 
     return listed
@@ -80,7 +83,7 @@ def found(planted: Planted, seeds: Sequence[int], *, wishes: bool = True) -> tup
         with Patch.context() as patch:
             sabotage = planted.plant(patch)
             try:
-                play(draw(seed, wishes=wishes), sabotage=sabotage)
+                play(draw_with_loss(seed) if planted.loss else draw(seed, wishes=wishes), sabotage=sabotage)
             except Failed as failure:
                 if re.search(planted.words, str(failure)):
                     return count, failure
@@ -657,6 +660,42 @@ def acknowledgements_lost(patch: Patch) -> Sabotage:
         daemon.start = started  # type: ignore[method-assign]
 
     return each_time
+
+
+# -- after a loss ----------------------------------------------------------------------------------------------------
+
+
+@bug("runs again after a loss", 3, loss=True)
+def lost_ends_run_again(patch: Patch) -> None:
+    """What a node saw to its end, and the journal has lost, is started again."""
+    patch.setattr(intake, "found_over", lambda state, seen, outcome: [])
+
+
+@bug("runs again after a loss", 30, loss=True)
+def lost_ends_of_tasks_run_again(patch: Patch) -> None:
+    """The same of an array's tasks, which had other ids then."""
+    patch.setattr(lost, "_task_found_over", lambda state, seen, outcome: [])
+
+
+@bug("held twice|began while|runs again after a loss", 1, loss=True)
+def nobody_asked_after_a_loss(patch: Patch) -> None:
+    """Jobs start before the nodes have said what they know."""
+
+    def at_once(state: State, now: float) -> list[e.Event]:
+        return [e.LossSettled(())] if state.loss is not None else []
+
+    patch.setattr("bireme.runtime.kernel.settled", at_once)
+
+
+@bug("allocated twice|arrived on|runs again after a loss", 10, loss=True)
+def numbers_of_lost_starts_given_again(patch: Patch) -> None:
+    """The next start of a job has the number of one that was lost."""
+
+    def forgetful(state: State, event: e.LossSettled, at: float) -> tuple[c.Command, ...]:
+        state.loss = None
+        return ()
+
+    patch.setitem(applying.HANDLERS, e.LossSettled, forgetful)
 
 
 def main() -> int:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.sim.faults.draw import CLOSED, FAULTS, draw
+from bireme.sim.faults.draw import CLOSED, FAULTS, draw, draw_with_loss
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play
 
 SEEDS = tuple(range(1, 41))
+LOSSES = (1, 2, 3, 10, 30, 31, 54, 91)
+"""Of worlds with a loss: 1, 31, 54 and 91 found something that was mended."""
 FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)
 """Worlds that soaking found broken, and that were mended: as they were drawn then, without wishes."""
 
@@ -24,6 +26,16 @@ def test_world(seed: int, wishes: bool) -> None:
         pytest.fail(f"{failure}\n{failure.replay}", pytrace=False)
     assert outcome.jobs
     assert outcome.events
+
+
+@pytest.mark.parametrize("seed", LOSSES)
+def test_world_whose_newest_events_are_lost(seed: int) -> None:
+    """Nothing that a node saw to its end runs again, nothing runs twice at once, and everything comes to an end."""
+    try:
+        outcome = play(draw_with_loss(seed))
+    except Failed as failure:
+        pytest.fail(f"{failure} (a world with a loss, seed {seed}, step {failure.steps})", pytrace=False)
+    assert outcome.acts["journal_lost"]
 
 
 def test_every_fault_and_every_habit_of_people_is_drawn() -> None:

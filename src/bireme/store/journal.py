@@ -400,6 +400,11 @@ class SqliteStore:
         with self._reading() as connection:
             return self._history_reader.select(connection, query, wrong), list(dict.fromkeys(wrong))
 
+    def copy_to(self, path: str) -> None:
+        """All of it as it is now, while it is in use: a backup."""
+        with self._reading() as connection, closing(sqlite3.connect(path)) as copy:
+            connection.backup(copy)
+
     def close(self, *, thrown_away: bool = False) -> None:
         """`thrown_away`: its file is removed next, so that what is still gathered need not be written."""
         with self._write_lock, self._read_lock:

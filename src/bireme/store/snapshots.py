@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bireme.core.lifecycle.state import State
-from bireme.core.model.jobs import ArrayTask, Job, JobSpec
+from bireme.core.model.jobs import ArrayTask, Finished, Job, JobSpec, Pending
 from bireme.store import codec
 from bireme.store.events import SpecPool
 from bireme.store.plain import to_plain
@@ -72,8 +72,15 @@ def _complete_tallies(state: State) -> None:
     """An earlier Bireme counted the starts of an array and did not say of which tasks: those that ever started are."""
     for job in state.jobs.values():
         tally = state.arrays.get(job.array.array_job_id) if isinstance(job.array, ArrayTask) else None
-        if tally is not None and isinstance(job.array, ArrayTask) and job.generation:
+        if tally is not None and isinstance(job.array, ArrayTask) and _ever_started(job):
             tally.begun.setdefault(job.array.task_id, job.submitted_at)
+
+
+def _ever_started(job: Job) -> bool:
+    """Its number of starts does not tell: after a loss numbers are skipped."""
+    if isinstance(job.phase, Finished):
+        return job.phase.started_at is not None
+    return not isinstance(job.phase, Pending) or job.restarts > 0
 
 
 def _job(plain: dict[str, Any], specs: list[JobSpec]) -> Job:

@@ -65,9 +65,9 @@ def _judged(state: State, seen: o.Observation, now: float) -> list[e.Event]:
     cleared = _cleared_leftovers(state, seen)
     if cleared:
         return cleared
-    if state.loss is not None and isinstance(seen, o.BatchFinished) and seen.job_id not in state.holding:
-        return found_over(state, seen, _verdict_on(state, seen.status, seen.note)[0])
     job = state.jobs.get(seen.job_id)
+    if state.loss is not None and isinstance(seen, o.BatchFinished) and not _held(state, seen.job_id, seen.generation):
+        return found_over(state, seen, _verdict_on(state, seen.status, seen.note)[0])
     if job is None or job.generation != seen.generation or job.id not in state.holding:
         return []
     match seen:

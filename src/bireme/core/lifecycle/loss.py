@@ -19,7 +19,7 @@ from bireme.core.lifecycle.state import Loss, State
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import ArrayWaiting, Finished, Job, JobKind, Outcome, Pending
+from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, JobKind, Outcome, Pending
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reasons import ReasonKind, reason
 
@@ -96,11 +96,24 @@ def found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.
     job = state.pending.get(seen.job_id)
     if seen.job_id not in state.jobs or (job is not None and job.is_waiting_array):
         return _task_found_over(state, seen, outcome)
-    if job is None or job.mirrored or seen.generation <= job.generation:
+    if job is None:
+        return _later_start_over(state, seen, outcome)
+    if job.mirrored or seen.generation <= job.generation:
         return []
     if not seen.ordered:
         return [e.JobCancelled(job.id, outcome)]
     return [] if _comes_back(state, job) else [e.JobCancelled(job.id, _ended_with_loss())]
+
+
+def _later_start_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.Event]:
+    """Of a job that the journal has running, or on its way back to the queue: a later start than that was lost, and is
+    over. So the job does not come back when this one is."""
+    job = state.holding.get(seen.job_id)
+    if job is None or job.mirrored or seen.ordered or seen.generation <= job.generation:
+        return []
+    if isinstance(job.phase, Ending) and not job.phase.requeue:
+        return []
+    return [e.JobEnding(job.id, job.generation, outcome, kill_now=True)]
 
 
 def _task_found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.Event]:

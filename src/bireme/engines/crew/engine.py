@@ -268,7 +268,7 @@ class CrewEngine(ABC):
         seen: list[o.Observation] = []
         for event in events:
             key = (event["job"], event["gen"])
-            if key in self._done:
+            if key in self._done and not self.recalls():  # after a loss one node may know what another does not
                 self.link(node, key).confirm(("end", key))
                 self._ack(node, key)
                 continue

@@ -127,6 +127,8 @@ class Run:
     stopped: bool = False
     script: Task | None = None
     steps: dict[int, Task] = field(default_factory=dict)
+    label: str = ""
+    """Its job as people write it: `42_7` of an array's task, whatever its own id is."""
 
     def living(self) -> list[tuple[int | None, Task]]:
         tasks: list[tuple[int | None, Task]] = [(None, self.script)] if self.script is not None else []
@@ -149,6 +151,8 @@ class SimulatedAgent:
         self._wall = wall
         self._witness = witness
         self._outbox: dict[int, Message] = {}
+        self._past: dict[Key, list[Message]] = {}
+        """What was said of starts that it was told to forget."""
         self._seq = 0
         self._say: Callable[[Message], None] | None = None
         self._speaker = ""
@@ -159,11 +163,17 @@ class SimulatedAgent:
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    def connected(self, say: Callable[[Message], None]) -> None:
-        """A daemon is there: the newest one counts. It hears everything that nobody acknowledged."""
+    def connected(self, say: Callable[[Message], None], *, recall: bool = False) -> None:
+        """A daemon is there: the newest one counts. It hears everything that nobody acknowledged, and with `recall`
+        what was, and is still remembered."""
         self._say = say
+        if recall:
+            past, self._past = self._past, {}
+            for event in (event for events in past.values() for event in events):
+                self._seq += 1
+                self._outbox[self._seq] = {**event, "seq": self._seq}
         welcome = {"ev": "welcome", "node": self.node, "version": "simulated", "protocol": protocol.VERSION}
-        say({**welcome, "holds": sorted(self.held())})
+        say({**welcome, "holds": sorted(self.held()), "past": sorted(self._past)})
         for event in list(self._outbox.values()):
             say(event)
 
@@ -188,6 +198,7 @@ class SimulatedAgent:
                 task.status = ExitStatus(signal=KILL)
         if not remembers:
             self._outbox.clear()
+            self._past.clear()
             return
         for key in [run.key for run in runs.values()]:
             said = {event["ev"] for event in self._outbox.values() if (event["job"], event["gen"]) == key}
@@ -255,6 +266,7 @@ class SimulatedAgent:
     def _take_in(self, key: Key, order: Message) -> None:
         behaviour = read_behaviour(order["behaviour"]).of_start(key[1])
         run = Run(key, order["share"], tuple(order["gang"]), behaviour, order.get("alone", False), "batch" in order)
+        run.label = order["label"]
         self.runs[key[0]] = run
         self._witness.held(self, run)
         self._after(behaviour.prepare, run, partial(self._is_prepared, run))
@@ -368,7 +380,10 @@ class SimulatedAgent:
 
     def _ack(self, order: Message) -> None:
         key = (order["job"], order["gen"])
+        forgotten = [event for event in self._outbox.values() if (event["job"], event["gen"]) == key]
         self._outbox = {seq: event for seq, event in self._outbox.items() if (event["job"], event["gen"]) != key}
+        if forgotten:
+            self._past[key] = forgotten
 
     def _run_of(self, order: Message) -> Run | None:
         run = self.runs.get(order["job"])
@@ -404,10 +419,15 @@ class SimulatedAgent:
             self.report("step_ended", run.key, step=step, status=how, usage={})
         else:
             cleared = run.alone and not run.ending and not run.living() and not run.behaviour.clear
-            self.report("batch_ended", run.key, status=how, usage={}, cleared=cleared)
+            self.report("batch_ended", run.key, status=how, usage={}, cleared=cleared, **self._about(run))
             if cleared:
                 del self.runs[run.key[0]]
         self._leave_if_over(run)
+
+    def _about(self, run: Run) -> Message:
+        """As a real agent says it: what was ordered, and whose task it was."""
+        facts: Message = {"ordered": True} if run.ending else {}
+        return facts | ({"label": run.label} if "_" in run.label else {})
 
     def _leave_if_over(self, run: Run) -> None:
         if run.ending and not run.living():

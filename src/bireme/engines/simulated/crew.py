@@ -136,7 +136,7 @@ class Connection:
 
     def begin(self) -> None:
         self._link.made(cast(Any, self))
-        self._agent.connected(self.up)
+        self._agent.connected(self.up, recall=self._crew.recalls())
 
     def end(self) -> None:
         """The network is gone: what was on its way is lost, both ways."""
@@ -197,6 +197,10 @@ class SimulatedCrew(CrewEngine):
                 self._fleet.break_connection(node.name)
 
     # -- CrewEngine ------------------------------------------------------------------------------------------------
+
+    def hear_again(self) -> None:
+        for node in self._fleet.agents:
+            self._fleet.break_connection(node)
 
     def now(self) -> float:
         return self._fleet.wall()
@@ -277,7 +281,8 @@ class SimulatedCrew(CrewEngine):
         holds = tuple((job, generation) for job, generation in message["holds"])
         for key in holds:
             self._touch(key, (node,))
-        self._report([o.NodeAnswered(node, message["version"], holds, self.now())])
+        past = tuple((job, generation) for job, generation in message["past"])
+        self._report([o.NodeAnswered(node, message["version"], holds, self.now(), past)])
 
 
 class VirtualAlarm:
@@ -304,6 +309,7 @@ class SimulatedPayloads(PayloadWriter):
         return {
             "job": job.id,
             "gen": allocation.generation,
+            "label": job.label,
             "share": {"cpu_ids": share.cpu_ids, "memory_mib": share.memory_mib, "gres": gres},
             "gang": allocation.node_names,
             "behaviour": job.spec.comment,

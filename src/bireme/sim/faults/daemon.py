@@ -95,6 +95,7 @@ class Daemon:
         self.kernel.commit(group)
         self._committed(self.state, group.events)
         self.crew = SimulatedCrew(self.fleet, config)
+        self.crew.recalls = lambda: self.state.loss is not None
         self.crew.begin(report)
         self.crew.send(self.kernel.outstanding())
 
@@ -162,6 +163,8 @@ class Daemon:
         self.kernel.settle(group)
         self._may_die("settled")
         self._send(group)
+        if any(isinstance(recorded.event, e.EventsLost) for recorded in group.events):
+            self.crew.hear_again()
         self._may_die("sent")
         self._acknowledge(group)
         return True

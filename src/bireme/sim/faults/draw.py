@@ -92,6 +92,28 @@ def draw(seed: int, *, wishes: bool = True) -> Story:
     return Story(seed, config, limits, acts, qos)
 
 
+def draw_with_loss(seed: int) -> Story:
+    """A world whose journal is replaced by an older copy: the newest events are lost.
+
+    Of its own kind: nodes forget nothing and nobody queues jobs again that are over, so that what a node knows can be
+    said with certainty to have to stay as it is.
+    """
+    source = random.Random(f"loss {seed}")
+    config = _cluster(source)
+    draft = _Draft(source, tuple(node.name for node in config.nodes))
+    for _ in range(source.randint(8, 24)):
+        _submission(draft, config)
+    for _ in range(source.randint(0, 6)):
+        source.choice((_crash, _connection_breaks, _slow, _disk_full))(draft)
+    for _ in range(source.randint(1, 2)):
+        at = source.uniform(5, PEOPLE_S - 300)
+        draft.add("backup", at)
+        draft.add("journal_lost", at + source.uniform(1, 250), down_s=source.choice((0.0, 5.0, 100.0)))
+    draft.acts.sort(key=lambda act: act[0])
+    acts = tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(draft.acts))
+    return Story(seed, config, {account: {} for account in sorted(set(ACCOUNTS.values()))}, acts)
+
+
 # -- the cluster ---------------------------------------------------------------------------------------------------
 
 

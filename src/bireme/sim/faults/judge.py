@@ -394,6 +394,25 @@ class Judge:
             raise Violation(f"job {job_id} is said to wait for ever, and what it waits for has come or can still come")
 
 
+class NoJudge(Judge):
+    """After a loss: what people were answered and what the journal says are two stories, and nobody can judge one by
+    the other. What happens on the nodes is judged on (`witness`)."""
+
+    def committed(self, events: Sequence[e.Recorded]) -> None: ...
+
+    def answered(self, word: str, job_id: int, events: Sequence[e.Recorded], *, held: bool = False) -> None: ...
+
+    def heard(self, seen: Observation, now: float) -> None: ...
+
+    def check_overdue(self, now: float) -> None: ...
+
+    def check_heard(self, now: float) -> None: ...
+
+    def check_place(self, job_id: int, submitted_at: float) -> None: ...
+
+    def check_never(self, job_id: int) -> None: ...
+
+
 def _account(association: Association) -> str:
     return association.account
 

@@ -74,6 +74,10 @@ class People:
         for order in waiting:
             self._later(ASK_AGAIN_S, partial(self.ask, order))
 
+    def journal_lost(self, judge: Judge, ids: dict[str, int]) -> None:
+        """They know their jobs by the ids that are left."""
+        self._judge, self.ids = judge, dict(ids)
+
     @property
     def still_waiting(self) -> bool:
         return bool(self._waiting)

@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -40,7 +42,7 @@ from bireme.runtime.kernel import load
 from bireme.sim.faults.compare import differences
 from bireme.sim.faults.daemon import Daemon, Death, Died, FaultyStore
 from bireme.sim.faults.draw import ACCOUNTS, BEGIN, LICENCES, PEOPLE_S, Act, Story
-from bireme.sim.faults.judge import Judge
+from bireme.sim.faults.judge import Judge, NoJudge
 from bireme.sim.faults.ledger import UsageLedger
 from bireme.sim.faults.people import Order, People, caller_named
 from bireme.sim.faults.reports import Garbler
@@ -62,6 +64,17 @@ SNAPSHOT_EVERY = 25
 
 Sabotage = Callable[[Daemon], None]
 """Breaks a daemon on purpose when it starts: the rules must notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was true when the journal was copied."""
+
+    seq: int
+    ids: dict[str, int]
+    accepted: dict[str, int]
+    forgotten: frozenset[int]
+    starts: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,9 @@ class Player:
         """When something last happened to each job."""
         self._moved_at = BEGIN
         """When something last happened to a job."""
+        self._kept: _Kept | None = None
+        self._lossy = False
+        """Events were lost: what was counted from them counts no more."""
 
     # -- the two phases ------------------------------------------------------------------------------------------------
 
@@ -260,6 +276,34 @@ class Player:
             self.daemon.store.failing = act.facts["writes"]
             self.daemon.store.really_full = act.facts["real"]
 
+    def _backup(self, act: Act) -> None:
+        """Somebody copies the journal while the daemon runs."""
+        if self.daemon is not None:
+            self.daemon.store.copy_to(self._path + ".kept")
+            truth = self.truth
+            told = dict(self.people.ids), dict(truth.accepted), frozenset(truth.forgotten), frozenset(truth.starts)
+            self._kept = _Kept(self.daemon.state.seq, *told)
+
+    def _journal_lost(self, act: Act) -> None:
+        """The journal's disk dies with its daemon; an operator puts the copy in its place, and accepts the loss."""
+        kept = self._kept
+        if kept is None or self.daemon is None:
+            return
+        newest, self._down_s = self.daemon.state.seq, act.facts["down_s"]
+        self._dies()
+        for beside in ("-wal", "-shm"):
+            Path(self._path + beside).unlink(missing_ok=True)
+        shutil.copy(self._path + ".kept", self._path)
+        lost = e.EventsLost(kept.seq + 1, newest, max(self.truth.known, default=0) + 1, newest - kept.seq + 1)
+        with closing(FaultyStore(self._path)) as store:
+            store.append([(self.fleet.wall(), "operator recover", lost)])
+        self._lossy = True
+        self.judge = NoJudge(ACCOUNTS, LICENCES)
+        self.people.journal_lost(self.judge, kept.ids)
+        self.truth.accepted, self.truth.forgotten = dict(kept.accepted), set(kept.forgotten)
+        self.truth.lost |= self.truth.starts.keys() - kept.starts
+        self.truth.numbers_skipped += lost.starts
+
     def _cut_off(self, act: Act) -> None:
         node = act.facts["node"]
         self._outages[node] += 1
@@ -332,7 +376,8 @@ class Player:
         self.judge.committed(events)
         self._check_given_up(events)
         self._check_closed(events)
-        self.ledger.follow(state, events)
+        if not self._lossy:
+            self.ledger.follow(state, events)
         if any(hasattr(recorded.event, "job_id") for recorded in events):
             self._moved_at = self.clock.now()
         self._touched.update({getattr(each.event, "job_id", 0): self.clock.now() for each in events})
@@ -373,7 +418,7 @@ class Player:
             return  # nothing was stored since, nor read again
         self._checked = daemon.state, self.events
         daemon.state.validate()
-        for wrong in self.ledger.differences(daemon.state, self.fleet.wall()):
+        for wrong in self.ledger.differences(daemon.state, self.fleet.wall()) if not self._lossy else ():
             raise Violation(wrong)
         if daemon.turns % SNAPSHOT_EVERY == 0 and self._random.random() < 0.5:
             daemon.store.write_snapshot(daemon.state.seq, daemon.state)
@@ -507,6 +552,7 @@ class Player:
 
     def _check_rows(self, daemon: Daemon) -> None:
         """Every end is one row, also of jobs that the daemon has forgotten."""
+        assert not self._lossy or not self.judge.standings.jobs, "what was lost is not judged"
         for job in self.judge.standings.jobs.values():
             if job.array is not None:
                 continue  # what is cancelled of an array before it starts is one row or several

@@ -35,6 +35,10 @@ class Truth:
     scripts: int = 0
     """How often its script began: once at most."""
     status: ExitStatus | None = None
+    label: str = ""
+    """Whose it is, as people write it, once it began."""
+    by_itself: bool = False
+    """It ended, and nobody had told it to."""
     over: bool = False
     """The journal says that nothing of it is left, but where it says so."""
 
@@ -51,6 +55,10 @@ class GroundTruth:
         """Where the journal says that something of a start that is over may be left."""
         self.known: set[int] = set()
         self.forgotten: set[int] = set()
+        self.lost: set[Key] = set()
+        """Starts that nodes know and that the journal has lost."""
+        self.numbers_skipped = 0
+        """Of starts, after a loss: none of them may mean two."""
 
     # -- what happens on nodes: agents.Witness -----------------------------------------------------------------------
 
@@ -96,6 +104,10 @@ class GroundTruth:
         truth.scripts += 1
         if truth.scripts > 1:
             raise Violation(f"{_name(run.key)} ran twice: its script began again on {agent.node}")
+        truth.label = run.label
+        for lost in (self.starts[key] for key in self.lost if key != run.key):
+            if lost.label == run.label and lost.by_itself:
+                raise Violation(f"{_name(run.key)} runs again after a loss, and a node saw {run.label} to its end")
         missing = set(run.gang) - truth.prepared
         if missing:
             raise Violation(f"{_name(run.key)}: its script began before {', '.join(sorted(missing))} was prepared")
@@ -109,6 +121,7 @@ class GroundTruth:
     def ended(self, agent: SimulatedAgent, run: Run, step: int | None, status: ExitStatus) -> None:
         if step is None:
             self.starts[run.key].status = status
+            self.starts[run.key].by_itself = not run.ending
 
     # -- what the journal says -----------------------------------------------------------------------------------------
 
@@ -133,7 +146,8 @@ class GroundTruth:
             elif isinstance(event, e.JobForgotten):
                 self.forgotten.add(event.job_id)
         for key in over:
-            self._is_over(key)
+            if key not in self.lost:  # where else it was, the journal does not know: its nodes say so one by one
+                self._is_over(key)
 
     def _allocated(self, event: e.JobAllocated) -> None:
         key = (event.job_id, event.allocation.generation)
@@ -142,7 +156,7 @@ class GroundTruth:
         before = self.starts.get((event.job_id, event.allocation.generation - 1))
         if before is not None and not before.over:
             raise Violation(f"{_name(key)} was allocated before its last start was over")
-        if key[1] > STARTS_AT_MOST:
+        if key[1] > STARTS_AT_MOST + self.numbers_skipped:
             raise Violation(f"{_name(key)}: it is started again and again, and never gets to its end")
         self.starts[key] = Truth(event.allocation)
 
