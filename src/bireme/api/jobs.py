@@ -316,7 +316,7 @@ async def _lease(api: Context, target: Target, caller: Caller, job_ids: set[int]
     ended = False
     try:
         yield b'{"kind":"Watching"}\n'
-        follow = api.live.follow(_nothing_missed, lambda event: getattr(event, "job_id", None) in job_ids)
+        follow = api.live.follow(lambda event: getattr(event, "job_id", None) in job_ids)
         async for recorded in follow:
             content = {"kind": "Heartbeat"} if recorded is None else event_content(recorded)
             yield json.dumps(content).encode() + b"\n"
@@ -326,10 +326,6 @@ async def _lease(api: Context, target: Target, caller: Caller, job_ids: set[int]
     finally:
         if not ended and not api.live.closing:
             await asyncio.shield(asyncio.ensure_future(_give_back(api, target, caller)))
-
-
-async def _nothing_missed() -> Sequence[Any]:
-    return ()
 
 
 async def _give_back(api: Context, target: Target, caller: Caller) -> None:

@@ -15,6 +15,9 @@ from typing import Any
 from bireme.core.model.events import Event, Recorded
 from bireme.store.plain import to_plain
 
+Missed = Callable[[], Awaitable[Sequence[Recorded]]]
+"""The next page of what a reader missed; empty when it has seen all."""
+
 _QUEUE_AT_MOST = 10_000
 _HEARTBEAT_S = 15.0
 
@@ -40,6 +43,7 @@ class Live:
     def __init__(self) -> None:
         self._streams: set[asyncio.Queue[Recorded | None]] = set()
         self._waiting: defaultdict[int | None, set[asyncio.Future[None]]] = defaultdict(set)
+        self._one_reads = asyncio.Lock()
         self.closing = False
 
     def publish(self, group: Sequence[Recorded]) -> None:
@@ -99,15 +103,26 @@ class Live:
             self._streams.discard(queue)
 
     async def follow(
-        self, missed: Callable[[], Awaitable[Sequence[Recorded]]], wanted: Callable[[Event], bool]
+        self, wanted: Callable[[Event], bool], missed: Missed | None = None
     ) -> AsyncIterator[Recorded | None]:
-        """Events that `missed` returns, then those that happen. None now and then: nothing happened."""
-        with self._subscription() as queue:
-            last = 0
-            for recorded in await missed():
-                last = recorded.seq
+        """Events that were missed, then those that happen. None now and then: nothing that is wanted.
+
+        What was missed is read by pages, as fast as the reader takes them and for one reader at a time: many who want
+        the whole journal hold a page each, and one who has left is noticed at the next.
+        """
+        last = 0
+        while missed is not None and not self.closing and (page := await self._read(missed)):
+            for recorded in page:
                 if wanted(recorded.event):
                     yield recorded
+            last = page[-1].seq
+            yield None
+        with self._subscription() as queue:
+            while missed is not None and (page := await self._read(missed)):  # what happened since the last page
+                for recorded in page:
+                    if wanted(recorded.event):
+                        yield recorded
+                last = page[-1].seq
             while not self.closing and queue in self._streams:
                 try:
                     async with asyncio.timeout(_HEARTBEAT_S):
@@ -119,3 +134,7 @@ class Live:
                     return
                 if new.seq > last and wanted(new.event):
                     yield new
+
+    async def _read(self, missed: Missed) -> Sequence[Recorded]:
+        async with self._one_reads:
+            return await missed()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from bireme.api.answers import Recipe
-from bireme.api.live import event_content
+from bireme.api.live import Missed, event_content
 from bireme.api.machine import machine_facts
 from bireme.api.peers import user_name
 from bireme.api.problems import ProblemError, answer
@@ -28,7 +28,7 @@ from bireme.slurm.records.partitions import cluster_names, config_record, partit
 from bireme.store import codec
 
 routes = Routes("cluster")
-_PAGE = 5_000
+_PAGE = 500
 
 
 @routes.get("/v1/ping")
@@ -143,10 +143,8 @@ async def live_events(api: Context, request: Request) -> Response:
         job_id = getattr(event, "job_id", None)
         return (not jobs or job_id in jobs) and _may_see(api, caller, event, job_id)
 
-    async def missed() -> Sequence[Recorded]:
-        return await _events_after(api, int(after)) if after is not None else ()
-
-    stream = _server_sent(api, missed, wanted)
+    missed = None if after is None else _pages_after(api, int(after))
+    stream = _server_sent(api, wanted, missed)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
@@ -159,17 +157,19 @@ def _may_see(api: Context, caller: Caller, event: Event, job_id: int | None) -> 
     return job is not None and job.spec.owner.uid == caller.uid
 
 
-async def _events_after(api: Context, seq: int) -> Sequence[Recorded]:
-    events: list[Recorded] = []
-    while page := await asyncio.to_thread(api.archive.events_after, seq, _PAGE):
-        events += page
-        seq = page[-1].seq
-    return events
+def _pages_after(api: Context, seq: int) -> Missed:
+    async def page() -> Sequence[Recorded]:
+        nonlocal seq
+        events = await asyncio.to_thread(api.archive.events_after, seq, _PAGE)
+        seq = events[-1].seq if events else seq
+        return events
+
+    return page
 
 
-async def _server_sent(api: Context, missed: Any, wanted: Any) -> AsyncIterator[bytes]:
+async def _server_sent(api: Context, wanted: Callable[[Event], bool], missed: Missed | None) -> AsyncIterator[bytes]:
     yield b": bireme\n\n"  # so that the reader knows that it is connected
-    async for recorded in api.live.follow(missed, wanted):
+    async for recorded in api.live.follow(wanted, missed):
         if recorded is None:
             yield b": still here\n\n"
         else:
