@@ -122,10 +122,12 @@ class DaemonConnection:
 
     def _work(self) -> None:
         """Some orders, then the loop's turn: what ended meanwhile must not wait until a hundred jobs are started."""
-        for _ in range(min(len(self._backlog), _ORDERS_A_TURN)):
-            self._take(self._backlog.popleft())
-        if self._backlog:
-            self._loop.call_later(0.0, self._work)
+        try:
+            for _ in range(min(len(self._backlog), _ORDERS_A_TURN)):
+                self._take(self._backlog.popleft())
+        finally:  # one that fails in a way nobody foresaw holds up none of the others
+            if self._backlog:
+                self._loop.call_later(0.0, self._work)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:

@@ -219,7 +219,8 @@ class JobRun:
 
     def _batch_has_process(self, pid: int) -> None:
         self.node.task_started(self.key, pid)
-        self._batch = Task(0, pid)
+        assert self._keeper is not None
+        self._batch = Task(0, pid, self._keeper)
         self._tell_launched()
         if self.phase is Phase.ENDING:
             self._asked_the_rest_to_end()
@@ -372,8 +373,7 @@ class JobRun:
         if self._deadline is not None:
             self._deadline.cancel()
         if grace_s > 0:
-            signal_below(self._keepers(), signal.SIGCONT)
-            self._told_to_end |= signal_below(self._keepers(), signal.SIGTERM)
+            self._told_to_end |= signal_below(self._keepers(), signal.SIGCONT, signal.SIGTERM)
             self._deadline = self.node.loop.call_later(grace_s, self._kill)
         else:
             self._kill()

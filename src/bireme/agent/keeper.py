@@ -32,6 +32,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from bireme.agent.descriptors import close_all_but
 from bireme.agent.identity import Identity
 from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.processes import (
@@ -99,6 +100,7 @@ def _serve(channel: socket.socket) -> None:
     os.set_inheritable(channel.fileno(), False)
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     gc.freeze()  # what is shared with the agent stays shared
     gc.disable()
     become_subreaper()
@@ -114,7 +116,7 @@ def _leave_the_agent(channel: socket.socket) -> None:
     os.dup2(null_fd, 0)
     if channel_fd != CHANNEL_FD:
         os.dup2(channel_fd, CHANNEL_FD)
-    os.closerange(CHANNEL_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    close_all_but(range(CHANNEL_FD + 1))
     signal.set_wakeup_fd(-1)
 
 

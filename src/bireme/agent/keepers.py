@@ -19,13 +19,15 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from bireme.agent.forking import fork_deaf
 from bireme.agent.keeper import MAX_FDS, birth_message, run_keeper, usage_from
 from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.loop import READ, WRITE, Loop, Timer
 from bireme.agent.processes import (
+    ProcessEntry,
     ProcessIdentity,
     is_alive,
     kill_tree,
@@ -33,6 +35,7 @@ from bireme.agent.processes import (
     own_children,
     process_identity,
     read_process,
+    send_signal,
     signal_all,
     signal_tree,
 )
@@ -55,6 +58,10 @@ _TAKES_S = 60.0
 stopped by somebody or will never go on, and is replaced."""
 _HARDER_S = 0.5
 _LOOK_AGAIN_S = 0.05
+_STUBBORN_S = 0.5
+"""Between looks at what cannot be killed."""
+_REFUSED_S = 300.0
+"""A group that could not be had is not asked for again before."""
 _PATIENCE_AT_EXIT_S = 5.0
 
 
@@ -67,20 +74,24 @@ class _Order:
     signals: list[tuple[int, Set[ProcessIdentity]]] = field(default_factory=list)
     """That came meanwhile, each with those who were there to get it."""
 
-    def hand_over_signals(self, pid: int) -> None:
-        process = process_identity(pid) if self.signals else None
+    def hand_over_signals(self, process: ProcessIdentity | None) -> None:
         for number, reached in self.signals:
             if process is not None and process not in reached:
                 signal_tree([process], number)
 
 
-def signal_below(keepers: Iterable[Keeper], number: int) -> set[ProcessIdentity]:
-    """Signals all that is alive below these keepers, and what is on its way there; returns the former."""
-    keepers = list(keepers)
-    living = set[ProcessIdentity]().union(*(keeper.living() for keeper in keepers))
-    signal_all(living, number)
-    for keeper in keepers:
-        keeper.owe(number, living)
+def signal_below(keepers: Iterable[Keeper], *numbers: int) -> set[ProcessIdentity]:
+    """Signals all that is alive below these keepers, and what is on its way there; returns the former.
+
+    However many keepers and signals there are, the process table is read once.
+    """
+    busy = [keeper for keeper in keepers if not keeper.empty]
+    living = living_below([keeper.pid for keeper in busy if keeper.alive])
+    living = living.union(*(keeper.living() for keeper in busy if not keeper.alive))
+    for number in numbers:
+        signal_all(living, number)
+        for keeper in busy:
+            keeper.owe(number, living)
     return living
 
 
@@ -115,6 +126,10 @@ class Keeper:
         """Starts that were ordered and not answered."""
         self._first_ticks = 0
         """When the first task of its present use was started, in the kernel's clock."""
+        self._others: set[ProcessIdentity] = set()
+        """Children of the agent that it did not start, when this keeper still held all of its own."""
+        self._met: set[ProcessIdentity] = set()
+        """What it left to the agent and was alive at the last look."""
         self._report_fds: deque[int] = deque()
         """That came with answers, in their order."""
         self._timers: list[Timer] = []
@@ -146,6 +161,7 @@ class Keeper:
             self._loop.call_later(0, lambda: failed(self._lost_answer()))
             return
         if self.empty:
+            self._others = set()
             self._first_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         self._awaited.append(_Order(spawned, failed))
         order, fds = birth_message(birth)
@@ -198,7 +214,8 @@ class Keeper:
         report_fd = self._report_fds.popleft() if has_report else -1
         # Without its report a shell that ran the program cannot be told from one that gave up: it is not begun again.
         order.spawned(Spawned(message["spawned"], report_fd, message["by_shell"] and report_fd >= 0))
-        order.hand_over_signals(message["spawned"])
+        if order.signals:
+            order.hand_over_signals(self.process_of(message["spawned"]))
 
     def _lost_answer(self) -> SpawnError:
         return SpawnError("set up", errno.EPIPE, f"the keeper of this task (pid {self.pid}) was killed or stopped")
@@ -256,6 +273,12 @@ class Keeper:
         """What is alive below it now."""
         return set() if self.empty else living_below([self.pid]) if self.alive else self._strangers()
 
+    def process_of(self, pid: int) -> ProcessIdentity | None:
+        """The task with this pid, unless it ended: the keeper may have waited for it, and another have its pid."""
+        entry = read_process(pid)
+        parent = self.pid if self.alive else os.getpid()
+        return entry.identity if entry is not None and entry.ppid == parent else None
+
     def owe(self, number: int, reached: Set[ProcessIdentity]) -> None:
         """Sends a signal to what it was ordered to start, once that is there; not to these, which have got it."""
         for order in self._awaited:
@@ -280,9 +303,9 @@ class Keeper:
         """
         if self.empty:
             return
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGCONT)  # somebody may have stopped it
+        send_signal(self.process, signal.SIGCONT)  # somebody may have stopped it
         if self.group is not None and self.alive:
+            self._note_others()
             self.group.kill()
         elif self.alive:
             signal_all(living_below([self.pid]), signal.SIGKILL)
@@ -298,22 +321,34 @@ class Keeper:
         """It was killed or does not answer: what it held is the agent's from now on, and is ended."""
         if not self.alive:
             return
+        self._note_others()
         self._hang_up()
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGKILL)
+        send_signal(self.process, signal.SIGKILL)
         if not self.empty:
             log.warning("keeper %d was killed: what it held is ended", self.pid)
         self._loop.call_later(0, self._end_strangers)
 
-    def _end_strangers(self) -> None:
+    def _note_others(self) -> None:
+        """Daemons of a prolog, say. Only while it lives: what it held is the agent's from its end on."""
+        others = {entry.identity for entry in self._unknown_children()}
+        if is_alive(self.process):
+            self._others = others
+
+    def _end_strangers(self, look_again_s: float = _LOOK_AGAIN_S) -> None:
         if is_alive(self.process):
             self._loop.call_later(_LOOK_AGAIN_S, self._end_strangers)
             return
         left = set() if self.empty else self._strangers()
         in_group = self.group is not None and not self.group.kill()
         if left or in_group:
-            kill_tree(left, sessions=False)
-            self._loop.call_later(_LOOK_AGAIN_S, self._end_strangers)
+            if left <= self._met:  # they cannot be killed now
+                signal_all(left, signal.SIGKILL)
+                again_s = min(look_again_s * 2, _STUBBORN_S)
+            else:
+                kill_tree(left, sessions=False)
+                again_s = _LOOK_AGAIN_S
+            self._met = left
+            self._loop.call_later(again_s, lambda: self._end_strangers(again_s))
             return
         for pid in list(self._tasks):  # its end was seen by the keeper alone
             self._loop.hand_over(ReapedChild(pid, ExitStatus(0, signal.SIGKILL), TaskUsage()))
@@ -328,14 +363,15 @@ class Keeper:
     def _strangers(self) -> set[ProcessIdentity]:
         """Its tasks, and children of the agent that the agent did not start: orphans that only a keeper's death gives
         it. Older ones than the keeper's present use are of a prolog."""
+        recent = {entry.identity for entry in self._unknown_children() if entry.start_ticks >= self._first_ticks}
+        found = recent - self._others
+        return found | living_below([process.pid for process in found])
+
+    def _unknown_children(self) -> list[ProcessEntry]:
+        """Living children of the agent that are none of its own, and the tasks of this keeper."""
         known = self._loop.children.keys() - self._tasks
-        found = set()
-        for pid in own_children() - known:
-            entry = read_process(pid)
-            if entry is not None and not entry.is_dead and entry.start_ticks >= self._first_ticks:
-                found.add(entry.identity)
-        below = living_below([process.pid for process in found])
-        return found | below
+        entries = (read_process(pid) for pid in own_children() - known)
+        return [entry for entry in entries if entry is not None and not entry.is_dead]
 
     def heard_out(self) -> None:
         """Its process ended: what it said last may still lie in the channel."""
@@ -373,6 +409,8 @@ class KeeperPool:
         self._fewest_idle = 0
         """Since the last look at how many there are."""
         self._all: dict[int, Keeper] = {}
+        self._refused: dict[int, float] = {}
+        """Groups that could not be had, until when they are not asked for again."""
 
     def take(self, gid: int | None = None) -> Keeper:
         """A keeper with nothing below it. Raises OSError when none can be made.
@@ -426,26 +464,31 @@ class KeeperPool:
 
     def _fork(self) -> Keeper:
         group = self.tracking.make_group()
-        ours, theirs = socket.socketpair()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            pid = os.fork()
-            if pid == 0:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                run_keeper(theirs, group.enter if group is not None else _nobody_asks)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            theirs.close()
+        with ExitStack() as undone:
+            if group is not None:
+                undone.callback(group.remove)
+            ours, theirs = socket.socketpair()
+            undone.callback(ours.close)
+            with theirs:
+                pid = fork_deaf()
+                if pid == 0:
+                    run_keeper(theirs, group.enter if group is not None else _nobody_asks)
+            undone.pop_all()
         return self._welcome(Keeper(self, pid, ours, group))
 
     def _regroup(self, gid: int) -> Keeper | None:
-        group = self.tracking.make_group()
-        made = start_regrouped(gid, group.enter if group is not None else _nobody_asks, os.environ)
-        if made is not None:
-            return self._welcome(Keeper(self, made.keeper, made.channel, group, child=made.child, gid=gid))
-        if group is not None:
-            group.remove()
-        return None
+        if time.monotonic() < self._refused.get(gid, 0.0):
+            return None
+        with ExitStack() as undone:
+            group = self.tracking.make_group()
+            if group is not None:
+                undone.callback(group.remove)
+            made = start_regrouped(gid, group.enter if group is not None else _nobody_asks, os.environ)
+            if made is None:
+                self._refused[gid] = time.monotonic() + _REFUSED_S
+                return None
+            undone.pop_all()
+        return self._welcome(Keeper(self, made.keeper, made.channel, group, child=made.child, gid=gid))
 
     def _welcome(self, keeper: Keeper) -> Keeper:
         keeper.channel.setblocking(False)

@@ -61,7 +61,7 @@ class ProcessEntry:
 
     @property
     def identity(self) -> ProcessIdentity:
-        return ProcessIdentity(self.pid, self.start_ticks, _boot_id())
+        return ProcessIdentity(self.pid, self.start_ticks, boot_id())
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,8 @@ def _read_io(pid: int) -> dict[str, int]:
 
 
 @cache
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Which boot of the machine this is."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()

@@ -23,11 +23,10 @@ import os
 import time
 import zlib
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from bireme.agent.lines import encode_line
-from bireme.agent.processes import ProcessIdentity
+from bireme.agent.processes import ProcessIdentity, boot_id
 from bireme.agent.protocol import Message
 
 log = logging.getLogger("bireme.agent")
@@ -126,7 +125,7 @@ class TaskRecords:
         self._append(key, _held_line(key))
 
     def started(self, key: JobKey, pid: int) -> None:
-        process = RecordedProcess(pid, time.clock_gettime(time.CLOCK_BOOTTIME), _boot_id())
+        process = RecordedProcess(pid, time.clock_gettime(time.CLOCK_BOOTTIME), boot_id())
         self._note(key, _process_line(key, process))
 
     def kept(self, key: JobKey, keeper: ProcessIdentity, group: str) -> None:
@@ -188,14 +187,6 @@ class TaskRecords:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._bytes = fd, 0
-
-
-@cache
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
 
 
 def _held_line(key: JobKey) -> bytes:

@@ -23,7 +23,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bireme.agent.descriptors import restore_limit
+from bireme.agent.descriptors import close_all_but, restore_limit
+from bireme.agent.forking import fork_deaf
 from bireme.agent.keeper import CHANNEL_FD, serve_channel
 from bireme.agent.lines import decode_line, encode_line
 
@@ -31,7 +32,7 @@ _COMMAND = 'exec "$BIREME_PYTHON" -P -m bireme.agent.regrouped'
 """What `sg` has a shell run."""
 _SYSTEM_PATH = "/usr/bin:/bin"
 _PATIENCE_S = 5.0
-"""Only the agent of a single user waits here, and only for that user's own job."""
+"""Only the agent of a single user waits here, only for that user's own job, and after a refusal not again soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,14 @@ def start_regrouped(gid: int, enter: Callable[[], None], environment: Mapping[st
     if program is None or group.startswith("-"):
         return None
     ours, theirs = socket.socketpair()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        child = os.fork()
+        child = fork_deaf()
         if child == 0:
             _become_sg(program, group, theirs, enter, environment)
+    except OSError:
+        ours.close()
+        raise
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
     ours.settimeout(_PATIENCE_S)
     told = _first_words(ours)
@@ -89,9 +91,9 @@ def _become_sg(
             os.dup2(fd, CHANNEL_FD)
         os.set_inheritable(CHANNEL_FD, True)
         null_fd = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
+        for number in range(2):  # what it complains of is for the agent's log
             os.dup2(null_fd, number)
-        os.closerange(CHANNEL_FD + 1, os.sysconf("SC_OPEN_MAX"))
+        close_all_but(range(CHANNEL_FD + 1))
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)

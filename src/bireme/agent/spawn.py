@@ -39,7 +39,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import NoReturn
 
-from bireme.agent.descriptors import limit_of_tasks, restore_limit
+from bireme.agent.descriptors import close_all_but, limit_of_tasks, restore_limit
+from bireme.agent.forking import fork_deaf
 from bireme.agent.identity import Identity, become
 from bireme.agent.output import OpenFileError, OpenMode, open_stream
 
@@ -192,7 +193,10 @@ class Spawned:
 
 def spawn(birth: Birth, *, by_shell: bool = True) -> Spawned:
     """Starts `birth` and returns at once. Raises SpawnError when there is not even a process."""
-    read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise _no_process(birth, error) from error
     os.set_blocking(write_fd, True)
     try:
         if by_shell and birth.suits_a_shell():
@@ -202,13 +206,16 @@ def spawn(birth: Birth, *, by_shell: bool = True) -> Spawned:
             return Spawned(_fork(birth, fds, write_fd), read_fd)
     except OSError as error:
         os.close(read_fd)
-        what = f"could not start {_name(birth)}: {error.strerror}"
-        raise SpawnError("set up", error.errno or errno.EAGAIN, what) from error
+        raise _no_process(birth, error) from error
     except SpawnError:
         os.close(read_fd)
         raise
     finally:
         os.close(write_fd)
+
+
+def _no_process(birth: Birth, error: OSError) -> SpawnError:
+    return SpawnError("set up", error.errno or errno.EAGAIN, f"could not start {_name(birth)}: {error.strerror}")
 
 
 def close_on_exec_from_here() -> None:
@@ -281,14 +288,11 @@ def _shell_output(file: TaskFile, place: str, number: str) -> list[str]:
 def _fork(birth: Birth, fds: Mapping[int, int], report_fd: int) -> int:
     # Above every number the child dup2s onto, or the report would be overwritten.
     safe_report_fd = fcntl.fcntl(report_fd, fcntl.F_DUPFD_CLOEXEC, max(fds) + 1)
-    # No signal may reach the child while it still runs the agent's handlers.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        pid = os.fork()
+        pid = fork_deaf()
         if pid == 0:
             _Child(birth, fds, safe_report_fd).run()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(safe_report_fd)
     return pid
 
@@ -355,10 +359,7 @@ class _Child:
                 os.set_inheritable(ours, True)
             else:
                 os.dup2(ours, theirs)
-        kept = sorted({*range(3), *self._fds, self._report_fd})
-        highest = max(map(int, os.listdir("/proc/self/fd")))
-        for lower, upper in zip(kept, [*kept[1:], highest + 1], strict=True):
-            os.closerange(lower + 1, upper)
+        close_all_but({*range(3), *self._fds, self._report_fd})
         if isinstance(self._birth.stderr, int):
             self._stderr_fd = 2
 

@@ -258,7 +258,8 @@ class StepRun:
 
         def has_process(pid: int) -> None:
             self.node.task_started(self.key, pid)
-            self._tasks[rank] = Task(rank, pid)
+            assert self._keeper is not None
+            self._tasks[rank] = Task(rank, pid, self._keeper)
             if wants_verbose(self._message.get("cpu_bind", "")):
                 self._tell_binding(index, self._tasks[rank], cpus)
 
@@ -410,8 +411,7 @@ class StepRun:
         if grace_s <= 0:
             self._kill()
             return
-        self.send_signal(signal.SIGCONT)
-        self.send_signal(signal.SIGTERM)
+        signal_below(self.keepers(), signal.SIGCONT, signal.SIGTERM)
         self._deadline = self.node.loop.call_later(grace_s, self._kill)
         self.start_nothing_more(signal.SIGTERM)
 

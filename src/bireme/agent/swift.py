@@ -13,15 +13,18 @@ does first.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 
 from bireme.agent.descriptors import limit_of_tasks
 from bireme.agent.output import OpenFileError, open_stream
 from bireme.agent.spawn import RESET_SIGNALS, SHELL, SHELL_NAME, Birth, SpawnError, find_program
+
+log = logging.getLogger("bireme.agent")
 
 _SCRIPT = """\
 export {pid}=$$
@@ -44,11 +47,12 @@ def spawn_swiftly(birth: Birth) -> int | None:
     """The pid of the program; None: it was not started, and is to be started by `spawn`."""
     if not _suits(birth):
         return None
+    pid = None
     try:
         with _lent(birth), _opened(birth) as fds:
             _check_program(find_program(birth.argv[0], birth.env))
             program, argv = _command(birth)
-            return os.posix_spawn(
+            pid = os.posix_spawn(
                 program,
                 argv,
                 birth.env,
@@ -57,8 +61,10 @@ def spawn_swiftly(birth: Birth) -> int | None:
                 setsigmask=(),
                 setsigdef=RESET_SIGNALS,
             )
-    except (OSError, ValueError, OpenFileError, SpawnError, _UnsuitableError):
-        return None
+    except (OSError, ValueError, OpenFileError, SpawnError, _UnsuitableError) as error:
+        if pid is not None:  # it runs, and is not to be started twice
+            log.error("a keeper could not lay down what it lent to process %d: %s", pid, error)
+    return pid
 
 
 def _suits(birth: Birth) -> bool:
@@ -90,22 +96,18 @@ def _command(birth: Birth) -> tuple[str, list[str]]:
 @contextmanager
 def _lent(birth: Birth) -> Iterator[None]:
     """This process takes on what the program is to inherit, and lays it down again. Raises OSError."""
-    home = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    own_umask = os.umask(birth.umask) if birth.umask is not None else None
-    own_cpus = os.sched_getaffinity(0) if birth.cpu_ids is not None else None
-    try:
+    with ExitStack() as laid_down:  # each of them, whatever becomes of the others
+        home = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        laid_down.callback(os.close, home)
+        if birth.umask is not None:
+            laid_down.callback(os.umask, os.umask(birth.umask))
         if birth.cpu_ids is not None:
+            laid_down.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
             os.sched_setaffinity(0, birth.cpu_ids)
+        laid_down.callback(os.fchdir, home)
         os.chdir(birth.cwd)
-        with limit_of_tasks():
-            yield
-    finally:
-        os.fchdir(home)
-        os.close(home)
-        if own_cpus is not None:
-            os.sched_setaffinity(0, own_cpus)
-        if own_umask is not None:
-            os.umask(own_umask)
+        laid_down.enter_context(limit_of_tasks())
+        yield
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import resource
 import time
 from dataclasses import dataclass, field, replace
 
-from bireme.agent.processes import ProcessEntry, ProcessIdentity, descendants, process_identity, sample_usage
+from bireme.agent.keepers import Keeper
+from bireme.agent.processes import ProcessEntry, ProcessIdentity, descendants, sample_usage
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.usage import TaskUsage
@@ -31,6 +32,8 @@ class Task:
 
     id: int
     pid: int
+    keeper: Keeper
+    """Below which it runs."""
     started_at: float = field(default_factory=time.time)
     sampled: TaskUsage = _NOTHING
     resident_kib: int = 0
@@ -41,9 +44,8 @@ class Task:
 
     @property
     def process(self) -> ProcessIdentity:
-        """For signals: read when needed. A child that was not waited for keeps its pid; a dead leader's session
-        is still told by it."""
-        return process_identity(self.pid) or ProcessIdentity(self.pid, -1, "")
+        """For signals: read when needed; nobody once it ended."""
+        return self.keeper.process_of(self.pid) or ProcessIdentity(self.pid, -1, "")
 
     @property
     def was_sampled(self) -> bool:

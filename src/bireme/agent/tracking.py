@@ -29,7 +29,7 @@ from bireme.agent.hierarchy import Hierarchy, find_v1, own_group_v2, write
 
 CGROUP, LINUXPROC, PGID = "proctrack/cgroup", "proctrack/linuxproc", "proctrack/pgid"
 _KILL_ROUNDS = 100
-_FREEZING_LOOKS = 50
+_FREEZING_LOOKS = 10
 _FREEZING_PAUSE_S = 0.002
 
 

@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -21,9 +22,10 @@ from bireme.agent.keepers import Keeper, KeeperPool, signal_below
 from bireme.agent.launching import Launching
 from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.loop import READ, Loop
-from bireme.agent.processes import read_process
+from bireme.agent.processes import read_process, send_signal
 from bireme.agent.reaper import ReapedChild, become_subreaper, reap_exited
 from bireme.agent.spawn import Birth, SpawnError, TaskFile
+from bireme.agent.tasks import Task
 from bireme.agent.tracking import LINUXPROC, PGID, Tracking
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -277,6 +279,71 @@ def test_what_is_below_a_keeper_that_takes_no_orders_is_killed(run: Run, tmp_pat
     keeper.kill(1000.0, lambda left: None)
     run.until(lambda: keeper.empty and run.ended)
     assert run.ended[0].status.signal == signal.SIGKILL
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A child of the agent that the agent knows nothing of."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_keeper_that_is_given_up_takes_nobody_elses_daemons_along(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(keepers, "_TAKES_S", 0.0)
+    keeper = run.pool.take()
+    run.start(keeper, f"(setsid env -i sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000') & sleep 1000")
+    run.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    hidden = int((tmp_path / "pid").read_text())
+    with subprocess.Popen(["sleep", "1000"]) as daemon:  # of another job's prolog, younger than this keeper's use
+        os.kill(keeper.pid, signal.SIGSTOP)
+        while not keeper._unsent:
+            run.start(keeper, "exit 3", TEXT="x" * 60_000)
+        run.until(lambda: not keeper.alive and keeper.empty and run.ended)
+        assert is_gone(hidden)
+        assert not is_gone(daemon.pid)
+        daemon.kill()
+
+
+def test_a_signal_reaches_nobody_who_got_the_pid_of_a_task_since(run: Run, stranger: subprocess.Popen[bytes]) -> None:
+    keeper = run.pool.take()
+    assert not send_signal(Task(0, stranger.pid, keeper).process, signal.SIGTERM)
+    started: list[int] = []
+    run.start(keeper, "exec sleep 1000", process=started.append)
+    run.until(lambda: started)
+    assert send_signal(Task(0, started[0], keeper).process, signal.SIGTERM)
+    run.until(lambda: keeper.empty and run.ended)
+    keeper.pid, true_pid = stranger.pid, keeper.pid
+    keeper._give_up()
+    run.until(lambda: is_gone(true_pid))
+    assert not is_gone(stranger.pid)
+
+
+def test_a_keeper_that_cannot_be_forked_leaves_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    run.pool.tracking.base = tmp_path
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "fork", refuse)
+    with pytest.raises(BlockingIOError):
+        run.pool.take()
+    assert os.listdir("/proc/self/fd") == before
+    assert list(tmp_path.iterdir()) == []
+    run.pool.tracking.base = None
+
+
+def test_a_group_that_was_refused_is_not_asked_for_again_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(keepers, "start_regrouped", lambda gid, *_: asked.append(gid))
+    other = os.getegid() + 1
+    run.pool.take(other)
+    run.pool.take(other)
+    assert asked == [other]
 
 
 def test_many_idle_keepers_are_kept_for_a_while_and_few_for_longer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,18 @@
-"""The agent's loop: an event reaches whom it is about, and nobody else."""
+"""The agent's loop: an event reaches whom it is about and nobody else, and a mistake stops nothing."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 
 import pytest
 
+from bireme.agent.connections import DaemonConnection
+from bireme.agent.lines import encode_line
 from bireme.agent.loop import READ, Loop
+from bireme.agent.protocol import Message
 
 
 @pytest.fixture
@@ -42,3 +46,23 @@ def test_an_event_of_a_closed_descriptor_does_not_reach_the_next_one_with_its_nu
     assert stale == []
     for fd in {fd for pipe in pipes for fd in pipe}:
         os.close(fd)
+
+
+def test_an_order_that_fails_unforeseen_makes_nobody_deaf(loop: Loop) -> None:
+    ours, theirs = socket.socketpair()
+    obeyed: list[int] = []
+
+    def obey(message: Message) -> None:
+        if message["no"] == 0:
+            raise RuntimeError("not foreseen")
+        obeyed.append(message["no"])
+        if len(obeyed) == 12:
+            loop.stop()
+
+    theirs.setblocking(False)
+    DaemonConnection(loop, theirs, obey, lambda _: loop.stop())
+    with ours, theirs:
+        ours.sendall(b"".join(encode_line({"no": number}) for number in range(13)))
+        loop.call_later(5, loop.stop)
+        loop.run()
+    assert obeyed == list(range(1, 13))

@@ -5,6 +5,7 @@ That the ways mean the same is in `test_agent_spawn`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -120,3 +121,23 @@ def test_what_may_fail_or_wait_takes_the_exact_way(out: Out, tmp_path: Path) -> 
     for why, birth in unsuitable(out, tmp_path):
         assert spawn_swiftly(birth) is None, why
     assert (os.getcwd(), os.sched_getaffinity(0), sorted(os.listdir("/proc/self/fd"))) == state
+
+
+def test_what_cannot_be_laid_down_starts_nothing_twice(
+    out: Out, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = os.sched_getaffinity(0)
+    calls: list[set[int]] = []
+
+    def bind_once(_pid: int, cpus: set[int]) -> None:
+        calls.append(set(cpus))
+        if len(calls) == 2:
+            raise OSError(errno.EINVAL, "these CPUs were taken away")
+
+    umask = os.umask(0o22)
+    monkeypatch.setattr(os, "sched_setaffinity", bind_once)
+    _, said = out.of("echo", "once", cpu_ids=frozenset(own), umask=0o77)
+    assert said == "once"
+    assert len(calls) == 2
+    assert "these CPUs were taken away" in caplog.text
+    assert os.umask(umask) == 0o22, "the rest is laid down all the same"

@@ -22,13 +22,13 @@ import logging
 import os
 import socket
 import ssl
-import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from bireme.agent.door import peer_uid
 from bireme.agent.gangway import LATER, Ends, keep_alive, listening, refuse_stream, relay, wanted_peer
 from bireme.agent.protocol import CROSSING, socket_path
 from bireme.agent.spool import PIECE_BYTES
@@ -460,6 +460,4 @@ class Gateway:
 
 
 def _peer_uid(ends: Ends) -> int:
-    connection = ends[1].get_extra_info("socket")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
+    return peer_uid(ends[1].get_extra_info("socket"))
