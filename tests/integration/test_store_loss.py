@@ -178,6 +178,32 @@ def test_a_journal_that_is_gone_is_no_empty_cluster(cluster: Cluster) -> None:
     assert int(cluster.sbatch("-H", "--wrap", "true")) > int(job)
 
 
+def test_a_home_that_lost_journal_and_mark_is_no_new_cluster(cluster: Cluster) -> None:
+    """While its jobs run, which a daemon that knows of none would end; nor afterwards, when only files tell of it."""
+    job = cluster.sbatch("-w", "n1", "-o", "/dev/null", "--wrap", "sleep 1000")
+    cluster.until_started(job)
+    cluster.kill_daemon()
+    for file in cluster.home.glob("journal.*"):
+        file.unlink()
+    refused = cluster.bireme("up", check=False)
+    assert refused.returncode == 1
+    assert "journal.db and its mark are gone, and this home had them" in refused.stderr
+    assert "run/engine tells of an earlier start" in refused.stderr
+    assert "agents of n[1-2] run, and may hold jobs" in refused.stderr
+    assert "bireme store recover" in refused.stderr
+    assert "BIREME_HOME" in refused.stderr
+    assert cluster.pids_with(f"BIREME_JOB={job}."), "it runs on"
+    assert cluster.bireme("store", "verify", check=False).returncode == 1
+    pruned = cluster.bireme("store", "prune", "--older-than", "1", check=False)
+    assert "this home had them" in pruned.stderr
+    assert not journal(cluster).exists()
+    cluster.down("--end-jobs")
+    assert "has records of n[1-2]" in cluster.bireme("up", check=False).stderr
+    cluster.bireme("store", "recover", "--accept-loss")
+    cluster.up_again()
+    assert int(cluster.sbatch("-o", "/dev/null", "--wrap", "true")) > int(job)
+
+
 def test_sacct_names_a_damaged_record_and_shows_the_others(cluster: Cluster) -> None:
     jobs = [cluster.sbatch("-o", "/dev/null", "--wrap", "true") for _ in range(3)]
     for job in jobs:

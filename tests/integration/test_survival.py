@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -350,6 +351,29 @@ def test_a_node_that_left_the_configuration_takes_its_jobs_along(make_cluster: C
     assert cluster.wait(stays, 30)["exit_code"] == 3
     assert cluster.run("sinfo", "-h", "-o", "%N", "-p", "main").stdout.split() == ["n[1-2]"]
     cluster.until(lambda: not cluster.pids_with(f"BIREME_JOB={gone}."))
+
+
+def test_a_removed_folder_of_a_node_lets_no_job_run_twice(cluster: Cluster) -> None:
+    """Nobody reaches its agent any more: what that holds is ended before anything of the node is started again."""
+    cluster.script("exec 9>>removed.lock; flock -n 9 || touch removed.twice; echo run >> removed.runs; sleep 600\n")
+    job, runs = cluster.sbatch("--requeue", "-w", "n1", "-o", "/dev/null", "job.sh"), cluster.work / "removed.runs"
+    cluster.until(lambda: runs.exists())
+    agent = cluster.agent_pid("n1")
+    cluster.kill_daemon()
+    shutil.rmtree(cluster.home / "agents" / "n1")
+    cluster.up_again()
+    cluster.until(lambda: runs.read_text().count("run") == 2)
+    assert not (cluster.work / "removed.twice").exists()
+    assert agent not in dict(cluster.processes())
+
+    cluster.kill_daemon()
+    second = cluster.agent_pid("n1")
+    shutil.rmtree(cluster.home / "agents" / "n1")
+    cluster.down("--end-jobs")
+    assert second not in dict(cluster.processes())
+    assert not cluster.pids_with(f"BIREME_JOB={job}.")
+    cluster.up_again()
+    cluster.run("scancel", job)
 
 
 def test_damaged_records_of_an_agent_do_not_keep_it_from_starting(cluster: Cluster) -> None:

@@ -18,9 +18,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bireme.agent.birth import fork_agent
+from bireme.agent.birth import Before, fork_agent
+from bireme.agent.census import living_agents, nodes_with_processes
 from bireme.agent.namespaces import shared_user_namespace
-from bireme.agent.node import NodeSettings
+from bireme.agent.node import JOB_MARKER, NodeSettings
+from bireme.agent.processes import process_identity
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stdout.flush()
     virtual = any(settings.virtual for settings in nodes)
     user_namespace = shared_user_namespace(_living_agents(home)) if virtual else None
-    answers = [(settings, fork_agent(settings, user_namespace)[1]) for settings in nodes]
+    before = _before(home, nodes)
+    answers = [(settings, fork_agent(settings, user_namespace, before=before[settings.name])[1]) for settings in nodes]
     failed = False
     for settings, read_fd in answers:
         with open(read_fd, encoding="utf-8") as pipe:
@@ -48,6 +51,19 @@ def main(arguments: list[str] | None = None) -> int:
         failed = failed or '"error"' in answer
         print(answer, flush=True)
     return 1 if failed else 0
+
+
+def _before(home: str, nodes: list[NodeSettings]) -> dict[str, Before]:
+    """By one look at the process table for all of them; the environments only for a node that looks new."""
+    living = living_agents(home)
+    new = any(not (settings.directory / "agent.pid").exists() for settings in nodes)
+    haunted = nodes_with_processes(home, JOB_MARKER) if new else set()
+    found = {}
+    for settings in nodes:
+        pids = [pid for pid, node in living.items() if node == settings.name]
+        agents = [agent for pid in pids if (agent := process_identity(pid)) is not None]
+        found[settings.name] = Before(agents, settings.name in haunted)
+    return found
 
 
 def _living_agents(home: str) -> Iterator[int]:

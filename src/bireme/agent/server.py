@@ -105,7 +105,8 @@ class AgentServer:
     def run(self) -> None:
         self.loop.run()
         self.node.keepers.close()
-        os.unlink(self.node.settings.directory / "agent.sock")
+        with contextlib.suppress(FileNotFoundError):  # the node's folder may have been removed
+            os.unlink(self.node.settings.directory / "agent.sock")
 
     # --- the predecessor -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+from bireme.agent.census import living_agents
 from bireme.cli.launchers import write_launchers
 from bireme.cli.voice import CommandFailure, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
@@ -194,8 +195,12 @@ def _down(argv: list[str]) -> int:
 
 
 def end_left_agents(paths: Paths) -> int:
-    """Agents whose daemon is gone (it was killed, or stopped without --end-jobs): each ends its tasks, then itself."""
-    pids = [pid for pid in map(_agent_pid, glob.glob(os.path.join(paths.agents, "*", "agent.pid"))) if pid]
+    """Agents whose daemon is gone (it was killed, or stopped without --end-jobs): each ends its tasks, then itself.
+
+    By the locks of their nodes, and by the process table: the folder of a node may have been removed.
+    """
+    by_lock = map(_agent_pid, glob.glob(os.path.join(paths.agents, "*", "agent.pid")))
+    pids = sorted({pid for pid in by_lock if pid} | set(living_agents(paths.home)))
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

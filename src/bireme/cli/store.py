@@ -64,6 +64,7 @@ def _days(text: str) -> int:
 def _prune(paths: Paths, days: int, events: bool) -> int:
     lock = _locked(paths)
     try:
+        inspection.check_journal_there(paths)
         store = SqliteStore(paths.journal)
         try:
             state, before = load(store), time.time() - days * _DAY_S
@@ -93,8 +94,15 @@ def _locked(paths: Paths) -> Lock:
 # --- verify ------------------------------------------------------------------------------------------------
 
 
-def _verify(paths: Paths, as_json: bool) -> int:
+def _inspected(paths: Paths) -> Inspection:
     found = inspect(paths.journal)
+    if gone := inspection.vanished_journal(paths):
+        found.findings.append(gone)
+    return found
+
+
+def _verify(paths: Paths, as_json: bool) -> int:
+    found = _inspected(paths)
     beside = inspection.inspect(paths)
     changed = os.path.exists(paths.mark) and files.changed_settings(paths)
     if as_json:
@@ -143,7 +151,7 @@ def _as_dict(paths: Paths, found: Inspection, beside: list[str]) -> dict[str, An
 def _recover(paths: Paths, accepted: bool) -> int:
     lock = _locked(paths)
     try:
-        found = inspect(paths.journal)
+        found = _inspected(paths)
         if found.sound:
             print(f"{paths.journal} is not damaged: there is nothing to recover.")
             return 0

@@ -30,6 +30,7 @@ from bireme.core.model.jobs import Owner
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.files import changed_settings
+from bireme.daemon.inspection import check_journal_there
 from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness
@@ -68,6 +69,7 @@ class Daemon:
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
+        check_journal_there(self._paths)
         loaded = self._take(load_cluster(self._settings))
         seal_remembered(self._paths.home)
         if changed_settings(self._paths):

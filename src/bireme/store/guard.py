@@ -44,7 +44,7 @@ def mark_path(journal: str) -> str:
 def check_whole(path: str) -> None:
     """Raises LostEventsError (or what keeps the file from being read at all); returns if it may be opened."""
     mark = read_mark(path)
-    if not os.path.exists(path) or (not os.path.getsize(path) and not _has_log(path)):
+    if is_absent(path):
         if mark is not None:
             gone = "is empty" if os.path.exists(path) else "is gone"
             raise LostEventsError(path, f"the journal {path} {gone}, and it had {mark.seq} events")
@@ -67,6 +67,11 @@ def check_whole(path: str) -> None:
     problem = problem_with(path, mark, found, name, there)
     if problem:
         raise LostEventsError(path, problem)
+
+
+def is_absent(path: str) -> bool:
+    """There is no journal here, or an empty file in its place."""
+    return not os.path.exists(path) or (not os.path.getsize(path) and not _has_log(path))
 
 
 def problem_with(path: str, mark: Mark, found: Tip, name: str | None, there: int | None) -> str:

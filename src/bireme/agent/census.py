@@ -1,0 +1,70 @@
+"""Which agents of a home live, as the process table says: for when the files that should say so were removed.
+
+An agent's command line names its home; its open files name its node, removed or not. A keeper is a fork of its agent
+and looks like it, but is below it. Used where an agent comes to life, where a daemon starts without a journal, and by
+`bireme down` and `status`. Not here: who owns a node by its lock (`records.take_node`).
+Invariant: processes of the home's owner only: a command line is anybody's to choose.
+"""
+
+from __future__ import annotations
+
+import os
+
+_MODULE = b"bireme.agent"
+
+
+def living_agents(home: str) -> dict[int, str]:
+    """Pid and node of each agent of this cluster on this machine; an empty name where its node cannot be told."""
+    try:
+        owner = os.stat(home).st_uid
+    except OSError:
+        return {}
+    found = {pid: parent for pid, parent in _of_owner(owner) if _serves(pid, os.fsencode(home))}
+    return {pid: _node_of(pid, home) for pid, parent in found.items() if parent not in found}
+
+
+def nodes_with_processes(home: str, marker: str) -> set[str]:
+    """Nodes of this cluster of which an agent, or a process of a job (by its `marker`), is there. Reads everything."""
+    nodes = set(living_agents(home).values())
+    here = b"BIREME_HOME=" + os.fsencode(home)
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        variables = _read(f"/proc/{name}/environ").split(b"\0")
+        if here in variables and any(each.startswith(marker.encode() + b"=") for each in variables):
+            prefix = b"SLURMD_NODENAME="
+            nodes |= {os.fsdecode(each[len(prefix) :]) for each in variables if each.startswith(prefix)}
+    return nodes - {""}
+
+
+def _of_owner(owner: int) -> list[tuple[int, int]]:
+    """(pid, parent) of each of the owner's processes."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{name}/status").splitlines() if b":" in line)
+        if lines and int(lines[b"Uid"].split()[0]) == owner and lines[b"State"].split()[0] != b"Z":
+            found.append((int(name), int(lines[b"PPid"])))
+    return found
+
+
+def _serves(pid: int, home: bytes) -> bool:
+    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
+    return _MODULE in words and b"--home" in words and words[words.index(b"--home") + 1 :][:1] == [home]
+
+
+def _node_of(pid: int, home: str) -> str:
+    folder = os.path.join(home, "agents") + "/"
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            opened = os.readlink(f"/proc/{pid}/fd/{fd}")
+            if opened.startswith(folder):
+                return opened[len(folder) :].partition("/")[0]
+    except OSError:
+        pass  # it ended
+    return ""
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
