@@ -304,3 +304,28 @@ def test_srun_into_a_job_that_is_not_there(cluster: Cluster) -> None:
     done = srun(cluster, "--jobid=99999", "hostname")
     assert done.returncode == 1
     assert "srun: error: Unable to confirm allocation for job 99999: Invalid job id specified" in done.stderr
+
+
+def test_slurm_hostfile_says_where_tasks_run(cluster: Cluster) -> None:
+    hosts = cluster.work / "hosts"
+    hosts.write_text("n3\nn1\nn3\n")
+    words = ("srun", "-l", "sh", "-c", "echo $SLURMD_NODENAME")
+    expected = ["0: n3", "1: n1", "2: n3"]
+    assert sorted(cluster.run(*words, env={"SLURM_HOSTFILE": str(hosts)}).stdout.splitlines()) == expected
+    inside = cluster.run("salloc", "-Q", *words, env={"SLURM_HOSTFILE": str(hosts)})
+    assert sorted(inside.stdout.splitlines()) == expected
+    for command in (("srun", "true"), ("salloc", "true"), ("sbatch", "--wrap", "true")):
+        missing = cluster.run(*command, env={"SLURM_HOSTFILE": "/nowhere"}, check=False)
+        assert missing.returncode == 1
+        assert "'/nowhere', which SLURM_HOSTFILE names: No such file or directory" in missing.stderr
+
+
+def test_numbers_of_a_waiting_job_are_changed_one_by_one(cluster: Cluster) -> None:
+    job = cluster.sbatch("-H", "-n2", "-o", "/dev/null", "--wrap", "true")
+    cluster.run("scontrol", "update", f"JobId={job}", "NumTasks=6")
+    cluster.run("scontrol", "update", f"JobId={job}", "NumCPUs=8")
+    assert "NumCPUs=8 NumTasks=6 " in cluster.run("scontrol", "show", "job", job).stdout
+    over = cluster.run("scontrol", "update", f"JobId={job}", "Deadline=2020-01-01", check=False)
+    assert (over.returncode, over.stderr) == (1, f"Invalid time specified for job {job}\n")
+    assert "JobState=PENDING" in cluster.run("scontrol", "show", "job", job).stdout
+    cluster.run("scancel", job)

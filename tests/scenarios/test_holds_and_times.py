@@ -7,6 +7,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Running
+from bireme.core.model.resources import GresRequest
 from bireme.testing.scenario import Scenario
 
 FLAT = {"memory_is_consumable": False}
@@ -328,3 +329,45 @@ def test_an_operators_hold_is_an_admins_even_of_the_own_job() -> None:
     world.expect(other="waits JobHeldUser")
     world.release("other")
     world.expect(other="runs n1")
+
+
+def test_a_deadline_that_is_over_changes_nothing() -> None:
+    world = Scenario("1x8")
+    world.submit("job", hold=True)
+    for over in (0.0, world.now):
+        with world.refused(Why.INVALID_TIME_VALUE):
+            world.update("job", deadline_at=over)
+    world.expect(job="waits JobHeldUser")
+    assert world.job("job").spec.deadline_at is None
+    world.update("job", deadline_at=world.now + 60)
+    assert world.job("job").spec.deadline_at == world.now + 60
+
+
+def test_more_cpus_are_not_more_tasks() -> None:
+    world = Scenario("2x8")
+    world.submit("job", tasks=2, hold=True)
+    world.update("job", ntasks=6)
+    world.update("job", cpus_min=8)
+    asked = world.job("job").spec.resources
+    assert (asked.ntasks, asked.cpus_min) == (6, 8)
+    with world.refused(Why.BAD_TASK_COUNT):
+        world.update("job", cpus_min=5)
+    world.release("job")
+    world.settle()
+    allocation = world.job("job").allocation
+    assert allocation is not None
+    assert (allocation.cpus, sum(share.tasks for share in allocation.shares)) == (8, 6)
+
+
+def test_gpus_of_each_node_must_be_those_of_the_job() -> None:
+    world = Scenario("4x4:a100")
+    world.submit("total", nodes=2, gpus=2, hold=True)
+    world.submit("bytask", nodes=2, tasks=2, gpus_per_task=1, hold=True)
+    for label in ("total", "bytask"):
+        for count in (2, 3):
+            with world.refused(Why.INVALID_GRES):
+                world.update(label, gres_per_node=(GresRequest("gpu", None, count),))
+        assert world.job(label).spec.resources.gres_per_node == ()
+        world.update(label, gres_per_node=(GresRequest("gpu", None, 1),))
+        with world.refused(Why.INVALID_NODE_COUNT):
+            world.update(label, nodes_min=3, nodes_max=3)

@@ -229,7 +229,7 @@ async def _change(api: Context, request: Request, change: Change, order: Order) 
 )
 async def cancel_job(api: Context, request: Request) -> Response:
     """Cancel a job, or send it a signal."""
-    return await _change(api, request, *read_order("cancel", await api.body(request)))
+    return await _change(api, request, *read_order("cancel", await api.body(request), api.now()))
 
 
 @routes.post("/v1/jobs/{job}/signal", body="`signal`: a number; `scope`: `steps` (default), `batch` or `all`.")
@@ -238,25 +238,25 @@ async def signal_job(api: Context, request: Request) -> Response:
     body = await api.body(request)
     if whole(body, "signal") is None:
         raise ProblemError(400, "signal: is missing")
-    return await _change(api, request, *read_order("cancel", body))
+    return await _change(api, request, *read_order("cancel", body, api.now()))
 
 
 @routes.post("/v1/jobs/{job}/hold", body="`by`: `user` if its owner may release it, though an operator holds it.")
 async def hold_job(api: Context, request: Request) -> Response:
     """Keep a waiting job from starting until it is released."""
-    return await _change(api, request, *read_order("hold", await api.body(request)))
+    return await _change(api, request, *read_order("hold", await api.body(request), api.now()))
 
 
 @routes.post("/v1/jobs/{job}/release")
 async def release_job(api: Context, request: Request) -> Response:
     """Let a held job start again."""
-    return await _change(api, request, *read_order("release", {}))
+    return await _change(api, request, *read_order("release", {}, api.now()))
 
 
 @routes.post("/v1/jobs/{job}/requeue", body="`hold`: true to keep it from starting again by itself.")
 async def requeue_job(api: Context, request: Request) -> Response:
     """Put a running or finished batch job back into the queue, under the same id."""
-    return await _change(api, request, *read_order("requeue", await api.body(request)))
+    return await _change(api, request, *read_order("requeue", await api.body(request), api.now()))
 
 
 @routes.post("/v1/jobs/{job}/checkpoint")
@@ -270,13 +270,13 @@ async def job_checkpointed(api: Context, request: Request) -> Response:
 @routes.post("/v1/jobs/{job}/suspend")
 async def suspend_job(api: Context, request: Request) -> Response:
     """Stop the processes of a running job (operators only)."""
-    return await _change(api, request, *read_order("suspend", {}))
+    return await _change(api, request, *read_order("suspend", {}, api.now()))
 
 
 @routes.post("/v1/jobs/{job}/resume")
 async def resume_job(api: Context, request: Request) -> Response:
     """Continue a suspended job (operators only)."""
-    return await _change(api, request, *read_order("resume", {}))
+    return await _change(api, request, *read_order("resume", {}, api.now()))
 
 
 @routes.post("/v1/jobs/{job}/complete", body="`exit_code` and `signal` of the command that used the allocation.")
@@ -293,7 +293,7 @@ async def complete_job(api: Context, request: Request) -> Response:
 @routes.post("/v1/jobs/{job}/update", body="`changes`: new values by the names of JobSpec and ResourceRequest.")
 async def update_job(api: Context, request: Request) -> Response:
     """Change what a job asks for, as `scontrol update` does."""
-    return await _change(api, request, *read_order("update", await api.body(request)))
+    return await _change(api, request, *read_order("update", await api.body(request), api.now()))
 
 
 # -- the interactive caller's lease ----------------------------------------------------------------------------------

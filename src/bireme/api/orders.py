@@ -42,7 +42,7 @@ MOST_RANGED = 100
 # -- one order, read from a body -------------------------------------------------------------------------------------
 
 
-def read_order(verb: str, body: dict[str, Any]) -> tuple[Change, Order]:
+def read_order(verb: str, body: dict[str, Any], now: float) -> tuple[Change, Order]:
     """What a verb with these words does to a job here, and the order that says so to another scheduler."""
     match verb:
         case "cancel":
@@ -64,7 +64,7 @@ def read_order(verb: str, body: dict[str, Any]) -> tuple[Change, Order]:
         case "update":
             changes = _read_changes(body.get("changes"))
             order = Order(verb="update", target="", changes=changes)
-            return (lambda state, caller, target: requests.update(state, caller, target, changes)), order
+            return (lambda state, caller, target: requests.update(state, caller, target, changes, now)), order
     raise ProblemError(400, f"verb: {verb!r} is none of cancel, hold, release, requeue, suspend, resume, update")
 
 
@@ -132,7 +132,7 @@ class _Errand:
 async def order_jobs(api: Context, request: Request) -> Response:
     """Ask the same of many jobs, in one commit; says of which it was done, and why not of the others."""
     body = await api.body(request)
-    change, order = read_order(str(body.get("verb", "")), body)
+    change, order = read_order(str(body.get("verb", "")), body, api.now())
     errands = _named(api.cluster.state, body, order)
     if body.get("cluster"):
         errands = [_kept_to(api, each, str(body["cluster"])) for each in errands]

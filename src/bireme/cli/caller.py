@@ -17,6 +17,7 @@ from typing import Any
 
 from bireme.cli.voice import CommandFailure
 from bireme.core.model.jobs import Owner
+from bireme.slurm.options.arbitrary import HOST_FILE
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.layers import peek
 from bireme.slurm.options.table import Command
@@ -27,6 +28,7 @@ def submit_context(
 ) -> SubmitContext:
     """The caller's side of a submission, with the files read that its options name."""
     written = peek(command, argv)
+    host_file, host_file_fault = _host_file()
     return SubmitContext(
         owner=_owner(),
         cwd=working_directory(),
@@ -38,6 +40,8 @@ def submit_context(
         utc_offset=local_utc_offset,
         submit_line=" ".join([command, *argv]),
         node_file=_node_file(written),
+        host_file=host_file,
+        host_file_fault=host_file_fault,
         export_file=_export_file(written.get("export-file")),
         multi_prog=_multi_prog(command, argv, written),
     )
@@ -73,13 +77,11 @@ def local_utc_offset(at: float) -> float:
 
 
 def _node_file(written: Mapping[str, str | None]) -> str:
-    """What --nodefile holds, or a --nodelist that is a path (it has a slash in it), or an arbitrary step's hosts."""
+    """What --nodefile holds, or a --nodelist that is a path (it has a slash in it)."""
     named = written.get("nodefile")
     nodelist = written.get("nodelist")
     if not named and nodelist and "/" in nodelist:
         named = nodelist
-    if not named and not nodelist and (written.get("distribution") or "").lower().startswith("arbitrary"):
-        named = os.environ.get("SLURM_HOSTFILE")
     if not named:
         return ""
     try:
@@ -87,6 +89,18 @@ def _node_file(written: Mapping[str, str | None]) -> str:
             return file.read()
     except OSError as error:
         raise CommandFailure(f"Unable to open hostfile {named}: {error.strerror}") from error
+
+
+def _host_file() -> tuple[str | None, str]:
+    """(what the file holds that SLURM_HOSTFILE names, why it could not be read). The options say whether it counts."""
+    named = os.environ.get(HOST_FILE)
+    if not named:
+        return named, ""
+    try:
+        with open(named, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(), ""
+    except OSError as error:
+        return "", error.strerror or str(error)
 
 
 def _export_file(named: str | None) -> bytes | None:

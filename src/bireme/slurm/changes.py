@@ -19,7 +19,7 @@ _PRIORITY = 2**32 - 2
 
 RANGES: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(("array_throttle", "core_spec", "min_cpus_per_node", "switches"), (0, _COUNT)),
-    **dict.fromkeys(("cpus_per_task", "nodes_min", "nodes_max", "ntasks"), (1, _COUNT)),
+    **dict.fromkeys(("cpus_min", "cpus_per_task", "nodes_min", "nodes_max", "ntasks"), (1, _COUNT)),
     **dict.fromkeys(("cores_per_socket", "sockets_per_node", "threads_per_core"), (1, _COUNT)),
     **dict.fromkeys(("memory_per_cpu_mib", "memory_per_node_mib", "tmp_disk_mib"), (0, _COUNT)),
     **dict.fromkeys(("switches_wait_s", "time_limit_s", "time_min_s"), (0, 2**31 * 60)),

@@ -140,7 +140,7 @@ class Scenario:
         self.ask(requests.resume, label, user="root")
 
     def update(self, label: str, *, user: str = "alice", **changes: Any) -> None:
-        self.ask(requests.update, label, changes, user=user)
+        self.ask(requests.update, label, changes, self.now, user=user)
 
     def step(self, label: str, *, user: str = "alice", **options: Any) -> Step:
         job = self.job(label)

@@ -342,3 +342,23 @@ def test_what_an_engine_does_not_apply_is_said_for_that_engine(engine: str, step
 def test_what_is_applied_is_not_recorded_as_ignored() -> None:
     assert [name for name in ("container-image", "reboot") if not is_applied(name, "kubernetes")] == ["reboot"]
     assert not is_applied("container-image", "embedded")
+
+
+def test_slurm_hostfile_names_the_nodes_of_a_job() -> None:
+    context = replace(CONTEXT, environment={"SLURM_HOSTFILE": "hosts"}, host_file="n3\nn1\nn3\n")
+    asked = read_batch(["--wrap", "x"], None, context).requests[0].spec.resources
+    assert (asked.nodelist, asked.nodes_min, asked.distribution.lower()) == (("n3", "n1", "n3"), 2, "arbitrary")
+    assert asked.min_cpus_per_node == 2, "for an srun that follows the file"
+    script = b"#!/bin/sh\n#SBATCH -w n2\n"
+    gone = replace(context, host_file="", host_file_fault="No such file or directory")
+    assert read_batch(["job.sh"], script, gone).requests[0].spec.resources.nodelist == ("n2",)
+    for reads in (lambda: read_batch(["--wrap", "x"], None, gone), lambda: read_allocation(["true"], gone)):
+        with pytest.raises(OptionError, match="which SLURM_HOSTFILE names"):
+            reads()
+
+
+def test_an_arbitrary_job_needs_hosts() -> None:
+    code, said = refusal("-m", "arbitrary", "-N1", "-n1", "--wrap", "x")
+    assert code == 1
+    assert "With Arbitrary distribution you need to specify a nodelist or hostfile with the -w option" in said
+    assert spec("-m", "arbitrary", "-w", "n1,n2", "--wrap", "x").resources.nodelist == ("n1", "n2")

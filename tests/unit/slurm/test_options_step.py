@@ -148,3 +148,59 @@ def test_what_the_job_says_in_two_ways_counts_once() -> None:
     assert (by_hand.gres_per_task, by_hand.cpus_per_task) == ((GresRequest("gpu", None, 2),), 3)
     as_tres = step("--tres-per-task=cpu=4,gres/gpu=3", "hostname", environment=told)
     assert (as_tres.gres_per_task, as_tres.cpus_per_task) == ((GresRequest("gpu", None, 3),), 4)
+
+
+def with_host_file(text: str, fault: str = "", environment: Mapping[str, str] | None = None) -> SubmitContext:
+    variables = {"SLURM_HOSTFILE": "hosts", **(environment or {})}
+    return replace(CONTEXT, environment=variables, host_file=text, host_file_fault=fault)
+
+
+@pytest.mark.parametrize(
+    ("argv", "hosts"),
+    [
+        ("x", "n3 n1 n3"),
+        ("-m block x", "n3 n1 n3"),
+        ("-n2 x", "n3 n1"),
+        ("-N1 x", "n3"),
+        ("-N2 -n3 x", "n3 n1 n3"),
+        ("-w n2 x", ""),
+    ],
+)
+def test_slurm_hostfile_says_where_each_task_runs(argv: str, hosts: str) -> None:
+    for outside in (True, False):
+        got = read_run(argv.split(), with_host_file("n3\nn1\nn3\n", environment={} if outside else FOUR_TASKS))
+        step = got.steps[0].spec
+        assert step.arbitrary_hosts == tuple(hosts.split())
+        if hosts:
+            assert (step.ntasks, step.nodes_min) == (len(hosts.split()), len(set(hosts.split())))
+        if outside and hosts:
+            asked = got.jobs[0].spec.resources
+            assert (asked.ntasks, asked.distribution.lower()) == (len(hosts.split()), "arbitrary")
+            assert (asked.min_cpus_per_node or 1) == max(hosts.split().count(host) for host in hosts.split())
+
+
+@pytest.mark.parametrize(
+    ("argv", "text", "fault", "said"),
+    [
+        ("x", "", "No such file or directory", "Unable to open 'hosts', which SLURM_HOSTFILE names: No such file"),
+        ("x", " \n", "", "Hostlist is empty!"),
+        ("-n4 x", "n3 n1 n3", "", "Too few NodeNames in Slurm Hostfile"),
+    ],
+)
+def test_a_hostfile_that_cannot_be_followed_is_refused(argv: str, text: str, fault: str, said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_run(argv.split(), with_host_file(text, fault))
+    assert said in caught.value.text_for("srun")
+    assert "srun: error: Failure getting NodeNames from hostfile" in caught.value.text_for("srun")
+    assert caught.value.exit_code == 1
+    read_run(["-w", "n1", "x"], with_host_file(text, fault))  # nobody needs the file
+
+
+def test_an_arbitrary_distribution_needs_hosts() -> None:
+    for environment in (None, FOUR_TASKS):
+        with pytest.raises(OptionError, match="With Arbitrary distribution you need to specify a nodelist or hostfile"):
+            run("-m", "arbitrary", "x", environment=environment)
+    with pytest.raises(OptionError, match="With Arbitrary"):
+        run("x", environment={"SLURM_DISTRIBUTION": "arbitrary"})
+    of_the_job = {**FOUR_TASKS, "SLURM_DISTRIBUTION": "arbitrary"}
+    assert step("x", environment=of_the_job).ntasks == 4, "what the job was submitted with stops no step in it"

@@ -338,7 +338,7 @@ _JOB_KEYS: dict[str, _Reader] = {
     "mintmpdisknode": _memory("tmp_disk_mib"),
     "name": _text("name"),
     "nice": _signed("nice"),
-    "numcpus": _first_count("ntasks"),
+    "numcpus": _first_count("cpus_min"),
     "numnodes": _node_range,
     "numtasks": _number("ntasks"),
     "oversubscribe": _yes_no("oversubscribe"),

@@ -44,6 +44,7 @@ from bireme.core.model.jobs import (
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import ExitStatus
 from bireme.core.model.steps import Step, StepState
+from bireme.core.placement.demand import count_of
 
 KILL, TERM, CONT = 9, 15, 18
 WHOLE_HET_JOB = ("whole_hetjob", "whole_pack")
@@ -429,11 +430,14 @@ SPEC_FIELDS = {field.name for field in fields(JobSpec)}
 RESOURCE_FIELDS = {field.name for field in fields(ResourceRequest)}
 
 
-def update(state: State, caller: Caller, target: Target, changes: Mapping[str, Any]) -> list[e.Event]:
+def update(state: State, caller: Caller, target: Target, changes: Mapping[str, Any], now: float) -> list[e.Event]:
     """`scontrol update`: typed values by the names of JobSpec and ResourceRequest, plus array_throttle.
 
     Of an array, the tasks that can still be changed are; it is refused where none can.
     """
+    deadline = changes.get("deadline_at")
+    if deadline is not None and deadline <= now:
+        raise Refusal(Why.INVALID_TIME_VALUE, "the deadline is over")
     events: list[e.Event] = []
     too_late: Why | None = None
     for job in _mine(state, caller, target):
@@ -456,7 +460,7 @@ def _too_late(job: Job, changes: Mapping[str, Any]) -> Why | None:
 
 def _update_one(state: State, caller: Caller, target: Target, job: Job, changes: Mapping[str, Any]) -> list[e.Event]:
     _check_rights(state, caller, job, changes)
-    spec = changed_spec(job.spec, changes)
+    spec = _agreeing(changed_spec(job.spec, changes), changes)
     check_job(state, spec)
     partitions = [state.partitions.get(name) for name in spec.partitions]
     if None in partitions:
@@ -537,6 +541,25 @@ def changed_spec(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
     if "array_throttle" in changes and spec.array is not None:
         direct["array"] = ArraySpec(spec.array.task_ids, changes["array_throttle"] or None, spec.array.text)
     return replace(spec, **direct)
+
+
+def _agreeing(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
+    """The changed specification, where its numbers do not contradict each other any more than at a submission."""
+    asked = spec.resources
+    needed = (asked.ntasks or asked.nodes_min) * (asked.cpus_per_task or 1)
+    if "cpus_min" in changes and asked.cpus_min is not None and asked.cpus_min < needed and not asked.overcommit:
+        raise Refusal(Why.BAD_TASK_COUNT, f"its tasks need {needed} CPUs: lower NumTasks or CPUsPerTask first")
+    if not changes.keys() & {"gres_per_node", "nodes_min"}:
+        return spec
+    per_node, in_all = count_of(asked.gres_per_node, "gpu"), count_of(asked.gres_per_job, "gpu")
+    in_all = in_all or count_of(asked.gres_per_task, "gpu") * (asked.ntasks or asked.nodes_min)
+    if not per_node or not in_all:
+        return spec
+    nodes, rest = divmod(in_all, per_node)
+    if rest or not asked.nodes_min <= nodes <= (asked.nodes_max or asked.nodes_min):
+        hint = f"{per_node} GPU(s) on each node are not the {in_all} that the whole job asks for"
+        raise Refusal(Why.INVALID_GRES if "gres_per_node" in changes else Why.INVALID_NODE_COUNT, hint)
+    return replace(spec, resources=replace(asked, nodes_min=nodes, nodes_max=nodes, nodes_given=True))
 
 
 def _new_priority(job: Job, changes: Mapping[str, Any]) -> int:

@@ -85,6 +85,8 @@ class ResourceRequest(HashedOnce):
     ntasks_per_gpu: int | None = None
     cpus_per_task: int | None = None
     cpus_per_gpu: int | None = None
+    cpus_min: int | None = None
+    """In all, whatever the tasks need: NumCPUs of `scontrol update`."""
     min_cpus_per_node: int | None = None
     sockets_per_node: int | None = None
     cores_per_socket: int | None = None

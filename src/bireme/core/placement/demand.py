@@ -121,8 +121,9 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
     nodes_min = max(nodes_min, features.nodes_counted)
     gres = _counted_once(asked)
     ntasks = _ntasks(asked, nodes_min)
+    nodes = _nodes_for_tasks(asked, nodes_min, ntasks)
     return Demand(
-        nodes_min=_nodes_for_tasks(asked, nodes_min, ntasks),
+        nodes_min=nodes,
         nodes_max=asked.nodes_max,
         ntasks=ntasks,
         ntasks_follow_nodes=asked.ntasks is None and not (asked.ntasks_per_gpu or asked.gres_per_task),
@@ -132,7 +133,7 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
         sockets_min=asked.sockets_per_node or 1,
         cores_per_socket_min=asked.cores_per_socket or 1,
         cpus_per_task=_cpus_per_task(asked) * times,
-        cpus_per_node_min=max(asked.min_cpus_per_node or 1, cpus_for_memory),
+        cpus_per_node_min=max(asked.min_cpus_per_node or 1, cpus_for_memory, _each_of(asked.cpus_min, nodes)),
         cpus_per_gpu=asked.cpus_per_gpu or _default_cpus_per_gpu(asked, partition, settings),
         memory_per_node_mib=per_node,
         memory_per_cpu_mib=ceil(per_cpu / times) if per_cpu else per_cpu,
@@ -222,6 +223,11 @@ def _cpus_per_task(asked: ResourceRequest) -> int:
     if asked.ntasks_per_core and not asked.cpus_per_task:
         return 1
     return max(1, per_task)
+
+
+def _each_of(cpus: int | None, nodes: int) -> int:
+    """A number of CPUs for the whole job, as the least that each of its nodes gives."""
+    return ceil(cpus / nodes) if cpus else 1
 
 
 def _threads_per_core(asked: ResourceRequest) -> int | None:

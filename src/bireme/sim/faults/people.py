@@ -172,7 +172,7 @@ class People:
         changes = dict(act.facts["changes"])
         if "nodes" in changes:
             changes = {"nodes_min": changes["nodes"], "nodes_max": changes["nodes"]}
-        self._about(act, requests.update, changes)
+        self._about(act, requests.update, changes, act.at)
 
     def _step(self, act: Act) -> None:
         spec = StepSpec(name=act.facts["behaviour"], overlap=True, time_limit_s=act.facts["time_limit_s"])

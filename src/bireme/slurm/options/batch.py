@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bireme.slurm.options.arbitrary import name_hosts
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import refused
 from bireme.slurm.options.foreign import with_foreign
@@ -69,6 +70,7 @@ def read_batch(
         found = _directives(text, name, written, context)
     moment = context.moment(Command.SBATCH)
     components = resolve(Command.SBATCH, argv, context.environment, moment, found)
+    name_hosts(components, context)
     requests = build_het_specs(components, context)
     if script_path:
         requests = tuple(replace(request, spec=replace(request.spec, command=script_path)) for request in requests)

@@ -28,6 +28,10 @@ class SubmitContext:
     """The whole command line, as `sacct` shows it."""
     node_file: str = ""
     """What --nodefile (or a --nodelist that is a path) holds."""
+    host_file: str | None = None
+    """What the file holds that SLURM_HOSTFILE names; None: the variable is not set."""
+    host_file_fault: str = ""
+    """Why that file could not be read."""
     export_file: bytes | None = None
     """What --export-file holds."""
     multi_prog: str = ""

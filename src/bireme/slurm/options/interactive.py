@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bireme.slurm.options.arbitrary import name_hosts
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.help import notices
 from bireme.slurm.options.job import JobRequest, build_het_specs
@@ -42,6 +43,7 @@ def read_run(argv: Sequence[str], context: SubmitContext) -> RunSubmission:
     environment = context.environment
     inside = bool(environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID"))
     components = resolve(Command.SRUN, argv, environment, context.moment(Command.SRUN), inside_job=inside)
+    name_hosts(components, context, inside_job=inside)
     if not components[0].words:  # `srun -n4 : -n2 program`: the program is the same for all
         for options in components:
             options.words = options.words or components[-1].words
@@ -57,6 +59,7 @@ def read_allocation(argv: Sequence[str], context: SubmitContext) -> AllocationSu
     """What `salloc argv` asks for."""
     moment = context.moment(Command.SALLOC)
     components = resolve(Command.SALLOC, argv, context.environment, moment)
+    name_hosts(components, context)
     program = components[-1].words
     for options in components:
         options.words = program

@@ -15,9 +15,11 @@ from bireme.slurm.distribution import format_distribution
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.gres import parse_gres
 from bireme.slurm.hostlist import expand
+from bireme.slurm.options.arbitrary import is_arbitrary, most_tasks_of_a_host
 from bireme.slurm.options.errors import fatal, refused
 from bireme.slurm.options.gpus import INVALID_GRES, Derived, settle_gpus
 from bireme.slurm.options.layers import Options
+from bireme.slurm.options.table import Command
 from bireme.slurm.options.values import NodeCount, NodeShape, Switches, TresPerTask
 
 _HINT_CLASH = (
@@ -36,6 +38,7 @@ def resources_of(options: Options, node_file: str = "") -> Derived:
     if shared_with != "exclusive":
         derived.warnings.append(f"--exclusive={shared_with}: the nodes are held for this job alone")
     _apply_shape(derived, options)
+    _apply_arbitrary(derived, options)
     _apply_hint(derived, options)
     settle_gpus(derived)
     _fit_nodes_to_tasks(derived)
@@ -185,6 +188,19 @@ def _apply_shape(derived: Derived, options: Options) -> None:
     if request.ntasks is None and shape.sockets:
         each = shape.sockets * (shape.cores or 1) * (shape.threads or 1)
         derived.change(ntasks=request.nodes_min * each)
+
+
+def _apply_arbitrary(derived: Derived, options: Options) -> None:
+    """Every node has CPUs for the most tasks that one of the named hosts gets; srun's own job has all of the tasks."""
+    request = derived.request
+    if not is_arbitrary(options) or not request.nodelist:
+        return
+    hosts = request.nodelist if request.ntasks is None else request.nodelist[: request.ntasks]
+    most = most_tasks_of_a_host(hosts) * (request.cpus_per_task or 1)
+    if most > 1:
+        derived.change(min_cpus_per_node=max(most, request.min_cpus_per_node or 0))
+    if request.ntasks is None and options.command is Command.SRUN:
+        derived.change(ntasks=len(hosts))
 
 
 def _apply_hint(derived: Derived, options: Options) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution, NodeMethod
+from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.steps import StepSpec
+from bireme.slurm.options.arbitrary import is_arbitrary
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import fatal
 from bireme.slurm.options.export import exported
@@ -54,7 +55,7 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         raise fatal("--relative option invalid for job allocation request")
     size, warnings = _size(options)
     hosts = hosts_of(options, context.node_file)
-    if _is_arbitrary(options) and hosts:
+    if is_arbitrary(options) and hosts:
         hosts = _one_host_per_task(options, size, hosts)
     text = options.text("export") if "export" in options else None
     spec = StepSpec(
@@ -78,7 +79,7 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         exclude=tuple(options.typed("exclude", tuple) or ()),
         relative=options.number("relative"),
         distribution=options.typed("distribution", Distribution) or DEFAULT_DISTRIBUTION,
-        arbitrary_hosts=hosts if _is_arbitrary(options) else (),
+        arbitrary_hosts=hosts if is_arbitrary(options) else (),
         exact=_is_exact(options),
         exclusive="exclusive" in options,
         overlap="overlap" in options,
@@ -204,11 +205,6 @@ def _gres_per_task(options: Options) -> tuple[GresRequest, ...]:
         mine = tuple(one.count * (options.number("ntasks") or 0) for one in per_task_gres(options))
         otherwise = otherwise or mine != tuple(one.count for one in gres_of(options, "gpus"))
     return () if otherwise and not by_hand else per_task_gres(options)
-
-
-def _is_arbitrary(options: Options) -> bool:
-    distribution = options.typed("distribution", Distribution)
-    return distribution is not None and distribution.nodes is NodeMethod.ARBITRARY
 
 
 def _is_packed(options: Options) -> bool:
