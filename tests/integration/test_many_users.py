@@ -194,8 +194,21 @@ def test_ordinary_users_do_not_operate_the_cluster(cluster: Cluster) -> None:
         done = cluster.run(*words.split(), check=False, user=BOB, cwd="/")
         assert done.returncode != 0, words
     assert cluster.run("sinfo", "-h", "-o", "%T").stdout.split()[0] in ("idle", "mixed")
-    higher = cluster.run("sbatch", "--nice=-100", "--wrap", "true", user=BOB, cwd=cluster.work / BOB, check=False)
-    assert "Traceback" not in higher.stderr
+
+
+def test_the_queue_is_not_jumped_at_submission(cluster: Cluster) -> None:
+    """As with Slurm: a nice value that raises is refused, a priority passed over; and that is said."""
+    own = {"user": BOB, "cwd": cluster.work / BOB}
+    higher = cluster.run("sbatch", "--nice=-100", "--wrap", "true", check=False, **own)
+    assert higher.returncode == 1
+    assert higher.stderr.startswith("sbatch: error: Batch job submission failed: Invalid --nice value\n")
+    asked = cluster.run("sbatch", "-H", "--parsable", "--priority=4000000000", "--wrap", "true", **own)
+    assert "sbatch: --priority is accepted but not applied: only an operator may set it" in asked.stderr
+    cluster.run("scontrol", "release", asked.stdout.strip(), **own)
+    assert cluster.records(asked.stdout.strip())[0]["priority"] != 4_000_000_000
+    fixed = cluster.run("sbatch", "-H", "--parsable", "--priority=7", "--nice=-1", "--wrap", "true")
+    assert not fixed.stderr
+    cluster.run("scancel", asked.stdout.strip(), fixed.stdout.strip(), check=False)
 
 
 def test_priority_cannot_be_taken(cluster: Cluster) -> None:

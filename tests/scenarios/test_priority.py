@@ -221,7 +221,7 @@ def test_a_job_with_two_partitions_has_in_each_the_priority_that_it_has_there() 
     world.submit("filler", cpus=8, partition="urgent", time_s=3600)
     world.submit("filler2", cpus=8, time_s=60)
     world.expect(filler="runs n2", filler2="runs n1")
-    world.submit("first", cpus=8, nice=-10, time_s=3600)
+    world.submit("first", cpus=8, nice=-10, time_s=3600, user="root")
     world.submit("both", cpus=8, partition="main,urgent", time_s=3600)
     world.expect(first="waits Resources", both="waits Resources,Priority")
     assert priority(world, "both") > priority(world, "first"), "its highest is the one of urgent, which is full"

@@ -21,8 +21,8 @@ def test_jobs_start_in_the_order_in_which_they_came() -> None:
 
 def test_a_higher_priority_goes_first() -> None:
     world = Scenario("1x8")
-    world.submit("low", cpus=8, priority=10)
-    world.submit("high", cpus=8, priority=20)
+    world.submit("low", cpus=8, priority=10, user="root")
+    world.submit("high", cpus=8, priority=20, user="root")
     world.expect(high="runs n1", low="waits Resources")
 
 
@@ -40,8 +40,8 @@ def test_the_basic_priority_counts_down_and_nice_lowers_it() -> None:
 
 def test_a_higher_tier_goes_before_any_priority_of_a_lower_one() -> None:
     world = Scenario("1x8", partitions={"main": {}, "urgent": {"priority_tier": 10}})
-    world.submit("rich", cpus=8, priority=4_000_000)
-    world.submit("urgent", cpus=8, priority=1, partition="urgent")
+    world.submit("rich", cpus=8, priority=4_000_000, user="root")
+    world.submit("urgent", cpus=8, priority=1, partition="urgent", user="root")
     world.expect(urgent="runs n1", rich="waits Resources")
 
 

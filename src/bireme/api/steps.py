@@ -84,6 +84,8 @@ def _read_parts(api: Context, body: dict[str, Any], job: str, uid: int) -> list[
 def _read_spec(api: Context, body: dict[str, Any], uid: int) -> StepSpec:
     spec = codec.convert(StepSpec, body.get("spec", {}))
     refuse_containers(api, spec)
+    if spec.het is not None:
+        raise ProblemError(400, "spec.het: made by the cluster; give the components as `het`")
     if body.get("environment") is not None:
         spec = replace(spec, environment=put_environment(api, body["environment"], uid))
     return spec

@@ -22,6 +22,8 @@ from bireme.api.routing import Context, Routes, flag
 from bireme.api.slices import slices_of
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.lifecycle.rights import passed_over
+from bireme.core.lifecycle.sizes import check_sizes
 from bireme.core.lifecycle.submission import MOST_COMPONENTS, submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
@@ -70,9 +72,10 @@ async def store_blob(api: Context, request: Request) -> Response:
 async def submit_jobs(api: Context, request: Request) -> Response:
     """Submit jobs.
 
-    One job is answered with `job_id`. A list is answered with `jobs`: for each, `job_id` or `error`, in order. It is
-    taken in groups, between which others have their turn. The answer comes when everything is on disk. An
-    `idempotency_key` that was seen before returns the first job's id.
+    One job is answered with `job_id`, and with `remarks` where something that it asked for is not applied. A list is
+    answered with `jobs`: for each, `job_id` or `error`, in order. It is taken in groups, between which others have
+    their turn. The answer comes when everything is on disk. An `idempotency_key` that was seen before returns the first
+    job's id.
     """
     body = await api.body(request)
     caller = api.caller(request)
@@ -123,6 +126,8 @@ async def _submit_or_say(api: Context, caller: Caller, read: Submission | Except
 async def _submit(api: Context, caller: Caller, submission: Submission, cause: str) -> dict[str, Any]:
     queue = _chosen_queue(api, submission)
     if queue is not None:
+        for spec in submission.specs:
+            check_sizes(spec)
         number = await queue.submit(submission.specs, submission.key)
         await api.cluster.settled()  # who has just submitted expects to see the job
         return {"job_id": number}
@@ -133,8 +138,10 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
     )
     job_id = _job_id(recorded)
     if job_id is None:  # the key was seen before
-        return {"job_id": api.cluster.state.keys[submission.key]}
-    return {"job_id": job_id}
+        job_id = api.cluster.state.keys[submission.key]
+    remarks = dict.fromkeys(passed_over(caller, spec) for spec in submission.specs if spec.priority is not None)
+    said = [remark for remark in remarks if remark]
+    return {"job_id": job_id, "remarks": said} if said else {"job_id": job_id}
 
 
 def refuse_containers(api: Context, spec: JobSpec | StepSpec) -> None:
@@ -192,9 +199,13 @@ def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: 
     key = body.get("idempotency_key", "")
     if not isinstance(key, str):
         raise ProblemError(400, "idempotency_key: expected text")
+    places = range(len(parts)) if len(parts) > 1 else (None,)
     # Within the uid's own names: nobody can find out another's job id by guessing keys.
     return Submission(
-        tuple(_read_spec(api, part, {**shared, **body}, owner) for part in parts),
+        tuple(
+            replace(spec, het_component=place) if spec.het_component != place else spec
+            for place, spec in zip(places, (_read_spec(api, part, {**shared, **body}, owner) for part in parts))
+        ),
         f"{caller.uid}:{key}" if key else "",
         _read_clusters(api, body.get("clusters", [])),
     )
@@ -230,6 +241,8 @@ def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner
         raise ProblemError(400, "spec: expected an object")
     if given.get("kind") == JobKind.PODS or given.get("workload") is not None:
         raise ProblemError(403, "pods are submitted to Kubernetes: create them with schedulerName: bireme")
+    if isinstance(given.get("resources"), dict) and given["resources"].get("node_rules") is not None:
+        raise ProblemError(400, "resources.node_rules: these are of pods; ask for features (constraint) or a nodelist")
     fields = {**given, "owner": owner}
     script = part.get("script", shared.get("script"))
     if script is not None and not fields.get("script"):

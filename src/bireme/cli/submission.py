@@ -54,7 +54,10 @@ def submit(transport: Transport, body: dict[str, Any], what: str, voice: Voice) 
     """The new job's id. `what` begins the sentence when the cluster refuses."""
     for attempt in range(1, _TRIES_WHILE_FULL + 1):
         try:
-            return int(_post_once_more(transport, body)["job_id"])
+            answer = _post_once_more(transport, body)
+            for remark in answer.get("remarks", ()):
+                voice.say(remark)
+            return int(answer["job_id"])
         except BiremeUnavailable as error:
             raise refused_by_daemon(what, error) from error
         except ApiError as error:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bireme.core.model.queue_numbers import LARGEST_NICE, LARGEST_PRIORITY
 from bireme.slurm.errors import SlurmSyntaxError
 
-LARGEST_NICE = 2147483645
 _COUNT = 2**31 - 2
-_PRIORITY = 2**32 - 2
 
 RANGES: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(("array_throttle", "core_spec", "min_cpus_per_node", "switches"), (0, _COUNT)),
@@ -24,7 +23,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(("memory_per_cpu_mib", "memory_per_node_mib", "tmp_disk_mib"), (0, _COUNT)),
     **dict.fromkeys(("switches_wait_s", "time_limit_s", "time_min_s"), (0, 2**31 * 60)),
     **dict.fromkeys(("nice", "site_factor"), (-LARGEST_NICE, LARGEST_NICE)),
-    "priority": (0, _PRIORITY),
+    "priority": (0, LARGEST_PRIORITY),
 }
 """Of each number the least and the most; None is no number, and lets go of what was asked."""
 

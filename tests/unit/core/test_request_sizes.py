@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.sizes import LARGEST, check_job, check_step
+from bireme.core.lifecycle.sizes import LARGEST, check_job, check_sizes, check_step
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model.distribution import Distribution, NodeMethod
 from bireme.core.model.events import ClusterConfigured, Recorded
-from bireme.core.model.jobs import ArraySpec, Dependencies, Dependency, DependencyKind, JobSpec, Owner, ResourceRequest
+from bireme.core.model.jobs import (
+    ArraySpec,
+    Dependencies,
+    Dependency,
+    DependencyKind,
+    JobSpec,
+    Owner,
+    ResourceRequest,
+    WarningSignal,
+)
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.steps import StepSpec
 from bireme.testing.worlds import build_cluster
@@ -64,6 +74,12 @@ AFTER = Dependency(DependencyKind.AFTER_ANY, 1)
         (asking(prefer="a|b"), asking(prefer="a||b")),
         (job(begin_at=4e9), job(begin_at=float("nan"))),
         (job(time_limit_s=10**12), job(time_limit_s=10**12 + 1)),
+        (job(priority=2**32 - 3), job(priority=2**32 - 2)),
+        (job(priority=0), job(priority=-5)),
+        (job(nice=2**31 - 3), job(nice=2**31 - 2)),
+        (job(umask=0o777), job(umask=10**9)),
+        (job(umask=0), job(umask=-1)),
+        (job(warning=WarningSignal(64)), job(warning=WarningSignal(65))),
     ],
 )
 def test_a_job_is_taken_up_to_the_limit(state: State, good: JobSpec, bad: JobSpec) -> None:
@@ -99,3 +115,16 @@ def test_an_array_has_ascending_tasks(state: State, tasks: tuple[int, ...]) -> N
 def test_a_heterogeneous_job_has_so_many_components(state: State) -> None:
     with pytest.raises(Refusal, match="not supported"):
         submit(state, CALLER, [job()] * 129, 0.0)
+
+
+@pytest.mark.parametrize("kind", [JobSpec, StepSpec])
+def test_no_text_holds_a_nul(kind: Any) -> None:
+    """It would be accepted, and fail where a file is opened or a program started."""
+    texts = [each for each in fields(kind) if each.type in ("str", "tuple[str, ...]")]
+    assert len(texts) > 15
+    given = {"owner": OWNER} if kind is JobSpec else {}
+    for each in texts:
+        bad = "a\0b" if each.type == "str" else ("a\0b",)
+        with pytest.raises(Refusal) as refusal:
+            check_sizes(kind(**given, **{each.name: bad}))
+        assert refusal.value.hint.startswith(f"{each.name} contains a NUL character")

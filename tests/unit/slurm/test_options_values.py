@@ -52,6 +52,8 @@ def refusal(*words: str, command: Command = Command.SBATCH) -> tuple[int, str]:
         ("--switches=2@10", Switches(2, 600)),
         ("--nice", 100),
         ("--nice=-5", -5),
+        ("--priority=TOP", 4294967293),
+        ("--priority=4294967293", 4294967293),
         ("--exclusive", "exclusive"),
         ("--open-mode=append", True),
         ("--mail-type=END,FAIL", ("END", "FAIL")),

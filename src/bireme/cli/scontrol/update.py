@@ -14,7 +14,8 @@ from bireme.cli import reports
 from bireme.cli.scontrol import reservations
 from bireme.cli.scontrol.actions import ask_all, job_ids
 from bireme.cli.scontrol.session import Session
-from bireme.slurm.changes import LARGEST_NICE, RANGES, check_changes, check_mail_types
+from bireme.core.model.queue_numbers import LARGEST_NICE
+from bireme.slurm.changes import RANGES, check_changes, check_mail_types
 from bireme.slurm.errors import SlurmSyntaxError
 
 Changes = dict[str, Any]

@@ -13,6 +13,7 @@ from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Pending
+from bireme.core.model.queue_numbers import LARGEST_NICE, LARGEST_PRIORITY
 from bireme.core.priority.multifactor import HIGHEST, LOWEST
 from bireme.core.priority.order import priority_of, rank
 
@@ -94,5 +95,7 @@ def _same_group(job: Job, other: Job) -> bool:
 def _moved(job: Job, gain: int) -> e.JobUpdated:
     priority = min(HIGHEST, max(LOWEST, job.priority + gain))
     if job.spec.priority is not None:
+        priority = min(LARGEST_PRIORITY, priority)
         return e.JobUpdated(job.id, replace(job.spec, priority=priority), priority)
-    return e.JobUpdated(job.id, replace(job.spec, nice=job.spec.nice - gain), priority)
+    nice = max(-LARGEST_NICE, min(LARGEST_NICE, job.spec.nice - gain))
+    return e.JobUpdated(job.id, replace(job.spec, nice=nice), priority)

@@ -68,6 +68,7 @@ class Why(Enum):
     PARTITION_NOT_AVAILABLE = _Code(2070, "Required partition not available (inactive or drain)")
     REQUESTED_TOPO_CONFIG_UNAVAILABLE = _Code(2178, "Requested topology configuration is not available")
     NOT_WHOLE_HET_JOB = _Code(2108, "Operation not permitted on individual component of heterogeneous job")
+    INVALID_NICE = _Code(2123, "Invalid --nice value")
     NOT_SUPPORTED = _Code(2036, "Requested operation not supported on this system")
     OWN_COMMAND = _Code(2036, "Requested operation not supported here, but by the command of the cluster itself")
     """The cluster's own scheduler does it, with its own command of the same name: ours becomes that."""

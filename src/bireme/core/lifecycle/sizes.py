@@ -15,6 +15,7 @@ from typing import Any
 from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import JobSpec, ResourceRequest
+from bireme.core.model.queue_numbers import LARGEST_NICE, LARGEST_PRIORITY
 from bireme.core.model.steps import StepSpec
 from bireme.core.placement.features import FeatureError, parse_constraint
 
@@ -44,16 +45,23 @@ LISTS: Mapping[str, int] = {
 """The most elements of a list, where it is not `LIST`. Hostlists name so many hosts; of dependencies so many fit
 into the text that Slurm takes."""
 
-SIGNED = frozenset(
-    {"nice", "process_nice", "site_factor", "uid", "gid", "priority", "begin_at", "deadline_at", "weight"}
-)
+RANGES: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("nice", "site_factor"), (-LARGEST_NICE, LARGEST_NICE)),
+    "priority": (0, LARGEST_PRIORITY),
+    "process_nice": (-20, 20),
+    "umask": (0, 0o777),
+    "number": (0, 64),
+    "het_component": (0, 127),
+}
+"""Of numbers that have limits of their own, the least and the most."""
+SIGNED = frozenset({"uid", "gid", "begin_at", "deadline_at", "weight"})
 """Numbers that may be below zero, or mean something by it."""
 LARGEST = 2**31 - 1
 """Of counts and sizes (in MiB): two of them multiplied still fit into 64 bits."""
 LATEST = 10**12
 """Of times, in seconds, and of what is `SIGNED`."""
 
-_WHY = {"nodes_min": Why.INVALID_NODE_COUNT, "nodes_max": Why.INVALID_NODE_COUNT, "nice": Why.INVALID_TIME_VALUE}
+_WHY = {"nodes_min": Why.INVALID_NODE_COUNT, "nodes_max": Why.INVALID_NODE_COUNT, "nice": Why.INVALID_NICE}
 
 
 def check_job(state: State, spec: JobSpec) -> None:
@@ -107,9 +115,10 @@ def _check_field(name: str, found: Any) -> None:
         most = TEXTS.get(name, TEXT)
         if len(found) > most:
             raise Refusal(Why.PATHNAME_TOO_LONG, f"{name} has {len(found)} characters, at most {most}")
+        if "\0" in found:
+            raise Refusal(Why.ERROR, f"{name} contains a NUL character: no file, variable or argument can")
     elif isinstance(found, int | float):
-        least = -LATEST if name in SIGNED else 0
-        most = LATEST if name in SIGNED or name.endswith("_s") else LARGEST
+        least, most = RANGES.get(name) or _usual_range(name)
         if not least <= found <= most:  # nor is it "not a number"
             hint = f"{name} is {found if abs(found) < 10**40 else 'very large'}: it must be from {least} to {most}"
             raise Refusal(_WHY.get(name, Why.NODE_CONFIG_UNAVAILABLE), hint)
@@ -121,3 +130,9 @@ def _check_field(name: str, found: Any) -> None:
             _check_field(name, each)
     elif is_dataclass(found):
         check_sizes(found)
+
+
+def _usual_range(name: str) -> tuple[int, int]:
+    if name in SIGNED:
+        return -LATEST, LATEST
+    return 0, LATEST if name.endswith("_s") else LARGEST

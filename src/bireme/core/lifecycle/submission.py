@@ -16,6 +16,7 @@ from bireme.core.lifecycle.placing import all_nodes, search_for
 from bireme.core.lifecycle.ranking import first_priority
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation, entered, names_of
+from bireme.core.lifecycle.rights import within_rights
 from bireme.core.lifecycle.sizes import check_job
 from bireme.core.lifecycle.state import State
 from bireme.core.limits.partitions import beyond_partition
@@ -48,7 +49,8 @@ def submit(
     ledger = state.ledger.draft()
     for offset, asked in enumerate(specs):
         # Components are requeued together or not at all: the leader's word counts.
-        spec = state.share(admitted(state, caller, asked.revised(requeue=specs[0].requeue)))
+        spec = admitted(state, caller, asked.revised(requeue=specs[0].requeue))
+        spec = state.share(within_rights(caller, spec))
         _check_times(spec, now)
         take_place(ledger, spec)
         job_id = leader + offset

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bireme.core.model.distribution import Distribution
+from bireme.core.model.queue_numbers import LARGEST_NICE, LARGEST_PRIORITY
 from bireme.slurm.arrays import parse_array
 from bireme.slurm.constraints import parse_constraint
 from bireme.slurm.dependencies import parse_dependencies
@@ -31,7 +32,6 @@ LARGEST_ARRAY = 4_000_001
 _LARGEST_COUNT = 2**31 - 1
 _TRES_FOR_TASK = re.compile(r"cpu[:=](?P<cpus>[0-9]{1,9})|gres[/:](?P<gres>[^=]+?)(?:[:=](?P<count>[0-9]+))?")
 _NICE_DEFAULT = 100
-_NICE_MOST = 2**31 - 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +280,8 @@ def _nice(name: str, text: str | None, moment: Moment) -> int:
         return _NICE_DEFAULT
     match = re.match(r"\s*([+-]?[0-9]{1,12})", text)
     value = int(match[1]) if match else 0  # Slurm reads what looks like a number, else 0
-    if abs(value) > _NICE_MOST:
-        raise OptionError(f"Invalid --nice value, out of range (+/- {_NICE_MOST})")
+    if abs(value) > LARGEST_NICE:
+        raise OptionError(f"Invalid --nice value, out of range (+/- {LARGEST_NICE})")
     return value
 
 
@@ -331,14 +331,15 @@ def _open_mode(name: str, text: str | None, moment: Moment) -> bool:
     return text.startswith("a")
 
 
-def _priority(name: str, text: str | None, moment: Moment) -> int | None:
-    """None for TOP."""
+def _priority(name: str, text: str | None, moment: Moment) -> int:
     if (text or "").upper() == "TOP":
-        return None
-    match = re.match(r"[0-9]{1,10}", (text or "").strip())
+        return LARGEST_PRIORITY
+    match = re.match(r"[+-]?[0-9]{1,20}", (text or "").strip())
     number = int(match[0]) if match else 0
-    if number >= 2**32 - 1:
-        raise OptionError(f"Priority must be less than {2**32 - 1}")
+    if number < 0:
+        raise OptionError("Priority must be >= 0")
+    if number > LARGEST_PRIORITY:
+        raise OptionError(f"Priority must be < {LARGEST_PRIORITY + 1}")
     return number
 
 
