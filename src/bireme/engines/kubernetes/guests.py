@@ -167,6 +167,7 @@ class Guests:
             if gang.job_ids and not self._is_as_submitted(gang):
                 self._withdraw(gang)
         self._checked = True
+        self._gather()
         self._ranks_changed()
         self.guard()
         return taken_over
@@ -394,7 +395,11 @@ class Guests:
 
     def _look_at(self, gang: Gang) -> None:
         self._dirty[gang.key] = None
-        if not self._gathering:
+        self._gather()
+
+    def _gather(self) -> None:
+        """Not before everything was listed once: who looks sooner finds no node that takes a pod."""
+        if self._checked and self._dirty and not self._gathering:
             self._gathering = True
             asyncio.get_running_loop().call_later(_GATHER_S, self._look)
 
