@@ -20,7 +20,7 @@ import re
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -136,7 +136,7 @@ class SqliteStore:
         self, connection: sqlite3.Connection, numbered: Sequence[Numbered], history: Sequence[HistoryRow]
     ) -> int:
         """The sum of the newest event."""
-        blobs, encode = self._shelf.waiting(), self._event_writer.encode
+        encode = self._event_writer.encode
         with self._history_writer.undone_with_errors(), writing(connection, self.path):
             tip = newest(connection)
             assert not numbered or tip.seq + 1 == numbered[0][0], "nobody else writes this journal"
@@ -145,6 +145,8 @@ class SqliteStore:
                 row = (seq, at, cause, *encode(event))
                 total = event_sum(total, *row)
                 rows.append((*row, total))
+            # A simulation, whose blobs are all its own, writes whatever waits: what is named was said long before.
+            blobs = self._shelf.waiting(None if self._gather else _names_in(row[5] for row in rows))
             _write_blobs(connection, blobs)
             connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             self._history_writer.insert(connection, history)
@@ -364,8 +366,7 @@ class SqliteStore:
             with self._reading() as connection:
                 query = "SELECT seq, data FROM journal WHERE seq > ? AND at >= ? ORDER BY seq LIMIT ?"
                 rows = connection.execute(query, (last, at, _READ_ROWS)).fetchall()
-            for _, data in rows:
-                yield from (name.decode() for name in _BLOB_NAME.findall(data))
+            yield from _names_in(data for _, data in rows)
             if len(rows) < _READ_ROWS:
                 return
             last = rows[-1][0]
@@ -430,6 +431,11 @@ def _nothing_lost() -> Iterator[None]:
         yield
     except ChildProcessError as error:
         raise StoreError(str(error)) from error
+
+
+def _names_in(rows: Iterable[bytes]) -> Iterator[str]:
+    """What may be the name of a blob in the data of events."""
+    return (name.decode() for data in rows for name in _BLOB_NAME.findall(data))
 
 
 def _write_blobs(connection: sqlite3.Connection, blobs: dict[str, bytes]) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,14 @@ from bireme.store.guard import mark_path
 from bireme.store.inspection import inspect
 from bireme.store.journal import SqliteStore
 
+SCRIPT = b"#!/bin/sh\necho train\n"
+SCRIPT_NAME = sha256(SCRIPT).hexdigest()
+
 
 def submitted(job_id: int) -> JobSubmitted:
-    return JobSubmitted(job_id, JobSpec(owner=Owner(uid=1, gid=1, user="ann"), name=f"job{job_id}"), 10, None, ())
+    return JobSubmitted(
+        job_id, JobSpec(owner=Owner(uid=1, gid=1, user="ann"), name=f"job{job_id}", script=SCRIPT_NAME), 10, None, ()
+    )
 
 
 def record(job_id: int, step_id: int | None = None) -> HistoryRow:
@@ -32,7 +38,7 @@ def path(tmp_path: Path) -> str:
     """Nine events, snapshots of the fifth and the seventh, two records, a script."""
     path = str(tmp_path / "journal.db")
     store = SqliteStore(path)
-    store.put(b"#!/bin/sh\necho train\n")
+    store.put(SCRIPT)
     store.append([(n, "ann submit", submitted(n)) for n in range(1, 8)], [record(1), record(1, 0)])
     for seq in (5, 7):
         store.write_snapshot(seq, State(next_job_id=seq + 1, seq=seq))

@@ -96,7 +96,7 @@ def test_a_group_is_stored_whole_or_not_at_all(store: SqliteStore) -> None:
         store.append([(2.0, "x", JobHeld(1, "user"))], [finished(1), unwritable])
     assert [r.seq for r in store.replay(0)] == [1]
     assert store.finished(Query()) == []
-    assert store.get(blob) == b"#!/bin/sh\n", "still waiting for the next group"
+    assert store.get(blob) == b"#!/bin/sh\n", "still waiting for a group that names it"
     assert store.append([(3.0, "x", JobReleased(1))], []) == 2
 
 
@@ -185,13 +185,14 @@ def test_the_story_of_an_array_task_begins_with_its_array(store: SqliteStore) ->
     assert [r.cause for r in store.story(2)] == ["a", "b"]
 
 
-def test_blobs_are_stored_with_the_next_group(path: str) -> None:
+def test_blobs_are_stored_with_the_group_that_names_them(path: str) -> None:
     store = SqliteStore(path)
     small, large = b"#!/bin/sh\n", b"export A=1\n" * 1_000
     ids = [store.put(small), store.put(large), store.put(small)]
     assert ids[0] == ids[2]
     assert store.get(ids[1]) == large
-    store.append([(1.0, "x", submitted(1))], [])
+    job = named(1, ids[0])
+    store.append([(1.0, "x", replace(job, spec=replace(job.spec, environment=ids[1])))], [])
     store.close()
     again = SqliteStore(path)
     assert [again.get(ids[0]), again.get(ids[1])] == [small, large]
@@ -355,14 +356,15 @@ def named(job_id: int, script: str) -> JobSubmitted:
 
 
 def test_scripts_that_nothing_names_any_more_are_dropped(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, young, needed, unnamed = (store.put(b"#!/bin/sh\n%d" % number) for number in range(4))
+    old, young, needed, released = (store.put(b"#!/bin/sh\n%d" % number) for number in range(4))
+    store.append([(5.0, "x", named(4, released))])
     store.append([(10.0, "x", named(1, old)), (10.0, "x", named(2, needed)), (50.0, "x", named(3, young))])
     assert store.prune_blobs(40.0, {needed}) == 0, "they were put a moment ago: their jobs may be on the way"
     monkeypatch.setattr(shelf, "RECENTLY_S", 0.0)
     assert store.prune_blobs(40.0, {needed}) == 2
     assert store.get(young) == b"#!/bin/sh\n1"
     assert store.get(needed) == b"#!/bin/sh\n2"
-    for gone in (old, unnamed):
+    for gone in (old, released):
         with pytest.raises(MissingBlobError):
             store.get(gone)
 
@@ -384,6 +386,16 @@ def test_one_users_scripts_leave_room_for_others(store: SqliteStore, monkeypatch
     with pytest.raises(BlobShareError, match="60 bytes"):
         store.put(b"b" * 60, 1)
     assert store.put(b"a" * 60, 1) == first, "what is there already takes no room"
-    store.put(b"b" * 60, 2)
+    other = store.put(b"b" * 60, 2)
     store.append([(10.0, "x", named(1, first))])
-    store.put(b"c" * 60, 1)  # they are on disk now
+    third = store.put(b"c" * 60, 1)  # the first is on disk now
+    assert stored(store) == {first}, "what no job names is not written, whoever's job is"
+    monkeypatch.setattr(shelf, "ON_ITS_WAY_S", -1.0)
+    store.put(b"d" * 60, 1)  # in the place of one that nobody came to name
+    with pytest.raises(MissingBlobError):
+        store.get(third)
+    assert store.get(other) == b"b" * 60
+
+
+def stored(store: SqliteStore) -> set[str]:
+    return {name for (name,) in store._reader.execute("SELECT id FROM blobs")}

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,14 @@ from bireme.store.journal import SqliteStore
 from bireme.store.recovery import Recovered, recover
 
 SCRIPT = b"#!/bin/sh\necho train\n"
+SCRIPT_NAME = sha256(SCRIPT).hexdigest()
 NOW = 1_000.0
 
 
 def submitted(job_id: int) -> e.JobSubmitted:
-    return e.JobSubmitted(job_id, JobSpec(owner=Owner(uid=1, gid=1, user="ann"), name=f"job{job_id}"), 10, None, ())
+    return e.JobSubmitted(
+        job_id, JobSpec(owner=Owner(uid=1, gid=1, user="ann"), name=f"job{job_id}", script=SCRIPT_NAME), 10, None, ()
+    )
 
 
 def made(path: str, *, snapshots: tuple[int, ...] = (4, 6), jobs: int = 9) -> None:

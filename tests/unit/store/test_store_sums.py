@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from bireme.store.journal import SqliteStore
 from bireme.store.mark import Mark, MarkFile, read, replace
 
 SCRIPT = b"#!/bin/sh\necho train\n"
+SCRIPT_NAME = sha256(SCRIPT).hexdigest()
 
 
 @pytest.fixture
@@ -29,7 +31,9 @@ def path(tmp_path: Path) -> str:
 
 
 def submitted(job_id: int) -> JobSubmitted:
-    return JobSubmitted(job_id, JobSpec(owner=Owner(uid=1, gid=1, user="ann"), name=f"job{job_id}"), 10, None, ())
+    return JobSubmitted(
+        job_id, JobSpec(owner=Owner(uid=1, gid=1, user="ann"), name=f"job{job_id}", script=SCRIPT_NAME), 10, None, ()
+    )
 
 
 def record(job_id: int, step_id: int | None = None) -> HistoryRow:
