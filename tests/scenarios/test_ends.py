@@ -181,6 +181,22 @@ def test_a_refused_launch_does_not_stop_the_others() -> None:
     world.expect(job="waits JobLaunchFailure", next="runs n1")
 
 
+def test_a_node_that_can_start_nothing_is_drained_and_eats_no_queue() -> None:
+    world = Scenario("2x8")
+    world.engine.obeys = False
+    world.submit("job", cpus=8)
+    world.expect(job="starts n1")
+    why = "n1: Resource temporarily unavailable"
+    world.report(o.JobRefused(1, 1, why, world.now, short_on=("n1",)))
+    world.submit("next", cpus=8)
+    assert world.state.nodes["n1"].drained
+    assert world.state.nodes["n1"].note is not None
+    assert world.state.nodes["n1"].note.text == f"Launch failed: {why}"
+    world.expect(job="waits JobLaunchFailure", next="starts n2")
+    world.wait(1000)
+    assert world.job("job").launch_failures == 1, "it is not tried there again and again"
+
+
 def test_an_allocation_ends_when_its_holder_says_so() -> None:
     world = Scenario("1x8")
     world.submit("shell", kind=JobKind.INTERACTIVE)

@@ -5,6 +5,7 @@ sockets, nor other jobs, nor why a job is to end.
 
     PREPARING  -> READY      the prolog went well (or there is none): "prepared", or the batch script starts
     PREPARING  -> CLEARED    the prolog failed: "refused"
+    READY      -> CLEARED    the node is short of something to start the batch script with: "refused"
     READY      -> ENDING     terminate: SIGCONT, SIGTERM, grace, SIGKILL
     READY      -> CLEARED    the batch script of a single-node job ended and left nothing
     ENDING     -> LEAVING    no process is left: epilog
@@ -36,7 +37,7 @@ from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import ScriptRun
-from bireme.agent.spawn import OPENING, Birth, SpawnError
+from bireme.agent.spawn import OPENING, SHORTAGES, Birth, SpawnError
 from bireme.agent.steps import StepOwner, StepRun
 from bireme.agent.tasks import PID_VARIABLE, Task, status, usage_message
 from bireme.core.model.resources import merge_usage
@@ -183,7 +184,8 @@ class JobRun:
             self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
             return
         except OSError as error:
-            self._batch_not_started(status(1), str(error))
+            if not self._refused_for_shortage(error.errno, error.strerror or str(error)):
+                self._batch_not_started(status(1), str(error))
             return
         self._keeper.on_empty = self._batch_left_nothing
         Launching(
@@ -232,6 +234,8 @@ class JobRun:
             self._unsaid = ""
         if problem is None:
             return
+        if problem.stage != OPENING and self._refused_for_shortage(problem.errno, str(problem)):
+            return
         how = status(0, IO_FAILURE_SIGNAL) if problem.stage == OPENING else status(problem.exit_code)
         if self._batch is not None:
             self._batch.ended = how
@@ -247,6 +251,16 @@ class JobRun:
         log.error("job %d.%d: %s", *self.key, why)
         self._tell_launched()
         self._report_batch_end(how, {}, why)
+
+    def _refused_for_shortage(self, number: int | None, why: str) -> bool:
+        """Whether the launch is given back: the node lacks something, and nothing of the script was ever there."""
+        untouched = self._batch is None and not self._launch_told and self.phase is Phase.READY
+        if number not in SHORTAGES or not untouched:
+            return False
+        log.error("job %d.%d: the node is short of something: %s", *self.key, why)
+        self.node.report("refused", self.key, reason=why, prolog_failed=False, short=True)
+        self._clear()
+        return True
 
     def _batch_exited(self, reaped: ReapedChild) -> None:
         task = self._batch

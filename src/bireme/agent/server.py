@@ -37,6 +37,7 @@ from bireme.agent.processes import process_table
 from bireme.agent.protocol import Message
 from bireme.agent.reaper import become_subreaper
 from bireme.agent.records import JobKey, TaskRecords
+from bireme.agent.spawn import SHORTAGES
 from bireme.agent.steps import UNREADABLE, in_words
 from bireme.agent.streams import StreamClient, StreamHub
 from bireme.agent.tasks import status
@@ -275,7 +276,8 @@ class AgentServer:
             operation(self, message)
         except (*UNREADABLE, OSError) as error:
             log.exception("order %r failed", message.get("op"))
-            self._complain(f"{message.get('op')}: {in_words(error)}", message)
+            short = isinstance(error, OSError) and error.errno in SHORTAGES
+            self._complain(f"{message.get('op')}: {in_words(error)}", message, short=short)
         else:
             self._done(message)
 
@@ -295,7 +297,7 @@ class AgentServer:
             del self._signals_done[next(iter(self._signals_done))]
         return True
 
-    def _complain(self, text: str, message: Message | None = None) -> None:
+    def _complain(self, text: str, message: Message | None = None, *, short: bool = False) -> None:
         """A job or step that was to start and cannot has failed, which is an answer; of any other failed order it is
         told, and the daemon says it again."""
         about = message if message is not None and "job" in message and "gen" in message else {}
@@ -303,7 +305,7 @@ class AgentServer:
         self._signals_done.pop(number.get("no", -1), None)
         if about and about["op"] in ("prepare", "start"):
             self._jobs.pop(about["job"], None)
-            self.node.report("refused", (about["job"], about["gen"]), reason=text, prolog_failed=False)
+            self.node.report("refused", (about["job"], about["gen"]), reason=text, prolog_failed=False, short=short)
             self._done(about)
         elif about and about["op"] == "step" and "step" in about and not self._has_step(about):
             self._fail_step(about, text)

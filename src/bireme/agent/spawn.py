@@ -47,6 +47,9 @@ from bireme.agent.output import OpenFileError, OpenMode, open_stream
 __all__ = ["Birth", "Identity", "SpawnError", "Spawned", "TaskFile", "close_on_exec_from_here", "spawn"]
 
 OPENING = "open files"
+SHORTAGES = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC))
+"""What the node lacks for a while (processes, memory, descriptors, room on its disk): nothing of the job's making as
+long as no process of it is there."""
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _FALLBACK_CWD = "/tmp"
 SHELL = "/bin/sh"

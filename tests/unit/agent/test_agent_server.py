@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import shutil
 import signal
 import tempfile
@@ -280,6 +281,26 @@ def test_a_failing_prolog_refuses_the_job(daemon: DaemonEnd, tmp_path: Path) -> 
     daemon.start_job(1, "#!/bin/bash\ntouch ran\n", tmp_path / "out", prolog=["/bin/false"])
     refused = daemon.expect("refused")
     assert refused["prolog_failed"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_node_that_is_short_of_descriptors_gives_the_launch_back(
+    agent: AgentProcess, daemon: DaemonEnd, tmp_path: Path
+) -> None:
+    """Nothing of the job's making: it has not failed, and may be started where there are some."""
+    before = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+    daemon.send(op="ping", id=1)
+    assert daemon.next()["re"] == 1
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    daemon.start_job(1, "#!/bin/bash\ntouch ran\n", tmp_path / "out")
+    refused = daemon.expect("refused")
+    assert refused["short"]
+    assert "Too many open files" in refused["reason"]
+    daemon.send(op="ack", job=1, gen=1)
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, before)
+    daemon.start_job(1, "#!/bin/bash\nexit 3\n", tmp_path / "out", gen=2)
+    daemon.expect("launched")
+    assert daemon.expect("batch_ended")["status"]["code"] == 3
     assert not (tmp_path / "ran").exists()
 
 

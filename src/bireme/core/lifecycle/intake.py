@@ -154,6 +154,7 @@ def _sizes(share: NodeShare | None) -> tuple[object, ...]:
 
 def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.Event]:
     drained = _drained(state, seen.prolog_failed_on, "Prolog error")
+    drained += _drained(state, seen.short_on, f"Launch failed: {seen.reason}")
     if isinstance(job.phase, Ending):
         return drained if seen.uncleared_on else [*_ended(state, job, seen.at), *drained]
     if not isinstance(job.phase, Starting):
@@ -191,7 +192,7 @@ def _held_by_prolog(state: State, seen: o.JobRefused) -> bool:
 
 
 def _drained(state: State, nodes: tuple[str, ...], note: str) -> list[e.Event]:
-    """A node whose prolog or epilog fails gets no more jobs until somebody has looked at it."""
+    """A node whose prolog or epilog fails, or that can start nothing, gets no more jobs until somebody has looked."""
     fresh = (node for node in nodes if node in state.nodes and not state.nodes[node].drained)
     return [e.NodeUpdated(node, by_uid=0, drained=True, note=note) for node in fresh]
 

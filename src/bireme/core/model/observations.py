@@ -120,6 +120,8 @@ class JobRefused:
     """Somebody else's rule stands in the way (a quota): it is tried again, later each time, and never held."""
     fatal: bool = False
     """What it needs is lost for good: the job has failed. An earlier order to start it may have been obeyed."""
+    short_on: tuple[str, ...] = ()
+    """Nodes that lack something to start anything with (processes, descriptors, room): they are drained."""
 
 
 @dataclass(frozen=True, slots=True)

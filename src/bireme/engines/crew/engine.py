@@ -301,7 +301,7 @@ class CrewEngine(ABC):
             self._on_cleared(node, key, event, seen)
             return
         reason = f"{node}: {event['reason']}"
-        step = gang.refused(node, reason, event.get("prolog_failed", False))
+        step = gang.refused(node, reason, event.get("prolog_failed", False), event.get("short", False))
         self._advance(key, gang, step, event["at"], seen)
 
     def _on_batch_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
@@ -374,7 +374,8 @@ class CrewEngine(ABC):
                 self._start_scripts()
             else:
                 left = tuple(sorted(gang.given_up))
-                refused = o.JobRefused(*key, gang.problem, at, False, gang.prolog_failed_on, left, gang.passing)
+                failed_on, short_on = gang.prolog_failed_on, gang.short_on
+                refused = o.JobRefused(*key, gang.problem, at, False, failed_on, left, gang.passing, short_on=short_on)
                 seen.append(refused)
 
     def _start_scripts(self) -> None:

@@ -34,6 +34,7 @@ class Gang:
     passing: bool = False
     """The problem is nothing of the job's or the nodes': it may be gone at the next try."""
     prolog_failed_on: tuple[str, ...] = ()
+    short_on: tuple[str, ...] = ()
     to_clear: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     """Nodes that were not waited for: something may be left there."""
@@ -50,14 +51,16 @@ class Gang:
         self.batch_ordered = True
         return Next.START_BATCH
 
-    def refused(self, node: str, problem: str, prolog_failed: bool) -> Next:
-        """The first refusal takes the others back; the refusing node itself is clear."""
+    def refused(self, node: str, problem: str, prolog_failed: bool, short: bool = False) -> Next:
+        """The first refusal takes the others back; the refusing node itself is clear. `short`: it lacks something."""
         first = not self.problem
         if first:
             self.problem = problem
             self.to_clear = set(self.nodes)
         if prolog_failed:
             self.prolog_failed_on += (node,)
+        if short:
+            self.short_on += (node,)
         self.to_clear.discard(node)
         if not self.to_clear:
             return Next.REFUSED
