@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from bireme.api.peers import SCOPE_KEY
 from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.ports import BlobShareError, JournalError
-from bireme.store.codec import WrongShapeError, dumps, loads
+from bireme.store.codec import WrongShapeError, dumps, loads_foreign
 from bireme.store.database import StoreError
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ async def read_json(request: Request, limit: int, bodies: Bodies) -> dict[str, A
     if not body:
         return {}
     try:
-        content = loads(body)
+        content = loads_foreign(body)
     except RecursionError:
         raise ProblemError(400, "the request is nested too deeply") from None
     except ValueError as error:

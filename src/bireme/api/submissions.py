@@ -23,7 +23,7 @@ from bireme.api.slices import slices_of
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.rights import passed_over
-from bireme.core.lifecycle.sizes import check_sizes
+from bireme.core.lifecycle.sizes import ENVIRONMENT, KEY, check_sizes
 from bireme.core.lifecycle.submission import MOST_COMPONENTS, submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
@@ -178,7 +178,7 @@ def _chosen_queue(api: Context, submission: Submission) -> ForeignQueue | None:
 
 def _read_clusters(api: Context, given: Any) -> tuple[str, ...]:
     known = cluster_names(api.cluster.state)
-    if not isinstance(given, list) or not all(name in known for name in given):
+    if not isinstance(given, list) or len(given) > len(known) or not all(name in known for name in given):
         raise ProblemError(400, f"clusters: expected a list of names among {', '.join(known)}")
     return tuple(given)
 
@@ -199,6 +199,8 @@ def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: 
     key = body.get("idempotency_key", "")
     if not isinstance(key, str):
         raise ProblemError(400, "idempotency_key: expected text")
+    if len(key) > KEY:
+        raise ProblemError(400, f"idempotency_key has {len(key)} characters, at most {KEY}")
     places = range(len(parts)) if len(parts) > 1 else (None,)
     # Within the uid's own names: nobody can find out another's job id by guessing keys.
     return Submission(
@@ -275,7 +277,10 @@ def put_environment(api: Context, environment: Any, uid: int) -> str:
     for name, value in environment.items():
         if not isinstance(value, str) or not name or "=" in name or "\0" in name or "\0" in value:
             raise ProblemError(400, f"environment: {name!r} cannot be a variable with this value")
-    return api.archive.put(codec.dumps(environment), uid)
+    data = codec.dumps(environment)
+    if len(data) > ENVIRONMENT:
+        raise ProblemError(413, f"the environment has {len(data)} bytes, at most {ENVIRONMENT}")
+    return api.archive.put(data, uid)
 
 
 def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[str, Any]:

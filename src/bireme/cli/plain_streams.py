@@ -3,17 +3,38 @@
 Set by `main` around every command. What a command has of others' records is one line deep in it somewhere; here it is
 caught wherever it comes out. Bytes (`sys.stdout.buffer`), which the output of jobs is, pass untouched.
 
-Invariant: the streams are as before when the command is over.
+Invariants: the streams are as before when the command is over; no text is so odd that a command dies of showing it.
 """
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
 from bireme.slurm.formats.visible import visible_lines
+
+SHOWN = "bireme-shown"
+"""What becomes of characters that the terminal's encoding does not have, by this name as of `errors=` of a stream."""
+
+
+def _shown(error: UnicodeError) -> tuple[bytes, int]:
+    """Bytes that were no text are themselves again, as by surrogateescape; what else cannot be said is escaped."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    odd = error.object[error.start : error.end]
+    return b"".join(_of_one(letter) for letter in odd), error.end
+
+
+def _of_one(letter: str) -> bytes:
+    escaped = "\udc80" <= letter <= "\udcff"
+    return bytes([ord(letter) - 0xDC00]) if escaped else letter.encode("ascii", "backslashreplace")
+
+
+codecs.register_error(SHOWN, _shown)
 
 
 class _Plain:
@@ -36,9 +57,16 @@ class _Plain:
 def plain_streams(*, draws: bool = False) -> Iterator[None]:
     """`draws`: a command that uses colours; it makes what it shows visible by itself."""
     before = sys.stdout, sys.stderr
+    files = [stream for stream in before if isinstance(stream, TextIOWrapper)]
+    strictness = [stream.errors for stream in files]
+    for stream in files:
+        stream.reconfigure(errors=SHOWN)
     if not draws:
         sys.stdout, sys.stderr = (cast(TextIO, _Plain(stream)) for stream in before)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        for stream, errors in zip(files, strictness):
+            if not stream.closed:
+                stream.reconfigure(errors=errors)

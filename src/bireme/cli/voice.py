@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 
 from bireme.cli.optline import OptionLineError
+from bireme.cli.plain_streams import SHOWN
 from bireme.client.transport import ApiError, BiremeUnavailable
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.visible import visible_lines
@@ -59,7 +60,7 @@ class Voice:
 
     def _write(self, line: str) -> None:
         # One write a line: several sruns of a job share the script's stderr and must not mix within lines.
-        data = (visible_lines(line) + self.line_end).encode("utf-8", "surrogateescape")
+        data = (visible_lines(line) + self.line_end).encode("utf-8", SHOWN)
         try:
             sys.stderr.flush()
             os.write(2, data)

@@ -173,6 +173,32 @@ def test_deep_json_is_refused(bench: Bench) -> None:
                 assert answer.status == 400, (path, answer.status)
 
 
+HALVES = [rb'{"x":"\ud800"}', b'{"x":"\xed\xa0\x80"}', rb'{"\udfff":[1]}', rb'{"x":[{"y":"a\udc7fb"}]}']
+
+
+def test_text_that_is_none_is_refused_by_every_route(bench: Bench) -> None:
+    """What is kept of it, every command of everybody would have to show."""
+    read = [path for method, path, _ in operations(bench) if method == "POST" and path != "/v1/blobs"]
+    taking = [path for path in read if bench.ask("POST", path.replace("{job}", "2"), body=b"[").status == 400]
+    assert {"/v1/jobs", "/v1/jobs/{job}/update", "/v1/orders"} <= set(taking)
+    for path in taking:
+        for body in HALVES:
+            assert bench.ask("POST", path.replace("{job}", "2").replace("{step}", "0"), body=body).status == 400, path
+
+
+def test_what_is_beside_the_specification_has_a_length(bench: Bench) -> None:
+    fine = {"spec": {"name": "x"}, "script": "#!/bin/sh\n"}
+    for name, good, bad in (
+        ("idempotency_key", "k" * 256, "k" * 257),
+        ("clusters", [], ["bireme"] * 1_000),
+        ("environment", {"A": "x" * 100_000}, {"A": "x" * 4 * 1024 * 1024}),
+    ):
+        assert bench.ask("POST", "/v1/jobs", body=json.dumps({**fine, name: good}).encode()).status == 200, name
+        assert bench.ask("POST", "/v1/jobs", body=json.dumps({**fine, name: bad}).encode()).status in (400, 413), name
+    rules = {"spec": {"resources": {"node_rules": {}}}, "script": "#!/bin/sh\n"}
+    assert bench.ask("POST", "/v1/jobs", body=json.dumps(rules).encode()).status == 400
+
+
 WRONG = [{"a": "b"}, None, [["x"]]]
 
 

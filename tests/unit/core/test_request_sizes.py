@@ -9,7 +9,18 @@ import pytest
 
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.sizes import LARGEST, check_job, check_sizes, check_step
+from bireme.core.lifecycle.sizes import (
+    ELEMENT,
+    LARGEST,
+    LIST,
+    LISTS,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    check_job,
+    check_sizes,
+    check_step,
+)
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import submit
 from bireme.core.model.distribution import Distribution, NodeMethod
@@ -128,3 +139,40 @@ def test_no_text_holds_a_nul(kind: Any) -> None:
         with pytest.raises(Refusal) as refusal:
             check_sizes(kind(**given, **{each.name: bad}))
         assert refusal.value.hint.startswith(f"{each.name} contains a NUL character")
+
+
+@pytest.mark.parametrize("kind", [JobSpec, ResourceRequest, StepSpec])
+def test_every_text_and_list_has_a_length(kind: Any) -> None:
+    """Walks the fields, so that a new one has a limit too: the daemon keeps all of them in memory."""
+    given = {"owner": OWNER} if kind is JobSpec else {}
+    seen = 0
+    for each in fields(kind):
+        longest, most = TEXTS.get(each.name, TEXT), LISTS.get(each.name, LIST)
+        over: list[Any] = []
+        if each.type == "str":
+            over = ["x" * (longest + 1)]
+        elif "tuple[str, ...]" in each.type:
+            over = [("x" * (longest + 1),), ("",) * (most + 1)]
+        elif each.type.startswith("tuple["):
+            over = [(None,) * (most + 1)]
+        for bad in over:
+            seen += 1
+            with pytest.raises(Refusal) as refusal:
+                check_sizes(kind(**given, **{each.name: bad}))
+            assert refusal.value.hint.startswith(f"{each.name} has ")
+    assert seen > 8
+
+
+def test_all_texts_together_have_a_length() -> None:
+    """Each of them within its own limit."""
+    fits = WHOLE // (131_072 + ELEMENT)
+    check_sizes(StepSpec(argv=("x" * 131_072,) * fits))
+    for bad in (
+        job(argv=("x" * 131_072,) * 17),
+        StepSpec(argv=("x" * 131_072,) * (fits + 1)),
+        asking(nodelist=("n" * 99,) * 65_536),
+    ):
+        with pytest.raises(Refusal) as refusal:
+            check_sizes(bad)
+        assert refusal.value.hint.startswith("all texts and lists together have ")
+    check_sizes(asking(nodelist=("gpu-node-12345",) * 65_536))

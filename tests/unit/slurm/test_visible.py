@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from bireme.cli.plain_streams import plain_streams
+from bireme.cli.voice import Voice
 from bireme.slurm.formats.visible import visible, visible_lines, visible_values
 
 EVIL = "a\x1b[31mred\x07\x9b2J\x7f\r\n\tend \u202efoo"
@@ -47,3 +48,25 @@ def test_commands_print_plain_text_and_bytes_pass(monkeypatch: pytest.MonkeyPatc
         sys.stdout.buffer.write(b"\x1b of the job\n")
     assert sys.stdout is behind
     assert raw.getvalue() == b"name \\u001b[31m\n\\u0007\n\x1b of the job\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("utf-8", b"\\ud800 \xff \xc3\xa9 \xe2\x82\xac"), ("latin-1", b"\\ud800 \xff \xe9 \\u20ac")]
+)
+def test_no_command_dies_of_what_a_record_holds(
+    encoding: str, shown: bytes, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Half characters, bytes that were no text, and what the terminal's encoding does not have."""
+    held = "\ud800 \udcff \u00e9 \u20ac"
+    files = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2)]
+    monkeypatch.setattr("sys.stdout", files[0])
+    monkeypatch.setattr("sys.stderr", files[1])
+    with plain_streams():
+        sys.stdout.write(held)
+        print(held, end="", file=sys.stderr)
+    for file in files:
+        file.flush()
+        assert file.buffer.getvalue() == shown  # type: ignore[attr-defined]
+        assert file.errors == "strict"
+    Voice("sbatch").error(held)
+    assert capfdbinary.readouterr().err == b"sbatch: error: \\ud800 \xff \xc3\xa9 \xe2\x82\xac\n"

@@ -33,6 +33,15 @@ TEXTS: Mapping[str, int] = {
 }
 """The longest text of a field, where it is not `TEXT`; of a list, each of its texts."""
 
+WHOLE = 2 * 1024 * 1024
+"""Of all texts and elements of a specification together: as much as a kernel passes on to a program."""
+ELEMENT = 8
+"""What an element of a list counts for, beside its text."""
+ENVIRONMENT = 4 * 1024 * 1024
+"""Bytes of all variables, as JSON: a kernel passes on less."""
+KEY = 256
+"""The longest key under which a submission may be said again."""
+
 LIST = 256
 LISTS: Mapping[str, int] = {
     **dict.fromkeys(("nodelist", "exclude", "arbitrary_hosts"), 65_536),
@@ -97,12 +106,20 @@ def check_tasks(state: State, asked: ResourceRequest | StepSpec, nodes: int) -> 
 
 
 def check_sizes(value: Any) -> None:
-    """Every field of a specification, and of what is in it."""
+    """Every field of a specification, and of what is in it, and all of them together."""
+    whole = _size_of(value)
+    if whole > WHOLE:
+        raise Refusal(Why.PATHNAME_TOO_LONG, f"all texts and lists together have {whole} characters, at most {WHOLE}")
+
+
+def _size_of(value: Any) -> int:
     kind: Any = type(value)
+    size = 0
     for name in _field_names(kind):
         found = getattr(value, name)
         if found is not None and found is not True and found is not False:
-            _check_field(name, found)
+            size += _check_field(name, found)
+    return size
 
 
 @cache
@@ -110,26 +127,31 @@ def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 
-def _check_field(name: str, found: Any) -> None:
+def _check_field(name: str, found: Any) -> int:
+    """What it counts for. Raises Refusal."""
     if isinstance(found, str):
         most = TEXTS.get(name, TEXT)
         if len(found) > most:
             raise Refusal(Why.PATHNAME_TOO_LONG, f"{name} has {len(found)} characters, at most {most}")
         if "\0" in found:
             raise Refusal(Why.ERROR, f"{name} contains a NUL character: no file, variable or argument can")
-    elif isinstance(found, int | float):
+        return len(found)
+    if isinstance(found, int | float):
         least, most = RANGES.get(name) or _usual_range(name)
         if not least <= found <= most:  # nor is it "not a number"
             hint = f"{name} is {found if abs(found) < 10**40 else 'very large'}: it must be from {least} to {most}"
             raise Refusal(_WHY.get(name, Why.NODE_CONFIG_UNAVAILABLE), hint)
-    elif isinstance(found, tuple):
+        return 0
+    if isinstance(found, tuple):
         most = LISTS.get(name, LIST)
         if len(found) > most:
             raise Refusal(Why.PATHNAME_TOO_LONG, f"{name} has {len(found)} elements, at most {most}")
+        size = 0
         for each in found:
-            _check_field(name, each)
-    elif is_dataclass(found):
-        check_sizes(found)
+            size += _check_field(name, each)
+        # The tasks of an array have a limit of their own, MaxArraySize.
+        return size if name == "task_ids" else size + ELEMENT * len(found)
+    return _size_of(found) if is_dataclass(found) else 0
 
 
 def _usual_range(name: str) -> tuple[int, int]:
