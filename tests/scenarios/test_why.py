@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bireme.core.explain.wording import UNTOLD
 from bireme.core.lifecycle.mirroring import take_standings
 from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
 from bireme.core.model import observations as o
@@ -439,7 +440,8 @@ def mirrored(world: Scenario, *reasons: ReasonKind, expected: float | None = Non
     spec = JobSpec(name="theirs", owner=owner, partitions=("main",), resources=resources, time_limit_s=HOUR)
     seen = Sighting(job_id=7, spec=spec, submitted_at=world.now, phase=Pending(world.now))
     world.report(o.JobSeen(seen, world.now))
-    take_standings(world.state, [Standing(7, 100, tuple(Reason(kind) for kind in reasons), expected)])
+    if reasons:
+        take_standings(world.state, [Standing(7, 100, tuple(Reason(kind) for kind in reasons), expected)])
     return explain_waiting(world.state, world.state.jobs[7], world.now)[0]
 
 
@@ -461,3 +463,10 @@ def test_its_start_time_is_believed_where_only_it_knows_of_a_reservation() -> No
 def test_with_no_reason_of_its_own_it_is_about_to_start() -> None:
     world = Scenario("1x8:h100", partitions={"main": {"nodes": "n1"}})
     assert mirrored(world, ReasonKind.NONE).expected.certainty is Certainty.NOW
+
+
+def test_of_a_job_that_was_just_submitted_the_other_scheduler_has_not_told_yet() -> None:
+    world = Scenario("1x8:h100", partitions={"main": {"nodes": "n1"}})
+    first = mirrored(world).blocks[0]
+    assert (first.reason, first.text) == ("None", UNTOLD)
+    assert UNTOLD not in [block.text for block in mirrored(world, ReasonKind.NONE).blocks]

@@ -6,6 +6,7 @@ from math import inf
 
 from bireme.core.model.reasons import Reason, ReasonKind
 
+UNTOLD = "Slurm has taken it and has not told more of it yet: ask again in a moment."
 TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.NONE: "The planner has not looked at it yet.",
     ReasonKind.PRIORITY: "Jobs before it in the queue wait too.",
@@ -89,6 +90,8 @@ def sentence(reason: Reason) -> str:
     if teller is not None:
         word, more = reason.fact("word") or reason.kind.value, reason.fact("said")
         return f"{teller} says {word}" + (f": {more}." if more else ".")
+    if reason.fact("untold") is not None:
+        return UNTOLD
     if reason.fact("reserved") is not None:
         return RESERVED
     template = TEMPLATES.get(reason.kind) or _OVER.get(str(reason.fact("measure")))

@@ -20,7 +20,7 @@ from bireme.core.limits.checks import about_the_job_alone
 from bireme.core.limits.relief import Relief, relief
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import DependencyKind, Job, Pending
-from bireme.core.model.reasons import Reason, ReasonKind
+from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.table import BoolArray
 from bireme.core.plan.queue import in_order
@@ -93,6 +93,8 @@ def sent_back(job: Job) -> SentBack | None:
 def _with_their_own(state: State, job: Job, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """Where another scheduler decides, its own word comes first; ours adds the numbers."""
     verdict = state.verdicts.get(job.id) if job.mirrored else None
+    if job.mirrored and verdict is None and isinstance(job.phase, Pending) and not job.phase.reasons:
+        return (reason(ReasonKind.NONE, untold=1), *reasons)
     theirs = tuple(why for why in verdict.reasons if why.kind is not ReasonKind.NONE) if verdict else ()
     known = {why.kind for why in reasons}
     return (*(why for why in theirs if why.kind not in known), *reasons)

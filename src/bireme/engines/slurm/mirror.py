@@ -260,10 +260,13 @@ class Mirror:
         if job_id in self._jobs:
             return
         now = self._now()
+        default = next((partition.name for partition in self._config.partitions if partition.default), "")
+        partitions = spec.partitions or ((default,) if default else ())
         waiting = spec.array.task_ids if spec.array else ()
         held = (reason(ReasonKind.JOB_HELD_USER),) if spec.hold else ()
         phase = Pending(now, held_by="user" if spec.hold else None, reasons=held)
-        seen = Sighting(job_id=job_id, spec=spec, submitted_at=now, phase=phase, waiting=waiting, key=tag)
+        shown = replace(spec, partitions=partitions)
+        seen = Sighting(job_id=job_id, spec=shown, submitted_at=now, phase=phase, waiting=waiting, key=tag)
         self._jobs[job_id] = _Memory({}, seen, time.monotonic())
         self._tags[tag] = job_id
         self._mine[job_id] = spec

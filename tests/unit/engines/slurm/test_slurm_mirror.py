@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from bireme.core.model import observations as o
+from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.jobs import JobSpec, Owner
 from bireme.engines.slurm.commands import Silent
 from bireme.engines.slurm.mirror import Mirror
 
@@ -39,3 +42,15 @@ def test_an_engine_that_stops_while_something_is_asked_of_slurm_does_not_wait_fo
         assert following.cancelled()
 
     asyncio.run(stopped())
+
+
+def test_a_job_that_was_just_submitted_stands_in_the_partition_that_it_will_have() -> None:
+    mirror = Mirror(Away())
+    partitions = (PartitionConfig(name="all", nodes=()), PartitionConfig(name="train", nodes=(), default=True))
+    mirror._config = ClusterConfig(partitions=partitions)
+    seen: list[o.Observation] = []
+    mirror.report = seen.extend
+    owner = Owner(uid=1000, gid=1000, user="ada")
+    mirror.expect(7, JobSpec(name="a", owner=owner), "tag7")
+    mirror.expect(8, JobSpec(name="b", owner=owner, partitions=("all",)), "tag8")
+    assert [one.seen.spec.partitions for one in seen if isinstance(one, o.JobSeen)] == [("train",), ("all",)]
