@@ -132,3 +132,10 @@ def test_a_job_that_does_not_exist(world: Scenario) -> None:
     world.labels[42] = "ghost"
     with world.refused(Why.INVALID_JOB_ID):
         world.cancel("ghost")
+
+
+def test_too_many_gpus_in_all_are_told_with_how_many_there_are() -> None:
+    world = Scenario("2x4:h100")
+    with pytest.raises(Refusal) as caught:
+        world.submit("greedy", gpus=9)
+    assert caught.value.hint == "9 gpu asked, the nodes of partition main have 8 together"

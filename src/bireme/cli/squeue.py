@@ -131,8 +131,10 @@ class _Listing:
     def _check_sort(self) -> None:
         from bireme.slurm.errors import SlurmSyntaxError
         from bireme.slurm.formats import fields
+        from bireme.slurm.formats.job_fields import UNSORTABLE
 
         unknown = fields.unknown_sorts(self.sort, self._table())
+        unknown += [spec.letter for spec in self.sort if spec.letter in UNSORTABLE]
         if unknown and not self.steps:
             raise SlurmSyntaxError(f"Invalid sort specification: {unknown[0]}")
 

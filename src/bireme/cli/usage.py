@@ -59,6 +59,8 @@ _ABOUT = {
     "weights": "what each factor is weighed by",
     "yaml": "as YAML",
 }
+_ABOUT_OF = {("sshare", "all"): "every user, not only oneself", ("sshare", "partition"): "with partitions"}
+"""Options that mean something else in one command."""
 _COLUMN = 34
 
 
@@ -67,10 +69,16 @@ def _form(option: Opt) -> str:
     return f"-{option.short}, --{option.name}{value}" if option.short else f"    --{option.name}{value}"
 
 
+def _about(command: str, name: str) -> str:
+    return _ABOUT_OF.get((command, name)) or _ABOUT.get(name, "")
+
+
 def help_text(command: str, table: Sequence[Opt]) -> str:
     lines = [f"Usage: {command} [OPTIONS]"]
     lines += [
-        f"  {_form(option):<{_COLUMN}}{_ABOUT.get(option.name, '')}".rstrip() for option in table if not option.alias_of
+        f"  {_form(option):<{_COLUMN}}{_about(command, option.name)}".rstrip()
+        for option in table
+        if not option.alias_of
     ]
     return "\n".join(lines)
 

@@ -17,7 +17,8 @@ from bireme.slurm.changes import CHANGEABLE
 JOB = {"job_id": 31, "name": "run", "state": "RUNNING", "user_name": "root", "user_id": 0, "group_id": 0,
        "partition": "gpu", "time_limit_s": 3600}  # fmt: skip
 ARRAY = {"job_id": 32, "array_job_id": 32, "array_tasks": "2-4%2", "array_throttle": 2, "name": "arr",
-         "state": "PENDING", "user_name": "ada", "user_id": 1000, "group_id": 1000}  # fmt: skip
+         "state": "PENDING", "user_name": "ada", "user_id": 1000, "group_id": 1000,
+         "std_out": "/home/ada/slurm-32_4294967294.out"}  # fmt: skip
 
 
 @pytest.fixture
@@ -313,3 +314,14 @@ def test_prompt(api: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert seen.out.count("JobId=") == 1
     assert seen.err == "invalid keyword: foo\n"
     assert api.posted == [("/v1/jobs/31/update", {"changes": {"comment": "a b"}})]
+
+
+def test_an_update_that_changes_nothing_is_told(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scontrol.main(["update", "JobId=31", "UserID=1"]) == 1
+    assert (capsys.readouterr().err, api.posted) == ("No changes specified\n", [])
+
+
+def test_the_files_of_one_waiting_task_are_its_own(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scontrol.main(["show", "job", "32_4"]) == 0
+    shown = capsys.readouterr().out
+    assert "StdOut=/home/ada/slurm-32_4.out\n" in shown

@@ -105,6 +105,7 @@ def test_steps(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
         (["-w", "n9"], "squeue: error: Invalid node name n9\n"),
         (["-i", "x"], "squeue: error: --iterate=x\n"),
         (["-S", "!"], "squeue: error: Invalid sort specification: !\n"),
+        (["-S", "i,foo"], "squeue: error: Invalid sort specification: o\n"),
         (["--foo"], "squeue: unrecognized option '--foo'\nTry \"squeue --help\" for more information\n"),
         (["-Z"], "squeue: invalid option -- 'Z'\nTry \"squeue --help\" for more information\n"),
         (["-o"], "squeue: option requires an argument -- 'o'\nTry \"squeue --help\" for more information\n"),

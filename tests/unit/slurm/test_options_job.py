@@ -362,3 +362,15 @@ def test_an_arbitrary_job_needs_hosts() -> None:
     assert code == 1
     assert "With Arbitrary distribution you need to specify a nodelist or hostfile with the -w option" in said
     assert spec("-m", "arbitrary", "-w", "n1,n2", "--wrap", "x").resources.nodelist == ("n1", "n2")
+
+
+def test_what_is_not_applied_is_said_of_variables_too() -> None:
+    by_hand = submit("--core-spec=1").notices
+    assert by_hand
+    assert submit(environment={"SBATCH_CORE_SPEC": "1"}).notices == by_hand
+
+
+def test_a_wrong_time_limit_names_the_right_forms() -> None:
+    code, said = refusal("-t", "1h", "--wrap", "x")
+    assert (code, said.splitlines()[0]) == (255, "sbatch: error: Invalid --time specification")
+    assert "minutes, MM:SS, HH:MM:SS, D-HH" in said

@@ -204,3 +204,11 @@ def test_an_arbitrary_distribution_needs_hosts() -> None:
         run("x", environment={"SLURM_DISTRIBUTION": "arbitrary"})
     of_the_job = {**FOUR_TASKS, "SLURM_DISTRIBUTION": "arbitrary"}
     assert step("x", environment=of_the_job).ntasks == 4, "what the job was submitted with stops no step in it"
+
+
+def test_sruns_own_job_lets_go_of_tasks_per_node_that_do_not_fit() -> None:
+    got = run("-n4", "-N1", "--ntasks-per-node=2", "x")
+    asked = got.jobs[0].spec.resources
+    assert (asked.ntasks, asked.nodes_min, asked.ntasks_per_node) == (4, 1, None)
+    assert [notice for notice in got.notices if "Ignoring --ntasks-per-node" in notice]
+    assert run("-n4", "-N2", "--ntasks-per-node=2", "x").jobs[0].spec.resources.ntasks_per_node == 2

@@ -76,7 +76,7 @@ def test_meaning(word: str, expected: object) -> None:
         ("--mem=abc", 255, "error: Invalid --mem specification"),
         ("--requeue=soon", 255, "error: Invalid --requeue specification"),
         ("--mem=1.5G", 255, "error: Invalid --mem specification"),
-        ("-tabc", 255, "error: Invalid --time specification"),
+        ("--mem-per-gpu=abc", 255, "error: Invalid --mem-per-gpu specification"),
         ("-na", 1, 'error: Invalid numeric value "a" for --ntasks.'),
         ("-n0", 1, 'error: Invalid numeric value "0" for --ntasks.'),
         ("--gpus-per-node=x:y", 1, "error: Invalid generic resource (gres) specification"),

@@ -360,3 +360,12 @@ def test_a_script_that_a_signal_ended_is_a_cancelled_step_of_a_failed_job() -> N
     assert batch is not None
     assert (batch["state"], batch["exit_signal"], batch["submit_line"]) == ("CANCELLED", 9, "")
     assert record_of(world, "job", "state") == {"state": "FAILED"}
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(None, 300), (600, 300), (120, 120)])
+def test_switches_are_waited_for_as_long_as_the_cluster_allows(asked: int | None, shown: int) -> None:
+    world = Scenario("1x8")
+    world.submit("job", hold=True)
+    world.update("job", switches=1, switches_wait_s=asked)
+    record = job_record(world.state, world.job("job"), world.now)
+    assert (record["switches"], record["switches_wait_s"]) == (1, shown)

@@ -80,7 +80,13 @@ def jobs(session: Session, ids: list[str]) -> int:
 
 def _as_task(job: dict[str, Any], task: int, expand: Callable[[str], list[int]]) -> dict[str, Any]:
     waits = job.get("array_task_id") is None and task in expand(job.get("array_tasks") or "")
-    return {**job, "array_task_id": task, "array_tasks": ""} if waits else job
+    if not waits:
+        return job
+    from bireme.slurm.filenames import NO_TASK  # late: only one waiting task's files are named again
+
+    named = {name: job[name] for name in ("std_in", "std_out", "std_err") if job.get(name)}
+    files = {name: path.replace(str(NO_TASK), str(task)) for name, path in named.items()}
+    return {**job, **files, "array_task_id": task, "array_tasks": ""}
 
 
 def _selector(text: str, parse: Callable[[str], Any]) -> Any:

@@ -81,6 +81,8 @@ def _refuse(key: str, value: str, why: str = "Update of this parameter is not su
 
 def _update_jobs(session: Session, pairs: list[tuple[str, str]]) -> int:
     named, changes, relative = _job_changes(pairs)
+    if not changes and not relative:
+        raise reports.CommandError("No changes specified")
     from bireme.client.transport import ApiError
 
     ids = job_ids(session, named)

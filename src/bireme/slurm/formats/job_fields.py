@@ -299,4 +299,6 @@ DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG_FORMAT = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 DEFAULT_SORT = "P,t,-p"
+UNSORTABLE = frozenset("akoqrswxyAEFKRWXYZ")
+"""Letters of --format that --sort refuses, as in Slurm."""
 START_SORT = "S"

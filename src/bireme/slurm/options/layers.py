@@ -95,10 +95,14 @@ class Options:
         return name in self.settings and not self.from_environment(name)
 
     def ignored(self) -> tuple[str, ...]:
-        """The options given but not applied yet, in order of name."""
+        """The options given but not applied yet, in order of name.
+
+        Of srun's environment none: there a job's own variables repeat what was said when it was submitted.
+        """
         table = TABLES[self.command]
         unapplied = (name for name in self.settings if not table[name].honoured)
-        return tuple(sorted(name for name in unapplied if not self.from_environment(name)))
+        inherits = self.command is Command.SRUN
+        return tuple(sorted(name for name in unapplied if not (inherits and self.from_environment(name))))
 
 
 def resolve(

@@ -41,7 +41,7 @@ def resources_of(options: Options, node_file: str = "") -> Derived:
     _apply_arbitrary(derived, options)
     _apply_hint(derived, options)
     settle_gpus(derived)
-    _fit_nodes_to_tasks(derived)
+    _fit_nodes_to_tasks(derived, options)
     return derived
 
 
@@ -218,11 +218,26 @@ def _apply_hint(derived: Derived, options: Options) -> None:
         derived.change(cores_per_socket=1)
 
 
-def _fit_nodes_to_tasks(derived: Derived) -> None:
+def _drop_tasks_per_node(derived: Derived, options: Options) -> None:
+    """srun lets go of --ntasks-per-node where -n and -N say another number; sbatch and salloc hold on to it."""
+    request = derived.request
+    if options.command is not Command.SRUN or not request.ntasks_per_node or not request.nodes_given:
+        return
+    if request.ntasks is not None and request.ntasks > request.nodes_min * request.ntasks_per_node:
+        derived.warnings.append(
+            f"Warning: can't honor --ntasks-per-node set to {request.ntasks_per_node} which doesn't match the "
+            f"requested tasks {request.ntasks} with the number of requested nodes {request.nodes_min}. "
+            "Ignoring --ntasks-per-node."
+        )
+        derived.change(ntasks_per_node=None)
+
+
+def _fit_nodes_to_tasks(derived: Derived, options: Options) -> None:
     """No more nodes than tasks, and at least as many as were named."""
     request = derived.request
     named = len(dict.fromkeys(request.nodelist))
     at_least = max(request.nodes_min, named)
+    _drop_tasks_per_node(derived, options)
     if request.ntasks is not None and request.ntasks < at_least:
         count = request.ntasks
         derived.warnings.append(f"Warning: can't run {count} processes on {at_least} nodes, setting nnodes to {count}")

@@ -27,6 +27,7 @@ from bireme.slurm.signals import parse_signal, parse_warning_signal
 from bireme.slurm.sizes import parse_memory
 from bireme.slurm.times import Infinite, UtcOffset, parse_job_time_limit, parse_time_limit, parse_timestamp
 
+_TIME_FORMS = "minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS"
 LARGEST_ARRAY = 4_000_001
 """The most that any cluster's MaxArraySize allows; the cluster itself judges by its own."""
 _LARGEST_COUNT = 2**31 - 1
@@ -141,7 +142,10 @@ def _distribution(name: str, text: str | None, moment: Moment) -> Distribution:
 
 
 def _job_time(name: str, text: str | None, moment: Moment) -> int | None:
-    return parse_job_time_limit(text or "")
+    try:
+        return parse_job_time_limit(text or "")
+    except SlurmSyntaxError as error:
+        raise OptionError(f"Invalid --{name} specification", f"{text!r} is none of {_TIME_FORMS}") from error
 
 
 def _exclusive(name: str, text: str | None, moment: Moment) -> str:

@@ -333,6 +333,14 @@ def _memory(view: JobView) -> tuple[int, str | None]:
     return 0, None
 
 
+def _switches_wait_s(view: JobView) -> int | None:
+    """How long it insists on them: what was asked, and no longer than max_switch_wait."""
+    if view.asked.switches is None:
+        return None
+    asked, most = view.asked.switches_wait_s, view.state.config.settings.policy.switches_wait_most_s
+    return most if asked is None else min(asked, most)
+
+
 def _per_node(view: JobView) -> str:
     return format_gres(view.asked.gres_per_node)
 
@@ -458,7 +466,7 @@ FIELDS: dict[str, Getter] = {
     "prefer": lambda view: view.asked.prefer,
     "contiguous": lambda view: view.asked.contiguous,
     "switches": lambda view: view.asked.switches,
-    "switches_wait_s": lambda view: view.asked.switches_wait_s,
+    "switches_wait_s": _switches_wait_s,
     "segment": lambda view: view.asked.segment,
     "core_spec": lambda view: view.asked.core_spec,
     "mail_type": lambda view: ",".join(view.spec.mail_type),
