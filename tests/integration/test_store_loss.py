@@ -193,6 +193,8 @@ def test_a_home_that_lost_journal_and_mark_is_no_new_cluster(cluster: Cluster) -
     assert "bireme store recover" in refused.stderr
     assert "BIREME_HOME" in refused.stderr
     assert cluster.pids_with(f"BIREME_JOB={job}."), "it runs on"
+    for looks in ("status", "doctor"):
+        assert "gents of n[1-2] run on, with the jobs that they hold" in cluster.bireme(looks, check=False).stdout
     assert cluster.bireme("store", "verify", check=False).returncode == 1
     pruned = cluster.bireme("store", "prune", "--older-than", "1", check=False)
     assert "this home had them" in pruned.stderr

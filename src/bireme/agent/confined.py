@@ -94,6 +94,11 @@ class NodeConfinement:
                 group.kill()
                 group.remove()
 
+    def close(self) -> None:
+        """Takes the node's own folders away; those of jobs that are not gone keep them."""
+        if self.confinement is not None:
+            self.confinement.close()
+
 
 def _device_ids(files: list[str]) -> tuple[DeviceId, ...]:
     found = []

@@ -106,6 +106,7 @@ class AgentServer:
     def run(self) -> None:
         self.loop.run()
         self.node.keepers.close()
+        self.node.confinement.close()
         with contextlib.suppress(FileNotFoundError):  # the node's folder may have been removed
             os.unlink(self.node.settings.directory / "agent.sock")
 

@@ -5,7 +5,9 @@ Apart from `caller` because scancel, logs and sattach need nothing of a submissi
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 
 from bireme.client.transport import Transport
 
@@ -16,4 +18,12 @@ PATIENCE_S = 60.0
 def make_transport() -> Transport:
     """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
     inside = "BIREME_JOB" in os.environ or "SLURM_JOB_ID" in os.environ
-    return Transport(patience_s=PATIENCE_S if inside else 0.0)
+    made = Transport(patience_s=PATIENCE_S if inside else 0.0)
+    made.still_silent = tell_silence
+    return made
+
+
+def tell_silence(text: str) -> None:
+    """On standard error, as the command's own remark."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{os.path.basename(sys.argv[0])}: {text}\n".encode("utf-8", "surrogateescape"))

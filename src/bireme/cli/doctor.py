@@ -21,6 +21,7 @@ from typing import Any
 
 import bireme
 from bireme.agent import confinement, gpus, namespaces, tracking
+from bireme.cli.lifecycle import agents_without_a_daemon
 from bireme.cli.main import SLURM_COMMANDS
 from bireme.cli.voice import run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
@@ -260,6 +261,8 @@ def _daemon(paths: Paths) -> Iterator[Check]:
     except (BiremeUnavailable, ApiError) as error:
         if pid is None:
             yield Check("daemon", WARN, f"no cluster runs at {paths.home}", "start it with: bireme up")
+            if left := agents_without_a_daemon(paths):
+                yield Check("agents", WARN, left, "found again by: bireme up; ended by: bireme down --end-jobs")
         else:
             yield Check(
                 "daemon", FAIL, f"pid {pid} does not answer: {error}", f"see {paths.log}, then: bireme down; bireme up"

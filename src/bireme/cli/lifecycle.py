@@ -23,9 +23,11 @@ from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Tr
 from bireme.daemon import process
 from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths
+from bireme.slurm.hostlist import compress
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
 _AGENTS_END_S = 60.0
+_STATUS_S = 10.0
 _NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
 
 
@@ -74,7 +76,7 @@ def _up(argv: list[str]) -> int:
         paths.create()
         write_launchers(paths)
     except OSError as error:
-        raise CommandFailure(f"cannot write to {paths.home}: {error.strerror}") from error
+        raise CommandFailure(f"cannot write to {process.in_words(error, paths.home)}") from error
     if given.foreground:
         return _serve_here(paths, given.conf, given.engine)
     try:
@@ -239,7 +241,7 @@ def _status(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     paths = Paths(given.home)
     try:
-        with Transport(paths.home) as transport:
+        with Transport(paths.home, timeout_s=_STATUS_S) as transport:
             about = transport.get("/v1/ping")
             nodes = transport.get("/v1/nodes")["nodes"]
             jobs = transport.get("/v1/jobs", {"fields": "state,array_tasks"})["jobs"]
@@ -272,10 +274,21 @@ def _tell_down(paths: Paths, as_json: bool) -> int:
     if as_json:
         print('{"up": false}')
     elif pid:
-        print(f"A daemon (pid {pid}) holds {paths.home} but does not answer; see {paths.log}")
+        print(f"A daemon (pid {pid}) holds {paths.home} but does not answer; see {paths.log} and: bireme doctor")
     else:
         print(f"No cluster runs at {paths.home}. Start it with: bireme up")
+        if left := agents_without_a_daemon(paths):
+            print(f"{left}. Found again by: bireme up; ended by: bireme down --end-jobs")
     return _NOT_RUNNING
+
+
+def agents_without_a_daemon(paths: Paths) -> str:
+    """What still runs of a cluster whose daemon is gone, in words; empty where nothing does."""
+    living = living_agents(paths.home)
+    if not living:
+        return ""
+    nodes = compress(sorted(filter(None, living.values()))) or "unknown nodes"
+    return f"Agents of {nodes} run on, with the jobs that they hold (pids {', '.join(map(str, sorted(living)))})"
 
 
 def _node_states(nodes: list[dict[str, Any]]) -> Counter[str]:

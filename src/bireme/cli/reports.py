@@ -259,6 +259,7 @@ def transport() -> Transport:
         from bireme.client.transport import Transport  # late: --version and --help need no daemon
 
         made = Transport(patience_s=patience_s)
+    made.still_silent = lambda text: tell(f"{_running}: {text}")
     told: set[str] = set()
 
     def out_of_date(remark: str) -> None:

@@ -15,6 +15,7 @@ import json
 import os
 import select
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,8 @@ Params = Mapping[str, "str | int | float | None"]
 _READ_BYTES = 1 << 16
 BUSY_S = 20.0
 """How long a daemon that has too much to do is asked again; then its refusal is what is said."""
+SILENT_S = 10.0
+"""How long it is waited without a word."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes, one of them NUL
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/,:+[]")
@@ -39,9 +42,12 @@ class BiremeError(Exception):
 class BiremeUnavailable(BiremeError):  # noqa: N818  # reads as what it means: `except BiremeUnavailable`
     """Nobody answers on the socket. `message` is Slurm's sentence; `hint` says what to do about it."""
 
-    def __init__(self, socket_path: str, cause: str) -> None:
+    def __init__(self, socket_path: str, cause: str, silent: str = "") -> None:
+        """`silent`: who is there and does not answer; empty: nobody is there."""
         self.message = "Unable to contact slurm controller (connect failure)"
         self.hint = f"no daemon answers at {socket_path} ({cause}); start it with: bireme up"
+        if silent:
+            self.hint = f"{silent} at {socket_path} does not answer ({cause}); see: bireme doctor"
         super().__init__(f"{self.message}: {self.hint}")
 
 
@@ -141,6 +147,8 @@ class Transport:
         self._kept: _Connection | None = None
         self.out_of_date: Callable[[str], None] = lambda _: None
         """Is told when an answer shows another scheduler's queue as it was some time ago."""
+        self.still_silent: Callable[[str], None] | None = None
+        """Is told, once for each request, when a daemon that is there says nothing for `SILENT_S`."""
 
     def get(self, path: str, params: Params | None = None, *, timeout_s: float | None = None) -> Any:
         return self.request("GET", path, params, timeout_s=timeout_s).json()
@@ -167,8 +175,9 @@ class Transport:
         """
         message = _request_bytes(method, path, params, body, self._agent)
         pauses = _pauses(BUSY_S)
+        at_once = timeout_s is None and not path.endswith("/wait")  # else it is waited for on purpose
         while True:
-            response = self._exchange(message, self.timeout_s if timeout_s is None else timeout_s)
+            response = self._exchange(message, self.timeout_s if timeout_s is None else timeout_s, at_once)
             if not _is_busy(response) or not next(pauses, False):
                 break
         response.raise_for_error()
@@ -177,13 +186,14 @@ class Transport:
             self.out_of_date(remark)
         return response
 
-    def _exchange(self, message: bytes, timeout_s: float | None) -> Response:
+    def _exchange(self, message: bytes, timeout_s: float | None, at_once: bool) -> Response:
         connection = self._connection(timeout_s)
         try:
-            response = connection.exchange(message)
+            response = connection.exchange(message, self.still_silent if at_once else None)
         except (OSError, _BadAnswerError) as error:
+            silent = connection.peer() if isinstance(error, TimeoutError) else ""
             self.close()
-            raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
+            raise BiremeUnavailable(self.paths.socket, _cause(error), silent) from error
         except BaseException:
             self.close()  # interrupted half-way: the rest of the answer must not meet the next request
             raise
@@ -236,7 +246,8 @@ class Transport:
                 # More than it can take at once wait for it; a wrong owner or mode does not heal by waiting.
                 patience_s = max(BUSY_S, self.patience_s) if isinstance(error, BlockingIOError) else self.patience_s
                 if isinstance(error, PermissionError) or time.monotonic() - began >= patience_s:
-                    raise BiremeUnavailable(self.paths.socket, _cause(error)) from error
+                    silent = "the daemon" if isinstance(error, BlockingIOError) else ""
+                    raise BiremeUnavailable(self.paths.socket, _cause(error), silent) from error
                 if isinstance(error, BlockingIOError):
                     next(pauses, None)
                     continue
@@ -302,13 +313,26 @@ class _Connection:
             response.body = b"".join(self.read_body(_framing(response)))
         return response
 
-    def exchange(self, request: bytes) -> Response:
+    def exchange(self, request: bytes, still_silent: Callable[[str], None] | None = None) -> Response:
         # The daemon may refuse a body that is too large before it has read all of it: its answer says why.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.send(request)
+        if still_silent is not None and not self._answers_within(SILENT_S):
+            still_silent(f"{self.peer()} has not answered for {SILENT_S:g} s; still waiting (see: bireme doctor)")
         response = self.read_head()
         response.body = b"".join(self.read_body(_framing(response)))
         return response
+
+    def peer(self) -> str:
+        """In words, with its pid: of who listens, whether or not it ever took this connection."""
+        pid = struct.unpack("iII", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        return f"the daemon (pid {pid})" if pid else "the daemon"
+
+    def _answers_within(self, seconds: float) -> bool:
+        limit_s = self._socket.gettimeout()
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(self._ahead) or bool(poll.poll(1000 * min(seconds, seconds if limit_s is None else limit_s)))
 
     def read_head(self) -> Response:
         while b"\r\n\r\n" not in self._ahead:

@@ -33,7 +33,7 @@ from bireme.daemon.files import changed_settings
 from bireme.daemon.inspection import check_journal_there
 from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
-from bireme.daemon.process import DaemonError, Lock, Readiness
+from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
 from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, JournalError, TakesGuests
 from bireme.rationed_log import RationedHandler
@@ -240,14 +240,20 @@ def serve(home: str, read_settings: ReadSettings, ready: Readiness) -> int:
     try:
         paths.create()
         lock = Lock(paths)
-    except (DaemonError, OSError) as error:
+    except DaemonError as error:
         ready.say(error=str(error))
+        return 1
+    except OSError as error:
+        ready.say(error=in_words(error, paths.home))
         return 1
     try:
         code, problem = _serve_locked(paths, read_settings, ready), ""
-    except (SettingsError, ConfigurationError, StoreError, EngineUnavailable, OSError) as error:
+    except (SettingsError, ConfigurationError, StoreError, EngineUnavailable) as error:
         log.error("%s", error)
         code, problem = 1, str(error)
+    except OSError as error:
+        log.error("%s", error, exc_info=True)
+        code, problem = 1, in_words(error, paths.home)
     except Exception as error:
         log.critical("the daemon failed", exc_info=True)
         code, problem = 1, f"{type(error).__name__}: {error}; see {paths.log}"

@@ -37,19 +37,47 @@ class DaemonError(Exception):
     """The daemon could not be started or stopped. The text says why and where to look."""
 
 
+_ADVICE = {
+    errno.ENOSPC: "make room on the disk of {home} (df -h {home})",
+    errno.EDQUOT: "make room in your quota on the disk of {home}",
+    errno.EROFS: "the disk of {home} is read-only: name another BIREME_HOME",
+    errno.EISDIR: "a folder is in the place of a file: move it away",
+    errno.EACCES: "the daemon's user must be able to read and write it",
+    errno.EMFILE: "let it open more files (ulimit -n 4096)",
+    errno.ENFILE: "this machine has too many open files (sysctl fs.file-max)",
+    errno.EAGAIN: "let it start more processes (ulimit -u)",
+    errno.ENOMEM: "this machine is out of memory",
+}
+
+
+def in_words(error: OSError, home: str) -> str:
+    """What kept a daemon of this home from starting: where, why, and what to do about it."""
+    where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else home
+    advice = _ADVICE.get(error.errno or 0, "").format(home=home)
+    return f"{where}: {error.strerror or error}" + (f"; {advice}" if advice else "")
+
+
 def start(home: str | None = None, conf: str = "", engine: str = "", *, timeout_s: float = START_TIMEOUT_S) -> int:
     """Starts the daemon in the background and returns its pid once its API answers. Raises DaemonError."""
     paths = Paths(home)
     try:
         paths.create()
     except OSError as error:
-        raise DaemonError(f"cannot make {paths.home}: {error.strerror}") from error
+        raise DaemonError(f"cannot make {in_words(error, paths.home)}") from error
     running = running_pid(paths.home)
     if running:
         raise DaemonError(f"a daemon (pid {running}) already serves {paths.home}")
+    try:
+        return _started(_launched(paths, choice_words(conf, engine), timeout_s), paths)
+    except OSError as error:
+        raise DaemonError(f"cannot start a daemon: {in_words(error, paths.home)}") from error
+
+
+def _launched(paths: Paths, choice: list[str], timeout_s: float) -> bytes | None:
+    """What the new daemon says; None when it says nothing in time."""
     read_end, write_end = os.pipe()
     command = [sys.executable, "-m", "bireme.daemon", "--home", paths.home, "--ready-fd", str(write_end)]
-    command += choice_words(conf, engine)
+    command += choice
     try:
         with open(paths.log, "ab") as log:
             os.chmod(paths.log, 0o600)
@@ -63,11 +91,13 @@ def start(home: str | None = None, conf: str = "", engine: str = "", *, timeout_
                 env=own_environment(),
             )
         os.close(write_end)
+        write_end = -1
         launcher.wait()  # it forks the daemon and ends at once
-        answer = _await_line(read_end, timeout_s)
+        return _await_line(read_end, timeout_s)
     finally:
         os.close(read_end)
-    return _started(answer, paths)
+        if write_end >= 0:
+            os.close(write_end)
 
 
 def choice_words(conf: str, engine: str) -> list[str]:

@@ -100,6 +100,9 @@ def inspect(path: str) -> Inspection:
         if found.mark is not None or marked_badly:
             found.findings.append(f"{path} is gone")
         return found
+    if not os.path.isfile(path):
+        found.findings.append(f"{path} is not a file: move it away")
+        return found
     try:
         with closing(connect_to_read(path)) as connection:
             connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")

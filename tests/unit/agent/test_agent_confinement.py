@@ -6,10 +6,12 @@ import ctypes
 import errno
 import os
 import signal
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_process import AgentProcess
 
 from bireme.agent.capability import Capability
 from bireme.agent.confinement import KINDS, Confinement, Limits, probe
@@ -136,6 +138,17 @@ def test_an_earlier_agents_groups_are_found(confinement):
         pytest.skip("nothing can be confined here")
     confinement.create("job_8", Limits())
     assert Confinement.open(confinement.name).existing() == ["job_8"]
+
+
+def test_an_agent_that_ends_takes_its_own_folders_away(confinement, tmp_path):
+    if not confinement.enforced:
+        pytest.skip("nothing can be confined here")
+    agent = AgentProcess(tmp_path, confine=dict.fromkeys(confinement.enforced, True))
+    name = f"bireme-{zlib.crc32(os.fsencode(str(tmp_path))):08x}-n1"
+    folders = {hierarchy.home / name for hierarchy in confinement.hierarchies.values()}
+    assert all(folder.is_dir() for folder in folders)
+    agent.close()
+    assert not [folder for folder in folders if folder.exists()]
 
 
 def test_create_again_is_harmless(confinement):

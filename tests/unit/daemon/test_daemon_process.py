@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 
 from bireme.cli import store
 from bireme.cli.voice import CommandFailure
+from bireme.client import transport as transport_module
 from bireme.client.transport import BiremeUnavailable, Transport
 from bireme.daemon import process
 from bireme.daemon.paths import Paths, default_home
@@ -53,6 +58,47 @@ def test_files_removed_from_run_let_no_second_one_in(home: str) -> None:
         store._run(["recover", "--accept-loss", "--home", home])
     assert process.running_pid(home) == pid
     assert process.stop(home) is True
+
+
+def test_one_that_does_not_answer_is_named(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there: to start another one is no help."""
+    monkeypatch.setattr(transport_module, "SILENT_S", 0.05)
+    pid, told = process.start(home), list[str]()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with Transport(home, timeout_s=0.5) as transport:
+            transport.still_silent = told.append
+            silence = rf"the daemon \(pid {pid}\) at \S+ does not answer \(no answer in time\); see: bireme doctor"
+            with pytest.raises(BiremeUnavailable, match=silence):
+                transport.get("/v1/ping")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    (said,) = told
+    assert said.startswith(f"the daemon (pid {pid}) has not answered for 0.05 s; still waiting")
+
+
+def test_what_keeps_one_from_starting_is_named_with_its_place_and_a_way_out(home: str) -> None:
+    def few_descriptors() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+
+    up = [sys.executable, "-m", "bireme", "up", "--home", home]
+    done = subprocess.run(up, preexec_fn=few_descriptors, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("bireme up: error: cannot ")
+    assert f"{home}: Too many open files; let it open more files (ulimit -n 4096)" in done.stderr
+    full = OSError(errno.ENOSPC, "No space left on device", f"{home}/run/conf.new")
+    assert process.in_words(full, home) == (
+        f"{home}/run/conf.new: No space left on device; make room on the disk of {home} (df -h {home})"
+    )
+
+
+def test_a_folder_in_the_place_of_the_journal_is_named(home: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.makedirs(Path(home, "run"))
+    os.mkdir(Path(home, "journal.db"))
+    assert store.main(["verify", "--home", home]) == 1
+    assert f"damaged: {home}/journal.db is not a file: move it away" in capsys.readouterr().out
+    with pytest.raises(process.DaemonError, match=rf"{home}/journal\.db: Is a directory; .*move it away"):
+        process.start(home)
 
 
 def test_what_was_accepted_is_there_after_a_kill(home: str) -> None:
