@@ -99,8 +99,8 @@ def test_components_line_up() -> None:
     assert second.typed("nodes", NodeCount) == NodeCount(2, 2)
 
 
-def test_what_is_not_applied_is_known_unless_it_came_by_itself() -> None:
-    assert one(["--reboot", "-N2"], {"SBATCH_POWER": "level"}).ignored() == ("reboot",)
+def test_what_is_not_applied_is_known_whether_written_or_in_a_variable() -> None:
+    assert one(["--reboot", "-N2"], {"SBATCH_POWER": "level"}).ignored() == ("power", "reboot")
 
 
 OUTER = {"HOME": "/home/ada", "FOO": "outer", "BAR": "b", "SLURM_CONF": "/etc/slurm.conf"}
