@@ -15,6 +15,7 @@ readable by all after it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -263,7 +264,7 @@ class PmiNode:
     def _abort(self, rank: int, connection: _Connection, fields: _Fields) -> list[PmiAction]:
         message = fields.get("msg") or fields.get("error_msg") or f"rank {rank} called abort"
         code = fields.get("exitcode", "1")
-        return [Abort(rank, int(code) & 0xFF if code.lstrip("-").isdigit() else 1, message)]
+        return [Abort(rank, int(code) & 0xFF if re.fullmatch("-?[0-9]{1,18}", code) else 1, message)]
 
 
 _Handler = Callable[[PmiNode, int, _Connection, _Fields], list[PmiAction]]

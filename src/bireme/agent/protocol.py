@@ -84,6 +84,14 @@ class ProtocolError(ValueError):
     """The other side sent something that is no message of this protocol."""
 
 
+def whole_number(message: Message, name: str, default: int | None = None, most: int = 2**63 - 1) -> int:
+    """An integer field of a message from anybody; nothing else that JSON calls a number. Raises ProtocolError."""
+    value = message.get(name, default)
+    if type(value) is not int or not -most <= value <= most:
+        raise ProtocolError(f"{name} must be a whole number of at most {most}")
+    return value
+
+
 def encode_frame(kind: int, task: int, payload: bytes = b"") -> bytes:
     return _HEADER.pack(kind, task, len(payload)) + payload
 

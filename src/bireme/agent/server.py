@@ -204,7 +204,8 @@ class AgentServer:
 
     def _attach_stream(self, knock: _Knock) -> bool:
         """Whether it stays: attached, or waiting for its step."""
-        job, step = int(knock.hello.get("job", -1)), int(knock.hello.get("step", -1))
+        job, step = protocol.whole_number(knock.hello, "job", -1), protocol.whole_number(knock.hello, "step", -1)
+        protocol.whole_number(knock.hello, "heard", 0)
         run = self._jobs.get(job)
         target = run.steps.get(step) if run is not None else None
         if (run is None or target is None) and knock.hello.get("heard"):
@@ -214,7 +215,8 @@ class AgentServer:
             self._let_stream_wait((job, step), knock)
             return True
         allowed = knock.uid in (0, os.geteuid(), run.uid)
-        if not allowed or not hmac.compare_digest(target.io_key.encode(), str(knock.hello.get("key", "")).encode()):
+        key = str(knock.hello.get("key", "")).encode("utf-8", "surrogatepass")
+        if not allowed or not hmac.compare_digest(target.io_key.encode("utf-8", "surrogatepass"), key):
             log.warning("uid %d may not attach to step %d.%d", knock.uid, job, step)
             _refuse_stream(knock.connection, knock.hello, "Access denied: this is not the key of the step")
             return False
@@ -224,7 +226,7 @@ class AgentServer:
         return True
 
     def _attach_carried(self, knock: _Knock, hub: StreamHub) -> bool:
-        name, heard = str(knock.hello["client"]), int(knock.hello.get("heard", 0))
+        name, heard = str(knock.hello["client"]), protocol.whole_number(knock.hello, "heard", 0)
         known = hub.client_named(name)
         left = partial(self._door.left, knock.uid)
         if isinstance(known, CarriedClient):

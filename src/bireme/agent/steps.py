@@ -45,7 +45,7 @@ _PMI_CHILD_FD = 3
 _KILL_AGAIN_S = 0.5
 _FRAME_BYTES = 64 * 1024
 
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What an order raises that is not as this agent expects it: its daemon may be of another version."""
 
 

@@ -154,13 +154,18 @@ class StreamHub:
             return
         try:
             value = json.loads(payload)
+            if not isinstance(value, dict):
+                raise protocol.ProtocolError("a message must be a JSON object")
             if kind == protocol.SIGNAL:
-                self._events.signal(int(value["signal"]), task)
+                self._events.signal(protocol.whole_number(value, "signal"), task)
             elif kind == protocol.WINDOW_SIZE:
-                self.resize(int(value["rows"]), int(value["columns"]))
+                rows, columns = (protocol.whole_number(value, name, most=0xFFFF) for name in ("rows", "columns"))
+                self.resize(max(0, rows), max(0, columns))
             elif kind == protocol.FENCE_RESULT:
+                if not all(isinstance(each, str) for each in value.values()):
+                    raise protocol.ProtocolError("a fence's values must be text")
                 self._events.fence_result(value)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError) as error:
             log.warning("a stream client sent a bad frame of kind %d: %s", kind, error)
 
     def balance(self) -> None:

@@ -255,3 +255,45 @@ def test_tasks_leave_the_agent_descriptors_for_its_own_needs(small_agent: AgentP
         events = [daemon.next() for _ in range(3)]
     assert [event["ev"] for event in events] == ["step_began", "step_ended", "cleared"]
     assert is_running(small_agent.pid)
+
+
+NO_NUMBERS = ["1e999", "-1e999", "NaN", "1.0", "true", "null", '"1"', "[]", "9" * 30, "1" + "0" * 4000]
+
+
+def test_what_is_no_whole_number_is_refused_in_words(agent: AgentProcess) -> None:
+    """Of a connection's hello, every number; the agent goes on, and says no more than a line."""
+    asked = 0
+    for name in ("job", "step", "heard"):
+        for value in NO_NUMBERS:
+            fields = {"job": "1", "step": "0", "heard": "0", name: value}
+            said = ",".join(f'"{each}":{number}' for each, number in fields.items())
+            with connect_raw(agent) as client:
+                client.sendall(b'{"hello":"stream","key":"\\ud800","client":"c",' + said.encode() + b"}\n")
+                assert client.recv(1 << 16) == b"", (name, value)
+            asked += 1
+    with agent.connect() as daemon:
+        assert is_awake(daemon)
+    said = agent.log()
+    assert "a connection said no proper hello: job must be a whole number" in said
+    assert len(said.splitlines()) <= asked + 2
+    assert "Traceback" not in said
+
+
+def test_a_clients_frames_hold_whole_numbers_or_are_dropped(agent: AgentProcess, daemon: DaemonEnd) -> None:
+    start_step(agent, daemon, [{"id": 0, "env": {}, "terminal": True}], argv=["cat"])
+    daemon.expect("step_began")
+    with connect_raw(agent) as client:
+        client.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+        for value in [*NO_NUMBERS, "65536"]:
+            for kind, fields in (
+                (protocol.SIGNAL, f'{{"signal":{value}}}'),
+                (protocol.WINDOW_SIZE, f'{{"rows":{value},"columns":3}}'),
+                (protocol.WINDOW_SIZE, f'{{"rows":3,"columns":{value}}}'),
+                (protocol.FENCE_RESULT, value),
+                (protocol.FENCE_RESULT, f'{{"a":{value}}}'.replace('"1"', "1")),
+            ):
+                client.sendall(protocol.encode_frame(kind, protocol.ALL_TASKS, fields.encode()))
+        client.sendall(protocol.encode_frame(protocol.SIGNAL, protocol.ALL_TASKS, b"[" * 100_000))
+        client.sendall(protocol.encode_frame(protocol.SIGNAL, protocol.ALL_TASKS, b'{"signal":15}'))
+        assert daemon.expect("step_ended")["status"]["signal"] == 15
+    assert "Traceback" not in agent.log()

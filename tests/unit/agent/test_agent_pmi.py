@@ -121,6 +121,9 @@ def test_abort_carries_its_code_and_goodbye_is_remembered():
     for rank in (0, 1):
         ask(node, rank, "cmd=init pmi_version=1 pmi_subversion=1")
     assert node.handle(0, b"cmd=abort exitcode=7\n") == [Abort(0, 7, "rank 0 called abort")]
+    for code in ("--5", "-", "\u00b2", "9" * 5000, "1e9"):
+        said = f"cmd=abort exitcode={code}\n".encode()
+        assert node.handle(0, said) == [Abort(0, 1, "rank 0 called abort")]
     assert ask(node, 1, "cmd=finalize") == "cmd=finalize_ack rc=0\n"
     assert node.unfinished_ranks() == {0}
 

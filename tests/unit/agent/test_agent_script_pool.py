@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,77 @@ def test_a_script_that_could_not_be_written_leaves_nothing(folder: Path, monkeyp
     monkeypatch.undo()
     assert list(folder.iterdir()) == []
     assert Path(pool.take(os.geteuid(), "#!/bin/sh\n")).read_text() == "#!/bin/sh\n"
+
+
+CLOCK_REALTIME_COARSE = 5
+"""Of linux/time.h; Python has no name for it."""
+
+
+def let_the_clock_tick(path: str) -> None:
+    """Times of files are those of the last tick: within it a change is not seen."""
+    while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= os.stat(path).st_ctime_ns:
+        time.sleep(0.001)
+
+
+def rewritten(path: str) -> None:
+    """As a job of the owner's can: the same length, and the mode put back."""
+    file = Path(path)
+    file.chmod(0o700)
+    file.write_text("#!/bin/ev\n")
+    file.chmod(0o500)
+
+
+def replaced(path: str) -> None:
+    Path(path).rename(f"{path}.old")
+    Path(path).write_text("#!/bin/ev\n")
+    Path(path).chmod(0o500)
+
+
+def linked(path: str) -> None:
+    os.rename(path, f"{path}.old")
+    os.symlink(f"{path}.old", path)
+
+
+@pytest.mark.parametrize("touched", [rewritten, replaced, linked, os.unlink])
+def test_a_file_that_was_touched_is_not_given_to_a_later_start(folder: Path, touched: Callable[[str], None]) -> None:
+    pool = ScriptPool(str(folder))
+    uid, text = os.geteuid(), "#!/bin/sh\n"
+    first = pool.take(uid, text)
+    let_the_clock_tick(first)
+    touched(first)
+    second = pool.take(uid, text)
+    assert second != first
+    assert Path(second).read_text() == text
+    assert pool.take(uid, text) == second
+    assert Path(first).parent.exists(), "the first start may still read its own"
+    for _ in range(3):
+        pool.give_back(uid, text)
+    assert not Path(first).parent.exists()
+    assert pool.take(uid, text) == second
+
+
+def test_files_that_were_touched_do_not_fill_the_disk(folder: Path) -> None:
+    pool = ScriptPool(str(folder))
+    for _ in range(100):
+        os.unlink(pool.take(os.geteuid(), "#!/bin/sh\n"))
+    assert len(list(folder.iterdir())) < 20
+
+
+def test_a_script_that_was_touched_and_cannot_be_written_again_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = ScriptPool(str(folder))
+    first = pool.take(os.geteuid(), "#!/bin/sh\n")
+    let_the_clock_tick(first)
+    rewritten(first)
+
+    def no_space(_fd: int, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", no_space)
+    with pytest.raises(OSError, match="No space"):
+        pool.take(os.geteuid(), "#!/bin/sh\n")
+    monkeypatch.undo()
+    assert Path(pool.take(os.geteuid(), "#!/bin/sh\n")).read_text() == "#!/bin/sh\n"
+    pool.give_back(os.geteuid(), "#!/bin/sh\n")
+    pool.give_back(os.geteuid(), "#!/bin/sh\n")

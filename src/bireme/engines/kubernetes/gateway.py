@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from bireme.agent.door import peer_uid
 from bireme.agent.gangway import LATER, Ends, keep_alive, listening, refuse_stream, relay, wanted_peer
-from bireme.agent.protocol import CROSSING, socket_path
+from bireme.agent.protocol import CROSSING, socket_path, whole_number
 from bireme.agent.spool import PIECE_BYTES
 from bireme.core.model.jobs import Owner
 from bireme.ports import Admit
@@ -273,7 +273,7 @@ class Gateway:
     ) -> None:
         purpose = hello["as"]
         if purpose == "carry":
-            waiting = self._wanted.pop((berth, int(hello["id"])), None)
+            waiting = self._wanted.pop((berth, whole_number(hello, "id")), None)
             if waiting is None or waiting.done():
                 raise ValueError("nobody waits for this connection")
             writer.write(b"ok\n")
