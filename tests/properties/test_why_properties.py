@@ -97,6 +97,6 @@ def test_whatever_is_suggested_comes_true(jobs: list[dict[str, Any]], data: st.D
     changes: dict[str, Any] = {}
     for key, value in words:
         changes |= job_change(key, value)
-    world.update(label, **read_order("update", {"changes": changes})[1].changes)
+    world.update(label, **read_order("update", {"changes": changes}, world.now)[1].changes)
     world.settle()
     assert world.described()[label].startswith("runs "), suggestion

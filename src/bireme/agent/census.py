@@ -1,8 +1,9 @@
 """Which agents of a home live, as the process table says: for when the files that should say so were removed.
 
-An agent's command line names its home; its open files name its node, removed or not. A keeper is a fork of its agent
-and looks like it, but is below it. Used where an agent comes to life, where a daemon starts without a journal, and by
-`bireme down` and `status`. Not here: who owns a node by its lock (`records.take_node`).
+An agent's command line names its home; the lock that it holds open names its node, removed or not. A keeper is a fork
+of its agent and looks like it, but has no lock: one that outlived its agent holds what could not be killed, and is not
+to be taken for an agent. Used where an agent comes to life, where a daemon starts without a journal, and by `bireme
+down` and `status`. Not here: who owns a node (`records.take_node`).
 Invariant: processes of the home's owner only: a command line is anybody's to choose.
 """
 
@@ -10,17 +11,19 @@ from __future__ import annotations
 
 import os
 
+from bireme.agent.records import LOCK
+
 _MODULE = b"bireme.agent"
 
 
 def living_agents(home: str) -> dict[int, str]:
-    """Pid and node of each agent of this cluster on this machine; an empty name where its node cannot be told."""
+    """Pid and node of each agent of this cluster on this machine."""
     try:
         owner = os.stat(home).st_uid
     except OSError:
         return {}
-    found = {pid: parent for pid, parent in _of_owner(owner) if _serves(pid, os.fsencode(home))}
-    return {pid: _node_of(pid, home) for pid, parent in found.items() if parent not in found}
+    nodes = {pid: _node_of(pid, home) for pid in _of_owner(owner) if _serves(pid, os.fsencode(home))}
+    return {pid: node for pid, node in nodes.items() if node}
 
 
 def nodes_with_processes(home: str, marker: str) -> set[str]:
@@ -32,16 +35,16 @@ def nodes_with_processes(home: str, marker: str) -> set[str]:
         if here in variables and any(each.startswith(marker.encode() + b"=") for each in variables):
             prefix = b"SLURMD_NODENAME="
             nodes |= {os.fsdecode(each[len(prefix) :]) for each in variables if each.startswith(prefix)}
-    return nodes - {""}
+    return nodes
 
 
-def _of_owner(owner: int) -> list[tuple[int, int]]:
-    """(pid, parent) of each of the owner's processes."""
+def _of_owner(owner: int) -> list[int]:
+    """The owner's processes that live."""
     found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{name}/status").splitlines() if b":" in line)
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/status").splitlines() if b":" in line)
         if lines and int(lines[b"Uid"].split()[0]) == owner and lines[b"State"].split()[0] != b"Z":
-            found.append((int(name), int(lines[b"PPid"])))
+            found.append(pid)
     return found
 
 
@@ -51,12 +54,13 @@ def _serves(pid: int, home: bytes) -> bool:
 
 
 def _node_of(pid: int, home: str) -> str:
+    """Whose lock it holds open; empty: nobody's."""
     folder = os.path.join(home, "agents") + "/"
     try:
         for fd in os.listdir(f"/proc/{pid}/fd"):
-            opened = os.readlink(f"/proc/{pid}/fd/{fd}")
-            if opened.startswith(folder):
-                return opened[len(folder) :].partition("/")[0]
+            node, _, file = os.readlink(f"/proc/{pid}/fd/{fd}").removeprefix(folder).partition("/")
+            if file.removesuffix(" (deleted)") == LOCK:
+                return node
     except OSError:
         pass  # it ended
     return ""

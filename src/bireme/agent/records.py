@@ -74,12 +74,15 @@ class Leftover:
     events: list[Message] = field(default_factory=list)
 
 
+LOCK = "agent.pid"
+
+
 def take_node(directory: Path) -> int:
     """The node's lock, held until this process ends; NodeTakenError when another agent has it.
 
     Its file is for the owner alone: whoever may open a file may lock it, and so keep the node down.
     """
-    fd = os.open(directory / "agent.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     os.fchmod(fd, 0o600)  # an earlier version's was open to all
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -79,8 +79,8 @@ def test_what_a_change_makes_overdue_is_done_though_nothing_else_happens(tmp_pat
         job = await runtime.submit(ALICE, [spec])
         assert await runtime.until(job, lambda state: isinstance(state.jobs[job].phase, Running), 10.0)
 
-        def lower(state: State, _now: float) -> Sequence[Event]:
-            return update(state, ALICE, Target(job), {"time_limit_s": 601})
+        def lower(state: State, now: float) -> Sequence[Event]:
+            return update(state, ALICE, Target(job), {"time_limit_s": 601}, now)
 
         clock.at += 10.0
         await runtime.do("test", lower)
