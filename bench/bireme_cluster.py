@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,9 +56,10 @@ class BiremeCluster:
         """The daemon's pid, once it answers."""
         return process.start(self.home, str(self.folder / "slurm.conf"))
 
-    def stop(self, *, end_jobs: bool = False) -> None:
+    def stop(self) -> None:
+        """The daemon; jobs and agents live on."""
         with Transport(self.home) as transport:
-            process.stop(self.home, ask=lambda: transport.post("/v1/shutdown", {"end_jobs": end_jobs}))
+            process.stop(self.home, ask=lambda: transport.post("/v1/shutdown", {"end_jobs": False}))
 
 
 def this_host(cpus: int) -> tuple[str, str]:
@@ -88,5 +91,6 @@ def running(nodes: tuple[str, str], other: tuple[str, str] = ("", "")) -> Iterat
         write_launchers(Paths(cluster.home))
         yield cluster
     finally:
-        if process.running_pid(cluster.home) is not None:
-            cluster.stop(end_jobs=True)
+        # As a user would: it also ends agents that the daemon has lost, by an attack or because it was killed.
+        down = [sys.executable, "-m", "bireme", "down", "--quiet", "--end-jobs"]
+        subprocess.run(down, env=cluster.env, check=False, stdout=subprocess.DEVNULL)

@@ -262,8 +262,9 @@ def test_a_submission_that_is_repeated_is_found_again(both: Attached) -> None:
     both.kill_daemon()
     for path in (*both.home.glob("journal.*"), both.home / "run" / "engine"):
         path.unlink()  # nothing of it was recorded, and nothing tells of an earlier start
-    both.up_again()
+    both.up()
     with Client(str(both.home)) as client:
+        assert client.transport.get("/v1/ping")["engine"].startswith("slurm")
         assert client.transport.post("/v1/jobs", body)["job_id"] == first
         assert client.transport.post("/v1/jobs", {**body, "idempotency_key": "another"})["job_id"] != first
     assert both.slurm.call("squeue", "-h", "-n", "once", "-o", "%i").split().count(str(first)) == 1
