@@ -164,3 +164,11 @@ def test_a_pod_that_is_gone_is_a_lost_node_for_the_step(cluster: KubernetesClust
         said = srun.stderr.read()
     assert "node2" in said
     assert srun.returncode != 0
+
+
+def test_a_task_holds_its_own_streams_alone(cluster: KubernetesCluster) -> None:
+    """A copy of them would keep a reader waiting for ends that have come."""
+    script = cluster.script("#!/bin/bash\nls /proc/self/fd\nsrun ls /proc/self/fd\n")
+    job = cluster.sbatch(str(script))
+    assert cluster.wait(job, LONG_S)["state"] == "COMPLETED", cluster.log_tail()
+    assert cluster.output(job).split() == ["0", "1", "2", "3"] * 2

@@ -21,12 +21,16 @@ def missing() -> str:
 
 def start(kubernetes: Kubernetes) -> None:
     """Returns once their kinds can be created. They run until the cluster ends."""
-    definitions = sorted(binaries.manifests(_NAME).glob("*.yaml"))
-    arguments = [part for one in definitions for part in ("-f", str(one))]
+    start_controller(kubernetes, _NAME, "*.yaml")
+
+
+def start_controller(kubernetes: Kubernetes, name: str, definitions: str) -> None:
+    """One of `binaries` that runs with a kubeconfig, once the API server has its definitions (a pattern of files)."""
+    arguments = [part for file in sorted(binaries.manifests(name).glob(definitions)) for part in ("-f", str(file))]
     kubernetes.kubectl("apply", "--server-side", *arguments)
     kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *arguments)
-    config = kubernetes.plane.identity(_NAME, "system:masters")
-    kubernetes.keeper.start(_NAME, binaries.program(_NAME), f"--kubeconfig={config}")
+    config = kubernetes.plane.identity(name, "system:masters")
+    kubernetes.keeper.start(name, binaries.program(name), f"--kubeconfig={config}")
 
 
 def jobset(name: str, parts: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.kubernetes_cluster import binaries
 from tests.kubernetes_cluster.cluster import Kubernetes
+from tests.kubernetes_cluster.operators import start_controller
 
 _NAME = "training-operator"
 
@@ -15,9 +16,4 @@ def missing() -> str:
 
 def start(kubernetes: Kubernetes) -> None:
     """Returns once its kinds of job can be created. It runs until the cluster ends."""
-    definitions = sorted(binaries.manifests(_NAME).glob("kubeflow.org_*.yaml"))
-    arguments = [part for one in definitions for part in ("-f", str(one))]
-    kubernetes.kubectl("apply", "--server-side", *arguments)
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *arguments)
-    config = kubernetes.plane.identity(_NAME, "system:masters")
-    kubernetes.keeper.start(_NAME, binaries.program(_NAME), f"--kubeconfig={config}")
+    start_controller(kubernetes, _NAME, "kubeflow.org_*.yaml")

@@ -15,14 +15,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Mapping
 
 from bireme.agent.birth import Before, fork_agent
-from bireme.agent.census import living_agents, nodes_with_processes
+from bireme.agent.census import living_agents
+from bireme.agent.leftovers import tasks_by_node
 from bireme.agent.namespaces import shared_user_namespace
-from bireme.agent.node import JOB_MARKER, NodeSettings
+from bireme.agent.node import NodeSettings
 from bireme.agent.processes import process_identity
+from bireme.agent.records import LOCK
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,8 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"cannot read the launch file {options.launch}: {error}")
     sys.stdout.flush()
     virtual = any(settings.virtual for settings in nodes)
-    user_namespace = shared_user_namespace(_living_agents(home)) if virtual else None
-    before = _before(home, nodes)
+    living = living_agents(home)
+    user_namespace = shared_user_namespace(living) if virtual else None
+    before = _before(home, nodes, living)
     answers = [(settings, fork_agent(settings, user_namespace, before=before[settings.name])[1]) for settings in nodes]
     failed = False
     for settings, read_fd in answers:
@@ -53,29 +55,16 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _before(home: str, nodes: list[NodeSettings]) -> dict[str, Before]:
-    """By one look at the process table for all of them; the environments only for a node that looks new."""
-    living = living_agents(home)
-    new = any(not (settings.directory / "agent.pid").exists() for settings in nodes)
-    haunted = nodes_with_processes(home, JOB_MARKER) if new else set()
+def _before(home: str, nodes: list[NodeSettings], living: Mapping[int, str]) -> dict[str, Before]:
+    """`living`: agents, by one look at the process table for all. Environments are read for a node that looks new."""
+    new = any(not (settings.directory / LOCK).exists() for settings in nodes)
+    haunted = {*living.values(), *(node for node, _ in tasks_by_node(home))} if new else set()
     found = {}
     for settings in nodes:
         pids = [pid for pid, node in living.items() if node == settings.name]
         agents = [agent for pid in pids if (agent := process_identity(pid)) is not None]
         found[settings.name] = Before(agents, settings.name in haunted)
     return found
-
-
-def _living_agents(home: str) -> Iterator[int]:
-    """Agents of this cluster, by their pid files; a pid that went to somebody else is not one."""
-    for file in sorted(Path(home, "agents").glob("*/agent.pid")):
-        try:
-            pid = int(file.read_text())
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            continue
-        if b"bireme.agent" in words and os.fsencode(home) in words:
-            yield pid
 
 
 if __name__ == "__main__":

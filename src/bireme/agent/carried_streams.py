@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from bireme.agent import protocol
 from bireme.agent.loop import READ, Loop, Timer
-from bireme.agent.resumption import Heard, Kept, confirmed_position
+from bireme.agent.resumption import Heard, Kept
 from bireme.agent.streams import StreamClient, StreamHub
 
 _LOOK_S = 60.0
@@ -75,7 +75,7 @@ class CarriedClient(StreamClient):
 
     def _take(self, kind: int, task: int, payload: bytes) -> None:
         if kind == protocol.CONFIRM:
-            self._kept.confirm(confirmed_position(payload))
+            self._kept.confirm(protocol.decode_position(payload))
             self._hub.balance()
             return
         if kind == protocol.LEAVE:

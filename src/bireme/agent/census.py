@@ -26,18 +26,6 @@ def living_agents(home: str) -> dict[int, str]:
     return {pid: node for pid, node in nodes.items() if node}
 
 
-def nodes_with_processes(home: str, marker: str) -> set[str]:
-    """Nodes of this cluster of which an agent, or a process of a job (by its `marker`), is there. Reads everything."""
-    nodes = set(living_agents(home).values())
-    here = b"BIREME_HOME=" + os.fsencode(home)
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        variables = _read(f"/proc/{name}/environ").split(b"\0")
-        if here in variables and any(each.startswith(marker.encode() + b"=") for each in variables):
-            prefix = b"SLURMD_NODENAME="
-            nodes |= {os.fsdecode(each[len(prefix) :]) for each in variables if each.startswith(prefix)}
-    return nodes
-
-
 def _of_owner(owner: int) -> list[int]:
     """The owner's processes that live."""
     found = []

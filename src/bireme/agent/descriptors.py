@@ -1,15 +1,17 @@
 """The agent's own descriptors: as many as the machine lets it have, and some that are never given to users.
 
 `birth` raises the limit, `spawn` gives tasks the one that was found, `server` and `steps` ask before they open
-something for a user. Invariant: when users' connections and tasks have taken all they may, the agent can still accept
-its daemon, read /proc and start a process.
+something for a user; `keepers` and their agents hand each other some. Invariant: when users' connections and tasks have
+taken all they may, the agent can still accept its daemon, read /proc and start a process.
 """
 
 from __future__ import annotations
 
+import array
 import errno
 import os
 import resource
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -65,6 +67,20 @@ def close_all_but(kept: Iterable[int]) -> None:
     for lower, upper in zip([-1, *numbers], [*numbers, highest + 1], strict=True):
         if lower + 1 < upper:  # closerange(0, 0) would close everything
             os.closerange(lower + 1, upper)
+
+
+def receive_fds(channel: socket.socket, most_bytes: int, most_fds: int) -> tuple[bytes, list[int], int]:
+    """Data, descriptors that no program inherits, and the message's flags. Raises OSError.
+
+    `socket.recv_fds` drops the flags that it is given (Python 3.11), and with them the one that says so.
+    """
+    room = socket.CMSG_LEN(most_fds * array.array("i").itemsize)
+    data, parts, flags, _ = channel.recvmsg(most_bytes, room, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, part in parts:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(part[: len(part) - len(part) % fds.itemsize])
+    return data, list(fds), flags
 
 
 def limit() -> int:

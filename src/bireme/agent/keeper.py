@@ -32,7 +32,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from bireme.agent.descriptors import close_all_but
+from bireme.agent.descriptors import close_all_but, receive_fds
 from bireme.agent.identity import Identity
 from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.processes import (
@@ -156,7 +156,7 @@ class _Keeper:
     def _hear(self) -> bool:
         """False when the agent is gone."""
         try:
-            data, fds, flags, _ = socket.recv_fds(self._channel, _READ_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            data, fds, flags = receive_fds(self._channel, _READ_BYTES, MAX_FDS)
         except OSError:
             return False
         if flags & socket.MSG_CTRUNC:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from bireme.agent.descriptors import receive_fds
 from bireme.agent.forking import fork_deaf
 from bireme.agent.keeper import MAX_FDS, birth_message, run_keeper, usage_from
 from bireme.agent.lines import decode_line, encode_line
@@ -223,7 +224,7 @@ class Keeper:
     # --- hearing -------------------------------------------------------------------------------------------
 
     def _receive(self) -> list[Message]:
-        data, fds, _, _ = socket.recv_fds(self.channel, 1 << 16, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, _ = receive_fds(self.channel, 1 << 16, MAX_FDS)
         self._report_fds.extend(fds)
         if not data:
             raise ConnectionResetError("the keeper is gone")

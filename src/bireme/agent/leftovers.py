@@ -18,7 +18,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bireme.agent.loop import Loop
@@ -95,7 +95,7 @@ def kill_leftovers(records: TaskRecords, home: str, node: str, tracking: Trackin
             group.remove()
     _wait_for([remains for remains in found if not remains.strike()])
     kill_tree([process for remains in found for process in remains.processes])
-    for process in _marked(home, node):
+    for process in [process for name, process in tasks_by_node(home) if name == node]:
         log.warning("killing process %d, left by an earlier agent", process.pid)
         kill_tree([process])
     left = [remains for remains in found if not remains.strike()]
@@ -139,10 +139,8 @@ def _still_there(recorded: RecordedProcess) -> ProcessIdentity | None:
     return found if abs(started - recorded.started) < _START_TOLERANCE_S else None
 
 
-def _marked(home: str, node: str) -> list[ProcessIdentity]:
-    return [
-        stray.process
-        for stray in find_marked(JOB_MARKER)
-        if environment_value(stray.process.pid, "BIREME_HOME") == home
-        and environment_value(stray.process.pid, "SLURMD_NODENAME") == node
-    ]
+def tasks_by_node(home: str) -> Iterator[tuple[str | None, ProcessIdentity]]:
+    """Every process with a job marker of this cluster, and the node that it belongs to. Reads all environments."""
+    for stray in find_marked(JOB_MARKER):
+        if environment_value(stray.process.pid, "BIREME_HOME") == home:
+            yield environment_value(stray.process.pid, "SLURMD_NODENAME"), stray.process

@@ -5,7 +5,9 @@ what a frame needs. It frames and splits; what a message means is decided by `se
 
 A connection's first line says who it is: `{"hello": "daemon", ...}` speaks lines from then on,
 `{"hello": "stream", "job", "step", "key"}` speaks frames: 1 byte kind, 4 bytes task id, 4 bytes length, payload. With
-`client` and `heard` in it the streams are carried, and may be resumed over another connection (`resumption`).
+`client` and `heard` in it the streams are carried, and may be resumed over another connection (`resumption`). The first
+frame of an agent is ROOM: how much input of this client it has taken and has room behind; input waits for the next one,
+so that what is no input is never behind input that no task reads.
 
 Orders of the daemon, keyed by `job` and `gen`, each with the events that answer it. Each has a number, `no`, counted by
 the daemon (`speaker` of its hello): {"did": [no, ...]} answers those that were carried out, an "error" with `no` and
@@ -61,6 +63,7 @@ FENCE = 5
 MESSAGE = 6
 STEP_ENDED = 7
 REFUSED = 8
+ROOM = 9
 # client -> agent
 STDIN = 16
 SIGNAL = 17
@@ -73,6 +76,7 @@ CONFIRM = 32
 
 _HEADER = struct.Struct(">BII")
 HEADER_BYTES = _HEADER.size
+_POSITION = struct.Struct(">Q")
 _MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux
 
 Message = dict[str, Any]
@@ -98,6 +102,20 @@ def encode_frame(kind: int, task: int, payload: bytes = b"") -> bytes:
 
 def encode_json_frame(kind: int, task: int, value: Any) -> bytes:
     return encode_frame(kind, task, _encoder.encode(value).encode("ascii"))
+
+
+def encode_position(kind: int, position: int) -> bytes:
+    """A frame that says how far its sender has come: CONFIRM, ROOM."""
+    return encode_frame(kind, ALL_TASKS, _POSITION.pack(position))
+
+
+def decode_position(payload: bytes) -> int:
+    """Raises ProtocolError."""
+    try:
+        (position,) = _POSITION.unpack(payload)
+    except struct.error as error:
+        raise ProtocolError(f"a position cannot be read: {error}") from error
+    return int(position)
 
 
 class LineSplitter:

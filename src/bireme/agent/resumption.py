@@ -11,11 +11,8 @@ Invariant: a frame is taken exactly once, in order, over however many connection
 
 from __future__ import annotations
 
-import struct
-
 from bireme.agent import protocol
 
-_POSITION = struct.Struct(">Q")
 _CONFIRM_EVERY_BYTES = 1 << 16
 """Far less than what an end keeps before it stops reading, so that nobody waits for a confirmation in vain."""
 
@@ -72,13 +69,4 @@ class Heard:
     def confirmation(self) -> bytes:
         """A frame that says so."""
         self._confirmed = self.position
-        return protocol.encode_frame(protocol.CONFIRM, protocol.ALL_TASKS, _POSITION.pack(self.position))
-
-
-def confirmed_position(payload: bytes) -> int:
-    """Raises ProtocolError."""
-    try:
-        (position,) = _POSITION.unpack(payload)
-    except struct.error as error:
-        raise protocol.ProtocolError(f"a confirmation cannot be read: {error}") from error
-    return int(position)
+        return protocol.encode_position(protocol.CONFIRM, self.position)

@@ -6,9 +6,9 @@ a while, because the next start is likely to be of the same script.
 
 Its owner can make the file writable and change it: a job of theirs would change what their later ones run. So each
 start looks at whether it is still the file that was written, untouched (`stat`: the agent opens nothing of a user's),
-and else gets another one, under a name that nobody can guess. (Before Linux
-6.13 the times of files are those of the last tick of the clock, some milliseconds: what is touched in the one it was
-written in is not seen. Its name is known only to a job that runs.)
+and else gets another one, under a name that nobody can guess. (Before Linux 6.13 the times of files are those of the
+last tick of the clock, some milliseconds: what is touched in the one it was written in is not seen. Its name is known
+only to a job that runs.)
 
 Called by `jobs`. Invariants: a script is its submitter's to read and run and nobody's to write; what a start is given
 was not touched since it was written; and it stays while a job that was started from it has not been cleared, unless

@@ -13,8 +13,8 @@ One thread, one selector, no asyncio: `srun` must start quickly. PMI fences betw
 `poll`: the caller never sees them. Only the step's own `srun` carries them (`Fences`): every client hears of a fence,
 and two answers would open the next one too.
 
-Writing never blocks: what a node does not take yet waits here, and `backlog` says how much, so that a caller stops
-reading its stdin when tasks do not read theirs.
+Writing never blocks: what a node does not take yet waits here. `input_room` says whether the nodes have room for more
+input, so that a caller stops reading its stdin when tasks do not read theirs; all else goes out whether they do or not.
 
 Streams that are carried (`protocol.way_to`) break when their carrier goes, while the agent lives. They are made again
 for as long as nobody says that the agent is gone, and go on where they broke off (`resumption`); what is sent meanwhile
@@ -34,7 +34,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bireme.agent import protocol
-from bireme.agent.resumption import Heard, Kept, confirmed_position
+from bireme.agent.resumption import Heard, Kept
 
 LOST = 0
 """Kind of the frame that stands for a connection that broke or never came about; the payload says why."""
@@ -44,6 +44,8 @@ _TELL_AWAY_S = 10.0
 _RETRY_S = 0.1
 _MAX_RETRY_S = 2.0
 _FOR_EVER_S = 3600.0
+_INPUT_WINDOW = 1 << 18
+"""So much input may be on its way to a node that has not said yet that it has room for more."""
 
 
 class Frame(NamedTuple):
@@ -73,6 +75,7 @@ class StepStreams:
         self._early: list[Frame] = []
         self._name = os.urandom(8).hex()
         """Of this client, over all its connections."""
+        self._input_sent = 0
         self._fences = fences
         if fences is not None:
             fences.join(self)
@@ -135,6 +138,7 @@ class StepStreams:
 
     def send_stdin(self, data: bytes, task: int = protocol.ALL_TASKS) -> None:
         """To one task or to all; empty data is end of file."""
+        self._input_sent += len(data)
         self._broadcast(protocol.encode_frame(protocol.STDIN, task, data))
 
     def send_signal(self, number: int, task: int = protocol.ALL_TASKS) -> None:
@@ -144,9 +148,9 @@ class StepStreams:
         size = {"rows": rows, "columns": columns}
         self._broadcast(protocol.encode_json_frame(protocol.WINDOW_SIZE, protocol.ALL_TASKS, size))
 
-    def backlog(self) -> int:
-        """Bytes that some node has not taken yet (the largest of all nodes)."""
-        return max((held.backlog for held in self._nodes.values()), default=0)
+    def input_room(self) -> bool:
+        """Whether every node can take more input."""
+        return all(held.input_on_its_way(self._input_sent) < _INPUT_WINDOW for held in self._nodes.values())
 
     def close(self) -> None:
         for held in list(self._nodes.values()):
@@ -183,6 +187,12 @@ class StepStreams:
             self._lose(held, "the node's agent closed the connection", frames)
 
     def _take(self, frame: Frame, held: _NodeConnection, frames: list[Frame]) -> None:
+        first, held.heard_of = not held.heard_of, True
+        if frame.kind == protocol.ROOM:
+            held.room = protocol.decode_position(frame.payload)
+            return
+        if first:
+            held.room = None
         if frame.kind == protocol.FENCE:
             if self._fences is not None:
                 self._fences.come(self, frame.node, frame.value())
@@ -216,9 +226,9 @@ class StepStreams:
                 raise protocol.ProtocolError("the agent does not say how far it has heard")
             if way.came_back():
                 frames.append(Frame(held.node, BACK, protocol.ALL_TASKS, b""))
-            self._send(held, way.kept.since(confirmed_position(payload)))
+            self._send(held, way.kept.since(protocol.decode_position(payload)))
         elif kind == protocol.CONFIRM:
-            way.kept.confirm(confirmed_position(payload))
+            way.kept.confirm(protocol.decode_position(payload))
         elif way.heard.take(payload) or kind == protocol.STEP_ENDED:
             self._send(held, way.heard.confirmation())
         return kind != protocol.CONFIRM
@@ -318,7 +328,7 @@ class Fences:
 
 
 class _NodeConnection:
-    __slots__ = ("endpoint", "node", "outgoing", "socket", "splitter", "wanted", "way")
+    __slots__ = ("endpoint", "heard_of", "node", "outgoing", "room", "socket", "splitter", "wanted", "way")
 
     def __init__(self, node: str, endpoint: str, peer: str) -> None:
         self.node = node
@@ -329,9 +339,14 @@ class _NodeConnection:
         self.splitter = protocol.FrameSplitter()
         self.outgoing = bytearray()
         self.wanted = selectors.EVENT_READ
+        self.heard_of = False
+        self.room: int | None = 0
+        """So much input it has taken, with room for more behind. None: its first frame was another, of an agent from
+        before there was this one."""
 
-    @property
-    def backlog(self) -> int:
+    def input_on_its_way(self, sent: int) -> int:
+        if self.room is not None:
+            return sent - self.room
         return len(self.way.kept) if self.way is not None else len(self.outgoing)
 
 

@@ -3,6 +3,10 @@
 `steps` feeds it pipes, `server` hands it connections. It moves bytes and counts them; what a signal or a fence
 means is the step's business (`StepEvents`).
 
+Input is let in by the room that there is: clients are told how much of theirs was taken (`ROOM`), and no more once
+tasks leave theirs unread. So a signal, a window's size or a fence never waits behind input that nobody reads. A client
+that sends on all the same is not listened to for a while.
+
 Output from before the first client is kept. More than `_HIGH_WATER` bytes that nobody took stop the reading, the
 pipe fills, and the task waits in its write: nothing is lost and nothing grows without bound. Once a client was
 there and left, output without a reader is dropped, as Slurm does, and the task runs on.
@@ -29,6 +33,8 @@ from bireme.agent.loop import READ, WRITE, Loop
 log = logging.getLogger("bireme.agent")
 
 _HIGH_WATER = 1 << 20
+_ENOUGH_INPUT = 1 << 18
+"""So much may a task leave unread before its clients are told of no more room."""
 _CHUNK = 1 << 16
 _TERMINAL_EOF = b"\x04"
 
@@ -124,6 +130,7 @@ class StreamHub:
     def attach(self, client: StreamClient) -> None:
         """The first client gets all that was kept; later ones what comes from now on."""
         self._clients.append(client)
+        client.give_room()
         client.send(bytes(self._kept))
         self._kept.clear()
         if self.finished:
@@ -231,6 +238,11 @@ class StreamHub:
             else:
                 sink.ended = True
             self._push(number, sink)
+        self._give_room()
+
+    def _push_on(self, task: int, sink: _Sink) -> None:
+        self._push(task, sink)
+        self._give_room()
 
     def _push(self, task: int, sink: _Sink) -> None:
         try:
@@ -242,7 +254,7 @@ class StreamHub:
             self._close_sink(task)
             return
         if sink.pending and not sink.watched:
-            self._loop.watch(sink.fd, WRITE, lambda _events: self._push(task, sink))
+            self._loop.watch(sink.fd, WRITE, lambda _events: self._push_on(task, sink))
             sink.watched = True
         elif not sink.pending:
             if sink.watched:
@@ -250,8 +262,6 @@ class StreamHub:
                 sink.watched = False
             if sink.ended:
                 self._close_sink(task)
-            for client in list(self._clients):
-                client.listen_again()
 
     def _close_sink(self, task: int) -> None:
         sink = self._sinks.pop(task, None)
@@ -259,6 +269,15 @@ class StreamHub:
             if sink.watched:
                 self._loop.unwatch(sink.fd)
             os.close(sink.fd)
+            self._give_room()
+
+    def _give_room(self) -> None:
+        unread = max((len(sink.pending) for sink in self._sinks.values()), default=0)
+        for client in list(self._clients):
+            if unread <= _ENOUGH_INPUT:
+                client.give_room()
+            if unread <= _HIGH_WATER:
+                client.listen_again()
 
 
 class StreamClient:
@@ -277,6 +296,8 @@ class StreamClient:
         self._splitter = protocol.FrameSplitter()
         self._closing = False
         self._deaf = False
+        self._input_taken = 0
+        self._room_given: int | None = None
         self.outgoing = bytearray()
         loop.watch(connection.fileno(), READ, self._ready)
         self._greet()
@@ -307,8 +328,14 @@ class StreamClient:
     def _greet(self) -> None:
         """Says what a new client hears before everything else."""
 
+    def give_room(self) -> None:
+        """There is room behind all of its input that was taken; said once, and again when that is worth a frame."""
+        if self._room_given is None or self._input_taken - self._room_given >= _CHUNK:
+            self._room_given = self._input_taken
+            self.send(protocol.encode_position(protocol.ROOM, self._input_taken))
+
     def listen_again(self) -> None:
-        if self._deaf and self._socket.fileno() >= 0 and not self._hub.stdin_is_full():
+        if self._deaf and self._socket.fileno() >= 0:
             self._deaf = False
             self._watch()
 
@@ -343,6 +370,8 @@ class StreamClient:
             self._watch()
 
     def _take(self, kind: int, task: int, payload: bytes) -> None:
+        if kind == protocol.STDIN:
+            self._input_taken += len(payload)
         self._hub.receive(kind, task, payload)
 
     def _flush(self) -> None:

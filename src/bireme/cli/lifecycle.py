@@ -287,7 +287,7 @@ def agents_without_a_daemon(paths: Paths) -> str:
     living = living_agents(paths.home)
     if not living:
         return ""
-    nodes = compress(sorted(filter(None, living.values()))) or "unknown nodes"
+    nodes = compress(sorted(living.values()))
     return f"Agents of {nodes} run on, with the jobs that they hold (pids {', '.join(map(str, sorted(living)))})"
 
 

@@ -48,8 +48,7 @@ def _signs_of_a_past(paths: Paths) -> list[str]:
     if records := sorted(file.parent.name for file in Path(paths.agents).glob("*/tasks.jsonl")):
         signs.append(f"{paths.agents} has records of {compress(records)}")
     if living := living_agents(paths.home):
-        nodes = sorted(filter(None, living.values()))
-        signs.append(f"agents of {compress(nodes)} run, and may hold jobs" if nodes else "agents of it run")
+        signs.append(f"agents of {compress(sorted(living.values()))} run, and may hold jobs")
     return signs
 
 

@@ -16,7 +16,7 @@ import pytest
 from agent_process import DEADLINE_S, AgentProcess, DaemonEnd, job_environment
 
 from bireme.agent import carried_streams, protocol, stream_client
-from bireme.agent.resumption import Heard, Kept, confirmed_position
+from bireme.agent.resumption import Heard, Kept
 from bireme.agent.stream_client import AWAY, BACK, LOST, Fences, Frame, StepStreams
 
 
@@ -138,7 +138,7 @@ def test_output_and_input_arrive_once_over_however_many_connections(
         frames: list[Frame] = []
         for start in range(0, len(said), 65_536):
             streams.send_stdin(said[start : start + 65_536])
-            while streams.backlog() > 1 << 20:
+            while not streams.input_room():
                 frames += streams.poll(1.0)[0]
         streams.send_stdin(b"")
         frames += frames_of(streams)
@@ -147,6 +147,30 @@ def test_output_and_input_arrive_once_over_however_many_connections(
     assert kinds == [protocol.TASKS_STARTED, protocol.TASK_EXITED, protocol.STEP_ENDED]
     assert ferry.crossings > 3, "it was never broken"
     assert daemon.expect("step_ended")["status"]["code"] == 3
+
+
+def test_a_signal_overtakes_input_that_no_task_reads(daemon: DaemonEnd, ferry: Ferry) -> None:
+    """Given while nobody carries: all of it crosses at once, afterwards."""
+    with run_step(daemon, ferry, "trap 'wc -c; exit' USR1; echo ready; while :; do sleep 0.01; done") as streams:
+        streams.connect()
+        frames: list[Frame] = []
+        while b"ready" not in text(frames):
+            frames += streams.poll(1.0)[0]
+        ferry.sink()
+        sent = 0
+        while streams.input_room():
+            streams.send_stdin(bytes(50_000))
+            sent += 50_000
+        streams.send_signal(10)
+        ferry.sail()
+        while sent < 3_000_000:
+            frames += streams.poll(1.0)[0]
+            while streams.input_room():
+                streams.send_stdin(bytes(50_000))
+                sent += 50_000
+        streams.send_stdin(b"")
+        frames += frames_of(streams)
+    assert text(frames) == b"ready\n%d\n" % sent
 
 
 def test_signals_input_and_ends_wait_until_somebody_carries_again(daemon: DaemonEnd, ferry: Ferry) -> None:
@@ -291,7 +315,7 @@ def test_positions() -> None:
     for frame in frames:
         kept.add(frame)
     heard.take(b"x")
-    said = confirmed_position(protocol.FrameSplitter().feed(heard.confirmation())[0][2])
+    said = protocol.decode_position(protocol.FrameSplitter().feed(heard.confirmation())[0][2])
     assert kept.since(said) == frames[1] + frames[2]
     for wrong in (0, 10_000):
         with pytest.raises(protocol.ProtocolError):

@@ -227,6 +227,12 @@ def test_long_orders_keep_their_own_descriptors(run: Run, tmp_path: Path) -> Non
     assert [(tmp_path / str(number)).read_text() for number in range(3)] == ["0\n", "1\n", "2\n"]
 
 
+def test_a_task_inherits_its_own_streams_and_nothing_else(run: Run, tmp_path: Path) -> None:
+    run.start(run.pool.take(), "ls /proc/$$/fd", tmp_path / "out")
+    run.until(lambda: run.ended)
+    assert (tmp_path / "out").read_text().split() == ["0", "1", "2"]
+
+
 def test_an_event_without_words_is_no_end_of_a_keeper(run: Run) -> None:
     keeper = run.pool.take()
     run.loop._on_ready[keeper.channel.fileno()](READ | select.EPOLLHUP)  # of a descriptor that had its number before

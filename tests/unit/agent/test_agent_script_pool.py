@@ -59,11 +59,12 @@ def test_what_an_earlier_agent_left_is_removed(folder: Path) -> None:
     assert scripts_in(folder) == set()
 
 
+def no_space(_fd: int, _data: bytes) -> int:
+    raise OSError(28, "No space left on device")
+
+
 def test_a_script_that_could_not_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ScriptPool(str(folder))
-
-    def no_space(_fd: int, _data: bytes) -> int:
-        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", no_space)
     with pytest.raises(OSError, match="No space"):
@@ -134,9 +135,6 @@ def test_a_script_that_was_touched_and_cannot_be_written_again_is_tried_again(
     first = pool.take(os.geteuid(), "#!/bin/sh\n")
     let_the_clock_tick(first)
     rewritten(first)
-
-    def no_space(_fd: int, _data: bytes) -> int:
-        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", no_space)
     with pytest.raises(OSError, match="No space"):

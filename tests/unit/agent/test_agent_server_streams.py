@@ -78,6 +78,44 @@ def test_a_signal_from_the_client_reaches_the_tasks(daemon: DaemonEnd) -> None:
     assert exits == {rank: {"code": 0, "signal": 15, "oom": False} for rank in (0, 1)}
 
 
+def test_a_signal_overtakes_input_that_no_task_reads(daemon: DaemonEnd) -> None:
+    with run_step(daemon, "sleep 1000") as streams:
+        streams.connect()
+        sent = give_all_there_is_room_for(streams)
+        streams.send_signal(15)
+        exits = [frame.value()["signal"] for frame in frames_of(streams) if frame.kind == protocol.TASK_EXITED]
+    assert exits == [15]
+    assert sent < 1 << 20, "more would make the agent deaf"
+
+
+def test_input_goes_on_when_tasks_read_it(daemon: DaemonEnd) -> None:
+    with run_step(daemon, "trap 'wc -c; exit' USR1; while :; do sleep 0.01; done") as streams:
+        streams.connect()
+        sent = give_all_there_is_room_for(streams)
+        streams.send_signal(10)
+        output = b""
+        while not streams.finished:
+            if sent < MEGABYTES * 1000000 and streams.input_room():
+                streams.send_stdin(bytes(50_000))
+                sent += 50_000
+                if sent >= MEGABYTES * 1000000:
+                    streams.send_stdin(b"")
+            output += b"".join(frame.payload for frame in streams.poll(0.01)[0] if frame.kind == protocol.STDOUT)
+    assert int(output) == sent
+
+
+def give_all_there_is_room_for(streams: StepStreams) -> int:
+    """Until the node has said nothing of more room for a while."""
+    sent = patience = 0
+    while patience < 20:
+        patience += 1
+        while streams.input_room():
+            streams.send_stdin(bytes(50_000))
+            sent, patience = sent + 50_000, 0
+        streams.poll(0.01)
+    return sent
+
+
 def test_a_client_that_leaves_does_not_stop_the_task(daemon: DaemonEnd) -> None:
     with run_step(daemon, f"read line; head -c {MEGABYTES}000000 /dev/zero; exit 3") as streams:
         streams.connect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from bireme.api.turns import Slots, Turns
 
@@ -120,52 +121,44 @@ def test_a_slot_of_somebody_who_was_cancelled_is_free_again() -> None:
     assert asyncio.run(scene()) == 1
 
 
+async def turns_of_a_busy_user(meanwhile: Callable[[Turns], Awaitable[None]]) -> int:
+    """How many user 1, with twenty requests that never end, gets while something else goes on."""
+    turns, done = Turns(), 0
+
+    async def work() -> None:
+        nonlocal done
+        while True:
+            await turns.mine(1)
+            done += 1
+
+    tasks = [asyncio.create_task(work()) for _ in range(20)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    begun = done
+    await meanwhile(turns)
+    for task in tasks:
+        task.cancel()
+    return done - begun
+
+
 def test_a_newcomers_steps_are_not_each_behind_a_slice_of_who_has_had_many() -> None:
     """Before a request begins the loop turns several times for it: it is taken, let in, read."""
 
-    async def slices_during(steps: int, *, others: bool) -> int:
-        turns, done = Turns(), 0
-
-        async def work() -> None:
-            nonlocal done
-            while True:
-                await turns.mine(1)
-                done += 1
-
-        tasks = [asyncio.create_task(work()) for _ in range(20)]
-        for _ in range(50):
+    async def twelve_steps(_turns: Turns) -> None:
+        for _ in range(12):
             await asyncio.sleep(0)
-        begun = done
-        if others:
-            turns.seen(2)
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        return done - begun
 
-    assert asyncio.run(slices_during(12, others=True)) <= 5
-    assert asyncio.run(slices_during(12, others=False)) >= 11, "alone nobody is held back"
+    async def a_newcomers(turns: Turns) -> None:
+        turns.seen(2)
+        await twelve_steps(turns)
+
+    assert asyncio.run(turns_of_a_busy_user(a_newcomers)) <= 5
+    assert asyncio.run(turns_of_a_busy_user(twelve_steps)) >= 11, "alone nobody is held back"
 
 
 def test_who_asks_for_little_overtakes_those_who_are_held_back() -> None:
-    async def scene() -> int:
-        turns, done = Turns(), 0
-
-        async def work() -> None:
-            nonlocal done
-            while True:
-                await turns.mine(1)
-                done += 1
-
-        tasks = [asyncio.create_task(work()) for _ in range(20)]
-        for _ in range(50):
-            await asyncio.sleep(0)
-        begun = done
+    async def four_turns(turns: Turns) -> None:
         for _ in range(4):
             await turns.mine(2)
-        for task in tasks:
-            task.cancel()
-        return done - begun
 
-    assert asyncio.run(scene()) <= 4
+    assert asyncio.run(turns_of_a_busy_user(four_turns)) <= 4

@@ -190,8 +190,8 @@ class ScriptedStreams:
     def send_stdin(self, data: bytes, task: int = ALL) -> None:
         self.sent.append(("stdin", (data, task)))
 
-    def backlog(self) -> int:
-        return 0
+    def input_room(self) -> bool:
+        return True
 
 
 @dataclass

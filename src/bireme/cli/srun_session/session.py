@@ -28,7 +28,6 @@ _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 _TELL_AFTER_S = 0.05
 """Ends are told this late, so that tasks which end together share a line."""
 _INTERRUPT_WINDOW_S = 1.0
-_MOST_BACKLOG = 1 << 20
 _NODE_FAILURE = TaskEnd(1, 0)
 _STEP_CANCELLED_MARK = b" CANCELLED AT "
 
@@ -322,7 +321,7 @@ class Session:
     def _pace_input(self) -> None:
         """Reads on only while the nodes take what was read before."""
         fd = self.manners.stdin_fd
-        wanted = self._stdin_open and all(leg.streams.backlog() < _MOST_BACKLOG for leg in self.legs)
+        wanted = self._stdin_open and all(leg.streams.input_room() for leg in self.legs)
         if fd is None or wanted == self._stdin_watched:
             return
         lead = self.legs[0].streams

@@ -298,13 +298,13 @@ def _what_is_too_much(state: State, spec: JobSpec, partitions: Sequence[Partitio
     for gres in (*demand.gres_per_node, *demand.gres_per_task):
         most = max(node.gres_count(gres.name, gres.type) for node in nodes)
         if most < gres.count:
-            name = f"{gres.name}:{gres.type}" if gres.type else gres.name
-            return f"{gres.count} {name} asked on a node, no node of partition {partition.name} has more than {most}"
+            return (
+                f"{gres.count} {gres.kind} asked on a node, no node of partition {partition.name} has more than {most}"
+            )
     for gres in demand.gres_per_job:
         in_all = sum(node.gres_count(gres.name, gres.type) for node in nodes)
         if in_all < gres.count:
-            name = f"{gres.name}:{gres.type}" if gres.type else gres.name
-            return f"{gres.count} {name} asked, the nodes of partition {partition.name} have {in_all} together"
+            return f"{gres.count} {gres.kind} asked, the nodes of partition {partition.name} have {in_all} together"
     if demand.memory_per_node_mib and demand.memory_per_node_mib > max(node.memory_mib for node in nodes):
         most = max(node.memory_mib for node in nodes)
         return f"{demand.memory_per_node_mib} MiB asked on a node, the largest node has {most} MiB"

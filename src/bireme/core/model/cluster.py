@@ -174,9 +174,9 @@ class Settings:
     select_by_core: bool = True
     """SelectTypeParameters: CR_Core* (whole cores) or CR_CPU* (single CPUs)."""
     memory_is_consumable: bool = True
+    """CR_*_Memory: jobs may not together ask for more memory than a node has."""
     unasked_memory_is_whole: bool = True
     """A job that names no memory holds all of its node's, as in Slurm; False: none."""
-    """CR_*_Memory: jobs may not together ask for more memory than a node has."""
     default_memory_per_cpu_mib: int | None = None
     default_memory_per_node_mib: int | None = None
     default_memory_per_gpu_mib: int | None = None

@@ -19,6 +19,11 @@ class GresRequest:
     type: str | None
     count: int
 
+    @property
+    def kind(self) -> str:
+        """`gpu:h100`, or `gpu` where any will do."""
+        return f"{self.name}:{self.type}" if self.type else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -32,7 +32,7 @@ def needs_of(demand: Demand) -> str:
 
 
 def _gres(gres: GresRequest) -> str:
-    return f"{gres.count} {gres.name}:{gres.type}" if gres.type else f"{gres.count} {gres.name}"
+    return f"{gres.count} {gres.kind}"
 
 
 def _memory(demand: Demand) -> list[str]:

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable
 
+from bireme.agent.descriptors import receive_fds
 from bireme.agent.identity import Identity, become
 from bireme.agent.output import OpenFileError
 
@@ -22,11 +23,10 @@ def open_for(identity: Identity, stream: str, path: str, opening: Callable[[], i
         if child == 0:
             _open_in_child(theirs, identity, opening)
         theirs.close()
-        answer, fds, _, _ = socket.recv_fds(ours, 64, 1)
+        answer, fds, _ = receive_fds(ours, 64, 1)
         os.waitpid(child, 0)
     if not fds:
         raise OpenFileError(stream, path, int(answer or b"5"))
-    os.set_inheritable(fds[0], False)
     return fds[0]
 
 

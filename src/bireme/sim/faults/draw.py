@@ -67,6 +67,11 @@ class _Draft:
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
+    def in_order(self) -> tuple[Act, ...]:
+        """All that was added, by its time, and numbered."""
+        acts = sorted(self.acts, key=lambda act: act[0])
+        return tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(acts))
+
 
 def draw(seed: int, *, wishes: bool = True) -> Story:
     """`wishes` False: as worlds were before people had them, for the seeds that found something then."""
@@ -87,9 +92,7 @@ def draw(seed: int, *, wishes: bool = True) -> Story:
         config, qos = _strict(wishing.random, config), {"thin": {"grp_jobs": 2, "max_tres_per_user": {"cpu": 4}}}
         _wishes(wishing, config)
         _later_wishes(replace(wishing, random=random.Random(f"later wishes {seed}")), config)
-    draft.acts.sort(key=lambda act: act[0])
-    acts = tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(draft.acts))
-    return Story(seed, config, limits, acts, qos)
+    return Story(seed, config, limits, draft.in_order(), qos)
 
 
 def draw_with_loss(seed: int) -> Story:
@@ -109,9 +112,7 @@ def draw_with_loss(seed: int) -> Story:
         at = source.uniform(5, PEOPLE_S - 300)
         draft.add("backup", at)
         draft.add("journal_lost", at + source.uniform(1, 250), down_s=source.choice((0.0, 5.0, 100.0)))
-    draft.acts.sort(key=lambda act: act[0])
-    acts = tuple(Act(number, at, kind, facts) for number, (at, kind, facts) in enumerate(draft.acts))
-    return Story(seed, config, {account: {} for account in sorted(set(ACCOUNTS.values()))}, acts)
+    return Story(seed, config, {account: {} for account in sorted(set(ACCOUNTS.values()))}, draft.in_order())
 
 
 # -- the cluster ---------------------------------------------------------------------------------------------------

@@ -228,10 +228,9 @@ def _pools_of(
 def _pool_of_parts(request: GresRequest, lines: Sequence[GresLine], gpus: Sequence[Device]) -> GresPool:
     """Where File names GPUs their line's Count is divided evenly; else slurm.conf's count, over all of the type."""
     divided = [gpu for gpu in gpus if request.type in (None, gpu.type)]
-    asked = f"{request.name}:{request.type}" if request.type else request.name
     if not divided:
         kind = f"gpu:{request.type}" if request.type else "gpu"
-        raise SlurmSyntaxError(f"{asked} is parts of GPUs, but the node has no {kind}; add Gres={kind}:COUNT")
+        raise SlurmSyntaxError(f"{request.kind} is parts of GPUs, but the node has no {kind}; add Gres={kind}:COUNT")
     if all(gpu.file is None for gpu in gpus):  # AutoDetect finds the files later: /dev/nvidia2 will be number 2
         gpus = [replace(gpu, file=f"{gpu.index}") for gpu in gpus]
         divided = [gpu for gpu in gpus if request.type in (None, gpu.type)]
