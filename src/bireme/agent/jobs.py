@@ -20,8 +20,9 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from enum import Enum, auto
+
+import msgspec
 
 from bireme.agent.batch import batch_streams, is_sure_to_start
 from bireme.agent.confined import JobGroup
@@ -179,7 +180,7 @@ class JobRun:
             birth = self._batch_birth(batch)
             self._keeper = self.node.take_keeper(self.key, self._keeper_gid)
             if self._keeper.gid == self._keeper_gid:
-                birth = replace(birth, notice="")
+                birth = msgspec.structs.replace(birth, notice="")
         except OpenFileError as error:
             self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
             return

@@ -11,8 +11,7 @@ it and ends: an agent that dies leaves nothing behind, whether or not another on
 One keeper serves many scripts and steps, one after the other: between two of them it has no child, which is the proof
 that nothing of the last one is left. That is why tracking costs a message and not a fork.
 
-Lines of JSON, descriptors beside them. Orders: `spawn`, answered by `spawned` (with the descriptor of a report, where
-it is not sure yet that the program runs) or `failed`; `kill`. Told by itself: `exited` {status usage empty}, `empty`.
+What the two say to each other is in `keeper_words`.
 
 Invariant: "empty" is only said when this process has no child, zombies and clones included.
 """
@@ -30,11 +29,11 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from bireme.agent.descriptors import close_all_but, receive_fds
-from bireme.agent.identity import Identity
-from bireme.agent.lines import decode_line, encode_line
+from bireme.agent.keeper_words import MAX_FDS, Begun, Emptied, Ended, NotBegun, Spawn, Told, ordered_birth, read_order
+from bireme.agent.lines import encode_typed
 from bireme.agent.processes import (
     ProcessEntry,
     ProcessIdentity,
@@ -44,17 +43,15 @@ from bireme.agent.processes import (
     process_table,
     send_signal,
 )
-from bireme.agent.protocol import LineSplitter, Message
-from bireme.agent.reaper import ReapedChild, become_subreaper, has_children, reap_exited
-from bireme.agent.spawn import Birth, Spawned, SpawnError, TaskFile, spawn
+from bireme.agent.protocol import LineSplitter
+from bireme.agent.reaper import become_subreaper, has_children, reap_all
+from bireme.agent.spawn import Spawned, SpawnError, spawn
 from bireme.agent.swift import spawn_swiftly
-from bireme.agent.usage import TaskUsage
 
-MAX_FDS = 16
-"""Descriptors that travel with one order."""
 CHANNEL_FD = 3
 """Where a keeper has its end of the channel."""
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 16
+"""More would be mapped and unmapped for every order."""
 _PR_SET_NAME = 15
 _NAME = b"bireme-keeper"
 _DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -145,10 +142,10 @@ class _Keeper:
             for fd, _ in poll.poll(None if pause_s is None else pause_s * 1000):
                 if fd == self._wake_fd:
                     os.read(fd, 4096)
+                    self._collect()
                 elif not self._hear():
                     poll.unregister(self._channel)
                     self._abandoned = self._killing = True
-            self._collect()
             pause_s = self._kill_round() if self._killing else None
 
     # --- orders --------------------------------------------------------------------------------------------
@@ -163,55 +160,56 @@ class _Keeper:
             raise OSError(errno.EMFILE, "descriptors of an order were lost: it cannot be known of which")
         self._fds += fds
         for line in self._splitter.feed(data):
-            order = decode_line(line)
-            if order["op"] == "spawn":
+            order = read_order(line)
+            if isinstance(order, Spawn):
                 self._spawn(order)
             else:
                 self._killing = not self._told_empty
         return bool(data)
 
-    def _spawn(self, order: Message) -> None:
+    def _spawn(self, order: Spawn) -> None:
         # One read may bring the end of a long order together with the next one's beginning and descriptors.
-        count = order["fds"]
-        fds, self._fds = self._fds[:count], self._fds[count:]
+        fds, self._fds = self._fds[: order.fds], self._fds[order.fds :]
         self._killing = False  # whoever starts something now wants it to run: the task epilog of a killed task
-        birth = birth_from(order["birth"], fds)
+        birth = ordered_birth(order, fds)
         try:
             swift = spawn_swiftly(birth)
-            spawned = Spawned(swift, -1) if swift is not None else spawn(birth, by_shell=order["by_shell"])
+            spawned = Spawned(swift, -1) if swift is not None else spawn(birth, by_shell=order.by_shell)
         except SpawnError as error:
-            self._tell({"failed": [error.stage, error.errno, str(error)]})
+            self._tell(NotBegun(error.stage, error.errno, str(error)))
             return
         finally:
             for fd in fds:
                 os.close(fd)
         self._tasks.add(spawned.pid)
         self._told_empty = False
-        answer = {"spawned": spawned.pid, "by_shell": spawned.by_shell, "report": spawned.report_fd >= 0}
-        if not answer["report"]:
+        answer = Begun(spawned.pid, spawned.by_shell, has_report=spawned.report_fd >= 0)
+        if not answer.has_report:
             self._tell(answer)
             return
         with suppress(OSError):
-            socket.send_fds(self._channel, [encode_line(answer)], [spawned.report_fd])
+            socket.send_fds(self._channel, [encode_typed(answer)], [spawned.report_fd])
         os.close(spawned.report_fd)
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, message: Told) -> None:
         with suppress(OSError):  # nobody listens any more: said in vain, and the channel's end is seen next
-            self._channel.sendall(encode_line(message))
+            self._channel.sendall(encode_typed(message))
 
     # --- ends ----------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        ended = [reaped for reaped in reap_exited() if reaped.pid in self._tasks]
-        empty = not self._told_empty and not has_children()
+        exited, some_left = reap_all()
+        ended = [reaped for reaped in exited if reaped.pid in self._tasks]
+        empty = not self._told_empty and not some_left
         for number, reaped in enumerate(ended, start=1):
             self._tasks.discard(reaped.pid)
-            self._tell(exit_message(reaped, empty=empty and number == len(ended)))
+            status = reaped.status.as_wait_status()
+            self._tell(Ended(reaped.pid, status, reaped.usage, empty=empty and number == len(ended)))
         if empty:
             self._told_empty, self._killing = True, self._abandoned
             self._met.clear()
             if not ended:
-                self._tell({"empty": True})
+                self._tell(Emptied())
 
     # --- killing -------------------------------------------------------------------------------------------
 
@@ -273,84 +271,3 @@ class _Keeper:
             if pid <= 1:
                 return False
         return False
-
-
-# --- what travels ------------------------------------------------------------------------------------------
-
-
-_PLAIN = (
-    "cwd",
-    "umask",
-    "nice",
-    "new_session",
-    "controlling_tty",
-    "join_files",
-    "pid_variable",
-    "notice",
-    "folder_patience_s",
-    "sure",
-)
-"""Fields of a `Birth` that travel as they are."""
-
-
-def birth_message(birth: Birth) -> tuple[Message, list[int]]:
-    """What is to be started as plain data, and the descriptors beside it: in the data they are numbers of that list."""
-    fds: list[int] = []
-
-    def number(fd: int) -> int:
-        fds.append(fd)
-        return len(fds) - 1
-
-    streams = [number(each) if isinstance(each, int) else [each.stream, each.path, each.mode] for each in birth.streams]
-    who = birth.identity
-    message: Message = {name: getattr(birth, name) for name in _PLAIN}
-    message |= {
-        "argv": list(birth.argv),
-        "env": birth.env,
-        "streams": streams,
-        "identity": [who.uid, who.gid, who.groups] if who is not None else None,
-        "rlimits": [[kind, *pair] for kind, pair in birth.rlimits.items()],
-        "cpu_ids": sorted(birth.cpu_ids) if birth.cpu_ids is not None else None,
-        "extra_fds": [[theirs, number(ours)] for theirs, ours in birth.extra_fds.items()],
-        "greeting": birth.greeting.decode("latin-1"),
-    }
-    assert len(fds) <= MAX_FDS
-    return message, fds
-
-
-def birth_from(message: Message, fds: list[int]) -> Birth:
-    """The other way."""
-    streams = [fds[each] if isinstance(each, int) else TaskFile(*each) for each in message["streams"]]
-    who, cpus = message["identity"], message["cpu_ids"]
-    return Birth(
-        argv=message["argv"],
-        env=message["env"],
-        stdin=streams[0],
-        stdout=streams[1],
-        stderr=streams[2],
-        identity=Identity(who[0], who[1], tuple(who[2])) if who is not None else None,
-        rlimits={kind: (soft, hard) for kind, soft, hard in message["rlimits"]},
-        cpu_ids=frozenset(cpus) if cpus is not None else None,
-        extra_fds={theirs: fds[ours] for theirs, ours in message["extra_fds"]},
-        greeting=message["greeting"].encode("latin-1"),
-        **{name: message[name] for name in _PLAIN},
-    )
-
-
-def exit_message(reaped: ReapedChild, *, empty: bool) -> Message:
-    used = reaped.usage
-    figures = [used.user_cpu_s, used.system_cpu_s, used.max_rss_kib, used.read_bytes, used.written_bytes]
-    status = reaped.status.as_wait_status()
-    return {"exited": reaped.pid, "status": status, "usage": [*figures, used.major_page_faults], "empty": empty}
-
-
-def usage_from(figures: list[Any]) -> TaskUsage:
-    user, system, rss, read, written, faults = figures
-    return TaskUsage(
-        user_cpu_s=user,
-        system_cpu_s=system,
-        max_rss_kib=rss,
-        read_bytes=read,
-        written_bytes=written,
-        major_page_faults=faults,
-    )

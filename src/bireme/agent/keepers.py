@@ -24,8 +24,20 @@ from dataclasses import dataclass, field
 
 from bireme.agent.descriptors import receive_fds
 from bireme.agent.forking import fork_deaf
-from bireme.agent.keeper import MAX_FDS, birth_message, run_keeper, usage_from
-from bireme.agent.lines import decode_line, encode_line
+from bireme.agent.keeper import run_keeper
+from bireme.agent.keeper_words import (
+    MAX_FDS,
+    Begun,
+    Emptied,
+    Ended,
+    Kill,
+    NotBegun,
+    Order,
+    Told,
+    read_told,
+    spawn_order,
+)
+from bireme.agent.lines import encode_typed
 from bireme.agent.loop import READ, WRITE, Loop, Timer
 from bireme.agent.processes import (
     ProcessEntry,
@@ -40,7 +52,7 @@ from bireme.agent.processes import (
     signal_all,
     signal_tree,
 )
-from bireme.agent.protocol import LineSplitter, Message
+from bireme.agent.protocol import LineSplitter
 from bireme.agent.reaper import ExitStatus, ReapedChild
 from bireme.agent.regrouped import start_regrouped
 from bireme.agent.spawn import Birth, Spawned, SpawnError
@@ -165,15 +177,15 @@ class Keeper:
             self._others = set()
             self._first_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         self._awaited.append(_Order(spawned, failed))
-        order, fds = birth_message(birth)
+        order, fds = spawn_order(birth, by_shell=by_shell)
         try:
-            self._say({"op": "spawn", "by_shell": by_shell, "fds": len(fds), "birth": order}, fds)
+            self._say(order, fds)
         except OSError:
             self._give_up()
 
-    def _say(self, order: Message, fds: list[int]) -> None:
+    def _say(self, order: Order, fds: list[int]) -> None:
         """Says it, or keeps it until it is taken. Raises OSError."""
-        line, sent = encode_line(order), 0
+        line, sent = encode_typed(order), 0
         if not self._unsent:
             with suppress(BlockingIOError):
                 sent = socket.send_fds(self.channel, [line], fds)
@@ -205,30 +217,30 @@ class Keeper:
         self._tasks.discard(pid)
         callback(reaped)
 
-    def _answered(self, message: Message) -> None:
+    def _answered(self, answer: Begun | NotBegun) -> None:
         order = self._awaited.popleft()
-        if "failed" in message:
-            order.failed(SpawnError(*message["failed"]))
+        if isinstance(answer, NotBegun):
+            order.failed(SpawnError(answer.stage, answer.errno, answer.text))
             return
-        self._tasks.add(message["spawned"])
-        has_report = message["report"] and self._report_fds  # else the agent had no descriptor left for it
+        self._tasks.add(answer.pid)
+        has_report = answer.has_report and self._report_fds  # else the agent had no descriptor left for it
         report_fd = self._report_fds.popleft() if has_report else -1
         # Without its report a shell that ran the program cannot be told from one that gave up: it is not begun again.
-        order.spawned(Spawned(message["spawned"], report_fd, message["by_shell"] and report_fd >= 0))
+        order.spawned(Spawned(answer.pid, report_fd, answer.by_shell and report_fd >= 0))
         if order.signals:
-            order.hand_over_signals(self.process_of(message["spawned"]))
+            order.hand_over_signals(self.process_of(answer.pid))
 
     def _lost_answer(self) -> SpawnError:
         return SpawnError("set up", errno.EPIPE, f"the keeper of this task (pid {self.pid}) was killed or stopped")
 
     # --- hearing -------------------------------------------------------------------------------------------
 
-    def _receive(self) -> list[Message]:
+    def _receive(self) -> list[Told]:
         data, fds, _ = receive_fds(self.channel, 1 << 16, MAX_FDS)
         self._report_fds.extend(fds)
         if not data:
             raise ConnectionResetError("the keeper is gone")
-        return [decode_line(line) for line in self._splitter.feed(data)]
+        return [read_told(line) for line in self._splitter.feed(data)]
 
     def _ready(self, events: int) -> None:
         if events & WRITE:
@@ -252,18 +264,19 @@ class Keeper:
             self._give_up()
             return False
         for message in messages:
-            if "spawned" in message or message.get("empty"):
-                self._said_empty = "spawned" not in message
+            if isinstance(message, Begun):
+                self._said_empty = False
+            elif isinstance(message, Emptied) or (isinstance(message, Ended) and message.empty):
+                self._said_empty = True
         for message in messages:
             self._loop.guarded(self._understand, message)
         return True
 
-    def _understand(self, message: Message) -> None:
-        if "spawned" in message or "failed" in message:
+    def _understand(self, message: Told) -> None:
+        if isinstance(message, Begun | NotBegun):
             self._loop.guarded(self._answered, message)
-        elif "exited" in message:
-            usage = usage_from(message["usage"])
-            self._loop.hand_over(ReapedChild(message["exited"], ExitStatus.from_wait(message["status"]), usage))
+        elif isinstance(message, Ended):
+            self._loop.hand_over(ReapedChild(message.pid, ExitStatus.from_wait(message.status), message.usage))
         if self.empty:
             self._calm_down()
             self.on_empty()
@@ -290,7 +303,7 @@ class Keeper:
         if self.empty:
             return
         with suppress(OSError):
-            self._say({"op": "kill"}, [])
+            self._say(Kill(), [])
         if not self._timers:
             self._timers.append(self._loop.call_later(_HARDER_S, self._kill_harder))
             told = self._loop.call_later(unkillable_s, lambda: None if self.empty else on_unkillable(self.living()))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bireme.agent.usage import TaskUsage
@@ -79,16 +78,22 @@ def has_children() -> bool:
     return True
 
 
-def reap_exited() -> Iterator[ReapedChild]:
+def reap_exited() -> list[ReapedChild]:
     """Every child that has ended by now; returns at once when there is none."""
+    return reap_all()[0]
+
+
+def reap_all() -> tuple[list[ReapedChild], bool]:
+    """Every child that has ended by now, and whether any other child is left (`has_children`)."""
+    ended: list[ReapedChild] = []
     while True:
         try:
             pid, status, rusage = os.wait4(-1, os.WNOHANG | _WALL)
         except ChildProcessError:
-            return
+            return ended, False
         if pid == 0:
-            return
-        yield ReapedChild(pid, ExitStatus.from_wait(status), usage_from_rusage(rusage))
+            return ended, True
+        ended.append(ReapedChild(pid, ExitStatus.from_wait(status), usage_from_rusage(rusage)))
 
 
 def reap_process(pid: int) -> ReapedChild | None:

@@ -82,6 +82,8 @@ class AgentServer:
         keepers = KeeperPool(self.loop, tracking)
         self.node = Node(settings, self.loop, records, self._send_event, confinement, keepers, isolation)
         self._jobs: dict[int, JobRun] = {}
+        self._around = settings.directory / "around"
+        """Where scripts are written that an order brings."""
         self._remains = {each.key: each for each in remains}
         self._awaited: set[JobKey] = set()
         """Of these, those whose end the daemon asked for."""
@@ -275,7 +277,7 @@ class AgentServer:
             self._done(message)  # it would not be known the next time either
             return
         try:
-            message = self.node.settings.container.unpack(message, self.node.settings.directory / "around")
+            message = self.node.settings.container.unpack(message, self._around)
             operation(self, message)
         except (*UNREADABLE, OSError) as error:
             log.exception("order %r failed", message.get("op"))

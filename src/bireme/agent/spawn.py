@@ -28,16 +28,17 @@ import errno
 import fcntl
 import json
 import os
-import re
 import resource
 import signal
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NoReturn
+
+import msgspec
 
 from bireme.agent.descriptors import close_all_but, limit_of_tasks, restore_limit
 from bireme.agent.forking import fork_deaf
@@ -53,7 +54,6 @@ long as no process of it is there."""
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _FALLBACK_CWD = "/tmp"
 SHELL = "/bin/sh"
-SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SHELL_REPORT_FD = 9
 """The highest number that every shell can redirect to."""
 _SHELL_STARTED = b"ok"
@@ -92,8 +92,7 @@ class SpawnError(Exception):
         return self.errno & 0xFF
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFile:
+class TaskFile(msgspec.Struct, frozen=True, array_like=True):
     """A file that the child opens for one of its streams, with the user's rights. `stream` words the error."""
 
     stream: str
@@ -105,9 +104,8 @@ Stream = int | TaskFile
 """What a task reads from or writes to: a descriptor of the agent's, or a file that the child is to open."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
-    """What is to be started, and how.
+class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to be started, and how. It travels to keepers (`keeper_words`).
 
     `argv[0]` without a slash is looked up in `env`'s PATH; an empty `argv` runs nothing and ends once the streams are
     open. A `cwd` that cannot be entered becomes /tmp, and a line on the task's stderr says so, as Slurm does.
@@ -127,12 +125,12 @@ class Birth:
     cwd: str = "/"
     identity: Identity | None = None
     umask: int | None = None
-    rlimits: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    rlimits: Mapping[int, tuple[int, int]] = msgspec.field(default_factory=dict)
     cpu_ids: frozenset[int] | None = None
     nice: int | None = None
     new_session: bool = True
     controlling_tty: bool = False
-    extra_fds: Mapping[int, int] = field(default_factory=dict)
+    extra_fds: Mapping[int, int] = msgspec.field(default_factory=dict)
     join_files: Sequence[str] = ()
     pid_variable: str = ""
     greeting: bytes = b""
@@ -158,7 +156,11 @@ class Birth:
             return False
         plain = self.cwd.startswith("/") and "/.." not in self.cwd and not self.argv[0].startswith("-")
         to_files = all(isinstance(stream, TaskFile) for stream in self.streams)
-        return plain and to_files and all(map(SHELL_NAME.fullmatch, self.env))
+        return plain and to_files and self.passes_a_shell()
+
+    def passes_a_shell(self) -> bool:
+        """Whether a shell hands all of the environment on: it drops what is no shell's name."""
+        return all(map(str.isidentifier, self.env)) and all(map(str.isascii, self.env))
 
 
 @dataclass(slots=True)

@@ -2,8 +2,9 @@
 
 It is a third of the price of a fork. The caller is held up as long as the program's file, its directory and the files
 of its streams take: so only a keeper uses it, which is there for this one script or step, and only for programs of its
-own user. What may go wrong is looked at before: whatever does, or cannot be asked for this way, is left to `spawn`,
-which words the error. So there is nothing to report afterwards: who has a pid has a program that runs.
+own user. What may go wrong is looked at before (unless the caller is sure of it): whatever does, or cannot be asked for
+this way, is left to `spawn`, which words the error. So there is nothing to report afterwards: who has a pid has a
+program that runs.
 
 Between the two stands a shell of two lines where the program is to know its pid, which nobody else knows before.
 
@@ -22,7 +23,7 @@ from functools import cache
 
 from bireme.agent.descriptors import limit_of_tasks
 from bireme.agent.output import OpenFileError, open_stream
-from bireme.agent.spawn import RESET_SIGNALS, SHELL, SHELL_NAME, Birth, SpawnError, find_program
+from bireme.agent.spawn import RESET_SIGNALS, SHELL, Birth, SpawnError, find_program
 
 log = logging.getLogger("bireme.agent")
 
@@ -50,8 +51,10 @@ def spawn_swiftly(birth: Birth) -> int | None:
     pid = None
     try:
         with _lent(birth), _opened(birth) as fds:
-            _check_program(find_program(birth.argv[0], birth.env))
-            program, argv = _command(birth)
+            program = find_program(birth.argv[0], birth.env)
+            if not birth.sure:
+                _check_program(program)
+            program, argv = _command(birth, program)
             pid = os.posix_spawn(
                 program,
                 argv,
@@ -74,13 +77,13 @@ def _suits(birth: Birth) -> bool:
         return False
     if not birth.cwd.startswith("/") or birth.argv[0].startswith("-"):
         return False
-    # A shell drops what is no shell's name, and looks for programs in a PATH of its own where there is none.
-    return "PATH" in birth.env and all(map(SHELL_NAME.fullmatch, birth.env))
+    # Where there is no PATH a shell looks for programs in one of its own.
+    return "PATH" in birth.env and birth.passes_a_shell()
 
 
-def _command(birth: Birth) -> tuple[str, list[str]]:
+def _command(birth: Birth, program: str) -> tuple[str, list[str]]:
     if not birth.pid_variable:
-        return find_program(birth.argv[0], birth.env), list(birth.argv)
+        return program, list(birth.argv)
     # A shell tells its children where it is; the program is to find what its submitter had.
     places = {
         name: f"{name}=${number}" if name in birth.env else f"unset {name}"

@@ -10,19 +10,19 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from bireme.agent import keepers
 from bireme.agent.identity import Identity
-from bireme.agent.keeper import birth_from, birth_message
+from bireme.agent.keeper_words import Spawn, ordered_birth, read_order, spawn_order
 from bireme.agent.keepers import Keeper, KeeperPool, signal_below
 from bireme.agent.launching import Launching
-from bireme.agent.lines import decode_line, encode_line
+from bireme.agent.lines import encode_typed
 from bireme.agent.loop import READ, Loop
 from bireme.agent.processes import read_process, send_signal
+from bireme.agent.protocol import ProtocolError
 from bireme.agent.reaper import ReapedChild, become_subreaper, reap_exited
 from bireme.agent.spawn import Birth, SpawnError, TaskFile
 from bireme.agent.tasks import Task
@@ -55,11 +55,30 @@ WHOLE = Birth(
 
 def test_all_of_a_birth_travels() -> None:
     plain = Birth(argv=(), env={}, stdin=0, stdout=0, stderr=0)
-    unset = [each.name for each in fields(Birth) if getattr(WHOLE, each.name) == getattr(plain, each.name)]
+    unset = [name for name in Birth.__struct_fields__ if getattr(WHOLE, name) == getattr(plain, name)]
     assert not unset, f"this test sets every field; give {unset} a value that differs from its default"
-    message, fds = birth_message(WHOLE)
+    sent, fds = spawn_order(WHOLE, by_shell=True)
     assert fds == [7, 8, 9]
-    assert birth_from(decode_line(encode_line(message)), fds) == WHOLE
+    heard = read_order(encode_typed(sent))
+    assert isinstance(heard, Spawn)
+    assert (heard.fds, heard.by_shell, ordered_birth(heard, fds)) == (3, True, WHOLE)
+    assert ordered_birth(heard, [21, 22, 23]).streams == (21, WHOLE.stdout, 22)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"type":"dance"}',
+        b'{"type":"spawn","fds":0,"by_shell":true}',
+        b'{"type":"spawn","fds":"0","by_shell":true,"birth":{"argv":["a"],"env":{},"stdin":0,"stdout":0,"stderr":0}}',
+    ],
+)
+def test_what_is_no_order_is_refused(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        read_order(line)
 
 
 def is_gone(pid: int) -> bool:
@@ -118,7 +137,7 @@ def run() -> Iterator[Run]:
     run = Run(Loop())
     yield run
     run.pool.close()
-    list(reap_exited())
+    reap_exited()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # later tests' orphans are none of this process's
     signal.set_wakeup_fd(-1)
     for number, handler in before.items():
@@ -262,7 +281,7 @@ def test_a_mistake_about_one_start_loses_no_word_of_the_others(run: Run, caplog:
     run.start(keeper, "exit 1", process=fail)
     run.start(keeper, "exit 2")
     said = b""
-    while said.count(b'"exited"') < 2:  # all of it lies there for one read
+    while said.count(b'"ended"') < 2:  # all of it lies there for one read
         select.select([keeper.channel], [], [])
         said = keeper.channel.recv(1 << 16, socket.MSG_PEEK)
     run.until(lambda: keeper.empty and len(run.ended) == 2)

@@ -79,6 +79,23 @@ def test_streams_may_be_descriptors(out: Out) -> None:
     os.close(read_fd)
 
 
+def test_what_is_sure_to_start_is_not_looked_at(out: Out, tmp_path: Path) -> None:
+    """Its agent wrote it a moment ago; whoever holds it up since then holds up the process that becomes it."""
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\necho ran\n")
+    script.chmod(0o700)
+    lease = os.open(script, os.O_RDWR)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    assert spawn_swiftly(out.birth(str(script), pid_variable="PID")) is None
+    pid = spawn_swiftly(out.birth(str(script), pid_variable="PID", sure=True))
+    os.close(lease)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    assert pid is not None
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert out.path.read_text() == "ran\n"
+
+
 def unsuitable(out: Out, tmp_path: Path) -> Iterator[tuple[str, Birth]]:
     """Whatever a swift start would do otherwise, or would be held up by."""
     fifo, program, script = tmp_path / "fifo", tmp_path / "program", tmp_path / "script"
