@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bireme.engines.kubernetes.guest_census import Census
 from bireme.engines.kubernetes.guest_crowd import Crowd, Turn
-from bireme.engines.kubernetes.guest_neighbours import Ground
+from bireme.engines.kubernetes.guest_neighbours import Ground, World, ruled_out
 
 NODES = {f"n{number}": {"host": f"n{number}", "zone": f"z{number // 2}"} for number in range(6)}
 DISK = 4
@@ -231,8 +231,17 @@ def test_nobody_is_bound_where_others_forbid_it(data: st.DataObject, groups: lis
         assert kept._selected[question] == counted.selected(*question[0], staying=question[1])
     for name in kept._amounts:
         assert {n: c for n, c in kept.amounts(name).items() if c} == dict(counted.amounts(name))
+    for among, questions in kept._by_domain.items():
+        for whom, held in questions.items():
+            assert held == counted.by_domain(whom, among)
+    for whom, claims in one.crowd._claims._meant.items():
+        assert claims.keys() == {claim for claim in one.crowd._claims if whom.includes(claim.pod)}
     assert kept.apart == counted.apart
     assert {node: ports for node, ports in kept.ports.items() if ports} == counted.ports
+    for uid in waiting:
+        for world in (World(kept, one.ground), World(kept, one.ground, claims=one.crowd._claims)):
+            out = ruled_out(one.pods[uid], world)
+            assert out == {node for node in NODES if node in ruled_out(one.pods[uid], world, (node,))}
 
 
 @settings(max_examples=200, deadline=None)

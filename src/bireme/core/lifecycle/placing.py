@@ -13,7 +13,8 @@ from bireme.core.placement.table import BoolArray
 
 
 def all_nodes(state: State, partition: PartitionConfig) -> BoolArray:
-    return state.occupancy.table.mask(partition.nodes)
+    """The partition's nodes, whatever their state. To read only."""
+    return state.occupancy.table.mask_of_all(partition.nodes)
 
 
 def schedulable_nodes(state: State, partition: PartitionConfig) -> BoolArray:

@@ -32,6 +32,8 @@ EXPEDITED = "enable_expedited_requeue"
 LARGEST_TASK_ID = 4_000_000
 MOST_COMPONENTS = 128
 """Of a heterogeneous job, as in Slurm."""
+_ANSWERS_KEPT = 4096
+"""Whether a request could ever run: pods that mind each other name nodes of their own in each."""
 
 
 def submit(
@@ -230,6 +232,8 @@ def can_ever_run(state: State, spec: JobSpec, partition: PartitionConfig) -> boo
         if partition.max_cpus_per_node is not None:
             table = state.empty.table
             free = within_cap(state.empty.free, table, cpus_held(table, ()), partition.max_cpus_per_node)
+        if len(state.ever_fits) >= _ANSWERS_KEPT:
+            state.ever_fits.clear()
         answer = state.ever_fits[key] = search.find(state.empty, free).found
     return answer
 

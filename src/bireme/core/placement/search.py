@@ -371,8 +371,7 @@ def _feature_wishes(demand: Demand) -> list[Constraint]:
 
 
 def _matching(constraint: Constraint, table: NodeTable) -> BoolArray:
-    answers: dict[frozenset[str], bool] = {}
-    for features in table.features:
-        if features not in answers:
-            answers[features] = constraint.matches(features)
-    return np.array([answers[features] for features in table.features], dtype=np.bool_)
+    if not constraint.text:
+        return np.ones(len(table), dtype=np.bool_)
+    kinds, kind_of = table.feature_kinds
+    return np.array([constraint.matches(features) for features in kinds], dtype=np.bool_)[kind_of]

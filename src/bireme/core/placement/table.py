@@ -30,9 +30,11 @@ class NodeTable:
 
     __slots__ = (
         "_rule_masks",
+        "_whole_masks",
         "cores_per_socket",
         "cpus",
         "devices",
+        "feature_kinds",
         "features",
         "fractions",
         "gres",
@@ -59,6 +61,8 @@ class NodeTable:
         self.tmp_disk = _column([node.tmp_disk_mib for node in nodes])
         self.weight = _column([node.weight for node in nodes])
         self.features: tuple[frozenset[str], ...] = tuple(frozenset(node.features) for node in nodes)
+        self.feature_kinds = _feature_kinds(self.features)
+        """All sets of features that there are, and for each node which of them it has."""
         self.devices: tuple[dict[GresKey, frozenset[int]], ...] = tuple(_device_numbers(node) for node in nodes)
         self.parts: tuple[dict[GresKey, dict[int, int]], ...] = tuple(parts_of(node) for node in nodes)
         self.fractions = Fractions(self.nodes)
@@ -72,6 +76,7 @@ class NodeTable:
                 column = self.gres.setdefault((pool.name, pool.type), np.zeros(len(self.nodes), dtype=np.int64))
                 column[position] += pool.count
         self._rule_masks: dict[NodeRules, BoolArray] = {}
+        self._whole_masks: dict[int, tuple[tuple[str, ...], BoolArray]] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -104,6 +109,15 @@ class NodeTable:
         chosen = np.zeros(len(self.nodes), dtype=np.bool_)
         chosen[[self.index[name] for name in names if name in self.index]] = True
         return chosen
+
+    def mask_of_all(self, names: tuple[str, ...]) -> BoolArray:
+        """As `mask`, of a list that is asked for again and again, such as a partition's own. To read only."""
+        known = self._whole_masks.get(id(names))
+        if known is None or known[0] is not names:
+            if len(self._whole_masks) >= _RULES_KEPT:
+                self._whole_masks.clear()
+            known = self._whole_masks[id(names)] = (names, self.mask(names))
+        return known[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -219,6 +233,12 @@ def _makes(nodes: Sequence[NodeConfig]) -> list[int]:
         for node in nodes
     )
     return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def _feature_kinds(sets: Sequence[frozenset[str]]) -> tuple[tuple[frozenset[str], ...], IntArray]:
+    numbers: dict[frozenset[str], int] = {}
+    kind_of = [numbers.setdefault(features, len(numbers)) for features in sets]
+    return tuple(numbers), _column(kind_of)
 
 
 def _kinds(nodes: Sequence[NodeConfig]) -> tuple[tuple[NodeConfig, IntArray], ...]:

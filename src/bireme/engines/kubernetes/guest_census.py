@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from bireme.engines.kubernetes.guest_pods import anti_affinity, requests_of, selects
 from bireme.engines.kubernetes.guest_volumes import may_attach
@@ -67,10 +68,20 @@ def ports_of(pod: Object) -> set[Port]:
     }
 
 
+class Field:
+    """Nodes among which a spread counts, and the domain of each. Two are the same only if they are one object."""
+
+    def __init__(self, domain_of: Mapping[str, str]) -> None:
+        self.domain_of = domain_of
+        self.domains = frozenset(domain_of.values())
+
+
 class Census:
     def __init__(self, pods: Iterable[Object] = ()) -> None:
         self._pods: dict[str, Object] = {}
         """By uid."""
+        self._by_domain: WeakKeyDictionary[Field, dict[Chosen, Counter[str]]] = WeakKeyDictionary()
+        """Gone with the fields, when a node has changed."""
         self._selected: dict[tuple[tuple[Chosen, ...], bool], Counter[str]] = {}
         self._amounts: dict[str, dict[str, Decimal]] = {}
         """Resource -> node -> what pods there ask for."""
@@ -118,6 +129,18 @@ class Census:
                     found[pod["spec"]["nodeName"]] += 1
         return found
 
+    def by_domain(self, one: Chosen, among: Field) -> Counter[str]:
+        """Domain -> pods that are meant and stay, on the nodes of this field. To read only."""
+        questions = self._by_domain.setdefault(among, {})
+        found = questions.get(one)
+        if found is None:
+            _make_room(questions)
+            found = questions[one] = Counter()
+            for node, count in self.selected(one, staying=True).items():
+                if node in among.domain_of:
+                    found[among.domain_of[node]] += count
+        return found
+
     def amounts(self, resource: str) -> Mapping[str, Decimal]:
         """Node -> what pods there ask for of it."""
         found = self._amounts.get(resource)
@@ -133,6 +156,10 @@ class Census:
         for key, counts in self._selected.items():
             if _answers(pod, *key):
                 _change(counts, node, by)
+        for among, questions in self._by_domain.items():
+            for one, counts in questions.items() if node in among.domain_of else ():
+                if _answers(pod, (one,), True):
+                    _change(counts, among.domain_of[node], by)
         for resource in self._amounts:
             self._add(resource, pod, by)
         for term in apart_terms(pod):

@@ -12,7 +12,6 @@ Invariant: what `ruled_out` leaves is right wherever the claims come to be withi
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -25,6 +24,7 @@ from bireme.engines.kubernetes.guest_census import (
     ANY_ADDRESS,
     Census,
     Chosen,
+    Field,
     Port,
     apart_terms,
     chosen,
@@ -58,6 +58,8 @@ class Ground:
         self._domains: dict[str, dict[str, set[str]]] = {}
         self._coarse: dict[str, bool] = {}
         self._carrying: dict[tuple[str, ...], Set[str]] = {}
+        self._lacking: dict[tuple[str, ...], Set[str]] = {}
+        self._parts: dict[tuple[str, ...], dict[tuple[str, ...], Set[str]]] = {}
         self._fields: dict[tuple[str, tuple[str, ...], NodeRules | None], Field] = {}
         self._admitted: dict[NodeRules, Set[str]] = {}
         self._amounts: dict[str, dict[str, Decimal]] = {}
@@ -87,12 +89,26 @@ class Ground:
             self._carrying, keys, lambda: {node for node, labels in nodes if all(key in labels for key in keys)}
         )
 
+    def lacking(self, keys: tuple[str, ...]) -> Set[str]:
+        """Nodes that do not have all these labels."""
+        return _kept(self._lacking, keys, lambda: self.labels.keys() - self.carrying(keys))
+
+    def parts(self, keys: tuple[str, ...]) -> Mapping[tuple[str, ...], Set[str]]:
+        """Values of these labels -> the nodes that have them."""
+        return _kept(self._parts, keys, lambda: self._parts_of(keys))
+
+    def _parts_of(self, keys: tuple[str, ...]) -> dict[tuple[str, ...], Set[str]]:
+        found: dict[tuple[str, ...], set[str]] = {}
+        for node in self.carrying(keys):
+            found.setdefault(tuple(self.labels[node][key] for key in keys), set()).add(node)
+        return dict(found)
+
     def field(self, key: str, keys: tuple[str, ...], rules: NodeRules | None) -> Field:
         """What a spread by `key` looks at, of a pod whose spreads are by `keys`; `rules`: its own, if they count."""
 
         def look() -> Field:
             nodes = self.carrying(keys) if rules is None else self.carrying(keys) & self.admitted(rules)
-            return Field(nodes, frozenset(self.labels[node][key] for node in nodes))
+            return Field({node: self.labels[node][key] for node in nodes})
 
         return _kept(self._fields, (key, keys, rules), look)
 
@@ -129,24 +145,24 @@ def _kept(memo: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _V
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Nodes among which a spread counts, and the domains that they make."""
-
-    nodes: Set[str]
-    domains: frozenset[str]
-
-
 class Claim:
     """A pod in the queue, and the nodes on which it may come to be."""
 
     def __init__(self, pod: Object, nodes: Iterable[str], *, by_name: bool = False) -> None:
         """`by_name`: a few that were chosen for it, and not all where it could be."""
         self.pod, self.nodes, self.by_name = pod, frozenset(nodes), by_name
+        self._domains: dict[Field, frozenset[str]] = {}
 
-    @cached_property
-    def apart(self) -> list[tuple[Chosen, str]]:
-        return apart_terms(self.pod)
+    def domains(self, among: Field) -> frozenset[str]:
+        """Those of this field in which it may come to be."""
+        found = self._domains.get(among)
+        if found is None:
+            domain_of = among.domain_of
+            found = self._domains[among] = frozenset(domain_of[node] for node in self.nodes if node in domain_of)
+        return found
+
+    def is_within(self, among: Field) -> bool:
+        return self.nodes <= among.domain_of.keys()
 
     @cached_property
     def ports(self) -> set[Port]:
@@ -162,6 +178,10 @@ class Claims:
 
     def __init__(self, *claims: Claim) -> None:
         self._of: dict[str, tuple[Claim, ...]] = {}
+        self._meant: dict[Chosen, dict[Claim, None]] = {}
+        """Of those that were asked about: the claims whose pods are meant."""
+        self.apart: dict[tuple[Chosen, str], dict[Claim, None]] = {}
+        """Who wants whom in none of its domains."""
         self._amounts: dict[str, dict[str, Decimal]] = {}
         if claims:
             self.put("", claims)
@@ -179,13 +199,32 @@ class Claims:
     def put(self, key: str, claims: tuple[Claim, ...]) -> None:
         assert key not in self._of, f"{key} claims nodes already"
         self._of[key] = claims
+        for one, meant in self._meant.items():
+            meant.update((claim, None) for claim in claims if one.includes(claim.pod))
+        for claim in claims:
+            for term in apart_terms(claim.pod):
+                self.apart.setdefault(term, {})[claim] = None
         self._account(claims, 1)
 
     def remove(self, key: str) -> bool:
         """Whether there was one."""
         claims = self._of.pop(key, ())
+        for meant in self._meant.values():
+            for claim in claims:
+                meant.pop(claim, None)
+        for claim in claims:
+            for term in apart_terms(claim.pod):
+                self.apart[term].pop(claim, None)
+                if not self.apart[term]:
+                    del self.apart[term]
         self._account(claims, -1)
         return bool(claims)
+
+    def of_pods(self, one: Chosen) -> Iterable[Claim]:
+        """Those of pods that are meant."""
+        if not self._of:
+            return ()
+        return _kept(self._meant, one, lambda: {claim: None for claim in self if one.includes(claim.pod)})
 
     def amounts(self, resource: str) -> Mapping[str, Decimal]:
         """Node -> what may be taken of it there, of what the planner does not count."""
@@ -213,9 +252,10 @@ class World:
     stock: Stock = field(default_factory=Stock)
     claims: Claims = NO_CLAIMS
 
-    def nodes_of(self, one: Chosen) -> set[str]:
-        """Where a pod that is meant is, or may be."""
-        return set(self.census.selected(one)).union(*(claim.nodes for claim in self.claims if one.includes(claim.pod)))
+    def nodes_of(self, one: Chosen, near: Set[str] | None = None) -> set[str]:
+        """Where a pod that is meant is, or may be; `near`: nobody asks about others than these."""
+        found, claimed = self.census.selected(one), (claim.nodes for claim in self.claims.of_pods(one))
+        return set(found).union(*claimed) if near is None else (near & found.keys()).union(*claimed)
 
 
 def is_particular(pod: Object, stock: Stock = NO_STOCK) -> bool:
@@ -242,25 +282,29 @@ def likeness(pod: Object) -> str:
 def ruled_out(pod: Object, world: World, among: Collection[str] | None = None) -> set[str]:
     """Nodes on which the pod must not be, because of where others are or may come to be. `among`: nobody asks about
     others than these, which may be left out."""
-    out = _kept_apart(pod, world) | _far_from(pod, world)
+    out = _kept_apart(pod, world, among) | _far_from(pod, world)
     if hard_spreads(pod):
-        out |= _uneven(pod, world)
+        out |= _uneven(pod, world, among)
     out |= _ports_taken(pod, world) | short_of(pod, world, 1, among)
     return out | {node for node, count in _room_to_attach(pod, world).items() if count < 1}
 
 
-def _kept_apart(pod: Object, world: World) -> set[str]:
+def _kept_apart(pod: Object, world: World, among: Collection[str] | None) -> set[str]:
     """Nodes in a domain with pods that it wants nowhere near, or that want it nowhere near."""
     by_key: dict[str, set[str]] = {}
+
+    def near(key: str) -> Set[str] | None:
+        return None if among is None else world.ground.around(key, set(among))
+
     for whom, key in apart_terms(pod):
-        by_key.setdefault(key, set()).update(world.nodes_of(whom))
+        by_key.setdefault(key, set()).update(world.nodes_of(whom, near(key)))
     for (whom, key), nodes in world.census.apart.items():
         if whom.includes(pod):
-            by_key.setdefault(key, set()).update(nodes)
-    for claim in world.claims:
-        for whom, key in claim.apart:
-            if whom.includes(pod):
-                by_key.setdefault(key, set()).update(claim.nodes)
+            asked = near(key)
+            by_key.setdefault(key, set()).update(nodes if asked is None else asked & nodes.keys())
+    for (whom, key), claims in world.claims.apart.items():
+        if whom.includes(pod):
+            by_key.setdefault(key, set()).update(*(claim.nodes for claim in claims))
     return set().union(*(world.ground.around(key, nodes) for key, nodes in by_key.items()))
 
 
@@ -372,18 +416,18 @@ def spread_chosen(pod: Object, spread: Object) -> Chosen:
     return chosen({"labelSelector": spread.get("labelSelector")}, pod)
 
 
-def _uneven(pod: Object, world: World) -> set[str]:
+def _uneven(pod: Object, world: World, among: Collection[str] | None) -> set[str]:
     """Nodes where one more would be too many, beside the emptiest domain that the pod could use."""
-    ground = world.ground
-    whole = ground.carrying(_spread_keys(pod))
-    out = ground.labels.keys() - whole
+    ground, out = world.ground, set(world.ground.lacking(_spread_keys(pod)))
     for spread in hard_spreads(pod):
         held, least = spread_held(pod, spread, world)
-        itself = int(spread_chosen(pod, spread).includes(pod))
-        for domain, count in held.items():
-            if count + itself - least > spread["maxSkew"]:
-                out |= ground.domains(spread["topologyKey"])[domain] & whole
-    return set(out)
+        domains, most = ground.domains(spread["topologyKey"]), spread["maxSkew"] + least
+        most -= spread_chosen(pod, spread).includes(pod)
+        if among is not None:
+            asked = {ground.domain(node, spread["topologyKey"]) for node in among}
+            held = {domain: held.get(domain, 0) for domain in asked if domain is not None}
+        out.update(*(domains[domain] for domain, count in held.items() if count > most))
+    return out
 
 
 def _spread_keys(pod: Object) -> tuple[str, ...]:
@@ -396,17 +440,15 @@ def spread_held(pod: Object, spread: Object, world: World) -> tuple[Mapping[str,
     key, ground, whom = spread["topologyKey"], world.ground, spread_chosen(pod, spread)
     honoured = spread.get("nodeAffinityPolicy", "Honor") == "Honor"
     field_ = ground.field(key, _spread_keys(pod), own_rules(pod) if honoured else None)
-    held: Counter[str] = Counter()
-    for node, count in world.census.selected(whom, staying=True).items():
-        if node in field_.nodes:
-            held[ground.labels[node][key]] += count
-    sure = held.copy()
-    for claim in world.claims:
-        if whom.includes(claim.pod):
-            domains = {ground.labels[node][key] for node in claim.nodes & field_.nodes}
-            held.update(domains)
-            if len(domains) == 1 and claim.nodes <= field_.nodes:
-                sure.update(domains)
+    there = world.census.by_domain(whom, field_)
+    held, sure = dict(there), dict(there)
+    for claim in world.claims.of_pods(whom):
+        domains = claim.domains(field_)
+        for domain in domains:
+            held[domain] = held.get(domain, 0) + 1
+        if len(domains) == 1 and claim.is_within(field_):
+            (domain,) = domains
+            sure[domain] = sure.get(domain, 0) + 1
     few = len(field_.domains) < spread.get("minDomains", 1)
     return held, 0 if few or len(sure) < len(field_.domains) else min(sure.values(), default=0)
 

@@ -9,7 +9,7 @@ Invariant: a slice is a part of the candidates that it was cut of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from heapq import heapify, heappop
@@ -53,12 +53,12 @@ class Slice:
 def cut(pod: Object, world: World, candidates: Set[str], usable: Callable[[str], bool], waiting: int) -> Slice | None:
     """Of these nodes, for one pod while so many others wait; None: none of them has room for it now."""
     ground, asked = world.ground, requests_of(pod["spec"])
-    keys = [key for key in _keys(pod) if ground.is_coarse(key)]
+    keys = tuple(key for key in _keys(pod) if ground.is_coarse(key))
     by_name = _minds_single_nodes(pod, world, candidates, waiting)
     many = max(1, min(_CHOICE, len(candidates) // (waiting + 1)))
     for values, nodes in _groups(pod, world, candidates, keys):
         if not by_name:
-            if _has_room(asked, world, nodes, usable):
+            if _has_room(asked, world, sorted(nodes), usable):
                 rules = (LabelRule(key, "In", (value,)) for key, value in zip(keys, values))
                 return Slice(frozenset(nodes), tuple(rules))
             continue
@@ -88,42 +88,44 @@ def _minds_single_nodes(pod: Object, world: World, candidates: Set[str], waiting
 
 
 def _groups(
-    pod: Object, world: World, candidates: Set[str], keys: Sequence[str]
-) -> list[tuple[tuple[str, ...], Sequence[str]]]:
+    pod: Object, world: World, candidates: Set[str], keys: tuple[str, ...]
+) -> list[tuple[tuple[str, ...], Set[str]]]:
     """(values of the keys, nodes), the emptiest domains of its spreads first, and of these the largest."""
     if not keys:
-        return [((), sorted(candidates))]
-    found: dict[tuple[str, ...], list[str]] = {}
-    for node in sorted(candidates):
-        labels = world.ground.labels[node]
-        if all(key in labels for key in keys):
-            found.setdefault(tuple(labels[key] for key in keys), []).append(node)
+        return [((), candidates)]
+    parts = ((values, nodes & candidates) for values, nodes in world.ground.parts(keys).items())
+    found = [(values, nodes) for values, nodes in parts if nodes]
     held = {
         spread["topologyKey"]: spread_held(pod, spread, world)[0]
         for spread in hard_spreads(pod)
         if spread["topologyKey"] in keys
     }
 
-    def fullness(group: tuple[tuple[str, ...], Sequence[str]]) -> tuple[int, int]:
+    def fullness(group: tuple[tuple[str, ...], Set[str]]) -> tuple[int, int, tuple[str, ...]]:
         values = dict(zip(keys, group[0]))
-        return sum(counts.get(values[key], 0) for key, counts in held.items()), -len(group[1])
+        return sum(counts.get(values[key], 0) for key, counts in held.items()), -len(group[1]), group[0]
 
-    return sorted(found.items(), key=fullness)
+    return sorted(found, key=fullness)
 
 
-def _in_order(pod: Object, world: World, nodes: Iterable[str]) -> Iterator[str]:
-    """As the planner would like them: those that the pod prefers, then the fullest, so that whole nodes stay free."""
+def _in_order(pod: Object, world: World, nodes: Set[str]) -> Iterator[str]:
+    """As the planner would like them: those that the pod prefers, then the fullest, so that whole nodes stay free.
+
+    Most nodes are empty and alike, and mostly a few are asked for: the others are not looked at one by one.
+    """
     counted = next((name for name in requests_of(pod["spec"]) if is_gpu(name)), "cpu")
     used, sign = world.census.amounts(counted), 1 if asks_for_spread(pod) else -1
     labels, shunned = world.ground.labels, world.ground.shunned
     rules = NodeRules(preferred=preferences_of(pod, world)) if has_preferences(pod) else None
-    order = [
-        (node in shunned, -rules.liking(node, labels[node]) if rules else 0, sign * used.get(node, _NOTHING), node)
-        for node in nodes
-    ]
-    heapify(order)  # mostly a few are asked for
-    while order:
-        yield heappop(order)[-1]
+    special = nodes if rules else nodes & (shunned | used.keys())
+    ranks: dict[tuple[bool, int, Decimal], list[str]] = {(False, 0, _NOTHING): list(nodes - special)}
+    for node in special:
+        liking = rules.liking(node, labels[node]) if rules else 0
+        ranks.setdefault((node in shunned, -liking, sign * used.get(node, _NOTHING)), []).append(node)
+    for _, alike in sorted(ranks.items()):
+        heapify(alike)
+        while alike:
+            yield heappop(alike)
 
 
 def _holds(asked: Mapping[str, Any], world: World, node: str) -> int:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
 from bireme.core.model.cluster import NodeConfig, Switch, Topology
@@ -66,7 +67,13 @@ _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([numkKMGTP]?i?)")
 
 def quantity(text: str | int | float) -> Decimal:
     """A Kubernetes quantity: 500m, 16, 32Gi, 1e3. Raises ValueError."""
-    found = _QUANTITY.fullmatch(str(text))
+    return _quantity(str(text))
+
+
+@lru_cache(maxsize=4096)
+def _quantity(text: str) -> Decimal:
+    """Everybody asks for the same few amounts, again and again."""
+    found = _QUANTITY.fullmatch(text)
     if found is None or found[2] not in _SUFFIXES:
         raise ValueError(f"{text!r} is not a quantity")
     try:
