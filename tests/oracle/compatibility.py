@@ -22,9 +22,10 @@ from tests.oracle.exercised import uses
 from tests.oracle.inventory import load
 from tests.oracle.normal import ADDED, DROPPED
 
-from bireme.cli import sacct as sacct_command
 from bireme.cli import sattach as sattach_command
-from bireme.cli import scancel, sinfo, sprio, squeue, sshare, sstat
+from bireme.cli import scancel
+from bireme.commands import sacct as sacct_command
+from bireme.commands import sinfo, sprio, squeue, sshare, sstat
 from bireme.slurm.conf import keys, stands
 from bireme.slurm.formats.job_fields import JOB_FIELDS
 from bireme.slurm.formats.sacct_fields import SACCT_FIELDS
@@ -96,7 +97,7 @@ def _options_of(module: object) -> set[str]:
 
 
 def _scontrol(name: str) -> Entry:
-    text = (SOURCE / "cli/scontrol/__init__.py").read_text()
+    text = (SOURCE / "commands/scontrol/__init__.py").read_text()
     refused = re.search(rf'"{name}": actions\.unsupported\(\s*"\w+", "([^"]+)"\s*\)', text)
     if refused:
         return Entry(name, REFUSED, refused[1])

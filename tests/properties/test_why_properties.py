@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.api.orders import read_order
-from bireme.cli.scontrol.update import job_change
+from bireme.commands.scontrol.update import job_change
 from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.model.jobs import ArrayWaiting
 from bireme.core.plan.decisions import Preempt, Start, StartGang

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bireme.api import (
     accounting,
+    commands,
     history,
     jobs,
     operations,
@@ -26,6 +27,7 @@ from bireme.api import (
 )
 from bireme.api.answers import Answers
 from bireme.api.cluster import Archive, Cluster, Service
+from bireme.api.errands import Errands
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.problems import Bodies
@@ -70,11 +72,23 @@ def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
     turns = Turns()
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
     answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
-    context = Context(cluster, archive, service, live, callers, turns, threads, bodies, answers)
+    context = Context(cluster, archive, service, live, callers, turns, threads, bodies, answers, Errands())
     app.state.context = context
     app.add_middleware(TakesTurns, turns=turns)
     problems.install(app)
-    for module in (submissions, jobs, orders, operations, steps, history, accounting, priorities, reservations, why):
+    for module in (
+        submissions,
+        commands,
+        jobs,
+        orders,
+        operations,
+        steps,
+        history,
+        accounting,
+        priorities,
+        reservations,
+        why,
+    ):
         module.routes.mount(app, context)
     _describe_errors(app)
     return app

@@ -26,7 +26,7 @@ from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
 
 SCOPE_KEY = "bireme.peer"
-_TRANSPORT_KEY = "bireme.transport"
+TRANSPORT_KEY = "bireme.transport"
 _SO_PEERGROUPS = 59
 _CREDENTIALS = struct.Struct("3i")
 _PYTHONS_LIMIT = 1024
@@ -96,12 +96,12 @@ class PeerProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[SCOPE_KEY] = self._peer  # type: ignore[literal-required]
-        self.scope[_TRANSPORT_KEY] = self.transport  # type: ignore[literal-required]
+        self.scope[TRANSPORT_KEY] = self.transport  # type: ignore[literal-required]
 
 
 def is_gone(scope: Any) -> bool:
     """Whether the connection that a request came by is closed: nobody will read the answer."""
-    transport = scope.get(_TRANSPORT_KEY)
+    transport = scope.get(TRANSPORT_KEY)
     return transport is not None and transport.is_closing()
 
 

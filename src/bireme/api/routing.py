@@ -16,6 +16,7 @@ from fastapi import FastAPI, Request, Response
 
 from bireme.api.answers import Answers, Recipe, answer_in_slices, shared_answer
 from bireme.api.cluster import Archive, Cluster, Service
+from bireme.api.errands import Errands
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.privacy import Viewer
@@ -50,6 +51,7 @@ class Context:
     threads: Slots
     bodies: Bodies
     answers: Answers
+    errands: Errands
 
     def now(self) -> float:
         return self.cluster.clock.now()
@@ -207,6 +209,7 @@ def _documented(route: Route) -> dict[str, Any]:
 
 
 _IN_PATH = {
+    "command": "One of Slurm's commands: `squeue`.",
     "job": "A job as people write it: `42`, an array task `42_7`, or a component of a heterogeneous job `42+1`.",
     "namespace": "A namespace of the Kubernetes cluster.",
     "pod": "The name of a pod in it.",

@@ -21,7 +21,7 @@ _BODY = """\
 import os, sys
 sys.path[:0] = {paths!r}
 os.environ.setdefault("BIREME_HOME", {home!r})
-from bireme.cli.main import {entry}
+from bireme.cli.{module} import {entry}
 {call}
 """
 
@@ -39,10 +39,10 @@ def write_launchers(paths: Paths) -> list[str]:
 
 def launcher_text(name: str, python: str, paths: list[str], home: str) -> str:
     if name == "bireme":
-        entry, call = "main", "sys.exit(main())"
+        module, entry, call = "main", "main", "sys.exit(main())"
     else:
-        entry, call = "run_and_exit", f"run_and_exit({name!r})"
-    return _first_lines(python) + _BODY.format(paths=paths, home=home, entry=entry, call=call)
+        module, entry, call = "thin", "run_and_exit", f"run_and_exit({name!r})"
+    return _first_lines(python) + _BODY.format(paths=paths, home=home, module=module, entry=entry, call=call)
 
 
 def _first_lines(python: str) -> str:

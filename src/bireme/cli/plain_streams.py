@@ -8,33 +8,14 @@ Invariants: the streams are as before when the command is over; no text is so od
 
 from __future__ import annotations
 
-import codecs
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
+from bireme.commands.shown import SHOWN
 from bireme.slurm.formats.visible import visible_lines
-
-SHOWN = "bireme-shown"
-"""What becomes of characters that the terminal's encoding does not have, by this name as of `errors=` of a stream."""
-
-
-def _shown(error: UnicodeError) -> tuple[bytes, int]:
-    """Bytes that were no text are themselves again, as by surrogateescape; what else cannot be said is escaped."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    odd = error.object[error.start : error.end]
-    return b"".join(_of_one(letter) for letter in odd), error.end
-
-
-def _of_one(letter: str) -> bytes:
-    escaped = "\udc80" <= letter <= "\udcff"
-    return bytes([ord(letter) - 0xDC00]) if escaped else letter.encode("ascii", "backslashreplace")
-
-
-codecs.register_error(SHOWN, _shown)
 
 
 class _Plain:

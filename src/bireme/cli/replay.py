@@ -14,8 +14,8 @@ import tempfile
 from typing import Any
 
 from bireme.cli.connection import make_transport
-from bireme.cli.reports import make_stamp
 from bireme.cli.voice import CommandFailure, Voice, run_command
+from bireme.commands.reports import make_stamp
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.state import State
 from bireme.core.plan.decisions import Plan

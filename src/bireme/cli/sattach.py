@@ -13,13 +13,13 @@ from typing import Any
 from bireme.agent.protocol import ALL_TASKS
 from bireme.agent.stream_client import StepStreams
 from bireme.cli.connection import make_transport
-from bireme.cli.optline import options, read
 from bireme.cli.srun_session.outputs import Output, Style
 from bireme.cli.srun_session.session import Leg, Manners, Session
 from bireme.cli.srun_session.tally import Tally
 from bireme.cli.srun_session.terminal import RawTerminal, window_size
 from bireme.cli.voice import EXIT_INTERRUPTED, CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable
+from bireme.commands.optline import options, read
 from bireme.slurm.hostlist import expand
 from bireme.slurm.version import VERSION_LINE
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.cli.connection import make_transport
-from bireme.cli.optline import options, read
 from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.optline import options, read
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.version import VERSION_LINE
 
@@ -116,7 +116,7 @@ def _main(argv: list[str]) -> int:
 
 def _check_clusters(transport: Transport, order: Order) -> None:
     if "cluster" in order.filters:
-        from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few name one
+        from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few name one
 
         try:
             order.filters["cluster"] = ",".join(chosen_clusters(transport, order.filters["cluster"]))

@@ -134,7 +134,7 @@ def clusters_asked(transport: Transport, options: Options) -> list[str]:
     """Those that -M names; empty when it is not given."""
     if "clusters" not in options:
         return []
-    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few submissions name one
+    from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few submissions name one
 
     try:
         return chosen_clusters(transport, options.text("clusters"))

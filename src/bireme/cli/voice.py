@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable
 
-from bireme.cli.optline import OptionLineError
-from bireme.cli.plain_streams import SHOWN
 from bireme.client.transport import ApiError, BiremeUnavailable
+from bireme.commands.optline import OptionLineError
+from bireme.commands.shown import SHOWN
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.visible import visible_lines
 from bireme.slurm.options.errors import EXIT_BAD_OPTION, OptionError, Severity

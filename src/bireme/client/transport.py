@@ -21,7 +21,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from bireme.commands.refused import ApiError, BiremeError, BiremeUnavailable, refusal_in
 from bireme.daemon.paths import Paths
+
+__all__ = ["ApiError", "BiremeError", "BiremeUnavailable", "Response", "Stream", "Transport"]
 
 Params = Mapping[str, "str | int | float | None"]
 
@@ -33,39 +36,6 @@ SILENT_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes, one of them NUL
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/,:+[]")
-
-
-class BiremeError(Exception):
-    """Base of everything this SDK raises on purpose. `str()` is a sentence for people."""
-
-
-class BiremeUnavailable(BiremeError):  # noqa: N818  # reads as what it means: `except BiremeUnavailable`
-    """Nobody answers on the socket. `message` is Slurm's sentence; `hint` says what to do about it."""
-
-    def __init__(self, socket_path: str, cause: str, silent: str = "") -> None:
-        """`silent`: who is there and does not answer; empty: nobody is there."""
-        self.message = "Unable to contact slurm controller (connect failure)"
-        self.hint = f"no daemon answers at {socket_path} ({cause}); start it with: bireme up"
-        if silent:
-            self.hint = f"{silent} at {socket_path} does not answer ({cause}); see: bireme doctor"
-        super().__init__(f"{self.message}: {self.hint}")
-
-
-class ApiError(BiremeError):
-    """The daemon refused or failed: `message` is Slurm's where Slurm has one, `code` its name; `hint` says more.
-
-    `remark` is what Slurm says in a line before the message.
-    """
-
-    remark = ""
-
-    def __init__(self, message: str, *, status: int, code: str | None, slurm_errno: int | None, hint: str = "") -> None:
-        self.message = message
-        self.hint = hint
-        self.status = status
-        self.code = code
-        self.slurm_errno = slurm_errno
-        super().__init__(message)
 
 
 class Response:
@@ -85,15 +55,10 @@ class Response:
         if self.status < 400:
             return
         try:
-            error = json.loads(self.body)["error"]
-            message, code, number = error["message"], error.get("code"), error.get("slurm_errno")
-            hint, remark = error.get("hint", ""), error.get("remark", "")
-        except (ValueError, KeyError, TypeError):
-            message, code, number = f"the daemon answered with HTTP status {self.status}", None, None
-            hint = remark = ""
-        refusal = ApiError(message, status=self.status, code=code, slurm_errno=number, hint=hint)
-        refusal.remark = remark
-        raise refusal
+            content = json.loads(self.body)
+        except ValueError:
+            content = None
+        raise refusal_in(self.status, content)
 
 
 class Stream:

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import SmallCluster
 
+from bireme.api import commands
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
 from bireme.api.peers import SCOPE_KEY, Peer
 from bireme.api.privacy import WORDS
+from bireme.commands.parcels import pack
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
 from bireme.core.model.accounts import Account, AdminLevel, Association, User
@@ -119,6 +121,23 @@ CHANGES: dict[str, dict[str, Any]] = {
     **{f"/v1/jobs/{WAITING}/{verb}": {"signal": 15, "changes": {}} for verb in VERBS},
 }
 """Changing routes, asked by a stranger: what is refused tells nothing either."""
+COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "squeue": (("-o", "%i %j"), ("-O", "jobid,name"), ("-s",), ("--json",), ("-j", str(RUNNING), "-o", "%j")),
+    "sacct": (("-a", "-S", "1970-01-01", "-o", "jobid,jobname%30"), ("-j", str(FORGOTTEN), "-o", "jobname%30")),
+    "scontrol": (
+        ("show", "job"), ("show", "job", str(WAITING)), ("show", "nodes"), ("show", "partitions"),
+        ("show", "reservations"), ("show", "assoc_mgr"), ("-M", "tiny", "show", "job"), ("hold", str(WAITING)),
+    ),
+    "sinfo": ((), ("-R",), ("-T",), ("-N", "-l"), ("--json",)),
+    "sshare": (("-a",), ("-l", "-a"), ("--json", "-a")),
+    "sprio": ((),),
+    "sstat": (("-j", str(RUNNING)),),
+}  # fmt: skip
+"""Commands that run in the daemon, with words that show all they can."""
+SHOWN_BY = {
+    "squeue": {"job"}, "sacct": {"job"}, "scontrol": {"job", "node", "partition", "reservation", "user"},
+    "sinfo": {"node", "partition", "reservation"}, "sshare": {"usage"}, "sprio": set(), "sstat": set(),
+}  # fmt: skip
 
 
 class Served:
@@ -146,7 +165,8 @@ class Served:
             "headers": [(b"host", b"x")], "client": None, "server": None, SCOPE_KEY: Peer(uid, uid, 1),
         }  # fmt: skip
         said: list[dict[str, Any]] = []
-        sent = [{"type": "http.request", "body": json.dumps(body).encode() if body is not None else b""}]
+        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
+        sent = [{"type": "http.request", "body": data}]
 
         async def receive() -> dict[str, Any]:
             return sent.pop() if sent else await asyncio.get_running_loop().create_future()
@@ -262,8 +282,32 @@ def test_a_refused_change_tells_nothing(served: Served, path: str) -> None:
     assert not [kind for kind, mark in MARKS.items() if mark in text]
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_shows_what_is_private_to_those_alone_who_may_know(served: Served, command: str) -> None:
+    """It asks the routes as its caller does, and has no other way to the cluster."""
+
+    def shown_to(uid: int) -> set[str]:
+        told = [
+            served.ask("POST", f"/v1/commands/{command}", uid, b"".join(pack("a", word.encode()) for word in words))
+            for words in COMMANDS[command]
+        ]
+        assert [status for status, _ in told] == [200] * len(told)
+        return {kind for kind, mark in MARKS.items() if any(mark in text for _, text in told)}
+
+    served.private(",".join(WORDS))
+    assert shown_to(STRANGER) == set()
+    assert shown_to(ADMIN) == SHOWN_BY[command]
+    served.private("")
+    assert shown_to(STRANGER) >= SHOWN_BY[command]
+
+
+def test_every_command_of_the_daemon_is_in_the_table() -> None:
+    assert COMMANDS.keys() == commands.COMMANDS.keys(), "say in the table above what they show to whom"
+
+
 def test_every_route_is_in_the_table(served: Served) -> None:
     walked = {*SHOWS, *(("GET", path) for path in (*OWN, *WHOLE)), *(("POST", path) for path in CHANGES)}
+    walked |= {("POST", f"/v1/commands/{command}") for command in COMMANDS}
     routes = [route for route in served.app.routes if getattr(route, "methods", None)]
     missing = []
     for route in routes:

@@ -38,7 +38,7 @@ def test_version_imports_nothing_heavy() -> None:
     """`squeue --version` is called in loops by programs: no command module, no dataclasses, no JSON."""
     code = "import sys; from bireme.cli.main import run; run('squeue', ['--version']); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "bireme.cli.squeue" not in loaded
+    assert "bireme.commands.squeue" not in loaded
     assert "json" not in loaded
 
 

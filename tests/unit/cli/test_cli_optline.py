@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.cli.optline import Opt, OptionLineError, aliases, options, read
+from bireme.commands.optline import Opt, OptionLineError, aliases, options, read
 
 TABLE = aliases(options("-o--format= -j--jobs[=] -l--long -h--noheader --array --array-unique -u--user="), users="user")
 

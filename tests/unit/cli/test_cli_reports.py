@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bireme.cli import reports
+from bireme.commands import reports
 
 NOON = time.mktime((2026, 3, 11, 12, 0, 0, 0, 0, -1))  # a Wednesday
 DAY = 86400

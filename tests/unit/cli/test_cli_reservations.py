@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.support.fake_api import FakeApi
 
-from bireme.cli import reports, scontrol, sinfo
 from bireme.client.transport import ApiError
+from bireme.commands import reports, scontrol, sinfo
 
 RECORD: dict[str, Any] = {
     "name": "r", "start_time": 0, "end_time": 60, "duration_s": 60, "node_list": "n1", "node_count": 1,

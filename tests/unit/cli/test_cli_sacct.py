@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.support.fake_api import FakeApi, refused
 
-from bireme.cli import reports, sacct, sstat
+from bireme.commands import reports, sacct, sstat
 
 NOW = time.mktime((2030, 5, 7, 12, 0, 0, 0, 0, -1))
 """Noon: the default window began at midnight, long before all that happened "just now"."""

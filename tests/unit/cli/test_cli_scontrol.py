@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support.fake_api import FakeApi, absent
 
-from bireme.cli import reports, scontrol
-from bireme.cli.scontrol import update
+from bireme.commands import reports, scontrol
+from bireme.commands.scontrol import update
 from bireme.slurm.changes import CHANGEABLE
 
 JOB = {"job_id": 31, "name": "run", "state": "RUNNING", "user_name": "root", "user_id": 0, "group_id": 0,

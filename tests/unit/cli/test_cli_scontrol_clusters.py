@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.fake_api import FakeApi
 
-from bireme.cli import reports, scontrol
+from bireme.commands import reports, scontrol
 
 
 def _job(job_id: int, cluster: str, partition: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.fake_api import FakeApi, absent
 
-from bireme.cli import reports, sinfo
+from bireme.commands import reports, sinfo
 
 
 def node(name: str, state: str, *flags: str, **more: Any) -> dict[str, Any]:

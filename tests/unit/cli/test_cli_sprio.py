@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.fake_api import FakeApi
 
-from bireme.cli import reports, sprio
+from bireme.commands import reports, sprio
 
 WEIGHTS: dict[str, Any] = {
     "site": 1,

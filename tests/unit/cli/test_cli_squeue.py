@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.fake_api import FakeApi, absent
 
-from bireme.cli import reports, squeue
+from bireme.commands import reports, squeue
 
 JOBS: list[dict[str, Any]] = [
     {"job_id": 31, "name": "run", "partition": "gpu", "state": "RUNNING", "user_name": "root", "user_id": 0,

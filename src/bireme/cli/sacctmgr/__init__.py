@@ -9,9 +9,9 @@ from __future__ import annotations
 import shlex
 import sys
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, options, read
 from bireme.cli.sacctmgr.session import Session
+from bireme.commands import reports
+from bireme.commands.optline import Opt, options, read
 from bireme.slurm.version import VERSION_LINE
 
 TABLE: list[Opt] = options(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bireme.cli import reports
 from bireme.cli.sacctmgr.session import DISCARDED, Session
+from bireme.commands import reports
 from bireme.core.accounting import orders as o
 from bireme.core.accounting.edits import CLEAR, AssociationEdit, LimitsEdit, QosEdit
 from bireme.slurm.accounts import words

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.cli import reports
 from bireme.cli.sacctmgr.session import DISCARDED, Session
+from bireme.commands import reports
 from bireme.core.accounting import orders as o
 from bireme.slurm.accounts.dump import HEADER, dump_lines, load_orders
 from bireme.slurm.accounts.words import split_word

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bireme.cli import reports
+from bireme.commands import reports
 
 if TYPE_CHECKING:
-    from bireme.client.transport import Transport
+    from bireme.commands.surroundings import Port
 
 QUESTION = "Would you like to commit changes? (You have 30 seconds to decide)"
 PATIENCE_S = 30.0
@@ -19,7 +19,7 @@ NO_PRIVILEGE = "ESLURM_ACCESS_DENIED"
 class Session:
     def __init__(self, asked: dict[str, str | None]) -> None:
         self.asked = dict(asked)
-        self._transport: Transport | None = None
+        self._transport: Port | None = None
 
     def has(self, name: str) -> bool:
         return name in self.asked
@@ -29,7 +29,7 @@ class Session:
         return self.has("json") or self.has("yaml")
 
     @property
-    def transport(self) -> Transport:
+    def transport(self) -> Port:
         if self._transport is None:
             self._transport = reports.transport()
         return self._transport

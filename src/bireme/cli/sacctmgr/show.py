@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bireme.cli import reports
 from bireme.cli.sacctmgr.session import Session
+from bireme.commands import reports
 from bireme.slurm.accounts.words import Selection, entity_of, select, split_word
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.account_fields import DEFAULT_FORMATS, FIELDS, TREE_WIDTH, account_coordinators, choose

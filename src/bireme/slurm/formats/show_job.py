@@ -1,7 +1,7 @@
 """`scontrol show job` and `show step`: records as blocks of `Key=Value` lines, in Slurm's order and spacing.
 
 A block is a list of lines without indentation; `block_text` joins it, on one line with -o. Lines that Slurm leaves
-out when there is nothing to say are left out here too. Called by `cli/scontrol`.
+out when there is nothing to say are left out here too. Called by `commands/scontrol`.
 """
 
 from __future__ import annotations

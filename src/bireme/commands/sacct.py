@@ -5,13 +5,11 @@ The time window follows Slurm's own table of defaults, which depends on --jobs a
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from typing import Any, NamedTuple
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options
+from bireme.commands import reports
+from bireme.commands.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -133,9 +131,9 @@ class _Report:
         """None is everybody: root's default, --allusers, and whoever asks for jobs by id."""
         if self.asked.get("user"):
             return reports.user_ids("sacct", self.asked["user"] or "")
-        if "allusers" in self.asked or self.selectors or os.getuid() == 0:
+        if "allusers" in self.asked or self.selectors or reports.my_uid() == 0:
             return None
-        return {os.getuid()}
+        return {reports.my_uid()}
 
     def _columns(self) -> Any:
         from bireme.slurm.formats import accounting, sacct_fields
@@ -147,11 +145,11 @@ class _Report:
         elif "long" in self.asked:
             text = sacct_fields.LONG_FORMAT
         else:
-            text = os.environ.get("SACCT_FORMAT") or sacct_fields.DEFAULT_FORMAT
+            text = reports.environment().get("SACCT_FORMAT") or sacct_fields.DEFAULT_FORMAT
         return accounting.choose_columns(text, sacct_fields.SACCT_FIELDS, sacct_fields.SACCT_ALIASES)
 
     def _load(self) -> list[dict[str, Any]]:
-        from bireme.client.transport import ApiError, BiremeUnavailable
+        from bireme.commands.refused import ApiError, BiremeUnavailable
 
         params: dict[str, str | int | float | None] = {
             "start": self.window.start or None,
@@ -264,7 +262,7 @@ class _Report:
         return {**job, "start_time": low, "end_time": high, "elapsed_s": max(0, int(high - low))}
 
     def _script(self, job_id: int) -> str:
-        from bireme.client.transport import ApiError
+        from bireme.commands.refused import ApiError
 
         try:
             return self.transport.get_bytes(f"/v1/jobs/{job_id}/script").decode("utf-8", "replace")
@@ -278,7 +276,7 @@ class _Report:
             script = self._script(job["job_id"]) if "batch-script" in self.asked else "NONE"
             what = "Batch Script" if "batch-script" in self.asked else "Environment used"
             title = f"{what} for {job['job_id']}"
-            print(f"{title}\n{'-' * 80}\n{script}")
+            reports.say(f"{title}\n{'-' * 80}\n{script}")
         return 0
 
     def _print_data(self, jobs: list[dict[str, Any]]) -> int:
@@ -286,7 +284,7 @@ class _Report:
         from bireme.slurm.json_shapes.envelope import dump, envelope
 
         body = {"jobs": accounting_shapes(jobs)}
-        sys.stdout.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))
+        reports.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))
         return 0
 
 

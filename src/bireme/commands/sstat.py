@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options
+from bireme.commands import reports
+from bireme.commands.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -49,7 +49,7 @@ def _main(argv: list[str]) -> int:
 
 def _live_steps(ids: str, *, all_steps: bool) -> list[dict[str, Any]]:
     """The running steps that were asked for: one named, all with --allsteps, else the first numbered one."""
-    from bireme.client.transport import ApiError, BiremeUnavailable
+    from bireme.commands.refused import ApiError, BiremeUnavailable
     from bireme.slurm.formats.identity import parse_selectors
 
     transport = reports.transport()

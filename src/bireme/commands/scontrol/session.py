@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bireme.cli import reports
+from bireme.commands import reports
 
 if TYPE_CHECKING:
-    from bireme.cli.scontrol.one_cluster import OneCluster
-    from bireme.client.transport import Transport
+    from bireme.commands.scontrol.one_cluster import OneCluster
+    from bireme.commands.surroundings import Port
     from bireme.slurm.formats.values import Context
 
 
@@ -18,7 +18,7 @@ class Session:
 
     def __init__(self, asked: Mapping[str, str | None]) -> None:
         self._asked = dict(asked)
-        self._transport: Transport | OneCluster | None = None
+        self._transport: Port | OneCluster | None = None
         self.ended = False
 
     def has(self, name: str) -> bool:
@@ -41,7 +41,7 @@ class Session:
         return self.has("oneliner")
 
     @property
-    def transport(self) -> Transport | OneCluster:
+    def transport(self) -> Port | OneCluster:
         """To all that the daemon has, or with -M to one of its clusters."""
         if self._transport is None:
             plain, name = reports.transport(), self._asked.get("clusters")
@@ -59,7 +59,7 @@ class Session:
 
     def get(self, path: str, what: str, params: dict[str, Any] | None = None) -> Any:
         """Asks the API; a refusal becomes `what: message`, as Slurm's own loading functions say it."""
-        from bireme.client.transport import ApiError, BiremeUnavailable  # late: some commands need no daemon
+        from bireme.commands.refused import ApiError, BiremeUnavailable  # late: some commands need no daemon
 
         try:
             return self.transport.get(path, params)
@@ -68,7 +68,7 @@ class Session:
 
     def post(self, path: str, body: Any = None) -> Any:
         """As `get`, for changes; the caller words the refusal (`ApiError`)."""
-        from bireme.client.transport import BiremeUnavailable  # late: some commands need no daemon
+        from bireme.commands.refused import BiremeUnavailable  # late: some commands need no daemon
 
         try:
             return self.transport.post(path, body)
@@ -77,13 +77,13 @@ class Session:
 
     def say(self, text: str) -> None:
         if not self.has("quiet"):
-            print(text)
+            reports.say(text)
 
 
-def _to_one_cluster(transport: Transport, text: str) -> OneCluster:
+def _to_one_cluster(transport: Port, text: str) -> OneCluster:
     """As Slurm's scontrol: one cluster at a time, the first of those that are named."""
-    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few name one
-    from bireme.cli.scontrol.one_cluster import OneCluster
+    from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few name one
+    from bireme.commands.scontrol.one_cluster import OneCluster
 
     try:
         return OneCluster(transport, chosen_clusters(transport, text)[0])

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bireme.client.transport import ApiError
+from bireme.commands.refused import ApiError
 from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.slurm.hostlist import expand
 
 if TYPE_CHECKING:
-    from bireme.client.transport import Transport
+    from bireme.commands.surroundings import Port
 
 Answer = dict[str, Any]
 
 
 class OneCluster:
-    def __init__(self, transport: Transport, name: str) -> None:
+    def __init__(self, transport: Port, name: str) -> None:
         self._transport = transport
         self.name = name
 

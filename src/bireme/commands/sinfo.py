@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, options
+from bireme.commands import reports
+from bireme.commands.optline import Opt, options
 
 TABLE: list[Opt] = options(
     "-a--all -M--clusters= -d--dead -e--exact --federation -o--format= -O--Format= --help --hide -i--iterate="
@@ -34,7 +32,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _reservations(asked: dict[str, str | None]) -> int:
-    from bireme.client.transport import ApiError, BiremeUnavailable
+    from bireme.commands.refused import ApiError, BiremeUnavailable
     from bireme.slurm.formats.show_reservation import reservation_lines
 
     try:
@@ -42,16 +40,20 @@ def _reservations(asked: dict[str, str | None]) -> int:
     except (ApiError, BiremeUnavailable) as error:
         raise reports.failure("sinfo", "slurm_load_reservations", error) from None
     if not answer["reservations"]:
-        print("No reservations in the system")
+        reports.say("No reservations in the system")
         return 0
     reports.show(reservation_lines(answer["reservations"], reports.make_context(), header="noheader" not in asked))
     return 0
 
 
 def _with_environment(asked: dict[str, str | None]) -> dict[str, str | None]:
-    merged = {name: os.environ[variable] for name, variable in _VARIABLES.items() if os.environ.get(variable)}
-    flags = {"all": None} if "SINFO_ALL" in os.environ else {}
-    text = os.environ.get("SINFO_FORMAT")
+    merged = {
+        name: reports.environment()[variable]
+        for name, variable in _VARIABLES.items()
+        if reports.environment().get(variable)
+    }
+    flags = {"all": None} if "SINFO_ALL" in reports.environment() else {}
+    text = reports.environment().get("SINFO_FORMAT")
     shape = {"format": text} if text and not {"format", "Format"} & asked.keys() else {}
     return {**merged, **flags, **shape, **asked}
 
@@ -77,7 +79,7 @@ class _Listing:
         self.transport = reports.transport()
 
     def _load(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        from bireme.client.transport import ApiError, BiremeUnavailable
+        from bireme.commands.refused import ApiError, BiremeUnavailable
 
         try:
             nodes = self.transport.get("/v1/nodes")["nodes"]
@@ -198,5 +200,5 @@ class _Listing:
         shown = [node for node in nodes if self._shows(node)]
         wanted = [p for p in partitions if not self.partitions or p["name"] in self.partitions]
         body = {"sinfo": sinfo_shape(wanted, shown)}
-        sys.stdout.write(dump(envelope("sinfo", body), yaml="yaml" in self.asked))
+        reports.write(dump(envelope("sinfo", body), yaml="yaml" in self.asked))
         return 0

@@ -6,12 +6,10 @@ filters read, which is what keeps ten thousand jobs under half a second.
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options
+from bireme.commands import reports
+from bireme.commands.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -62,17 +60,17 @@ def _with_environment(asked: dict[str, str | None]) -> dict[str, str | None]:
     """The command line over SQUEUE_* variables."""
     merged: dict[str, str | None] = {}
     for name, variable in _VARIABLES.items():
-        if os.environ.get(variable):
-            merged[name] = os.environ[variable]
+        if reports.environment().get(variable):
+            merged[name] = reports.environment()[variable]
     for name, variable in _FLAG_VARIABLES.items():
-        if variable in os.environ:
+        if variable in reports.environment():
             merged[name] = None
     merged.update(asked)
     if "format" not in asked and "Format" not in asked:
-        if os.environ.get("SQUEUE_FORMAT2"):
-            merged["Format"] = os.environ["SQUEUE_FORMAT2"]
-        elif os.environ.get("SQUEUE_FORMAT"):
-            merged["format"] = os.environ["SQUEUE_FORMAT"]
+        if reports.environment().get("SQUEUE_FORMAT2"):
+            merged["Format"] = reports.environment()["SQUEUE_FORMAT2"]
+        elif reports.environment().get("SQUEUE_FORMAT"):
+            merged["format"] = reports.environment()["SQUEUE_FORMAT"]
     return merged
 
 
@@ -96,7 +94,7 @@ class _Listing:
             self.states = states.LIVE_STATES
         self.uids = reports.user_ids("squeue", asked["user"] or "") if asked.get("user") else None
         if "me" in asked:
-            self.uids = {os.getuid()}
+            self.uids = {reports.my_uid()}
         self.transport = reports.transport()
         self.sort = fields.parse_sort(self._sort_text())
         self._check_sort()
@@ -177,8 +175,8 @@ class _Listing:
         context = reports.make_context(convert="noconvert" not in self.asked, now=now)
         jobs.sort(key=lambda job: job["job_id"])
         fields.sort_records(jobs, self.sort, self._table(), context)
-        lines = [] if "noheader" in self.asked else [plan.header()]
-        reports.show(lines + plan.lines(jobs, context))
+        header = "" if "noheader" in self.asked else plan.header()
+        reports.show_table(header, jobs, lambda part: plan.lines(part, context))
         return 0
 
     def _sort_needs(self) -> set[str]:
@@ -187,7 +185,7 @@ class _Listing:
 
     def _jobs(self, needs: set[str]) -> tuple[list[dict[str, Any]], float]:
         """The jobs that pass the filters, each with the keys in `needs`."""
-        from bireme.client.transport import ApiError, BiremeUnavailable
+        from bireme.commands.refused import ApiError, BiremeUnavailable
 
         self._check_nodes()
         keys = needs | {"job_id", "state", "array_job_id", "array_task_id", "array_tasks", "het_job_id"}
@@ -210,7 +208,7 @@ class _Listing:
         """-w with a node nobody has is an error, found before the queue is asked for."""
         if not self.asked.get("nodelist"):
             return
-        from bireme.client.transport import ApiError, BiremeUnavailable
+        from bireme.commands.refused import ApiError, BiremeUnavailable
         from bireme.slurm.errors import SlurmSyntaxError
         from bireme.slurm.hostlist import expand
 
@@ -284,8 +282,8 @@ class _Listing:
                     about = {key: job.get(key) for key in ("user_name", "array_job_id", "array_task_id")}
                     steps.append({**step, **about, "job_label": label_in_steps(job)})
         fields.sort_records(steps, self.sort, self._table(), context)
-        lines = [] if "noheader" in self.asked else [plan.header()]
-        reports.show(lines + plan.lines(steps, context))
+        header = "" if "noheader" in self.asked else plan.header()
+        reports.show_table(header, steps, lambda part: plan.lines(part, context))
         return 0
 
     def _wanted_step(self, job: dict[str, Any], step: dict[str, Any]) -> bool:
@@ -295,7 +293,7 @@ class _Listing:
 
     def _print_data(self) -> int:
         """--json and --yaml: everything, in the shape of Slurm's own; filters by job and user still hold."""
-        from bireme.client.transport import ApiError, BiremeUnavailable
+        from bireme.commands.refused import ApiError, BiremeUnavailable
         from bireme.slurm.json_shapes.envelope import dump, envelope
         from bireme.slurm.json_shapes.jobs import NODE_FIELDS, job_shape, latest_pass
 
@@ -307,7 +305,7 @@ class _Listing:
         by_name = {node["name"]: node for node in nodes}
         jobs = [job_shape(job, by_name) for job in answer["jobs"] if self._wanted(job)]
         update = {"last_backfill": int(latest_pass(answer["jobs"])), "last_update": int(answer.get("now") or 0)}
-        sys.stdout.write(dump(envelope("squeue", {"jobs": jobs}, update), yaml="yaml" in self.asked))
+        reports.write(dump(envelope("squeue", {"jobs": jobs}, update), yaml="yaml" in self.asked))
         return 0
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options
+from bireme.commands import reports
+from bireme.commands.optline import Opt, aliases, options
 
 TABLE: list[Opt] = aliases(
     options(
@@ -58,9 +57,9 @@ def _print_priorities(asked: dict[str, str | None]) -> int:
     table = sprio_fields.weight_fields() if "weights" in asked else sprio_fields.job_fields(weights)
     rows = [weights] if "weights" in asked else answer["priorities"]
     if asked.get("jobs") and not rows:
-        print("Unable to find jobs matching user/id(s) specified")
+        reports.say("Unable to find jobs matching user/id(s) specified")
         return 0
-    form = asked.get("format") or os.environ.get("SPRIO_FORMAT")
+    form = asked.get("format") or reports.environment().get("SPRIO_FORMAT")
     if form is None:
         form = sprio_fields.default_format(
             weights, normal="norm" in asked, long="long" in asked, user="user" in asked, cluster=_by_cluster(asked)
@@ -80,7 +79,7 @@ def _print_priorities(asked: dict[str, str | None]) -> int:
 
 
 def _by_cluster(asked: dict[str, str | None]) -> bool:
-    return "sibling" in asked or "SPRIO_SIBLING" in os.environ
+    return "sibling" in asked or "SPRIO_SIBLING" in reports.environment()
 
 
 def _check_sort(unknown: list[str]) -> None:
@@ -89,7 +88,7 @@ def _check_sort(unknown: list[str]) -> None:
 
 
 def _ask(asked: dict[str, str | None]) -> dict[str, Any]:
-    from bireme.client.transport import ApiError, BiremeUnavailable
+    from bireme.commands.refused import ApiError, BiremeUnavailable
 
     query: dict[str, str] = {}
     for word in reports.words_of(asked.get("jobs")):
@@ -113,5 +112,5 @@ def _print_json(answer: dict[str, Any]) -> int:
     """Slurm's sprio has none; this is what the API says."""
     import json
 
-    print(json.dumps(answer, indent=2))
+    reports.say(json.dumps(answer, indent=2))
     return 0

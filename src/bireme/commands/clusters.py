@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bireme.client.transport import Transport
+    from bireme.commands.surroundings import Port
 
 ALL = "all"
 
@@ -21,7 +21,7 @@ class UnknownClusterError(Exception):
         return "\n".join(f"{command}: error: {line}" for line in str(self).splitlines())
 
 
-def chosen_clusters(transport: Transport, text: str) -> list[str]:
+def chosen_clusters(transport: Port, text: str) -> list[str]:
     """The clusters that `-M text` names, in its order: at least one; `all` is every one."""
     known = [str(name) for name in transport.get("/v1/ping")["clusters"]]
     named = list(dict.fromkeys(word for word in text.split(",") if word)) or [""]

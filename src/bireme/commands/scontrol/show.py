@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pwd
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.scontrol import local, reservations
-from bireme.cli.scontrol.session import Session
+from bireme.commands import reports
+from bireme.commands.scontrol import local, reservations
+from bireme.commands.scontrol.session import Session
+from bireme.commands.surroundings import around
 
 _Shower = Callable[[Session, list[str]], int]
 LOAD_JOBS = "slurm_load_jobs error"
@@ -37,7 +37,8 @@ def _shower(name: str) -> _Shower | None:
 def _print_blocks(session: Session, blocks: Iterable[Sequence[str]]) -> None:
     from bireme.slurm.formats.show_job import block_text
 
-    sys.stdout.writelines(block_text(block, oneliner=session.oneliner) for block in blocks)
+    for block in blocks:
+        reports.write(block_text(block, oneliner=session.oneliner))
 
 
 def _print_data(session: Session, body: dict[str, Any], **times: float) -> int:
@@ -45,7 +46,7 @@ def _print_data(session: Session, body: dict[str, Any], **times: float) -> int:
     from bireme.slurm.json_shapes.envelope import dump, envelope
 
     whole = {name: int(at) for name, at in times.items()}
-    sys.stdout.write(dump(envelope("scontrol", body, whole), yaml=session.has("yaml")))
+    reports.write(dump(envelope("scontrol", body, whole), yaml=session.has("yaml")))
     return 0
 
 
@@ -71,7 +72,7 @@ def jobs(session: Session, ids: list[str]) -> int:
         times = {"last_backfill": latest_pass(answer["jobs"]), "last_update": answer.get("now") or 0}
         return _print_data(session, {"jobs": shapes}, **times)
     if not answer["jobs"]:
-        print("No jobs in the system")
+        reports.say("No jobs in the system")
         return 0
     context = session.context(answer)
     _print_blocks(session, (job_block(job, context, details=session.has("details")) for job in answer["jobs"]))
@@ -122,7 +123,7 @@ def steps(session: Session, ids: list[str]) -> int:
     if not blocks:
         if selector is not None and selector.step is not None:
             raise reports.CommandError(f"Job step {ids[0]} not found")
-        print("No job steps in the system")
+        reports.say("No job steps in the system")
         return 0
     _print_blocks(session, blocks)
     return 0
@@ -140,7 +141,7 @@ def nodes(session: Session, ids: list[str]) -> int:
         if name in known:
             found.append(known[name])
         else:
-            print(f"Node {name} not found")
+            reports.say(f"Node {name} not found")
             code = 1
     if session.wants_data:
         from bireme.slurm.json_shapes.nodes import node_shape
@@ -161,7 +162,7 @@ def partitions(session: Session, ids: list[str]) -> int:
         if (partition["name"] in ids[0].split(",") if ids else session.has("all") or not partition.get("hidden"))
     ]
     if ids and not chosen:
-        print(f"Partition {ids[0]} not found")
+        reports.say(f"Partition {ids[0]} not found")
         return 1
     if session.wants_data:
         from bireme.slurm.json_shapes.nodes import partition_shape
@@ -180,7 +181,7 @@ def topology(session: Session, ids: list[str]) -> int:
     if not lines and ids:
         reports.tell(f"scontrol: error: Topology information contains no switch or node named {ids[0]}")
     elif not lines:
-        print("No topology information available")
+        reports.say("No topology information available")
     reports.show(lines)
     return 0
 
@@ -207,25 +208,19 @@ def config(session: Session, ids: list[str]) -> int:
         next_job_id=answer.get("next_job_id") or 1,
         version=SLURM_VERSION,
     )
-    sys.stdout.write(render_config(made, facts))
+    reports.write(render_config(made, facts))
     extra = answer.get("bireme") or {}
     if extra:
         reports.show(["", "Bireme Configuration:", *(f"{key:<23} = {value}" for key, value in sorted(extra.items()))])
-    print(f"\nSlurmctld(primary) at {_controller()} is UP")
+    reports.say(f"\nSlurmctld(primary) at {around().host} is UP")
     return 0
-
-
-def _controller() -> str:
-    import socket  # late: only this and ping name the host
-
-    return socket.gethostname().partition(".")[0]
 
 
 def aliases(session: Session, ids: list[str]) -> int:
     """Node names of a host; of this one when none is named."""
-    host = ids[0] if ids else _controller()
+    host = ids[0] if ids else around().host
     answer = session.get("/v1/nodes", "slurm_load_node error", {"fields": "name,hostname"})
-    print(" ".join(node["name"] for node in answer["nodes"] if host in (node.get("hostname"), node["name"])))
+    reports.say(" ".join(node["name"] for node in answer["nodes"] if host in (node.get("hostname"), node["name"])))
     return 0
 
 
@@ -237,7 +232,7 @@ def completing(session: Session, words: list[str]) -> int:
         if job["state"] != "COMPLETING":
             continue
         end = job.get("end_time") or context.now
-        print(
+        reports.say(
             f"JobId={job['job_id']} EndTime={context.stamp(end)} "
             f"CompletingTime={_clock(context.now - end)} Nodes(COMPLETING)={job.get('node_list')}"
         )
@@ -255,10 +250,10 @@ def _nothing(text: str, named: str = "") -> _Shower:
 
     def shower(session: Session, ids: list[str]) -> int:
         if ids and named:
-            print(named.format(ids[0]))
+            reports.say(named.format(ids[0]))
             return 1
         if text:
-            print(text)
+            reports.say(text)
         return 0
 
     return shower
@@ -269,13 +264,13 @@ def licences(session: Session, ids: list[str]) -> int:
     if session.wants_data:
         return _print_data(session, {"licenses": [licence_shape(each) for each in found]})
     if not found:
-        print("No licenses configured in Slurm.")
+        reports.say("No licenses configured in Slurm.")
         return 0
     wanted = [each for each in found if not ids or each["name"] == ids[0]]
     join = " " if session.oneliner else "\n    "
     for each in wanted:
         counts = f"Total={each['total']} Used={each['used']} Free={each['free']} Reserved=0 Remote=no"
-        print(f"LicenseName={each['name']}{join}{counts}")
+        reports.say(f"LicenseName={each['name']}{join}{counts}")
     return 0
 
 
@@ -296,12 +291,12 @@ def slurmd(session: Session, ids: list[str]) -> int:
     context = session.context(answer)
     for node in answer["nodes"]:
         up = node.get("up_since")
-        print(f"NodeName                = {node['name']}")
-        print(f"Boot time               = {context.stamp(up) if up else 'None'}")
-        print(f"Hostname                = {node.get('hostname')}")
-        print(f"Actual CPUs             = {node.get('cpus')}")
-        print(f"Actual real memory      = {node.get('memory_mib')} MB")
-        print(f"Version                 = {node.get('version')}\n")
+        reports.say(f"NodeName                = {node['name']}")
+        reports.say(f"Boot time               = {context.stamp(up) if up else 'None'}")
+        reports.say(f"Hostname                = {node.get('hostname')}")
+        reports.say(f"Actual CPUs             = {node.get('cpus')}")
+        reports.say(f"Actual real memory      = {node.get('memory_mib')} MB")
+        reports.say(f"Version                 = {node.get('version')}\n")
     return 0
 
 
@@ -317,7 +312,7 @@ def association_manager(session: Session, words: list[str]) -> int:
         named[key.lower()] = [each for each in value.lower().split(",") if each]
     answer = session.get("/v1/accounting/manager", "slurm_load_assoc_mgr_info error")
     kinds = [flag for flag in named.pop("flags", []) if flag != "all"]
-    print("\n".join(manager_lines(answer, kinds, named, _uid_of)))
+    reports.say("\n".join(manager_lines(answer, kinds, named, _uid_of)))
     return 0
 
 

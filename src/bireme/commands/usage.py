@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bireme.cli.optline import Opt
+from bireme.commands.optline import Opt
 
 _ABOUT = {
     "account": "jobs of these accounts",

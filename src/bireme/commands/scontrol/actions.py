@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.scontrol.session import Session
+from bireme.commands import reports
+from bireme.commands.scontrol.session import Session
+from bireme.commands.surroundings import around
 
 _WAIT_ROUND_S = 60
 _INCOMPLETE = frozenset({"CONFIGURING", "RUNNING", "STOPPED", "SUSPENDED"})
@@ -48,7 +48,7 @@ def _requeue(session: Session, verb: str, words: list[str], body: dict[str, Any]
         words = [job for job in job_ids(session, words) if _is_incomplete(session, job)]
         if not words:
             return 0
-    if os.environ.get("SLURM_JOB_ID") in words:
+    if reports.environment().get("SLURM_JOB_ID") in words:
         # A job that requeues itself ends all of its processes: this one must live to say that it was done.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return _each(session, verb, words, "requeue", body)
@@ -69,7 +69,7 @@ def resume(session: Session, words: list[str]) -> int:
 
 def top(session: Session, words: list[str]) -> int:
     """Each word is a list of jobs, the one that is to go first first."""
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     _needed("top", words)
     code = 0
@@ -121,7 +121,7 @@ def _each(session: Session, verb: str, words: list[str], route: str, body: dict[
 
 def ask_all(session: Session, jobs: list[str], verb: str, body: dict[str, Any]) -> list[tuple[str, str]]:
     """Who was refused, and in which words. A job by itself has a route of its own, open to it from inside too."""
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     if not jobs:
         return []
@@ -147,7 +147,7 @@ def write(session: Session, words: list[str]) -> int:
 
 
 def _write_script(session: Session, words: list[str]) -> int:
-    from bireme.client.transport import ApiError, BiremeUnavailable
+    from bireme.commands.refused import ApiError, BiremeUnavailable
 
     if not words:
         raise reports.CommandError("too few arguments for keyword:write")
@@ -157,8 +157,7 @@ def _write_script(session: Session, words: list[str]) -> int:
         raise reports.failure("scontrol", "job script retrieval failed", error) from None
     name = words[1] if len(words) > 1 else f"slurm-{words[0]}.sh"
     if name == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(script)
+        around().write_bytes(script)
         return 0
     try:
         # The script may hold secrets of its owner: nobody else reads the copy.
@@ -203,26 +202,24 @@ def wait_job(session: Session, words: list[str]) -> int:
 
 
 def ping(session: Session, words: list[str]) -> int:
-    import socket  # late: only this verb names the host
+    from bireme.commands.refused import ApiError, BiremeUnavailable
 
-    from bireme.client.transport import ApiError, BiremeUnavailable
-
-    host = socket.gethostname().partition(".")[0]
+    host = around().host
     try:
         answer = session.transport.get("/v1/ping")
     except (ApiError, BiremeUnavailable) as error:
-        print(f"Slurmctld(primary) at {host} is DOWN")
+        reports.say(f"Slurmctld(primary) at {host} is DOWN")
         reports.tell(f"scontrol: {getattr(error, 'hint', error)}")
         return 1
     if session.wants_data:
         from bireme.slurm.json_shapes.envelope import dump, envelope
 
         pings = [{"hostname": host, "pinged": "UP", "responding": True, "mode": "primary", "primary": True}]
-        sys.stdout.write(dump(envelope("scontrol", {"pings": pings}), yaml=session.has("yaml")))
+        reports.write(dump(envelope("scontrol", {"pings": pings}), yaml=session.has("yaml")))
         return 0
-    print(f"Slurmctld(primary) at {host} is UP")
+    reports.say(f"Slurmctld(primary) at {host} is UP")
     if session.has("verbose"):
-        print(f"cluster {answer.get('cluster')}, engine {answer.get('engine')}, process {answer.get('pid')}")
+        reports.say(f"cluster {answer.get('cluster')}, engine {answer.get('engine')}, process {answer.get('pid')}")
     return 0
 
 
@@ -242,7 +239,7 @@ def shutdown(session: Session, words: list[str]) -> int:
 
 
 def _operate(session: Session, path: str, body: dict[str, Any], what: str) -> dict[str, Any]:
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     try:
         answer: dict[str, Any] = session.post(path, body)

@@ -1,28 +1,26 @@
-"""What the commands that look share: local time, standard output, and how a failure is told.
+"""What the commands that look share: local time, what they print, and how a failure is told.
 
-Not an output format (`slurm/formats`) and not the API (`client/transport`). Every `main` of squeue, sinfo, sacct,
+Not an output format (`slurm/formats`) and not the API (`surroundings.Port`). Every `main` of squeue, sinfo, sacct,
 sstat and scontrol runs inside `guarded`. Invariant: a reader that goes away (`squeue | head`) is never an error.
 """
 
 from __future__ import annotations
 
-import gc
-import os
-import sys
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-from bireme.cli.optline import Opt, OptionLineError, read
+from bireme.commands.optline import Opt, OptionLineError, read
+from bireme.commands.surroundings import Port, around
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.values import Context
 from bireme.slurm.version import VERSION_LINE
 
-if TYPE_CHECKING:
-    from bireme.client.transport import Transport
-
 DAY_S = 86400
-_PATIENCE_INSIDE_JOB_S = 60.0
+_LINES_AT_ONCE = 256
+"""Lines that are made before they are written: a table is never in memory twice."""
+_WIDEST_LINE = 8192
+"""Who wants wider lines makes them in a process of their own."""
 
 
 class CommandError(Exception):
@@ -49,7 +47,7 @@ def options_of(
     asked: dict[str, str | None] = {}
     for option, value in given:
         if option == "version":
-            print(VERSION_LINE)
+            say(VERSION_LINE)
             raise AnsweredError
         if option in ("help", "usage"):
             print_help(name, table, option)
@@ -72,13 +70,11 @@ def keep_latest(asked: dict[str, str | None], *rivals: str) -> None:
 
 
 def print_help(name: str, table: Sequence[Opt], option: str) -> None:
-    from bireme.cli.usage import help_text, usage_text  # late: only people ask for it
+    from bireme.commands.usage import help_text, usage_text  # late: only people ask for it
 
-    print(usage_text(name, table) if option == "usage" else help_text(name, table))
+    say(usage_text(name, table) if option == "usage" else help_text(name, table))
 
 
-_running = ""
-"""The command that this process is."""
 _MAY_BE_SLURMS = frozenset({"sacctmgr", "scontrol", "sinfo", "sprio", "sshare"})
 """Commands of which a Slurm cluster answers some or all itself."""
 
@@ -88,12 +84,10 @@ def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
 
     `pointer`: whether getopt's refusals are followed by the pointer to --help.
     """
-    global _running
-    _running = name
-    gc.disable()  # a short life that makes many small dicts and no cycles: a third faster without looking for any
+    around().command = name
     try:
         code = body()
-        sys.stdout.flush()
+        around().flush()
         return code
     except AnsweredError:
         return 0
@@ -112,32 +106,54 @@ def guarded(name: str, body: Callable[[], int], *, pointer: bool = True) -> int:
         tell(str(error))
         return error.code
     except BrokenPipeError:
-        # The interpreter would flush again on its way out and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        around().abandon_output()
         return 0
     except KeyboardInterrupt:
         return 130
-    finally:
-        gc.enable()
 
 
 def tell(message: str) -> None:
-    print(message, file=sys.stderr)
+    around().tell(message)
+
+
+def say(text: object = "", end: str = "\n") -> None:
+    around().write(f"{text}{end}")
+
+
+def write(text: str) -> None:
+    around().write(text)
 
 
 def show(lines: Iterable[str]) -> None:
     text = "\n".join(lines)
     if text:
-        sys.stdout.write(text + "\n")
+        around().write(text + "\n")
+
+
+def show_table(header: str, records: Sequence[Any], lines_of: Callable[[Sequence[Any]], list[str]]) -> None:
+    """A header (empty: none) and the lines of the records, some at a time."""
+    around().keep_small(len(header), _WIDEST_LINE)
+    if header:
+        show([header])
+    for begin in range(0, len(records), _LINES_AT_ONCE):
+        show(lines_of(records[begin : begin + _LINES_AT_ONCE]))
+
+
+def environment() -> Mapping[str, str]:
+    return around().environment
+
+
+def my_uid() -> int:
+    return around().uid
 
 
 def make_context(*, convert: bool = True, unit: str = "", cluster: str = "", now: float | None = None) -> Context:
     """The context of this process: its clock, its time zone, its SLURM_TIME_FORMAT."""
     at = time.time() if now is None else now
-    limit = os.environ.get("SLURM_BITSTR_LEN", "")
+    limit = environment().get("SLURM_BITSTR_LEN", "")
     return Context(
         now=at,
-        stamp=make_stamp(os.environ.get("SLURM_TIME_FORMAT", ""), at),
+        stamp=make_stamp(environment().get("SLURM_TIME_FORMAT", ""), at),
         convert=convert,
         unit=unit,
         bitstr_len=int(limit) if limit.isdecimal() else 64,
@@ -194,12 +210,14 @@ def date_line() -> str:
 
 def repeat(seconds: int, body: Callable[[], int]) -> int:
     """--iterate: again and again, a blank line in between, until interrupted."""
+    if seconds:
+        around().only_near()
     while True:
         code = body()
         if not seconds:
             return code
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        write("\n")
+        around().flush()
         time.sleep(seconds)
 
 
@@ -217,8 +235,8 @@ def each_cluster(command: str, text: str | None, body: Callable[[str], int], *, 
 
 def clusters_named(command: str, text: str) -> list[str]:
     """Those that -M names; the command ends where none has such a name."""
-    from bireme.cli.clusters import UnknownClusterError, chosen_clusters  # late: few ask for one
-    from bireme.client.transport import ApiError, BiremeUnavailable
+    from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few ask for one
+    from bireme.commands.refused import ApiError, BiremeUnavailable
 
     try:
         return chosen_clusters(transport(), text)
@@ -247,28 +265,9 @@ def user_ids(command: str, text: str) -> set[int]:
     return uids
 
 
-def transport() -> Transport:
-    """Inside a job the daemon may be restarting while the job runs on: its commands wait for it."""
-    patience_s = _PATIENCE_INSIDE_JOB_S if os.environ.get("BIREME_JOB") else 0.0
-    made: Transport
-    if _running in _MAY_BE_SLURMS:
-        from bireme.cli.own_command import ReportingTransport  # late: others answer sooner without
-
-        made = ReportingTransport(_running, patience_s=patience_s)
-    else:
-        from bireme.client.transport import Transport  # late: --version and --help need no daemon
-
-        made = Transport(patience_s=patience_s)
-    made.still_silent = lambda text: tell(f"{_running}: {text}")
-    told: set[str] = set()
-
-    def out_of_date(remark: str) -> None:
-        if remark not in told:
-            told.add(remark)
-            tell(f"{_running}: {remark}")
-
-    made.out_of_date = out_of_date
-    return made
+def transport() -> Port:
+    """Whom the command asks."""
+    return around().port(may_be_slurms=around().command in _MAY_BE_SLURMS)
 
 
 def failure(command: str, what: str, error: Exception) -> CommandError:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pwd
-import sys
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, aliases, options
+from bireme.commands import reports
+from bireme.commands.optline import Opt, aliases, options
 
 _OPTIONS = (
     "-A--accounts= -a--all -M--clusters= -o--format= -e--helpformat --help --json[=] -l--long -n--noheader -p--parsable"
@@ -52,7 +50,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _load() -> dict[str, Any]:
-    from bireme.client.transport import ApiError, BiremeUnavailable  # late: --version needs no daemon
+    from bireme.commands.refused import ApiError, BiremeUnavailable  # late: --version needs no daemon
 
     try:
         answer: dict[str, Any] = reports.transport().get("/v1/accounting/shares")
@@ -96,14 +94,14 @@ def _chosen(rows: list[Row], asked: dict[str, str | None]) -> list[Row]:
 
 def _myself() -> str:
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(reports.my_uid()).pw_name
     except KeyError:
-        return str(os.getuid())
+        return str(reports.my_uid())
 
 
 def _print_data(answer: dict[str, Any], rows: list[Row], yaml: bool) -> int:
     from bireme.slurm.json_shapes.envelope import dump, envelope
 
     body = {"shares": {"shares": [{**row, "cluster": answer["cluster"]} for row in rows], "total_shares": len(rows)}}
-    sys.stdout.write(dump(envelope("sshare", body), yaml=yaml))
+    reports.write(dump(envelope("sshare", body), yaml=yaml))
     return 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.scontrol.session import Session
+from bireme.commands import reports
+from bireme.commands.scontrol.session import Session
 
 Pairs = list[tuple[str, str]]
 _BUSY_NOTE = (
@@ -31,7 +30,7 @@ def create(session: Session, words: list[str]) -> int:
 
 
 def _create(session: Session, pairs: Pairs) -> int:
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
     from bireme.slurm.reservations import check_complete
 
     name, order = _read(pairs, "No reservation created.", check_complete)
@@ -40,12 +39,12 @@ def _create(session: Session, pairs: Pairs) -> int:
     except ApiError as error:
         note = f"\n{_BUSY_NOTE}" if error.code in _PLACE_ERRORS else ""
         raise reports.CommandError(f"Error creating the reservation: {error.message}{note}{_hint(error)}") from None
-    print(f"Reservation created: {made['name']}")
+    reports.say(f"Reservation created: {made['name']}")
     return 0
 
 
 def update(session: Session, pairs: Pairs) -> int:
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     try:
         name, order = _read(pairs, "No reservation update.")
@@ -56,13 +55,13 @@ def update(session: Session, pairs: Pairs) -> int:
     except ApiError as error:
         what = f"Error updating the reservation: {error.message}\nslurm_update error: {error.message}"
         raise reports.CommandError(what + _hint(error)) from None
-    print("Reservation updated.")
+    reports.say("Reservation updated.")
     return 0
 
 
 def delete(session: Session, words: list[str]) -> int:
     """`delete reservation=NAME` or `delete reservation NAME`."""
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     if not words:
         raise reports.CommandError("too few arguments for delete keyword")
@@ -91,14 +90,14 @@ def show(session: Session, ids: list[str]) -> int:
     if session.wants_data:
         from bireme.slurm.json_shapes.envelope import dump, envelope
 
-        sys.stdout.write(dump(envelope("scontrol", {"reservations": found}), yaml=session.has("yaml")))
+        reports.write(dump(envelope("scontrol", {"reservations": found}), yaml=session.has("yaml")))
         return 0
     if not found:
-        print(f"Reservation {ids[0]} not found" if ids else "No reservations in the system")
+        reports.say(f"Reservation {ids[0]} not found" if ids else "No reservations in the system")
         return 1 if ids else 0
     context = session.context(answer)
     for each in found:
-        sys.stdout.write(block_text(reservation_block(each, context), oneliner=session.oneliner))
+        reports.write(block_text(reservation_block(each, context), oneliner=session.oneliner))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What scontrol answers without a daemon: hostlists, error numbers, processes of this machine.
+"""What scontrol answers without a daemon, near who asks: hostlists, error numbers, processes of this machine.
 
 `scontrol show hostnames` runs in half of all batch scripts, on every node: it must work when nothing else does.
 """
@@ -11,15 +11,17 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bireme.cli import reports
-from bireme.cli.scontrol.session import Session
+from bireme.commands import reports
+from bireme.commands.scontrol.session import Session
+from bireme.commands.surroundings import around
 
 
 def show_hostnames(session: Session, words: list[str]) -> int:
     """One name a line; without an argument, those of $SLURM_JOB_NODELIST."""
     from bireme.slurm.hostlist import expand
 
-    text = ",".join(words) or os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST") or ""
+    variables = reports.environment()
+    text = ",".join(words) or variables.get("SLURM_JOB_NODELIST") or variables.get("SLURM_NODELIST") or ""
     if not text:
         reports.tell("scontrol: error: host list is empty")
         return 0  # as Slurm does
@@ -30,14 +32,14 @@ def show_hostnames(session: Session, words: list[str]) -> int:
 def show_hostlist(session: Session, words: list[str]) -> int:
     from bireme.slurm.hostlist import compress, expand
 
-    print(compress(expand(_hosts(words))))
+    reports.say(compress(expand(_hosts(words))))
     return 0
 
 
 def show_hostlist_sorted(session: Session, words: list[str]) -> int:
     from bireme.slurm.hostlist import compress_sorted, expand
 
-    print(compress_sorted(expand(_hosts(words))))
+    reports.say(compress_sorted(expand(_hosts(words))))
     return 0
 
 
@@ -49,6 +51,7 @@ def _hosts(words: list[str]) -> str:
 
 def _from_file(text: str) -> str:
     """A path (it begins with a slash, or is - for standard input) stands for the names in the file."""
+    around().only_near()
     if text == "-":
         return sys.stdin.read()
     if not text.startswith("/"):
@@ -62,7 +65,7 @@ def _from_file(text: str) -> str:
 
 def show_daemons(session: Session, words: list[str]) -> int:
     """What should run here. Scripts look for slurmd to learn whether a machine is a node."""
-    print("slurmctld slurmd")
+    reports.say("slurmctld slurmd")
     return 0
 
 
@@ -76,7 +79,7 @@ def errnumstr(session: Session, words: list[str]) -> int:
 
     number = int(words[0])
     texts = {why.value.errno: why.value.text for why in Why}
-    print(texts.get(number) or os.strerror(number))
+    reports.say(texts.get(number) or os.strerror(number))
     return 0
 
 
@@ -116,9 +119,9 @@ def list_pids(session: Session, words: list[str]) -> int:
     found = [each for each in _processes() if (not job or each.job == job) and (not step or each.step == step)]
     if not found and job:
         raise reports.CommandError(f"scontrol: error: Job step {words[0]} does not exist on this node.")
-    print(f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID':<8}")
+    reports.say(f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID':<8}")
     for each in found:
-        print(f"{each.pid:<8} {each.job:<8} {each.step:<8} {each.local:<7} {each.rank:<8}")
+        reports.say(f"{each.pid:<8} {each.job:<8} {each.step:<8} {each.local:<7} {each.rank:<8}")
     return 0
 
 
@@ -132,7 +135,7 @@ def pid_info(session: Session, words: list[str]) -> int:
     answer = session.get(f"/v1/jobs/{process.job}", "slurm_load_jobs error")
     end = answer["jobs"][0].get("end_time")
     ends = f"ends at {time.ctime(end)}" if end else "has no time limit"
-    print(f"Slurm JobId={process.job} {ends}")
+    reports.say(f"Slurm JobId={process.job} {ends}")
     return 0
 
 
@@ -140,6 +143,6 @@ def getent(session: Session, words: list[str]) -> int:
     """`getent NODE`: Slurm asks nss_slurm on that node; here every node shares this machine's users."""
     import pwd  # late: only this verb
 
-    entry = pwd.getpwuid(os.getuid())
-    print(f"{entry.pw_name}:x:{entry.pw_uid}:{entry.pw_gid}:{entry.pw_gecos}:{entry.pw_dir}:{entry.pw_shell}")
+    entry = pwd.getpwuid(reports.my_uid())
+    reports.say(f"{entry.pw_name}:x:{entry.pw_uid}:{entry.pw_gid}:{entry.pw_gecos}:{entry.pw_dir}:{entry.pw_shell}")
     return 0

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bireme.cli import reports
-from bireme.cli.scontrol import reservations
-from bireme.cli.scontrol.actions import ask_all, job_ids
-from bireme.cli.scontrol.session import Session
+from bireme.commands import reports
+from bireme.commands.scontrol import reservations
+from bireme.commands.scontrol.actions import ask_all, job_ids
+from bireme.commands.scontrol.session import Session
 from bireme.core.model.queue_numbers import LARGEST_NICE
 from bireme.slurm.changes import RANGES, check_changes, check_mail_types
 from bireme.slurm.errors import SlurmSyntaxError
@@ -83,7 +83,7 @@ def _update_jobs(session: Session, pairs: list[tuple[str, str]]) -> int:
     named, changes, relative = _job_changes(pairs)
     if not changes and not relative:
         raise reports.CommandError("No changes specified")
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     ids = job_ids(session, named)
     if not ids:
@@ -389,7 +389,7 @@ _WITHOUT_VALUE = frozenset({"arraytaskthrottle", "timelimit", "timemin"})
 
 
 def _update_nodes(session: Session, pairs: list[tuple[str, str]]) -> int:
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     body: Changes = {}
     for key, value in pairs:
@@ -434,7 +434,7 @@ def _node_change(key: str, value: str) -> Changes:
 
 
 def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
-    from bireme.client.transport import ApiError
+    from bireme.commands.refused import ApiError
 
     name, changes = "", {}
     for key, value in pairs:

@@ -6,12 +6,12 @@ needs no daemon at all (`show hostnames` is in half of all batch scripts).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
-from bireme.cli import reports
-from bireme.cli.optline import Opt, OptionLineError, options, read
-from bireme.cli.scontrol.session import Session
+from bireme.commands import reports
+from bireme.commands.optline import Opt, OptionLineError, options, read
+from bireme.commands.scontrol.session import Session
+from bireme.commands.surroundings import around
 from bireme.slurm.version import VERSION_LINE
 
 TABLE: list[Opt] = options(
@@ -19,6 +19,23 @@ TABLE: list[Opt] = options(
     " -Q--quiet --sibling -u--uid= -v--verbose -V--version --yaml[=] --autocomplete="
 )
 _Verb = Callable[[Session, list[str]], int]
+_ANYWHERE = frozenset(
+    {
+        "show",
+        "completing",
+        "update",
+        "create",
+        "delete",
+        "hold",
+        "uhold",
+        "holdu",
+        "release",
+        "suspend",
+        "resume",
+        "top",
+    }
+)
+"""Verbs that need nothing of the process of who asked. (What is requeued may be the job that asks.)"""
 
 
 def main(argv: list[str]) -> int:
@@ -29,7 +46,7 @@ def _main(argv: list[str]) -> int:
     given, words = read(TABLE, argv)
     asked = dict(given)
     if "version" in asked:
-        print(VERSION_LINE)
+        reports.say(VERSION_LINE)
         return 0
     if "help" in asked:
         return _help(Session({}), [])
@@ -46,11 +63,14 @@ def run(session: Session, words: list[str]) -> int:
     found = [verb] if verb in known else [name for name in known if name.startswith(verb)]
     if len(found) != 1:
         raise reports.CommandError(f"invalid keyword: {words[0]}")
+    if found[0] not in _ANYWHERE:
+        around().only_near()
     return _verbs()[found[0]](session, words[1:])
 
 
 def _converse(session: Session) -> int:
     """The prompt: commands until quit, exit or the end of input. A failed one is told and the next is read."""
+    around().only_near()
     import shlex  # late: only the prompt splits lines
 
     code, last = 0, ""
@@ -58,7 +78,7 @@ def _converse(session: Session) -> int:
         try:
             line = input("scontrol: ").strip()
         except EOFError:
-            print()
+            reports.say()
             break
         line = last if line == "!!" else line
         if not line:
@@ -73,13 +93,13 @@ def _converse(session: Session) -> int:
         except (ValueError, OptionLineError) as error:
             reports.tell(f"scontrol: error: {error}")
             code = 1
-        sys.stdout.flush()
+        around().flush()
     return code
 
 
 def _verbs() -> dict[str, _Verb]:
     # Late imports: `scontrol show hostnames` must not pay for the update tables, nor `--version` for anything.
-    from bireme.cli.scontrol import actions, local, reservations, show, update
+    from bireme.commands.scontrol import actions, local, reservations, show, update
 
     return {
         "show": show.show,
@@ -143,12 +163,12 @@ def _leave(session: Session, _words: list[str]) -> int:
 
 
 def _version(_session: Session, _words: list[str]) -> int:
-    print(VERSION_LINE)
+    reports.say(VERSION_LINE)
     return 0
 
 
 def _help(_session: Session, _words: list[str]) -> int:
-    from bireme.cli.scontrol.manual import HELP  # late: only people ask for it
+    from bireme.commands.scontrol.manual import HELP  # late: only people ask for it
 
-    print(HELP, end="")
+    reports.say(HELP, end="")
     return 0

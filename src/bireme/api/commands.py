@@ -1,0 +1,278 @@
+"""`POST /v1/commands/{command}`: runs one of Slurm's commands for who asks, and answers with its text and exit code.
+
+What the thin commands send and get is in `commands/parcels.py`; the commands themselves are in `commands/`. Each runs
+in a thread (`errands.py`); what it asks of the cluster goes through this application's own routes, as the caller's.
+
+Invariants: a command sees and changes what its caller could by asking the routes, in the caller's turns: there is no
+other way from here to the cluster. No file is opened and no variable read that the caller names. What would take too
+much is sent back to run near (`NearError`), before anything is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+from starlette.types import ASGIApp, Message, Scope
+
+from bireme.api.peers import SCOPE_KEY, TRANSPORT_KEY, is_gone
+from bireme.api.problems import ProblemError, read_body
+from bireme.api.routing import OUT_OF_DATE, Context, Routes
+from bireme.commands import parcels, sacct, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
+from bireme.commands.refused import refusal_in
+from bireme.commands.surroundings import NearError, surrounded_by
+from bireme.slurm.formats.visible import visible_lines
+from bireme.store.codec import dumps, loads
+
+log = logging.getLogger(__name__)
+routes = Routes("commands")
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "squeue": squeue.main,
+    "sinfo": sinfo.main,
+    "sacct": sacct.main,
+    "sprio": sprio.main,
+    "sshare": sshare.main,
+    "sstat": sstat.main,
+    "scontrol": scontrol.main,
+}
+MOST_WORDS = 16 * 1024
+"""Bytes of words and variables: formats and lists of a command that looks."""
+MOST_ANSWER = 16 << 20
+"""Bytes of what the cluster answers to a command's questions, together."""
+MOST_OUTPUT = 16 << 20
+LARGEST_RANGE = 10_000
+"""Tasks or hosts that one range of a word may stand for."""
+_RANGE = re.compile(r"(\d{1,18})-(\d+)")
+_OWN_COMMAND = "ESLURM_OWN_COMMAND"
+
+
+@routes.post("/v1/commands/{command}", body="Its words and variables, in parts (`commands/parcels.py`).")
+async def run_command(api: Context, request: Request) -> Response:
+    """Run one of Slurm's commands and answer with what it prints and its exit code, in parts."""
+    command = COMMANDS.get(request.path_params["command"])
+    if command is None:
+        raise ProblemError(404, "there is no such command")
+    data = await read_body(request, api.service.max_body_bytes, api.bodies)
+    try:
+        errand = Errand(request, api.caller(request).uid, parcels.unpack(data), asyncio.get_running_loop())
+        errand.keep_to_bounds()
+    except parcels.BadParcelError as error:
+        raise ProblemError(400, str(error)) from error
+    except NearError:
+        return _answer(parcels.pack(parcels.NEAR, b""))
+    return _answer(await api.errands.run(errand.uid, lambda: errand.run(command)))
+
+
+def _answer(content: bytes) -> Response:
+    return Response(content, media_type="application/octet-stream")
+
+
+class Errand:
+    """One command of one caller: `commands.surroundings.Surroundings` within the daemon."""
+
+    def __init__(
+        self, request: Request, uid: int, parts: list[tuple[str, bytes]], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.command: str = request.path_params["command"]
+        self.uid = uid
+        self.host = ""
+        self.argv: list[str] = []
+        self.environment: Mapping[str, str] = {}
+        self._request = request
+        self._loop = loop
+        self._said: list[bytes] = []
+        self._size = 0
+        self._changed = False
+        self._read(parts)
+
+    def _read(self, parts: list[tuple[str, bytes]]) -> None:
+        variables: dict[str, str] = {}
+        for letter, content in parts:
+            text = content.decode("utf-8", "surrogateescape")
+            if letter == parcels.ARGUMENT:
+                self.argv.append(text)
+            elif letter == parcels.VARIABLE:
+                name, _, variables[name] = text.partition("=")
+            elif letter == parcels.HOST:
+                self.host = text.partition(".")[0]
+            else:
+                raise parcels.BadParcelError(f"there are no parts {letter!r}")
+        self.environment = variables
+
+    def keep_to_bounds(self) -> None:
+        """Raises NearError for what would be large, and where local time is another than here."""
+        words = [*self.argv, *self.environment.values()]
+        self.keep_small(sum(map(len, words)), MOST_WORDS)
+        for word in words:
+            for first, last in _RANGE.findall(word):
+                self.keep_small(int(last[:18]) - int(first), LARGEST_RANGE)
+        if self.environment.get("TZ") != os.environ.get("TZ"):
+            raise NearError
+
+    def run(self, command: Callable[[list[str]], int]) -> bytes:
+        """In a thread. What the command said, in parts."""
+        try:
+            with surrounded_by(self):
+                code = command(self.argv)
+        except NearError:
+            if not self._changed:
+                return parcels.pack(parcels.NEAR, b"")
+            code = self._failed("there is more to say than fits")
+        except Exception:
+            log.exception("%s %s failed", self.command, self.argv)
+            if not self._changed:
+                return parcels.pack(parcels.NEAR, b"")
+            code = self._failed("the daemon failed to answer; its log says why")
+        return b"".join([*self._said, parcels.pack(parcels.EXIT, str(code).encode())])
+
+    def _failed(self, why: str) -> int:
+        self._said.append(parcels.pack(parcels.ERROR, f"{self.command}: error: {why}\n".encode()))
+        return 1
+
+    # -- what surrounds it ------------------------------------------------------------------------------------------
+
+    def write(self, text: str) -> None:
+        self._say(parcels.OUTPUT, visible_lines(text).encode("utf-8", shown.SHOWN))
+
+    def write_bytes(self, data: bytes) -> None:
+        self._say(parcels.OUTPUT, data)
+
+    def tell(self, text: str) -> None:
+        self._say(parcels.ERROR, visible_lines(f"{text}\n").encode("utf-8", shown.SHOWN))
+
+    def _say(self, letter: str, data: bytes) -> None:
+        self._size += len(data)
+        self.keep_small(self._size, MOST_OUTPUT)
+        self._said.append(parcels.pack(letter, data))
+
+    def flush(self) -> None:
+        """Nothing waits: all is sent together."""
+
+    def abandon_output(self) -> None:
+        """Who does not read is not seen from here."""
+
+    def port(self, *, may_be_slurms: bool) -> Questions:
+        return Questions(self, may_be_slurms)
+
+    def only_near(self) -> None:
+        raise NearError
+
+    def keep_small(self, count: int, most: int) -> None:
+        if count > most:
+            raise NearError
+
+    # -- its questions ----------------------------------------------------------------------------------------------
+
+    def ask(self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes) -> Asked:
+        """From the command's thread: the answer of this application's own route."""
+        self._changed = self._changed or method == "POST"
+        asked = Asked(self._request, method, path, params, body, self.command)
+        asyncio.run_coroutine_threadsafe(asked.put_to(self._request.app), self._loop).result()
+        if asked.too_much:
+            raise NearError
+        return asked
+
+
+class Questions:
+    """`commands.surroundings.Port` of an errand."""
+
+    patience_s = 0.0
+
+    def __init__(self, errand: Errand, may_be_slurms: bool) -> None:
+        self._errand = errand
+        self._may_be_slurms = may_be_slurms
+        self._told: set[str] = set()
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Any:
+        return loads(self.get_bytes(path, params))
+
+    def get_bytes(self, path: str, params: Mapping[str, Any] | None = None) -> bytes:
+        return self._answer(self._errand.ask("GET", path, params, b""))
+
+    def post(
+        self, path: str, body: Any = None, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Any:
+        return loads(self._answer(self._errand.ask("POST", path, params, dumps({} if body is None else body))))
+
+    def _answer(self, asked: Asked) -> bytes:
+        if asked.status >= 400:
+            try:
+                content = loads(asked.body)
+            except ValueError:
+                content = None
+            refusal = refusal_in(asked.status, content)
+            if refusal.code == _OWN_COMMAND:  # nothing was done: the process becomes Slurm's own command
+                raise NearError
+            raise refusal
+        remark = asked.headers.get(OUT_OF_DATE, "")
+        if remark and remark not in self._told:
+            self._told.add(remark)
+            self._errand.tell(f"{self._errand.command}: {remark}")
+        return asked.body
+
+
+class Asked:
+    """A request that comes from within: put to the application as if its caller had sent it."""
+
+    def __init__(
+        self, outer: Request, method: str, path: str, params: Mapping[str, Any] | None, body: bytes, agent: str
+    ) -> None:
+        given = [(name, str(value)) for name, value in (params or {}).items() if value is not None]
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.too_much = False
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._sent = body
+        self._outer = outer.scope
+        self._scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode("utf-8", "surrogateescape"),
+            "query_string": urlencode(given, errors="surrogateescape").encode("ascii"),
+            "root_path": "",
+            "headers": [(b"user-agent", agent.encode()), (b"content-length", str(len(body)).encode())],
+            SCOPE_KEY: self._outer[SCOPE_KEY],
+            TRANSPORT_KEY: self,
+        }
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def is_closing(self) -> bool:
+        """As of a connection: whether the rest of the answer is for nobody."""
+        return self.too_much or is_gone(self._outer)
+
+    async def put_to(self, app: ASGIApp) -> None:
+        try:
+            await app(self._scope, self._receive, self._send)
+        except Exception:
+            if not self.status:  # else it was answered and logged
+                raise
+
+    async def _receive(self) -> Message:
+        sent, self._sent = self._sent, b""
+        return {"type": "http.request", "body": sent, "more_body": False}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+            return
+        piece = cast(bytes, message.get("body", b""))
+        self._size += len(piece)
+        self.too_much = self.too_much or self._size > MOST_ANSWER
+        if not self.too_much:
+            self._pieces.append(piece)

@@ -1,0 +1,96 @@
+"""What surrounds a command: its variables, who asks, where its text goes, and who answers its questions.
+
+Set by whoever runs a command, for the time that it runs: `cli/near.py` in the process that a user started,
+`api/commands.py` in the daemon. Commands ask `around()`.
+
+Invariant: what belongs to one who asks is never seen by a command of another: the surroundings are a context's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+
+class NearError(Exception):
+    """This has to run in the process of who asked: it reads the terminal, waits, or would take too much here."""
+
+
+class Port(Protocol):
+    """Questions to the cluster, on behalf of who asks. Refusals are `ApiError`, silence is `BiremeUnavailable`."""
+
+    patience_s: float
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Any: ...
+
+    def get_bytes(self, path: str, params: Mapping[str, Any] | None = None) -> bytes: ...
+
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Any: ...
+
+
+class Surroundings(Protocol):
+    command: str
+    """Its name: what remarks begin with."""
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def host(self) -> str:
+        """The name of the machine of who asks."""
+
+    def write(self, text: str) -> None:
+        """To standard output."""
+
+    def write_bytes(self, data: bytes) -> None:
+        """To standard output, as they are: what is their user's own."""
+
+    def tell(self, text: str) -> None:
+        """A line to standard error."""
+
+    def flush(self) -> None: ...
+
+    def abandon_output(self) -> None:
+        """Nobody reads it any more."""
+
+    def port(self, *, may_be_slurms: bool) -> Port:
+        """`may_be_slurms`: a Slurm cluster may answer this command itself; then it does not come back."""
+
+    def only_near(self) -> None:
+        """What follows needs the process of who asked. Raises NearError elsewhere."""
+
+    def keep_small(self, count: int, most: int) -> None:
+        """What follows makes so many things. Raises NearError where others would wait for more than `most`."""
+
+
+_AROUND: ContextVar[Surroundings] = ContextVar("bireme.surroundings")
+
+
+def around() -> Surroundings:
+    return _AROUND.get()
+
+
+@contextmanager
+def surrounded_by(these: Surroundings) -> Iterator[None]:
+    token = _AROUND.set(these)
+    try:
+        yield
+    finally:
+        _AROUND.reset(token)
+
+
+def surround(these: Surroundings) -> None:
+    """For the rest of this process (or thread)."""
+    _AROUND.set(these)

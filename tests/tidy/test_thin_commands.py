@@ -1,0 +1,36 @@
+"""What a thin command imports is the time that it takes: here is all that it may."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bireme.cli.thin import ANSWERED
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+OURS = {
+    "bireme", "bireme.cli", "bireme.cli.thin", "bireme.commands", "bireme.commands.parcels", "bireme.daemon",
+    "bireme.daemon.paths",
+}  # fmt: skip
+STANDARD = {"__future__", "_collections_abc", "_socket", "_stat", "abc", "_abc", "genericpath", "os", "os.path",
+            "posixpath", "stat"}  # fmt: skip
+"""Beyond what Python itself has loaded when it runs its first line."""
+
+
+@pytest.mark.parametrize("command", sorted(ANSWERED))
+def test_a_thin_command_imports_almost_nothing(command: str, tmp_path: Path) -> None:
+    code = (
+        f"import sys; before = set(sys.modules); sys.path[:0] = [{str(SOURCE)!r}]\n"
+        "import os; os.environ['BIREME_HOME'] = sys.argv[1]\n"
+        f"from bireme.cli.thin import ask; code = ask({command!r}, ['--help'])\n"
+        "print(code, *sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    answer, *loaded = done.stdout.split()
+    assert answer == "None", "there is no daemon"
+    assert set(loaded) - OURS - STANDARD == set()

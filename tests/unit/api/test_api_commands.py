@@ -1,0 +1,209 @@
+"""Commands that the daemon answers: the text and the exit code are those of the command that runs near, to the byte."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.api.conftest import Running
+
+from bireme.api import commands
+from bireme.cli import main, thin
+from bireme.client.transport import ApiError
+from bireme.commands import parcels
+
+Said = tuple[int | None, str, str]
+
+ALIKE = (
+    "squeue", "squeue -h -o %i|%j|%T", "squeue -l -h", "squeue -O jobid,name:30", "squeue -j 1", "squeue -j 77",
+    "squeue -j 1,77", "squeue -o %i%!%Z", "squeue --json -j 2", "squeue --yaml -j 2", "squeue --me -h",
+    "squeue -u nobody-has-this-name", "squeue -s", "squeue -S x", "squeue --unknown", "squeue word", "squeue --help",
+    "squeue --usage", "squeue -o %j -l", "squeue -w n1", "squeue -w n9", "squeue -M all", "squeue -M nowhere",
+    "squeue -t all -r", "squeue -t nonsense", "squeue -o %65535j%65535j -j 1",
+    "sinfo", "sinfo -N -l -h", "sinfo -R", "sinfo -T", "sinfo -O nodelist", "sinfo --json", "sinfo -p nowhere",
+    "sacct -j 1", "sacct -j 1 -p", "sacct -X -n", "sacct -j x", "sacct -e", "sacct -j 1 -o jobid,nothing",
+    "sacct -S nonsense", "sacct -j 1 --json", "sacct -B -j 1",
+    "scontrol show job 1", "scontrol -o show job", "scontrol show job 77", "scontrol show job x",
+    "scontrol show nodes", "scontrol show node n1,n9", "scontrol show partition", "scontrol show res", "scontrol show",
+    "scontrol show nothing", "scontrol nothing", "scontrol --json show job 1", "scontrol show step",
+    "scontrol show topology", "scontrol show assoc_mgr", "scontrol show lic", "scontrol -h", "scontrol show aliases",
+    "scontrol show hostnames n[1-3]", "scontrol ping", "scontrol show config",
+    "sprio", "sprio -j 1", "sshare", "sshare -a -l", "sshare -e", "sstat -j 1", "sstat", "sstat -e",
+)  # fmt: skip
+NEAR = (
+    "squeue --iterate 5", "squeue -j 1_[0-4000000]", "squeue -o %65535j", "squeue -w n[1-60000]", "scontrol",
+    "scontrol show hostnames n[1-3]", "scontrol ping", "scontrol wait_job 1", "scontrol write batch_script 1 -",
+    "scontrol requeue 1", "scontrol listpids", "squeue --version", "sbatch nothing",
+)  # fmt: skip
+
+
+@pytest.fixture
+def far(api: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """What the daemon says of a command line; None as the exit code where it has to run near."""
+    monkeypatch.setenv("BIREME_HOME", api.home)
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "SQUEUE_", "SINFO_", "SACCT_", "BIREME_JOB")):
+            monkeypatch.delenv(name)
+
+    def ask(line: str) -> Said:
+        command, *argv = line.split()
+        capfd.readouterr()
+        code = thin.ask(command, argv)
+        return (code, *capfd.readouterr())
+
+    return ask
+
+
+@pytest.fixture
+def near(far: Callable[..., Said], capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    def run(line: str) -> Said:
+        command, *argv = line.split()
+        capfd.readouterr()
+        code = main.run(command, argv)
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def jobs(api: Running) -> None:
+    for name in ("train", "\x1b[31mred\nline"):
+        api.transport.post("/v1/jobs", {"spec": {"name": name, "script": ""}, "script": "#!/bin/sh\necho secret\n"})
+
+
+@pytest.mark.usefixtures("jobs")
+def test_the_daemon_says_what_the_command_says_near(far: Callable[..., Said], near: Callable[..., Said]) -> None:
+    other = []
+    for line in ALIKE:
+        told = far(line)
+        if told[0] is not None and told != near(line):
+            other.append(line)
+    assert other == []
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("line", NEAR)
+def test_what_is_near_the_terminal_or_too_large_is_sent_back(far: Callable[..., Said], line: str) -> None:
+    assert far(line) == (None, "", "")
+
+
+@pytest.mark.usefixtures("jobs")
+def test_what_is_ordinary_is_answered_by_the_daemon(far: Callable[..., Said]) -> None:
+    """Else the other tests would compare nothing."""
+    sent_back = {line for line in ALIKE if far(line)[0] is None}
+    assert sent_back == {"scontrol show hostnames n[1-3]", "scontrol ping", "squeue -o %65535j%65535j -j 1"}
+
+
+@pytest.mark.usefixtures("jobs")
+def test_variables_count_as_they_do_near(
+    far: Callable[..., Said], near: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQUEUE_FORMAT", "%i is %T")
+    monkeypatch.setenv("SQUEUE_SORT", "-i")
+    assert far("squeue -h") == near("squeue -h") == (0, "2 is PENDING\n1 is PENDING\n", "")
+
+
+def test_another_local_time_is_not_the_daemons_to_tell(
+    far: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert far("squeue -l")[0] == 0
+    request = thin._request("squeue", ["-l"])
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert b"TZ=Asia/Tokyo" in thin._request("squeue", ["-l"])
+    assert b"TZ=" not in request
+
+
+def test_the_daemon_sends_back_who_has_another_local_time(api: Running) -> None:
+    sent = parcels.pack("v", b"TZ=Asia/Tokyo")
+    answer = api.transport.request("POST", "/v1/commands/squeue", body=sent).body
+    assert parcels.unpack(answer) == [(parcels.NEAR, b"")]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_change_is_made_once_and_by_its_caller(api: Running, far: Callable[..., Said]) -> None:
+    assert far("scontrol hold 1") == (0, "", "")
+    story = api.transport.get("/v1/jobs/1/story")["events"]
+    held = [event for event in story if event["kind"] == "JobHeld"]
+    assert [event["cause"] for event in held] == [f"uid {os.getuid()} scontrol"]
+    code, _, errors = far("scontrol hold 77")
+    assert (code, errors.splitlines()[0]) == (1, "Invalid job id specified for job 77")
+
+
+@pytest.mark.parametrize(
+    "body", [b"x", b"a 5\nab", b"aa 1\nx", b"a -1\n", b"z 0\n", b"a " + b"9" * 40 + b"\n", b"\xff"]
+)
+def test_what_is_no_parcel_is_refused(api: Running, body: bytes) -> None:
+    with pytest.raises(ApiError) as refused:
+        api.transport.request("POST", "/v1/commands/squeue", body=body)
+    assert refused.value.status == 400
+
+
+def test_there_are_no_other_commands(api: Running) -> None:
+    with pytest.raises(ApiError) as refused:
+        api.transport.request("POST", "/v1/commands/srun", body=b"")
+    assert refused.value.status == 404
+
+
+def test_a_command_that_fails_in_the_daemon_is_sent_back(
+    far: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(argv: list[str]) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(commands.COMMANDS, "squeue", broken)
+    assert far("squeue") == (None, "", "")
+    assert "squeue [] failed" in caplog.text
+
+
+@pytest.fixture
+def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """A daemon that reads requests and goes without an answer; what was sent to it."""
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("BIREME_HOME", str(tmp_path))
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "run" / "api.sock"))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    heard.append(connection.recv(65536))
+                if heard[-1] == b"":
+                    return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield heard
+        with socket.socket(socket.AF_UNIX) as last:
+            last.connect(str(tmp_path / "run" / "api.sock"))
+        thread.join()
+
+
+def test_a_change_whose_answer_was_lost_is_not_sent_again(deaf: list[bytes], capfd: pytest.CaptureFixture[str]) -> None:
+    assert thin.ask("scontrol", ["hold", "1"]) == 1
+    assert "look whether it was done" in capfd.readouterr().err
+    assert len(deaf) == 1
+
+
+def test_who_only_looks_looks_again_near(deaf: list[bytes], capfd: pytest.CaptureFixture[str]) -> None:
+    assert thin.ask("squeue", []) is None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_reader_who_went_away_is_no_error(far: Callable[..., Said], api: Running) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    kept = os.dup(1)
+    try:
+        os.dup2(write, 1)
+        assert thin.ask("squeue", []) == 0
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(write)
