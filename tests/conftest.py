@@ -10,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.cluster import Cluster
 
+from bireme.cli.near import Process
+from bireme.commands.surroundings import surround
+
 if TYPE_CHECKING:
     from tests.support.beside import ByCluster
 
@@ -20,6 +23,9 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 # The same examples each time, so that a failure belongs to a change; `make explore` looks for new ones.
 settings.register_profile("patient", settings.get_profile("explore"), derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
+
+
+surround(Process())  # commands that tests call run in this process, and see it around them
 
 
 @pytest.hookimpl(optionalhook=True)

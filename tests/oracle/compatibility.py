@@ -23,9 +23,8 @@ from tests.oracle.inventory import load
 from tests.oracle.normal import ADDED, DROPPED
 
 from bireme.cli import sattach as sattach_command
-from bireme.cli import scancel
 from bireme.commands import sacct as sacct_command
-from bireme.commands import sinfo, sprio, squeue, sshare, sstat
+from bireme.commands import scancel, sinfo, sprio, squeue, sshare, sstat
 from bireme.slurm.conf import keys, stands
 from bireme.slurm.formats.job_fields import JOB_FIELDS
 from bireme.slurm.formats.sacct_fields import SACCT_FIELDS

@@ -15,7 +15,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
@@ -24,9 +24,10 @@ from starlette.types import ASGIApp, Message, Scope
 from bireme.api.peers import SCOPE_KEY, TRANSPORT_KEY, is_gone
 from bireme.api.problems import ProblemError, read_body
 from bireme.api.routing import OUT_OF_DATE, Context, Routes
-from bireme.commands import parcels, sacct, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
+from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
 from bireme.commands.refused import refusal_in
-from bireme.commands.surroundings import NearError, surrounded_by
+from bireme.commands.surroundings import OWN_COMMAND, NearError, Port, surrounded_by
+from bireme.core.lifecycle.refusals import Caller
 from bireme.slurm.formats.visible import visible_lines
 from bireme.store.codec import dumps, loads
 
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 routes = Routes("commands")
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "sbatch": sbatch.main,
+    "scancel": scancel.main,
     "squeue": squeue.main,
     "sinfo": sinfo.main,
     "sacct": sacct.main,
@@ -43,14 +46,14 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "scontrol": scontrol.main,
 }
 MOST_WORDS = 16 * 1024
-"""Bytes of words and variables: formats and lists of a command that looks."""
+"""Bytes of words, of variables that are read, and of lines with options in a script."""
 MOST_ANSWER = 16 << 20
 """Bytes of what the cluster answers to a command's questions, together."""
 MOST_OUTPUT = 16 << 20
-LARGEST_RANGE = 10_000
-"""Tasks or hosts that one range of a word may stand for."""
-_RANGE = re.compile(r"(\d{1,18})-(\d+)")
-_OWN_COMMAND = "ESLURM_OWN_COMMAND"
+MOST_NUMBERED = 20_000
+"""Tasks or hosts that all ranges in them may stand for."""
+_RANGE = re.compile(r"([0-9]{1,18})-([0-9]+)")
+_OPTION_LINES = re.compile(rb"^#[A-Z]+ .*", re.MULTILINE)
 
 
 @routes.post("/v1/commands/{command}", body="Its words and variables, in parts (`commands/parcels.py`).")
@@ -61,7 +64,7 @@ async def run_command(api: Context, request: Request) -> Response:
         raise ProblemError(404, "there is no such command")
     data = await read_body(request, api.service.max_body_bytes, api.bodies)
     try:
-        errand = Errand(request, api.caller(request).uid, parcels.unpack(data), asyncio.get_running_loop())
+        errand = Errand(request, api.caller(request), parcels.unpack(data), asyncio.get_running_loop())
         errand.keep_to_bounds()
     except parcels.BadParcelError as error:
         raise ProblemError(400, str(error)) from error
@@ -74,17 +77,28 @@ def _answer(content: bytes) -> Response:
     return Response(content, media_type="application/octet-stream")
 
 
+class WantedError(Exception):
+    """The command needs a file that only its user may read. `places`: as the user's process is told them."""
+
+    def __init__(self, places: bytes) -> None:
+        super().__init__("a file is wanted")
+        self.places = places
+
+
 class Errand:
     """One command of one caller: `commands.surroundings.Surroundings` within the daemon."""
 
     def __init__(
-        self, request: Request, uid: int, parts: list[tuple[str, bytes]], loop: asyncio.AbstractEventLoop
+        self, request: Request, caller: Caller, parts: list[tuple[str, bytes]], loop: asyncio.AbstractEventLoop
     ) -> None:
         self.command: str = request.path_params["command"]
-        self.uid = uid
-        self.host = ""
+        self.uid, self.gid, self.user = caller.uid, caller.gid, caller.user
+        self.host, self.folder, self.key = "", "/", ""
+        self.umask, self.nice = 0o022, 0
         self.argv: list[str] = []
         self.environment: Mapping[str, str] = {}
+        self._files: dict[bytes, bytes | int] = {}
+        """By places: what the file holds, or the number of the error."""
         self._request = request
         self._loop = loop
         self._said: list[bytes] = []
@@ -95,6 +109,10 @@ class Errand:
     def _read(self, parts: list[tuple[str, bytes]]) -> None:
         variables: dict[str, str] = {}
         for letter, content in parts:
+            if letter in (parcels.FILE, parcels.MISSING):
+                places, said = parcels.unpack_file(content)
+                self._files[places] = said if letter == parcels.FILE else _number(said)
+                continue
             text = content.decode("utf-8", "surrogateescape")
             if letter == parcels.ARGUMENT:
                 self.argv.append(text)
@@ -102,17 +120,30 @@ class Errand:
                 name, _, variables[name] = text.partition("=")
             elif letter == parcels.HOST:
                 self.host = text.partition(".")[0]
+            elif letter == parcels.FOLDER:
+                self.folder = text
+            elif letter == parcels.UMASK:
+                self.umask = _number(content) & 0o777
+            elif letter == parcels.NICE:
+                self.nice = _number(content)
+            elif letter == parcels.KEY:
+                self.key = text
             else:
                 raise parcels.BadParcelError(f"there are no parts {letter!r}")
         self.environment = variables
 
     def keep_to_bounds(self) -> None:
         """Raises NearError for what would be large, and where local time is another than here."""
-        words = [*self.argv, *self.environment.values()]
+        read = ("SLURM_", f"{self.command.upper()}_")
+        words = [*self.argv, *(value for name, value in self.environment.items() if name.startswith(read))]
+        for content in self._files.values():
+            if isinstance(content, bytes):
+                words += [line.decode("latin-1") for line in _OPTION_LINES.findall(content)]
         self.keep_small(sum(map(len, words)), MOST_WORDS)
+        numbered = 0
         for word in words:
-            for first, last in _RANGE.findall(word):
-                self.keep_small(int(last[:18]) - int(first), LARGEST_RANGE)
+            numbered += sum(max(0, int(last[:18]) - int(first)) for first, last in _RANGE.findall(word))
+        self.keep_small(numbered, MOST_NUMBERED)
         if self.environment.get("TZ") != os.environ.get("TZ"):
             raise NearError
 
@@ -121,6 +152,8 @@ class Errand:
         try:
             with surrounded_by(self):
                 code = command(self.argv)
+        except WantedError as wanted:
+            return parcels.pack(parcels.WANTED, wanted.places)
         except NearError:
             if not self._changed:
                 return parcels.pack(parcels.NEAR, b"")
@@ -147,6 +180,19 @@ class Errand:
     def tell(self, text: str) -> None:
         self._say(parcels.ERROR, visible_lines(f"{text}\n").encode("utf-8", shown.SHOWN))
 
+    def remark(self, line: str, end: str) -> None:
+        self._say(parcels.ERROR, (visible_lines(line) + end).encode("utf-8", shown.SHOWN))
+
+    def read_file(self, *places: str) -> bytes:
+        """What the user's process has sent of it."""
+        named = b"\0".join(place.encode("utf-8", "surrogateescape") for place in places)
+        content = self._files.get(named)
+        if content is None:
+            raise WantedError(named)
+        if isinstance(content, int):
+            raise OSError(content, os.strerror(content))
+        return content
+
     def _say(self, letter: str, data: bytes) -> None:
         self._size += len(data)
         self.keep_small(self._size, MOST_OUTPUT)
@@ -158,8 +204,11 @@ class Errand:
     def abandon_output(self) -> None:
         """Who does not read is not seen from here."""
 
-    def port(self, *, may_be_slurms: bool) -> Questions:
-        return Questions(self, may_be_slurms)
+    def port(self, *, may_be_slurms: bool = False, acts: bool = False) -> Questions:
+        return Questions(self, tells_age=not acts)
+
+    def become_slurms_own(self, port: Port) -> NoReturn:
+        raise NearError
 
     def only_near(self) -> None:
         raise NearError
@@ -172,9 +221,9 @@ class Errand:
 
     def ask(self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes) -> Asked:
         """From the command's thread: the answer of this application's own route."""
-        self._changed = self._changed or method == "POST"
         asked = Asked(self._request, method, path, params, body, self.command)
         asyncio.run_coroutine_threadsafe(asked.put_to(self._request.app), self._loop).result()
+        self._changed = self._changed or (method == "POST" and not 400 <= asked.status < 500)
         if asked.too_much:
             raise NearError
         return asked
@@ -185,9 +234,10 @@ class Questions:
 
     patience_s = 0.0
 
-    def __init__(self, errand: Errand, may_be_slurms: bool) -> None:
+    def __init__(self, errand: Errand, *, tells_age: bool) -> None:
+        """`tells_age`: whether it says how old what is shown of another scheduler is."""
         self._errand = errand
-        self._may_be_slurms = may_be_slurms
+        self._tells_age = tells_age
         self._told: set[str] = set()
 
     def get(self, path: str, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Any:
@@ -208,11 +258,11 @@ class Questions:
             except ValueError:
                 content = None
             refusal = refusal_in(asked.status, content)
-            if refusal.code == _OWN_COMMAND:  # nothing was done: the process becomes Slurm's own command
+            if refusal.code == OWN_COMMAND:  # nothing was done: the process becomes Slurm's own command
                 raise NearError
             raise refusal
         remark = asked.headers.get(OUT_OF_DATE, "")
-        if remark and remark not in self._told:
+        if remark and self._tells_age and remark not in self._told:
             self._told.add(remark)
             self._errand.tell(f"{self._errand.command}: {remark}")
         return asked.body
@@ -276,3 +326,9 @@ class Asked:
         self.too_much = self.too_much or self._size > MOST_ANSWER
         if not self.too_much:
             self._pieces.append(piece)
+
+
+def _number(digits: bytes) -> int:
+    if not re.fullmatch(rb"-?[0-9]{1,9}", digits):
+        raise parcels.BadParcelError("a number is expected")
+    return int(digits)

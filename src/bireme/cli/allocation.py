@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.cli.connection import PATIENCE_S
-from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Stream, Transport
+from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon
 
 IMMEDIATE_FAILED = "Unable to allocate resources: Immediate execution impossible, insufficient priority"
 _GIVES_UP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)

@@ -10,8 +10,8 @@ import argparse
 import os
 
 from bireme.cli.connection import make_transport
-from bireme.cli.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.client.transport import BiremeError
+from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
 
 
 def main(argv: list[str]) -> int:

@@ -23,8 +23,8 @@ import bireme
 from bireme.agent import confinement, gpus, namespaces, tracking
 from bireme.cli.lifecycle import agents_without_a_daemon
 from bireme.cli.main import SLURM_COMMANDS
-from bireme.cli.voice import run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.voice import run_command
 from bireme.daemon import process
 from bireme.daemon.paths import Paths
 from bireme.slurm.formats.visible import visible

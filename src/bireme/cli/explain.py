@@ -10,9 +10,9 @@ import argparse
 import json
 import sys
 
-from bireme.cli.caller import submit_context
-from bireme.cli.sbatch import read_named_script
-from bireme.cli.voice import run_command
+from bireme.commands.caller import submit_context
+from bireme.commands.sbatch import read_named_script
+from bireme.commands.voice import run_command
 from bireme.slurm.formats.visible import visible
 from bireme.slurm.options.batch import BatchSubmission, read_batch
 from bireme.slurm.options.layers import peek

@@ -18,8 +18,8 @@ from typing import Any
 
 from bireme.agent.census import living_agents
 from bireme.cli.launchers import write_launchers
-from bireme.cli.voice import CommandFailure, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
+from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon import process
 from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths

@@ -14,8 +14,8 @@ from typing import Any
 
 from bireme.cli.allocation import ENDED_STATES
 from bireme.cli.connection import make_transport
-from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.slurm.formats.visible import visible
 
 _FIELDS = "job_id,array_job_id,array_task_id,array_tasks,state,reason,std_out,std_err,kind"

@@ -7,13 +7,21 @@ is not there to answer or sends back (`cli/thin.py`).
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import NoReturn, cast
 
+from bireme.cli import thin
+from bireme.client.transport import Transport
+from bireme.commands.shown import SHOWN
 from bireme.commands.surroundings import Port
+from bireme.slurm.formats.visible import visible_lines
 
 PATIENCE_S = 60.0
 """How long a command inside a job waits for a daemon that is being restarted: the job runs on meanwhile."""
+_LARGEST_READ = 1 << 30
 
 
 class Process:
@@ -30,6 +38,34 @@ class Process:
         return os.getuid()
 
     @property
+    def gid(self) -> int:
+        return os.getgid()
+
+    @property
+    def user(self) -> str:
+        try:
+            return pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            return str(os.getuid())
+
+    @property
+    def folder(self) -> str:
+        return thin.working_folder()
+
+    @property
+    def umask(self) -> int:
+        return thin.current_umask()
+
+    @property
+    def nice(self) -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    @property
+    def key(self) -> str:
+        """That of the submission which the daemon may have had already."""
+        return thin.KEPT.pop(thin.KEY, b"").decode() or os.urandom(16).hex()
+
+    @property
     def host(self) -> str:
         return os.uname().nodename.partition(".")[0]
 
@@ -43,17 +79,32 @@ class Process:
     def tell(self, text: str) -> None:
         print(text, file=sys.stderr)
 
+    def remark(self, line: str, end: str) -> None:
+        # One write a line: several sruns of a job share the script's stderr and must not mix within lines.
+        data = (visible_lines(line) + end).encode("utf-8", SHOWN)
+        with suppress(OSError, ValueError):  # nobody listens any more; the exit code still tells
+            sys.stderr.flush()
+            os.write(2, data)
+
+    def read_file(self, *places: str) -> bytes:
+        if places == ("",):
+            taken = thin.KEPT.pop("", None)  # the daemon wanted it, and sent the command back
+            return sys.stdin.buffer.read(_LARGEST_READ) if taken is None else taken
+        found = (place for place in places if os.path.isfile(place) and os.access(place, os.R_OK))
+        with open(next(found, places[-1]), "rb") as file:
+            return file.read(_LARGEST_READ)
+
     def flush(self) -> None:
         sys.stdout.flush()
 
     def abandon_output(self) -> None:
         """The interpreter would flush again on its way out and complain."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-    def port(self, *, may_be_slurms: bool) -> Port:
-        from bireme.client.transport import Transport  # late: --version and --help need no daemon
-
-        patience_s = PATIENCE_S if os.environ.get("BIREME_JOB") else 0.0
+    def port(self, *, may_be_slurms: bool = False, acts: bool = False) -> Port:
+        inside = os.environ.get("BIREME_JOB") or (acts and "SLURM_JOB_ID" in os.environ)
+        patience_s = PATIENCE_S if inside else 0.0
         made: Transport
         if may_be_slurms:
             from bireme.cli.own_command import ReportingTransport  # late: others answer sooner without
@@ -69,8 +120,14 @@ class Process:
                 told.add(remark)
                 self.tell(f"{self.command}: {remark}")
 
-        made.out_of_date = out_of_date
+        if not acts:
+            made.out_of_date = out_of_date
         return made
+
+    def become_slurms_own(self, port: Port) -> NoReturn:
+        from bireme.cli.own_command import become_slurms_own  # late: only a Slurm cluster needs it
+
+        become_slurms_own(cast(Transport, port), self.command)
 
     def only_near(self) -> None:
         """It is."""

@@ -12,11 +12,10 @@ import shutil
 import sys
 from typing import Any, NoReturn
 
-from bireme.cli.voice import CommandFailure
 from bireme.client.transport import ApiError, Response, Transport
+from bireme.commands.surroundings import OWN_COMMAND
+from bireme.commands.voice import CommandFailure
 from bireme.daemon.paths import Paths
-
-OWN_COMMAND = "ESLURM_OWN_COMMAND"
 
 
 class ReportingTransport(Transport):

@@ -14,8 +14,8 @@ import tempfile
 from typing import Any
 
 from bireme.cli.connection import make_transport
-from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.commands.reports import make_stamp
+from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.state import State
 from bireme.core.plan.decisions import Plan
@@ -119,7 +119,7 @@ def _time(text: str, now: float) -> float:
     except ValueError:
         pass
     # Late: dates are asked for seldom.
-    from bireme.cli.caller import local_utc_offset
+    from bireme.commands.caller import local_utc_offset
     from bireme.slurm.times import parse_timestamp
 
     try:

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from bireme.cli.allocation import Allocation, Interrupted
-from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
-from bireme.cli.sbatch import answered_at_once
-from bireme.cli.submission import interactive_body, submit, tell_of_engine, tell_options
-from bireme.cli.voice import CommandFailure, Voice, run_command
 from bireme.client.transport import Transport
+from bireme.commands.caller import submit_context
+from bireme.commands.sbatch import answered_at_once
+from bireme.commands.submission import interactive_body, submit, tell_of_engine, tell_options
+from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.daemon.paths import Paths
 from bireme.slurm.options.interactive import AllocationSubmission, read_allocation
 from bireme.slurm.options.layers import Options, peek

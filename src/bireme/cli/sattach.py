@@ -17,9 +17,9 @@ from bireme.cli.srun_session.outputs import Output, Style
 from bireme.cli.srun_session.session import Leg, Manners, Session
 from bireme.cli.srun_session.tally import Tally
 from bireme.cli.srun_session.terminal import RawTerminal, window_size
-from bireme.cli.voice import EXIT_INTERRUPTED, CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable
 from bireme.commands.optline import options, read
+from bireme.commands.voice import EXIT_INTERRUPTED, CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.slurm.hostlist import expand
 from bireme.slurm.version import VERSION_LINE
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from bireme.cli.voice import CommandFailure
+from bireme.commands.voice import CommandFailure
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from rich.table import Table
 from bireme.cli import sim_faults, sim_placement
 from bireme.cli.connection import make_transport
 from bireme.cli.set_keys import add_set, keys_of
-from bireme.cli.voice import CommandFailure, Voice, run_command
+from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.core.model.cluster import ClusterConfig
 from bireme.sim.clusters import BadClusterError, read_cluster, with_keys
 from bireme.sim.compare import MEASURES, Case, Compared, compare

@@ -10,7 +10,7 @@ import itertools
 import sys
 import time
 
-from bireme.cli.voice import CommandFailure
+from bireme.commands.voice import CommandFailure
 from bireme.sim.faults.draw import Story, draw
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import Tally, play, shrink, soak

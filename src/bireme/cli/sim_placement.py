@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bireme.cli.voice import CommandFailure
+from bireme.commands.voice import CommandFailure
 from bireme.core.placement.scores import POLICIES
 from bireme.sim.placement import READ_AT
 from bireme.sim.placement_table import METRICS, Measured, measure, read_published

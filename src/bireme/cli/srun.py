@@ -15,16 +15,16 @@ from typing import Any
 
 from bireme.agent.stream_client import Fences, StepStreams
 from bireme.cli.allocation import Allocation, Interrupted
-from bireme.cli.caller import plain, submit_context
 from bireme.cli.connection import make_transport
-from bireme.cli.sbatch import answered_at_once
 from bireme.cli.srun_session.session import Leg, Manners, Session
 from bireme.cli.srun_session.streams import choose_input, open_outputs, sent_to_nodes
 from bireme.cli.srun_session.tally import Tally
 from bireme.cli.srun_session.terminal import RawTerminal, window_size
-from bireme.cli.submission import interactive_body, submit, tell_of_engine, tell_options, test_only
-from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
+from bireme.commands.caller import plain, submit_context
+from bireme.commands.sbatch import answered_at_once
+from bireme.commands.submission import interactive_body, submit, tell_of_engine, tell_options, test_only
+from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.core.model.steps import StepSpec
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.interactive import RunSubmission, read_run

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from bireme.cli.voice import CommandFailure, run_command
+from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon import files, inspection
 from bireme.daemon.paths import Paths
 from bireme.daemon.process import DaemonError, Lock

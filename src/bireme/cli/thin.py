@@ -20,10 +20,16 @@ import sys
 from bireme.commands import parcels
 from bireme.daemon.paths import Paths
 
-ANSWERED = frozenset({"squeue", "sinfo", "sacct", "sprio", "sshare", "sstat", "scontrol"})
+ANSWERED = frozenset({"sbatch", "scancel", "squeue", "sinfo", "sacct", "sprio", "sshare", "sstat", "scontrol"})
 """Commands that the daemon answers."""
-_CHANGES = frozenset({"scontrol"})
-"""Those of them that may change something."""
+_CHANGES = frozenset({"scancel", "scontrol"})
+"""Those of them that may change something. (What `sbatch` sends again is the same job, by its key.)"""
+KEPT: dict[str, bytes] = {}
+"""What was used up here and is needed by the command when it runs near after all: standard input ("") and KEY."""
+KEY = "key"
+_MOST_FILES = 8
+_LARGEST_READ = 1 << 26
+"""Of a file; the daemon takes less, and says so."""
 _SILENT_S, _GIVEN_UP_S = 10.0, 100.0
 """How long the daemon is waited for without a word, and at all; as `client/transport.py` does."""
 _READ_BYTES = 1 << 18
@@ -45,8 +51,14 @@ def ask(name: str, argv: list[str]) -> int | None:
     if name not in ANSWERED or argv in (["--version"], ["-V"]) or not _is_plain():
         return None
     try:
-        answer = _exchange(name, _request(name, argv))
-        parts = parcels.unpack(answer) if answer is not None else []
+        body = _said(name, argv)
+        for _ in range(_MOST_FILES):
+            answer = _exchange(name, _request(name, body))
+            parts = parcels.unpack(answer) if answer else []
+            if parts and parts[0][0] == parcels.WANTED and _is_named(parts[0][1], argv):
+                body += _file(parts[0][1])
+            else:
+                break
         if not parts or parts[-1][0] != parcels.EXIT:
             return None
         return _print(name, parts)
@@ -64,17 +76,75 @@ def _is_plain() -> bool:
     )
 
 
-def _request(name: str, argv: list[str]) -> bytes:
+def _said(name: str, argv: list[str]) -> bytes:
+    """What the daemon has to know of this process."""
     pack = parcels.pack
     read = ("SLURM_", "BIREME_JOB", f"{name.upper()}_")
     parts = [pack(parcels.ARGUMENT, os.fsencode(word)) for word in argv]
     parts += [
         pack(parcels.VARIABLE, os.fsencode(f"{key}={value}"))
         for key, value in os.environ.items()
-        if key == "TZ" or key.startswith(read)
+        if name == "sbatch" or key == "TZ" or key.startswith(read)
     ]
     parts.append(pack(parcels.HOST, os.fsencode(os.uname().nodename)))
-    body = b"".join(parts)
+    if name == "sbatch":
+        key = KEPT[KEY] = os.urandom(16).hex().encode()
+        parts.append(pack(parcels.FOLDER, os.fsencode(working_folder())))
+        parts.append(pack(parcels.UMASK, b"%d" % current_umask()))
+        parts.append(pack(parcels.NICE, b"%d" % os.getpriority(os.PRIO_PROCESS, 0)))
+        parts.append(pack(parcels.KEY, key))
+    return b"".join(parts)
+
+
+def working_folder() -> str:
+    """As the kernel names it, like Slurm; $PWD is trusted only where the folder has no name any more."""
+    try:
+        return os.getcwd()
+    except OSError:
+        named = os.environ.get("PWD", "")
+        return named if named.startswith("/") else "/"
+
+
+def current_umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _is_named(places: bytes, argv: list[str]) -> bool:
+    """Whether these are places of a file that the command line or SLURM_HOSTFILE names; or standard input."""
+    name = places.rpartition(b"\0")[2]
+    words = [os.fsencode(word) for word in (*argv, os.environ.get("SLURM_HOSTFILE", ""))]
+    return any(word.endswith(name) for word in words) and all(place.endswith(name) for place in places.split(b"\0"))
+
+
+def _file(places: bytes) -> bytes:
+    """What the first of these holds that can be read, or why the last cannot be."""
+    if places == b"":
+        KEPT[""] = _content(0)
+        return parcels.pack_file(parcels.FILE, places, KEPT[""])
+    names = places.split(b"\0")
+    found = [name for name in names if os.path.isfile(name) and os.access(name, os.R_OK)]
+    try:
+        opened = os.open(found[0] if found else names[-1], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return parcels.pack_file(parcels.FILE, places, _content(opened))
+        finally:
+            os.close(opened)
+    except OSError as error:
+        return parcels.pack_file(parcels.MISSING, places, b"%d" % (error.errno or 0))
+
+
+def _content(opened: int) -> bytes:
+    pieces: list[bytes] = []
+    while piece := os.read(opened, _READ_BYTES):
+        pieces.append(piece)
+        if len(pieces) * _READ_BYTES > _LARGEST_READ and opened:
+            break
+    return b"".join(pieces)
+
+
+def _request(name: str, body: bytes) -> bytes:
     head = (
         f"POST /v1/commands/{name} HTTP/1.1\r\nHost: bireme\r\nUser-Agent: {name}\r\nConnection: close\r\n"
         f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -25,9 +25,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bireme.cli.lifecycle import gpus_of, machine_words
-from bireme.cli.scancel import label
-from bireme.cli.voice import refused_by_daemon, run_command
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.scancel import label
+from bireme.commands.voice import refused_by_daemon, run_command
 from bireme.slurm.formats.visible import visible_values
 
 _JOB_FIELDS = (

@@ -11,12 +11,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
-from bireme.cli.caller import submit_context
 from bireme.cli.connection import make_transport
-from bireme.cli.sbatch import read_named_script
 from bireme.cli.set_keys import add_set, keys_of
-from bireme.cli.voice import CommandFailure, run_command
+from bireme.commands.caller import submit_context
 from bireme.commands.reports import make_stamp
+from bireme.commands.sbatch import read_named_script
+from bireme.commands.voice import CommandFailure, run_command
 from bireme.core.model.jobs import JobSpec
 from bireme.sim.clusters import BadClusterError
 from bireme.sim.report.words import duration, percent

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.cli.connection import make_transport
-from bireme.cli.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.client.transport import ApiError
 from bireme.commands.reports import make_stamp
+from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.slurm.formats.visible import visible_values
 from bireme.slurm.hostlist import compress
 from bireme.slurm.sizes import format_memory

@@ -4,5 +4,6 @@ One module (or package) for each command, with `main(argv) -> int`. Where a comm
 daemon, which is warm, for who asked (`api/commands.py`), or in the process that was started (`cli/near.py`). What it
 needs of either (variables, who asks, where text goes, who answers questions) is `surroundings.around()`.
 
-Invariant: nothing here looks at the process that it runs in: not its variables, its user, its files or its streams.
+Invariant: nothing here looks at the process that it runs in (its variables, its user, its files, its streams) but
+after `only_near()`.
 """

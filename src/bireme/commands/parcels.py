@@ -5,15 +5,22 @@ whose imports are the time that a command takes, and by `api/commands.py`; so no
 
 What a command sends:
   a  a word of its command line        v  a variable, NAME=VALUE          h  the name of its machine
+  d  its working folder                u  its umask, in digits            p  its nice value, in digits
+  k  the key of a submission           f  a file: places, and what it holds
+  m  a file that cannot be read: places, and the number of the error
 What it is answered with:
   o  text for standard output          e  text for standard error         x  its exit code, in digits; the last
   n  run it near: it needs the process of who asked (the only part)
+  w  a file is wanted: places (the only part); the same is sent again, with the file
+
+Places are the names that a file may have, the first that can be read; NULs between them, two after the last. An empty
+name is standard input.
 """
 
 from __future__ import annotations
 
-ARGUMENT, VARIABLE, HOST = "a", "v", "h"
-OUTPUT, ERROR, EXIT, NEAR = "o", "e", "x", "n"
+ARGUMENT, VARIABLE, HOST, FOLDER, UMASK, NICE, KEY, FILE, MISSING = "a", "v", "h", "d", "u", "p", "k", "f", "m"
+OUTPUT, ERROR, EXIT, NEAR, WANTED = "o", "e", "x", "n", "w"
 
 
 class BadParcelError(ValueError):
@@ -38,3 +45,15 @@ def unpack(data: bytes) -> list[tuple[str, bytes]]:
             raise BadParcelError("a part is shorter than it says")
         parts.append((letter.decode("ascii"), data[end + 1 : at]))
     return parts
+
+
+def pack_file(letter: str, places: bytes, content: bytes) -> bytes:
+    return pack(letter, places + b"\0\0" + content)
+
+
+def unpack_file(content: bytes) -> tuple[bytes, bytes]:
+    """The places, and what is said of the file; raises BadParcelError."""
+    places, nuls, said = content.partition(b"\0\0")
+    if not nuls:
+        raise BadParcelError("a file has places")
+    return places, said

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
+
+OWN_COMMAND = "ESLURM_OWN_COMMAND"
+"""The daemon's word for: this is for Slurm's own command (`Surroundings.become_slurms_own`)."""
 
 
 class NearError(Exception):
@@ -48,6 +51,27 @@ class Surroundings(Protocol):
     def uid(self) -> int: ...
 
     @property
+    def gid(self) -> int: ...
+
+    @property
+    def user(self) -> str:
+        """The name of the user; in digits where nobody knows one."""
+
+    @property
+    def folder(self) -> str:
+        """The working folder."""
+
+    @property
+    def umask(self) -> int: ...
+
+    @property
+    def nice(self) -> int: ...
+
+    @property
+    def key(self) -> str:
+        """What makes a submission known again that is sent a second time, because its answer was lost."""
+
+    @property
     def host(self) -> str:
         """The name of the machine of who asks."""
 
@@ -60,13 +84,28 @@ class Surroundings(Protocol):
     def tell(self, text: str) -> None:
         """A line to standard error."""
 
+    def remark(self, line: str, end: str) -> None:
+        """A line to standard error in one piece, whoever else writes there; nobody need listen."""
+
+    def read_file(self, *places: str) -> bytes:
+        """The first of these that is a readable file, with the rights of who asks; "": standard input.
+
+        Where none is, what opening the last one raises.
+        """
+
     def flush(self) -> None: ...
 
     def abandon_output(self) -> None:
         """Nobody reads it any more."""
 
-    def port(self, *, may_be_slurms: bool) -> Port:
-        """`may_be_slurms`: a Slurm cluster may answer this command itself; then it does not come back."""
+    def port(self, *, may_be_slurms: bool = False, acts: bool = False) -> Port:
+        """`may_be_slurms`: a Slurm cluster may answer this command itself; then it does not come back.
+
+        `acts`: it is of a command that changes something.
+        """
+
+    def become_slurms_own(self, port: Port) -> NoReturn:
+        """The cluster is Slurm's, and its own command of this name answers."""
 
     def only_near(self) -> None:
         """What follows needs the process of who asked. Raises NearError elsewhere."""

@@ -13,10 +13,8 @@ import pytest
 from tests.unit.api.conftest import Running
 
 from bireme.cli import sacctmgr
-from bireme.cli.near import Process
 from bireme.client.transport import ApiError
 from bireme.commands import scontrol, sshare
-from bireme.commands.surroundings import surrounded_by
 
 Run = Callable[..., tuple[int, str, str]]
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="the book is changed by operators")
@@ -28,8 +26,7 @@ def run(api: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.setenv("BIREME_HOME", api.home)
 
     def run_it(*argv: str, main: Callable[[list[str]], int] = sacctmgr.main) -> tuple[int, str, str]:
-        with surrounded_by(Process()):
-            code = main(list(argv))
+        code = main(list(argv))
         seen = capsys.readouterr()
         return code, seen.out, seen.err
 

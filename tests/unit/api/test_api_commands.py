@@ -32,12 +32,19 @@ ALIKE = (
     "scontrol show nothing", "scontrol nothing", "scontrol --json show job 1", "scontrol show step",
     "scontrol show topology", "scontrol show assoc_mgr", "scontrol show lic", "scontrol -h", "scontrol show aliases",
     "scontrol show hostnames n[1-3]", "scontrol ping", "scontrol show config",
+    "scancel", "scancel 77", "scancel -v 77", "scancel x", "scancel --bad", "scancel --help", "scancel -u nobody-here",
+    "scancel -t nonsense -u root", "scancel -s NONE 1", "scancel 1_[x]", "scancel -M nowhere 1", "scancel -v -n none",
+    "sbatch --bad", "sbatch --help", "sbatch nothere.sh", "sbatch .", "sbatch empty.sh", "sbatch --wrap true word",
+    "sbatch -p nowhere train.sh", "sbatch -N x train.sh", "sbatch --export-file=nothere train.sh", "sbatch -vv --bad",
+    "sbatch --nodefile=nothere train.sh", "sbatch nul.sh", "sbatch bad.sh", "sbatch --usage",
     "sprio", "sprio -j 1", "sshare", "sshare -a -l", "sshare -e", "sstat -j 1", "sstat", "sstat -e",
 )  # fmt: skip
 NEAR = (
     "squeue --iterate 5", "squeue -j 1_[0-4000000]", "squeue -o %65535j", "squeue -w n[1-60000]", "scontrol",
     "scontrol show hostnames n[1-3]", "scontrol ping", "scontrol wait_job 1", "scontrol write batch_script 1 -",
-    "scontrol requeue 1", "scontrol listpids", "squeue --version", "sbatch nothing",
+    "scontrol requeue 1", "scontrol listpids", "squeue --version", "srun true",
+    "sbatch --wait --wrap true", "sbatch --export=NONE --wrap true", "sbatch --array=0-30000 --wrap true",
+    "scancel -i 1",
 )  # fmt: skip
 
 
@@ -70,7 +77,12 @@ def near(far: Callable[..., Said], capfd: pytest.CaptureFixture[str]) -> Callabl
 
 
 @pytest.fixture
-def jobs(api: Running) -> None:
+def jobs(api: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n#SBATCH -J from-file\ntrue\n")
+    (tmp_path / "bad.sh").write_text("#!/bin/sh\n#SBATCH --nonsense\n")
+    (tmp_path / "empty.sh").touch()
+    (tmp_path / "nul.sh").write_bytes(b"#!/bin/sh\n\0\n")
+    monkeypatch.chdir(tmp_path)
     for name in ("train", "\x1b[31mred\nline"):
         api.transport.post("/v1/jobs", {"spec": {"name": name, "script": ""}, "script": "#!/bin/sh\necho secret\n"})
 
@@ -107,14 +119,11 @@ def test_variables_count_as_they_do_near(
     assert far("squeue -h") == near("squeue -h") == (0, "2 is PENDING\n1 is PENDING\n", "")
 
 
-def test_another_local_time_is_not_the_daemons_to_tell(
-    far: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert far("squeue -l")[0] == 0
-    request = thin._request("squeue", ["-l"])
+def test_the_daemon_is_told_the_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TZ", raising=False)
+    assert b"TZ=" not in thin._said("squeue", ["-l"])
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    assert b"TZ=Asia/Tokyo" in thin._request("squeue", ["-l"])
-    assert b"TZ=" not in request
+    assert b"TZ=Asia/Tokyo" in thin._said("squeue", ["-l"])
 
 
 def test_the_daemon_sends_back_who_has_another_local_time(api: Running) -> None:

@@ -131,12 +131,15 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "sinfo": ((), ("-R",), ("-T",), ("-N", "-l"), ("--json",)),
     "sshare": (("-a",), ("-l", "-a"), ("--json", "-a")),
     "sprio": ((),),
+    "sbatch": (("--wrap", "true"), ("--test-only", "--wrap", "true"), ("-M", "tiny", "--wrap", "true")),
+    "scancel": ((str(WAITING),), ("-v", "-u", str(OWNER)), ("-v", "-n", MARKS["job"] + "s"), ("-v", f"{RUNNING}.0")),
     "sstat": (("-j", str(RUNNING)),),
 }  # fmt: skip
 """Commands that run in the daemon, with words that show all they can."""
 SHOWN_BY = {
     "squeue": {"job"}, "sacct": {"job"}, "scontrol": {"job", "node", "partition", "reservation", "user"},
-    "sinfo": {"node", "partition", "reservation"}, "sshare": {"usage"}, "sprio": set(), "sstat": set(),
+    "sinfo": {"node", "partition", "reservation"}, "sshare": {"usage"}, "sprio": set(), "sstat": set(), "sbatch": set(),
+    "scancel": set(),
 }  # fmt: skip
 
 

@@ -7,16 +7,6 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon, serving
 
-from bireme.cli.near import Process
-from bireme.commands.surroundings import surrounded_by
-
-
-@pytest.fixture(autouse=True)
-def near() -> Iterator[None]:
-    """Commands run in this process, and see it around them."""
-    with surrounded_by(Process()):
-        yield
-
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

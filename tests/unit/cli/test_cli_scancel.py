@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.cli.scancel import is_named, label, main, matches
+from bireme.commands.scancel import is_named, label, main, matches
 
 
 def job(job_id: int, **facts: Any) -> dict[str, Any]:

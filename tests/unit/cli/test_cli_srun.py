@@ -19,7 +19,7 @@ from bireme.cli.srun_session.outputs import Output, Style
 from bireme.cli.srun_session.session import Leg, Manners, Session
 from bireme.cli.srun_session.streams import choose_input, open_outputs, opened_here, sent_to_nodes
 from bireme.cli.srun_session.tally import Tally, TaskEnd, ranges_text, tasks_text
-from bireme.cli.voice import CommandFailure, Voice
+from bireme.commands.voice import CommandFailure, Voice
 from bireme.core.model.steps import StepSpec
 
 ALL = protocol.ALL_TASKS

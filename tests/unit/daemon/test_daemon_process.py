@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from bireme.cli import store
-from bireme.cli.voice import CommandFailure
 from bireme.client import transport as transport_module
 from bireme.client.transport import BiremeUnavailable, Transport
+from bireme.commands.voice import CommandFailure
 from bireme.daemon import process
 from bireme.daemon.paths import Paths, default_home
 

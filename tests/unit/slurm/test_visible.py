@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bireme.cli.plain_streams import plain_streams
-from bireme.cli.voice import Voice
+from bireme.commands.voice import Voice
 from bireme.slurm.formats.visible import visible, visible_lines, visible_values
 
 EVIL = "a\x1b[31mred\x07\x9b2J\x7f\r\n\tend \u202efoo"

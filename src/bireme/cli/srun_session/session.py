@@ -21,7 +21,7 @@ from bireme.cli.srun_session.outputs import Output
 from bireme.cli.srun_session.signals import SignalPipe
 from bireme.cli.srun_session.tally import Tally, TaskEnd, read_end, tasks_text
 from bireme.cli.srun_session.terminal import window_size
-from bireme.cli.voice import Voice
+from bireme.commands.voice import Voice
 
 _ABORT = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)

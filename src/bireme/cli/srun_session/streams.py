@@ -15,7 +15,7 @@ from dataclasses import replace
 from bireme.agent.container import VOLUMES_VARIABLE
 from bireme.agent.protocol import ALL_TASKS
 from bireme.cli.srun_session.outputs import Output, Style
-from bireme.cli.voice import CommandFailure
+from bireme.commands.voice import CommandFailure
 from bireme.core.model.steps import StepSpec
 from bireme.slurm.filenames import FilenameValues, expand_filename, specifiers
 

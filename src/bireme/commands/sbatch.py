@@ -6,14 +6,13 @@ Reads the script's file (or standard input, or --wrap), has `slurm/options` unde
 
 from __future__ import annotations
 
-import os
-import sys
+import posixpath
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.cli.caller import submit_context
-from bireme.cli.connection import make_transport
-from bireme.cli.submission import (
+from bireme.commands.caller import submit_context
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.commands.submission import (
     cluster_of,
     clusters_asked,
     submission_body,
@@ -22,8 +21,8 @@ from bireme.cli.submission import (
     tell_options,
     test_only,
 )
-from bireme.cli.voice import CommandFailure, Voice, run_command
-from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.surroundings import Port, around
+from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
 from bireme.slurm.options.layers import peek
 from bireme.slurm.options.table import Command
@@ -31,7 +30,6 @@ from bireme.slurm.options.words import SUBMISSION_FAILED
 
 _WAIT_S = 300.0
 _EXIT_FIELDS = "state,exit_code,exit_signal"
-_LARGEST_READ = 1 << 30
 
 
 def main(argv: list[str]) -> int:
@@ -41,17 +39,19 @@ def main(argv: list[str]) -> int:
 def _main(argv: list[str]) -> int:
     written = peek(Command.SBATCH, argv)
     if answer := answered_at_once(Command.SBATCH, written):
-        print(answer, end="")
+        around().write(answer)
         return 0
     context = submit_context(Command.SBATCH, argv)
     batch = read_batch(argv, read_named_script(argv, written.get("chdir")), context)
+    if batch.options.flag("wait") or any(request.spec.get_user_env for request in batch.requests):
+        around().only_near()  # it waits, or runs the submitter's login shell
     voice = Voice("sbatch", quiet=batch.options.flag("quiet"), verbose=batch.options.times("verbose"))
     for notice in batch.notices:
         voice.say(notice)
     tell_options(voice, batch.options)
-    with make_transport() as transport:
-        tell_of_engine(voice, transport, batch.components)
-        return _send(transport, batch, voice)
+    transport = around().port(acts=True)
+    tell_of_engine(voice, transport, batch.components)
+    return _send(transport, batch, voice)
 
 
 def answered_at_once(command: Command, written: dict[str, str | None]) -> str:
@@ -72,33 +72,28 @@ def read_named_script(argv: Sequence[str], chdir: str | None) -> bytes | None:
     name = script_of(argv)
     if name is None:
         return None
-    if name == "":
-        return sys.stdin.buffer.read(_LARGEST_READ)
-    path = find_script_file(name, chdir or "")
+    places = script_places(name, chdir or "") if name else ()
     try:
-        with open(path or name, "rb") as file:
-            return file.read(_LARGEST_READ)
+        return around().read_file(*places, name)
     except IsADirectoryError:
         return b""
     except OSError as error:
         raise CommandFailure(f"Unable to open file {name}") from error
 
 
-def find_script_file(name: str, chdir: str) -> str | None:
+def script_places(name: str, chdir: str) -> list[str]:
     """As Slurm looks for it: where the job will run, here, then along PATH. A name with . or / in front is itself."""
     if name.startswith(("/", ".")):
-        places = [os.path.join(chdir, name), name]
-    else:
-        folders = [chdir, "", *os.environ.get("PATH", "").split(":")]
-        places = [os.path.join(folder, name) for folder in folders]
-    return next((place for place in places if os.path.isfile(place) and os.access(place, os.R_OK)), None)
+        return [posixpath.join(chdir, name), name]
+    folders = [chdir, "", *around().environment.get("PATH", "").split(":")]
+    return [posixpath.join(folder, name) for folder in folders]
 
 
-def _send(transport: Transport, batch: BatchSubmission, voice: Voice) -> int:
+def _send(transport: Port, batch: BatchSubmission, voice: Voice) -> int:
     requests = batch.requests
     if any(request.spec.get_user_env for request in requests):
         # Late: few jobs begin with a login, and sbatch starts often.
-        from bireme.cli.login_environment import with_login_environment
+        from bireme.commands.login_environment import with_login_environment
 
         requests = with_login_environment(requests, voice)
     clusters = clusters_asked(transport, batch.options)
@@ -108,13 +103,14 @@ def _send(transport: Transport, batch: BatchSubmission, voice: Voice) -> int:
     job_id = submit(transport, body, SUBMISSION_FAILED[Command.SBATCH], voice)
     cluster = cluster_of(transport, job_id) if clusters else ""
     if batch.options.flag("parsable"):
-        print(f"{job_id};{cluster}" if cluster else job_id, flush=True)
+        around().write(f"{job_id};{cluster}\n" if cluster else f"{job_id}\n")
     elif not voice.quiet:
-        print(f"Submitted batch job {job_id}" + (f" on cluster {cluster}" if cluster else ""), flush=True)
+        around().write(f"Submitted batch job {job_id}" + (f" on cluster {cluster}\n" if cluster else "\n"))
+    around().flush()
     return wait_for_end(transport, str(job_id)) if batch.options.flag("wait") else 0
 
 
-def wait_for_end(transport: Transport, job: str) -> int:
+def wait_for_end(transport: Port, job: str) -> int:
     """Until the job (every task, every component) ended; the largest exit code of them."""
     transport.patience_s = max(transport.patience_s, 60.0)
     path = f"/v1/jobs/{job}/wait"

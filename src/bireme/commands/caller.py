@@ -1,21 +1,20 @@
-"""This process as the submitter of a job: who it is, where it stands, what its options name.
+"""The submitter of a job: who it is, where it stands, what its options name.
 
-The only place where sbatch, srun and salloc read the machine (user, directory, umask, clock, files named by
+The only place where sbatch, srun and salloc ask for what surrounds them (user, folder, umask, clock, files named by
 options); `slurm/options` stays pure. Also how a specification travels: `plain`, the JSON the API reads.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from bireme.cli.voice import CommandFailure
+from bireme.commands.surroundings import around
+from bireme.commands.voice import CommandFailure
 from bireme.core.model.jobs import Owner
 from bireme.slurm.options.arbitrary import HOST_FILE
 from bireme.slurm.options.context import SubmitContext
@@ -31,11 +30,11 @@ def submit_context(
     host_file, host_file_fault = _host_file()
     return SubmitContext(
         owner=_owner(),
-        cwd=working_directory(),
-        umask=current_umask(),
-        process_nice=os.getpriority(os.PRIO_PROCESS, 0),
-        submit_host=socket.gethostname().partition(".")[0],
-        environment=dict(os.environ),
+        cwd=around().folder,
+        umask=around().umask,
+        process_nice=around().nice,
+        submit_host=around().host,
+        environment=dict(around().environment),
         now=time.time(),
         utc_offset=local_utc_offset,
         submit_line=" ".join([command, *argv]),
@@ -47,33 +46,18 @@ def submit_context(
     )
 
 
-def working_directory() -> str:
-    """As the kernel names it, like Slurm; $PWD is trusted only where the directory has no name any more."""
-    try:
-        return os.getcwd()
-    except OSError:
-        named = os.environ.get("PWD", "")
-        return named if named.startswith("/") else "/"
-
-
 def _owner() -> Owner:
     """Only for what is shown before submission: the daemon takes the owner from the connection."""
-    uid, gid = os.getuid(), os.getgid()
-    try:
-        user = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        user = str(uid)
-    return Owner(uid=uid, gid=gid, user=user)
-
-
-def current_umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    return Owner(uid=around().uid, gid=around().gid, user=around().user)
 
 
 def local_utc_offset(at: float) -> float:
     return float(time.localtime(at).tm_gmtoff)
+
+
+def _text(data: bytes) -> str:
+    """As a file of text is read: whatever ends its lines."""
+    return data.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _node_file(written: Mapping[str, str | None]) -> str:
@@ -85,20 +69,18 @@ def _node_file(written: Mapping[str, str | None]) -> str:
     if not named:
         return ""
     try:
-        with open(named, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+        return _text(around().read_file(named))
     except OSError as error:
         raise CommandFailure(f"Unable to open hostfile {named}: {error.strerror}") from error
 
 
 def _host_file() -> tuple[str | None, str]:
     """(what the file holds that SLURM_HOSTFILE names, why it could not be read). The options say whether it counts."""
-    named = os.environ.get(HOST_FILE)
+    named = around().environment.get(HOST_FILE)
     if not named:
         return named, ""
     try:
-        with open(named, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(), ""
+        return _text(around().read_file(named)), ""
     except OSError as error:
         return "", error.strerror or str(error)
 
@@ -107,11 +89,11 @@ def _export_file(named: str | None) -> bytes | None:
     if named is None:
         return None
     try:
-        if named.isdigit():
+        if named.isdigit():  # a descriptor of the process that was started
+            around().only_near()
             with os.fdopen(os.dup(int(named)), "rb") as file:
                 return file.read()
-        with open(named, "rb") as file:
-            return file.read()
+        return around().read_file(named)
     except OSError as error:
         raise CommandFailure(f"Could not open user environment file {named}") from error
 
@@ -127,8 +109,7 @@ def _multi_prog(command: Command, argv: Sequence[str], written: Mapping[str, str
     if not words:
         return ""
     try:
-        with open(words[0], encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+        return _text(around().read_file(words[0]))
     except OSError as error:
         raise CommandFailure(f"Could not open multi_prog config file {words[0]}") from error
 

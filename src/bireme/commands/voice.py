@@ -7,16 +7,12 @@ Invariant: nothing a user can cause ends in a traceback.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from collections.abc import Callable
 
-from bireme.client.transport import ApiError, BiremeUnavailable
 from bireme.commands.optline import OptionLineError
-from bireme.commands.shown import SHOWN
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.commands.surroundings import around
 from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.formats.visible import visible_lines
 from bireme.slurm.options.errors import EXIT_BAD_OPTION, OptionError, Severity
 
 EXIT_INTERRUPTED = 130
@@ -59,21 +55,16 @@ class Voice:
         self._write(text)
 
     def _write(self, line: str) -> None:
-        # One write a line: several sruns of a job share the script's stderr and must not mix within lines.
-        data = (visible_lines(line) + self.line_end).encode("utf-8", SHOWN)
-        try:
-            sys.stderr.flush()
-            os.write(2, data)
-        except (OSError, ValueError):
-            pass  # nobody listens any more; the exit code still tells
+        around().remark(line, self.line_end)
 
 
 def run_command(name: str, body: Callable[[], int], *, getopt_exit: int = EXIT_BAD_OPTION) -> int:
     """Runs a command's body; whatever it raises becomes Slurm's words and exit code."""
     voice = Voice(name)
+    around().command = name
     try:
         code = body()
-        sys.stdout.flush()
+        around().flush()
         return code
     except OptionError as error:
         return _tell_option_error(name, error)
@@ -94,7 +85,7 @@ def run_command(name: str, body: Callable[[], int], *, getopt_exit: int = EXIT_B
     except (ApiError, BiremeUnavailable) as error:
         return _tell_failure(voice, refused_by_daemon("", error))
     except BrokenPipeError:
-        _abandon_stdout()
+        around().abandon_output()
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -110,7 +101,7 @@ def refused_by_daemon(what: str, error: Exception) -> CommandFailure:
 
 def error_exit_code(code: int) -> int:
     """SLURM_EXIT_ERROR replaces the exit code of a failed command, so that scripts can tell it from a program's."""
-    text = os.environ.get("SLURM_EXIT_ERROR", "")
+    text = around().environment.get("SLURM_EXIT_ERROR", "")
     return int(text) & 0xFF if code == 1 and text.isdigit() else code
 
 
@@ -124,13 +115,8 @@ def _tell_failure(voice: Voice, failure: CommandFailure) -> int:
 
 def _tell_option_error(name: str, error: OptionError) -> int:
     if error.severity is Severity.ANSWER:
-        print(error.text_for(name), flush=True)
+        around().write(f"{error.text_for(name)}\n")
+        around().flush()
     else:
         Voice(name).raw(error.text_for(name))
     return error_exit_code(error.exit_code) if error.exit_code_settable else error.exit_code
-
-
-def _abandon_stdout() -> None:
-    """The interpreter flushes again on its way out and would complain about the closed pipe."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bireme.cli.voice import Voice
+from bireme.commands.voice import Voice
 from bireme.slurm.options.job import JobRequest
 
 _PATIENCE_S = 8.0

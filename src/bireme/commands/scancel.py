@@ -7,16 +7,15 @@ job that is not there (any more) is no error worth a word unless -v or -i was gi
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.cli.connection import make_transport
-from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon, run_command
-from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.optline import options, read
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.commands.surroundings import Port, around
+from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.version import VERSION_LINE
 
@@ -97,24 +96,26 @@ def _main(argv: list[str]) -> int:
     given, words = read(TABLE, argv)
     asked = dict(given)
     if "help" in asked or "usage" in asked:
-        print(HELP, end="")
+        around().write(HELP)
         return 0
     if "version" in asked:
-        print(VERSION_LINE)
+        around().write(f"{VERSION_LINE}\n")
         return 0
     order = read_order(given, words)
     voice = Voice("scancel", quiet=order.quiet, verbose=order.verbose)
-    with make_transport() as transport:
-        _check_clusters(transport, order)
-        steps = any("." in word for word in order.ids)
-        if order.interactive or (order.filters and steps):
-            return _cancel_matching(transport, order, voice)
-        if order.filters:
-            return _cancel_filtered(transport, order, voice)
-        return _cancel_named(transport, order, voice)
+    if order.interactive:
+        around().only_near()  # to ask
+    transport = around().port(acts=True)
+    _check_clusters(transport, order)
+    steps = any("." in word for word in order.ids)
+    if order.interactive or (order.filters and steps):
+        return _cancel_matching(transport, order, voice)
+    if order.filters:
+        return _cancel_filtered(transport, order, voice)
+    return _cancel_named(transport, order, voice)
 
 
-def _check_clusters(transport: Transport, order: Order) -> None:
+def _check_clusters(transport: Port, order: Order) -> None:
     if "cluster" in order.filters:
         from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few name one
 
@@ -128,10 +129,10 @@ def read_order(given: Sequence[tuple[str, str | None]], words: Sequence[str]) ->
     """The command line, with SCANCEL_ variables beneath it; raises Slurm's refusals."""
     order = Order(ids=[part for word in words for part in _split_ids(word)])
     for name, variable in _ENVIRONMENT.items():
-        if os.environ.get(variable):
-            order.filters[name] = os.environ[variable]
+        if around().environment.get(variable):
+            order.filters[name] = around().environment[variable]
     for name, variable in _FLAG_ENVIRONMENT.items():
-        if os.environ.get(variable, "").lower() in ("t", "true", "1", "yes"):
+        if around().environment.get(variable, "").lower() in ("t", "true", "1", "yes"):
             setattr(order, name, True)
     for name, value in given:
         _apply(order, "name" if name == "jobname" else name, value or "")
@@ -149,7 +150,7 @@ def _split_ids(word: str) -> list[str]:
 
 def _apply(order: Order, name: str, value: str) -> None:
     if name == "me":
-        order.filters["user"] = str(os.getuid())
+        order.filters["user"] = str(around().uid)
     elif name == "state":
         if value.upper() not in _STATES:
             raise CommandFailure(
@@ -193,7 +194,7 @@ def _signal(text: str) -> int:
 # --- by id -------------------------------------------------------------------------------------------------
 
 
-def _cancel_named(transport: Transport, order: Order, voice: Voice) -> int:
+def _cancel_named(transport: Port, order: Order, voice: Voice) -> int:
     """A job by itself has a route of its own, which is open to it from inside too; steps have theirs."""
     jobs = [word for word in order.ids if "." not in word]
     together = len(jobs) > 1 or any("[" in word for word in jobs)
@@ -204,7 +205,7 @@ def _cancel_named(transport: Transport, order: Order, voice: Voice) -> int:
     return code
 
 
-def _cancel_together(transport: Transport, order: Order, voice: Voice, words: list[str]) -> int:
+def _cancel_together(transport: Port, order: Order, voice: Voice, words: list[str]) -> int:
     for word in words:
         _checked_ranges(word)
         _tell(voice, order, f"job {word}")
@@ -233,7 +234,7 @@ def _checked_ranges(word: str) -> None:
             raise CommandFailure(f"Invalid job id {word}")
 
 
-def _cancel_one(transport: Transport, order: Order, voice: Voice, word: str) -> int:
+def _cancel_one(transport: Port, order: Order, voice: Voice, word: str) -> int:
     match = _ID.fullmatch(word)
     assert match is not None, "ids were checked when the command line was read"
     if match["step"]:
@@ -251,7 +252,7 @@ def _cancel_one(transport: Transport, order: Order, voice: Voice, word: str) -> 
     return 0
 
 
-def _cancel_step(transport: Transport, order: Order, voice: Voice, word: str, match: re.Match[str]) -> int:
+def _cancel_step(transport: Port, order: Order, voice: Voice, word: str, match: re.Match[str]) -> int:
     job = word.partition(".")[0]
     _tell(voice, order, f"step {word}")
     try:
@@ -282,7 +283,7 @@ def _tell(voice: Voice, order: Order, what: str) -> None:
 # --- by filter ---------------------------------------------------------------------------------------------
 
 
-def _cancel_filtered(transport: Transport, order: Order, voice: Voice) -> int:
+def _cancel_filtered(transport: Port, order: Order, voice: Voice) -> int:
     for word in order.ids:
         _checked_ranges(word)
     body = {**order.body(), **_filters_sent(order.filters), "jobs": order.ids}
@@ -312,7 +313,7 @@ def _filters_sent(filters: dict[str, str]) -> dict[str, list[str]]:
     return sent
 
 
-def _cancel_matching(transport: Transport, order: Order, voice: Voice) -> int:
+def _cancel_matching(transport: Port, order: Order, voice: Voice) -> int:
     try:
         records = transport.get("/v1/jobs", {"fields": _FIELDS})["jobs"]
     except (ApiError, BiremeUnavailable) as error:
@@ -395,9 +396,7 @@ def label(record: dict[str, Any]) -> str:
     return str(record["job_id"])
 
 
-def _confirm_and_cancel(
-    transport: Transport, order: Order, voice: Voice, record: dict[str, Any], word: str = ""
-) -> int:
+def _confirm_and_cancel(transport: Port, order: Order, voice: Voice, record: dict[str, Any], word: str = "") -> int:
     # Of a waiting array only the tasks that were named; a step stays a step.
     target = word if "_" in word or "." in word else label(record)
     if order.interactive and not _confirmed(target, record):
@@ -407,6 +406,6 @@ def _confirm_and_cancel(
 
 def _confirmed(target: str, record: dict[str, Any]) -> bool:
     what = "step_id" if "." in target else "job_id"
-    sys.stdout.write(f"Cancel {what}={target} name={record['name']} partition={record['partition']} [y/n]? ")
-    sys.stdout.flush()
+    around().write(f"Cancel {what}={target} name={record['name']} partition={record['partition']} [y/n]? ")
+    around().flush()
     return sys.stdin.readline().strip().lower().startswith("y")

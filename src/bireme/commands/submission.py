@@ -6,15 +6,14 @@ away in the middle. Not here: reading options (`slurm/options`) or waiting for t
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bireme.cli.caller import plain_spec
-from bireme.cli.own_command import OWN_COMMAND, become_slurms_own
-from bireme.cli.voice import CommandFailure, Voice, refused_by_daemon
-from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.caller import plain_spec
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.commands.surroundings import OWN_COMMAND, Port, around
+from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.slurm.hostlist import compress
 from bireme.slurm.options.job import JobRequest
 from bireme.slurm.options.layers import Options
@@ -34,11 +33,11 @@ def submission_body(
     body: dict[str, Any] = parts[0] if len(parts) == 1 else {"het": parts}
     if clusters:
         body["clusters"] = list(clusters)
-    body["idempotency_key"] = os.urandom(16).hex()
+    body["idempotency_key"] = around().key
     return body
 
 
-def interactive_body(transport: Transport, asked: RunSubmission | AllocationSubmission) -> dict[str, Any]:
+def interactive_body(transport: Port, asked: RunSubmission | AllocationSubmission) -> dict[str, Any]:
     """The same of srun or salloc, for the clusters that it names."""
     return submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0]))
 
@@ -50,7 +49,7 @@ def _part(request: JobRequest, script: str | None) -> dict[str, Any]:
     return part
 
 
-def submit(transport: Transport, body: dict[str, Any], what: str, voice: Voice) -> int:
+def submit(transport: Port, body: dict[str, Any], what: str, voice: Voice) -> int:
     """The new job's id. `what` begins the sentence when the cluster refuses."""
     for attempt in range(1, _TRIES_WHILE_FULL + 1):
         try:
@@ -62,16 +61,17 @@ def submit(transport: Transport, body: dict[str, Any], what: str, voice: Voice) 
             raise refused_by_daemon(what, error) from error
         except ApiError as error:
             if error.code == OWN_COMMAND:
-                become_slurms_own(transport, voice.command)
+                around().become_slurms_own(transport)
             if error.slurm_errno != _TEMPORARILY_FULL or attempt == _TRIES_WHILE_FULL:
                 raise refused_by_daemon(what, error) from error
+            around().only_near()  # to wait
             if attempt == 1:
                 voice.error(error.message)
             time.sleep(attempt)
     raise AssertionError("the loop returns or raises")
 
 
-def _post_once_more(transport: Transport, body: dict[str, Any]) -> Any:
+def _post_once_more(transport: Port, body: dict[str, Any]) -> Any:
     """An answer that got lost is asked for again: the key makes it the same job."""
     try:
         return transport.post("/v1/jobs", body)
@@ -81,7 +81,7 @@ def _post_once_more(transport: Transport, body: dict[str, Any]) -> Any:
         return transport.post("/v1/jobs", body)
 
 
-def test_only(transport: Transport, body: dict[str, Any], voice: Voice) -> int:
+def test_only(transport: Port, body: dict[str, Any], voice: Voice) -> int:
     """--test-only: when and where it would start, on standard error, as Slurm tells it."""
     try:
         answer = transport.post("/v1/jobs", body, {"test_only": 1})
@@ -116,7 +116,7 @@ def tell_options(voice: Voice, options: Options) -> None:
     voice.detail("end of defined options")
 
 
-def tell_of_engine(voice: Voice, transport: Transport, components: Sequence[Options], *, step: bool = False) -> None:
+def tell_of_engine(voice: Voice, transport: Port, components: Sequence[Options], *, step: bool = False) -> None:
     """Says which of these options this cluster's engine does not apply, where engines differ."""
     from bireme.slurm.options.help import engine_notices  # late, as `help` is everywhere: few jobs need it
 
@@ -130,7 +130,7 @@ def tell_of_engine(voice: Voice, transport: Transport, components: Sequence[Opti
         voice.say(notice)
 
 
-def clusters_asked(transport: Transport, options: Options) -> list[str]:
+def clusters_asked(transport: Port, options: Options) -> list[str]:
     """Those that -M names; empty when it is not given."""
     if "clusters" not in options:
         return []
@@ -142,5 +142,5 @@ def clusters_asked(transport: Transport, options: Options) -> list[str]:
         raise CommandFailure(*str(error).splitlines()) from None
 
 
-def cluster_of(transport: Transport, job_id: int) -> str:
+def cluster_of(transport: Port, job_id: int) -> str:
     return str(transport.get(f"/v1/jobs/{job_id}", {"fields": "cluster"})["jobs"][0]["cluster"])
