@@ -12,6 +12,7 @@ from typing import Any
 from bench import (
     beside_slurm,
     bireme_cluster,
+    commands,
     crowd,
     launch,
     machine,
@@ -28,7 +29,20 @@ from bench.results import Report, Row
 from bench.sections import add_only
 from bench.sizes import FULL, QUICK, Sizes
 
-SECTIONS = ("machine", "planner", "placement", "launch", "submit", "squeue", "crowd", "restart", "much", "sim", "slurm")
+SECTIONS = (
+    "machine",
+    "planner",
+    "placement",
+    "launch",
+    "commands",
+    "submit",
+    "squeue",
+    "crowd",
+    "restart",
+    "much",
+    "sim",
+    "slurm",
+)
 
 
 def main() -> int:
@@ -55,6 +69,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "planner": planner,
         "placement": placement,
         "launch": launch,
+        "commands": commands,
         "submit": submit,
         "squeue": queue,
         "crowd": crowd,

@@ -1,15 +1,16 @@
-"""Rows `slurm`: the same three things on a real Slurm and on Bireme, one after the other, each figure as a ratio.
+"""Rows `slurm`: the same things on a real Slurm and on Bireme, one after the other, each figure as a ratio.
 
 An array of tasks from `sbatch` to the last end; one `sbatch` after another behind a full node; a queue of jobs of
-mixed sizes from the moment its partition opens until the last has ended. Both run the same commands on one node, this
-machine, said to have as many CPUs; Slurm is tuned for throughput (`slurm_cluster.SETTINGS`). The report has both
-configurations.
+mixed sizes from the moment its partition opens until the last has ended; `srun hostname`. Both run the same commands on
+one node, this machine, said to have as many CPUs; Slurm is tuned for throughput (`slurm_cluster.SETTINGS`). The report
+has both configurations.
 """
 
 from __future__ import annotations
 
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,9 +47,23 @@ class Figures:
     array_s: float
     sbatch_s: float
     queue_s: float
+    srun_alone_s: float
+    srun_inside_s: float
 
 
-_COMMANDS = ("sbatch", "squeue", "scontrol")
+_COMMANDS = ("sbatch", "squeue", "scontrol", "srun", "salloc")
+_SRUN_MORE_MS = 120
+"""What `srun` may take more than Slurm's."""
+_TIMED = """
+import statistics, subprocess, sys, time
+spent = []
+for _ in range(int(sys.argv[1])):
+    begun = time.perf_counter()
+    subprocess.run([sys.argv[2], "hostname"], stdout=subprocess.DEVNULL, check=True)
+    spent.append(time.perf_counter() - begun)
+print(statistics.median(spent))
+"""
+"""Run inside an allocation: the median of so many calls of this `srun`."""
 
 
 def measure(sizes: Sizes, facts: dict[str, object]) -> Iterator[Row]:
@@ -72,13 +87,21 @@ def _rows(ours: Figures, theirs: Figures, sizes: Sizes) -> Iterator[Row]:
     name = f"queue of {jobs:,} jobs of mixed sizes"
     yield Row("slurm", name, jobs / ours.queue_s, "/s", jobs / theirs.queue_s, Target(">=", 3, of_ratio=True))
     yield Row("slurm", "sbatch, median", ours.sbatch_s * 1000, "ms", theirs.sbatch_s * 1000)
+    for name, mine, slurms in (
+        ("alone", ours.srun_alone_s, theirs.srun_alone_s),
+        ("inside an allocation", ours.srun_inside_s, theirs.srun_inside_s),
+    ):
+        yield Row("slurm", f"srun hostname, {name}, median", mine * 1000, "ms", slurms * 1000)
+        more, target = (mine - slurms) * 1000, Target("<", _SRUN_MORE_MS)
+        yield Row("slurm", f"srun hostname, {name}: more than Slurm's", more, "ms", target=target)
 
 
 def _figures(side: Side, sizes: Sizes) -> Figures:
     _array(side, 1, "warm")  # the first job pays for what is loaded late
     array_s = _array(side, sizes.side_tasks, "array")
     queue_s = _queue(side, sizes.side_jobs, sizes.cpus)
-    return Figures(array_s, _sbatch(side, sizes.side_calls), queue_s)
+    alone_s, inside_s = _srun(side, sizes.command_calls)
+    return Figures(array_s, _sbatch(side, sizes.side_calls), queue_s, alone_s, inside_s)
 
 
 def _array(side: Side, tasks: int, name: str) -> float:
@@ -109,6 +132,14 @@ def _sbatch(side: Side, calls: int) -> float:
     side.call("sbatch", "--exclusive", "--output=/dev/null", "--wrap=exec sleep 86400")
     words = side.command("sbatch", "--time=10", "--output=/dev/null", "--wrap=bash -c true")
     return statistics.median(machine.timed(words, dict(side.env)) for _ in range(calls))
+
+
+def _srun(side: Side, calls: int) -> tuple[float, float]:
+    """The medians of `srun hostname` with a job of its own, and as a step of an allocation."""
+    words = side.command("srun", "hostname")
+    alone_s = statistics.median(machine.timed(words, dict(side.env)) for _ in range(calls))
+    inside = side.call("salloc", "-Q", "-n1", sys.executable, "-c", _TIMED, str(calls), side.programs["srun"])
+    return alone_s, float(inside.split()[-1])
 
 
 def _until_empty(side: Side) -> None:

@@ -15,7 +15,7 @@ def measure(sizes: Sizes) -> Iterator[Row]:
     with bireme_cluster.running(bireme_cluster.this_host(sizes.cpus)) as cluster:
         fill_queue(cluster, sizes.queued_jobs)
         rows = (
-            (f"squeue, {sizes.queued_jobs:,} pending jobs", ("squeue",), 0.5),
+            (f"squeue, {sizes.queued_jobs:,} pending jobs", ("squeue",), 0.15),
             ("squeue --version", ("squeue", "--version"), 0.1),
         )
         for name, (command, *arguments), bound in rows:

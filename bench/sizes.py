@@ -17,6 +17,8 @@ class Sizes:
     side_calls: int = 100
     """Of the rows that stand beside Slurm's."""
     sbatch_calls: int = 1_000
+    command_calls: int = 30
+    """Of each command, in turns with the floor."""
     sdk_single: int = 1_000
     sdk_many: int = 10_000
     queued_jobs: int = 10_000
@@ -47,6 +49,7 @@ QUICK = Sizes(
     side_jobs=8,
     side_calls=3,
     sbatch_calls=5,
+    command_calls=2,
     sdk_single=20,
     sdk_many=100,
     queued_jobs=100,

@@ -95,6 +95,7 @@ class _Listing:
         self.uids = reports.user_ids("squeue", asked["user"] or "") if asked.get("user") else None
         if "me" in asked:
             self.uids = {reports.my_uid()}
+        self.checks = [(check, asked[option] or "") for option, check in _CHECKS.items() if option in asked]
         self.transport = reports.transport()
         self.sort = fields.parse_sort(self._sort_text())
         self._check_sort()
@@ -243,7 +244,7 @@ class _Listing:
             return False
         if self.cluster and job.get("cluster") != self.cluster:
             return False
-        return all(check(self.asked[option] or "", job) for option, check in _CHECKS.items() if option in self.asked)
+        return not self.checks or all(check(text, job) for check, text in self.checks)
 
     def _spread(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """--array: a line for each waiting task. --priority: a line for each partition of a waiting job."""

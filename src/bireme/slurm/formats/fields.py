@@ -64,7 +64,13 @@ class Plan(NamedTuple):
     def lines(self, records: Sequence[Any], context: Context) -> list[str]:
         template = self.template
         texts = [field.text for field in self.fields]
-        return [template % tuple([visible(text(record, context)) for text in texts]) for record in records]
+        lines: list[str] = []
+        for record in records:
+            values = [text(record, context) for text in texts]
+            line = template % tuple(values)
+            # One look at the line instead of one at each value: nearly always there is nothing to hide.
+            lines.append(line if line.isprintable() else template % tuple(map(visible, values)))
+        return lines
 
 
 def plan_percent(form: PercentFormat, table: FieldTable, complaint: str) -> Plan:

@@ -7,6 +7,7 @@ Not parsing: `slurm/times.py` and `slurm/sizes.py` read what people write.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bireme.slurm.sizes import format_size
@@ -30,6 +31,7 @@ class Context(NamedTuple):
     cluster: str = ""
 
 
+@lru_cache(maxsize=4096)  # a queue's worth of jobs wait for no time at all
 def short_duration(seconds: float | None) -> str:
     """`0:03`, `1:00:00`, `1-02:04:00`, UNLIMITED for None: squeue's and sinfo's form."""
     return format_time_limit(INFINITE if seconds is None else int(seconds))
