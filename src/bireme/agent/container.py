@@ -22,8 +22,6 @@ MARK = "BIREME_CONTAINER"
 """Set in environments that have seen a container: they are not brought from outside."""
 SCRIPT_KEYS = ("prolog", "epilog", "task_prolog", "task_epilog")
 """Of orders: where they name scripts that run around the job's own."""
-VOLUMES_VARIABLE = "BIREME_VOLUMES"
-"""In a job: the folders that stay when its pods are gone. `srun` leaves output elsewhere to the nodes."""
 _NOT_THE_IMAGES = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "_")
 _OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Of cgroup v2 and v1, as a container sees its own group."""

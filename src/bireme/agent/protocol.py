@@ -50,6 +50,8 @@ from typing import Any
 VERSION = 2
 SAYS_WHAT_IT_DID = 2
 """The first version whose agents answer the number of an order."""
+VOLUMES_VARIABLE = "BIREME_VOLUMES"
+"""In a job: the folders that stay when its pods are gone. `srun` leaves output elsewhere to the nodes."""
 ALL_TASKS = 0xFFFFFFFF
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_FRAME_BYTES = 64 * 1024 * 1024

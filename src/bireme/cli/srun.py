@@ -7,7 +7,6 @@ output, input, signals and ends. Here: the order of these things, and Slurm's wo
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -294,4 +293,6 @@ def _attend(legs: list[Leg], tally: Tally, spec: StepSpec, options: Options, voi
 def _run_local(program: str) -> None:
     """--prolog and --epilog of srun run here, around the step."""
     if program and program.lower() != "none":
+        import subprocess  # late: few have one, and srun starts often
+
         subprocess.run([program], check=False)

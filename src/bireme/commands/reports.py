@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bireme.commands.optline import Opt, OptionLineError, read
 from bireme.commands.surroundings import Port, around
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats.accounting import AccountingColumn, fixed_lines, parsable_lines
+from bireme.slurm.formats.fields import Plan
 from bireme.slurm.formats.values import Context
 from bireme.slurm.version import VERSION_LINE
 
 DAY_S = 86400
 _LINES_AT_ONCE = 256
 """Lines that are made before they are written: a table is never in memory twice."""
-_WIDEST_LINE = 8192
-"""Who wants wider lines makes them in a process of their own."""
+_WIDEST_LINE, _LONGEST_DELIMITER, _MOST_SORTS, _MOST_SELECTORS = 8192, 64, 16, 512
+"""Who wants more than this has it in a process of their own."""
 
 
 class CommandError(Exception):
@@ -130,13 +132,45 @@ def show(lines: Iterable[str]) -> None:
         around().write(text + "\n")
 
 
-def show_table(header: str, records: Sequence[Any], lines_of: Callable[[Sequence[Any]], list[str]]) -> None:
-    """A header (empty: none) and the lines of the records, some at a time."""
-    around().keep_small(len(header), _WIDEST_LINE)
+def show_table(plan: Plan, records: Sequence[Any], context: Context, *, header: bool) -> None:
+    """The header, if wanted, and a line of each record, some at a time."""
+    titles = plan.header()
+    around().keep_small(len(titles), _WIDEST_LINE)
     if header:
-        show([header])
+        show([titles])
     for begin in range(0, len(records), _LINES_AT_ONCE):
-        show(lines_of(records[begin : begin + _LINES_AT_ONCE]))
+        show(plan.lines(records[begin : begin + _LINES_AT_ONCE], context))
+
+
+def show_columns(
+    columns: Sequence[AccountingColumn],
+    rows: Sequence[Any],
+    context: Context,
+    *,
+    header: bool,
+    parsable: Parsable | None,
+) -> None:
+    """A line of each row, some at a time: in columns, or with a delimiter between the fields."""
+    around().keep_small(sum(column.width for column in columns), _WIDEST_LINE)
+    for begin in range(0, max(len(rows), 1), _LINES_AT_ONCE):
+        some, first = rows[begin : begin + _LINES_AT_ONCE], header and begin == 0
+        if parsable is None:
+            show(fixed_lines(columns, some, context, header=first))
+        else:
+            around().keep_small(len(parsable.delimiter), _LONGEST_DELIMITER)
+            show(parsable_lines(columns, some, context, header=first, **parsable._asdict()))
+
+
+class Parsable(NamedTuple):
+    delimiter: str = "|"
+    ending: bool = False
+    """Whether one stands behind the last field too."""
+
+
+def keep_bounds(sort: Sequence[Any], selectors: Sequence[Any] = ()) -> None:
+    """What is done for each record, or with all of them: not too often where others wait."""
+    around().keep_small(len(sort), _MOST_SORTS)
+    around().keep_small(len(selectors), _MOST_SELECTORS)
 
 
 def environment() -> Mapping[str, str]:

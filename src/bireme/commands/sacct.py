@@ -67,6 +67,7 @@ class _Report:
         except SlurmSyntaxError as error:
             word = str(error).rpartition(" ")[2]
             raise reports.CommandError(f"sacct: fatal: Bad job/step specified: {word}") from None
+        reports.keep_bounds((), self.selectors)
         self.states = self._states()
         self.window = self._window()
         self.uids = self._uids()
@@ -231,8 +232,6 @@ class _Report:
         ]
 
     def print(self) -> int:
-        from bireme.slurm.formats import accounting
-
         if "batch-script" in self.asked or "env-vars" in self.asked:
             return self._print_scripts()
         jobs = self._load()
@@ -240,16 +239,12 @@ class _Report:
             return self._print_data(jobs)
         if "truncate" in self.asked:
             jobs = [self._truncated(job) for job in jobs]
-        rows, header = self._rows(jobs), "noheader" not in self.asked
+        form = None
         if "parsable" in self.asked or "parsable2" in self.asked:
-            delimiter = self.asked.get("delimiter") or "|"
-            lines = accounting.parsable_lines(
-                self.columns, rows, self.context, header=header, delimiter=delimiter,
-                ending="parsable" in self.asked and "parsable2" not in self.asked,
-            )  # fmt: skip
-        else:
-            lines = accounting.fixed_lines(self.columns, rows, self.context, header=header)
-        reports.show(lines)
+            ending = "parsable" in self.asked and "parsable2" not in self.asked
+            form = reports.Parsable(self.asked.get("delimiter") or "|", ending)
+        header = "noheader" not in self.asked
+        reports.show_columns(self.columns, self._rows(jobs), self.context, header=header, parsable=form)
         return 0
 
     def _truncated(self, job: dict[str, Any]) -> dict[str, Any]:

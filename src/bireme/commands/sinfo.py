@@ -76,6 +76,7 @@ class _Listing:
         self.partitions = reports.words_of(asked.get("partition"))
         default = sinfo_fields.NODE_SORT if self.per_node else sinfo_fields.DEFAULT_SORT
         self.sort = fields.parse_sort(asked.get("sort") or default)
+        reports.keep_bounds(self.sort)
         self.transport = reports.transport()
 
     def _load(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -134,8 +135,7 @@ class _Listing:
         plan, groups = self._groups(wanted, shown)
         context = reports.make_context(convert="noconvert" not in self.asked)
         self._sort(groups, context)
-        lines = [] if "noheader" in self.asked else [plan.header()]
-        reports.show(lines + plan.lines(groups, context))
+        reports.show_table(plan, groups, context, header="noheader" not in self.asked)
         return 0
 
     def _visible(self, partition: dict[str, Any]) -> bool:

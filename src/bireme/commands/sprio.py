@@ -45,6 +45,7 @@ def _print_priorities(asked: dict[str, str | None]) -> int:
     from bireme.slurm.formats.layout import PercentFormat, parse_percent
 
     sort = fields.parse_sort(asked.get("sort") or "i")
+    reports.keep_bounds(sort)
     _check_sort(fields.unknown_sorts(sort, sprio_fields.weight_fields()))
     if (clusters := asked.get("clusters")) is not None:
         reports.clusters_named("sprio", clusters)
@@ -73,8 +74,7 @@ def _print_priorities(asked: dict[str, str | None]) -> int:
     context = reports.make_context()
     if "weights" not in asked:
         fields.sort_records(rows, sort, table, context)
-    header = [] if "noheader" in asked else [plan.header()]
-    reports.show([*header, *plan.lines(rows, context)])
+    reports.show_table(plan, rows, context, header="noheader" not in asked)
     return 0
 
 

@@ -6,6 +6,7 @@ filters read, which is what keeps ten thousand jobs under half a second.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from bireme.commands import reports
@@ -95,10 +96,11 @@ class _Listing:
         self.uids = reports.user_ids("squeue", asked["user"] or "") if asked.get("user") else None
         if "me" in asked:
             self.uids = {reports.my_uid()}
-        self.checks = [(check, asked[option] or "") for option, check in _CHECKS.items() if option in asked]
+        self.checks = [test_for(asked[option] or "") for option, test_for in _CHECKS.items() if option in asked]
         self.transport = reports.transport()
         self.sort = fields.parse_sort(self._sort_text())
         self._check_sort()
+        reports.keep_bounds(self.sort, [*self.selectors, *self.step_selectors])
 
     def _step_selectors(self, text: str | None) -> list[Any]:
         from bireme.slurm.errors import SlurmSyntaxError
@@ -176,8 +178,7 @@ class _Listing:
         context = reports.make_context(convert="noconvert" not in self.asked, now=now)
         jobs.sort(key=lambda job: job["job_id"])
         fields.sort_records(jobs, self.sort, self._table(), context)
-        header = "" if "noheader" in self.asked else plan.header()
-        reports.show_table(header, jobs, lambda part: plan.lines(part, context))
+        reports.show_table(plan, jobs, context, header="noheader" not in self.asked)
         return 0
 
     def _sort_needs(self) -> set[str]:
@@ -244,7 +245,7 @@ class _Listing:
             return False
         if self.cluster and job.get("cluster") != self.cluster:
             return False
-        return not self.checks or all(check(text, job) for check, text in self.checks)
+        return not self.checks or all(check(job) for check in self.checks)
 
     def _spread(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """--array: a line for each waiting task. --priority: a line for each partition of a waiting job."""
@@ -283,8 +284,7 @@ class _Listing:
                     about = {key: job.get(key) for key in ("user_name", "array_job_id", "array_task_id")}
                     steps.append({**step, **about, "job_label": label_in_steps(job)})
         fields.sort_records(steps, self.sort, self._table(), context)
-        header = "" if "noheader" in self.asked else plan.header()
-        reports.show_table(header, steps, lambda part: plan.lines(part, context))
+        reports.show_table(plan, steps, context, header="noheader" not in self.asked)
         return 0
 
     def _wanted_step(self, job: dict[str, Any], step: dict[str, Any]) -> bool:
@@ -310,26 +310,37 @@ class _Listing:
         return 0
 
 
-def _in_list(key: str) -> Any:
-    def check(text: str, job: dict[str, Any]) -> bool:
-        return str(job.get(key) or "") in text.split(",")
-
-    return check
+Test = Callable[[dict[str, Any]], bool]
 
 
-def _in_partition(text: str, job: dict[str, Any]) -> bool:
-    return not set(text.split(",")).isdisjoint(str(job.get("partition") or "").split(","))
+def _in_list(key: str) -> Callable[[str], Test]:
+    def test_for(text: str) -> Test:
+        wanted = set(text.split(","))
+        return lambda job: str(job.get(key) or "") in wanted
+
+    return test_for
 
 
-def _uses_license(text: str, job: dict[str, Any]) -> bool:
-    held = {item.partition(":")[0].partition("=")[0] for item in str(job.get("licenses") or "").split(",")}
-    return not held.isdisjoint(text.split(","))
+def _in_partition(text: str) -> Test:
+    wanted = set(text.split(","))
+    return lambda job: not wanted.isdisjoint(str(job.get("partition") or "").split(","))
 
 
-def _on_nodes(text: str, job: dict[str, Any]) -> bool:
+def _uses_license(text: str) -> Test:
+    wanted = set(text.split(","))
+
+    def uses(job: dict[str, Any]) -> bool:
+        held = {item.partition(":")[0].partition("=")[0] for item in str(job.get("licenses") or "").split(",")}
+        return not held.isdisjoint(wanted)
+
+    return uses
+
+
+def _on_nodes(text: str) -> Test:
     from bireme.slurm.hostlist import expand  # late: only -w needs it
 
-    return not set(expand(text)).isdisjoint(expand(job.get("node_list") or ""))
+    wanted = set(expand(text))
+    return lambda job: not wanted.isdisjoint(expand(job.get("node_list") or ""))
 
 
 _CHECKS = {

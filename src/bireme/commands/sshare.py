@@ -26,7 +26,7 @@ def _main(argv: list[str]) -> int:
     if words:
         raise reports.CommandError(f"sshare: error: Unknown arguments: {' '.join(words)}")
     # Late imports: `sshare --version` must not pay for tables it does not print.
-    from bireme.slurm.formats.accounting import choose_columns, fixed_lines, parsable_lines
+    from bireme.slurm.formats.accounting import choose_columns
     from bireme.slurm.formats.share_fields import SHARE_FIELDS
 
     if "helpformat" in asked:
@@ -41,11 +41,9 @@ def _main(argv: list[str]) -> int:
         return _print_data(answer, rows, "yaml" in asked)
     columns = choose_columns(_format(asked, answer["fair_tree"]), SHARE_FIELDS, {})
     context = reports.make_context(cluster=answer["cluster"])
-    header = "noheader" not in asked
-    if "parsable" in asked or "parsable2" in asked:
-        reports.show(parsable_lines(columns, rows, context, header=header, ending="parsable" in asked))
-    else:
-        reports.show(fixed_lines(columns, rows, context, header=header))
+    parsable = "parsable" in asked or "parsable2" in asked
+    form = reports.Parsable(ending="parsable" in asked) if parsable else None
+    reports.show_columns(columns, rows, context, header="noheader" not in asked, parsable=form)
     return 0
 
 

@@ -37,13 +37,10 @@ def _main(argv: list[str]) -> int:
     )
     context = reports.make_context(convert="noconvert" not in asked)
     rows = _live_steps(ids, all_steps="allsteps" in asked)
-    header = "noheader" not in asked
+    form = None
     if "parsable" in asked or "parsable2" in asked:
-        ending = "parsable" in asked and "parsable2" not in asked
-        lines = accounting.parsable_lines(columns, rows, context, header=header, ending=ending)
-    else:
-        lines = accounting.fixed_lines(columns, rows, context, header=header)
-    reports.show(lines)
+        form = reports.Parsable(ending="parsable" in asked and "parsable2" not in asked)
+    reports.show_columns(columns, rows, context, header="noheader" not in asked, parsable=form)
     return 0
 
 
@@ -54,7 +51,9 @@ def _live_steps(ids: str, *, all_steps: bool) -> list[dict[str, Any]]:
 
     transport = reports.transport()
     rows: list[dict[str, Any]] = []
-    for selector in parse_selectors(ids):
+    selectors = parse_selectors(ids)
+    reports.keep_bounds((), selectors)
+    for selector in selectors:
         try:
             steps = transport.get(f"/v1/jobs/{selector.label}/steps")["steps"]
             usage = transport.get(f"/v1/jobs/{selector.label}/usage")["steps"]

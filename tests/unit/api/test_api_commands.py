@@ -41,6 +41,8 @@ ALIKE = (
 )  # fmt: skip
 NEAR = (
     "squeue --iterate 5", "squeue -j 1_[0-4000000]", "squeue -o %65535j", "squeue -w n[1-60000]", "scontrol",
+    "squeue -h -o %65535j", f"squeue -S {'i' * 40}", f"squeue -j {'1,' * 600}1", "sinfo -h -o %65535N",
+    "sacct -n -o jobid%65535", f"sacct -P --delimiter={'x' * 99}", f"squeue -n {'x' * 20_000}", "sshare -o user%65535",
     "scontrol show hostnames n[1-3]", "scontrol ping", "scontrol wait_job 1", "scontrol write batch_script 1 -",
     "scontrol requeue 1", "scontrol listpids", "squeue --version", "srun true",
     "sbatch --wait --wrap true", "sbatch --export=NONE --wrap true", "sbatch --array=0-30000 --wrap true",

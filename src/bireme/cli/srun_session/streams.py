@@ -12,8 +12,7 @@ import pwd
 from contextlib import suppress
 from dataclasses import replace
 
-from bireme.agent.container import VOLUMES_VARIABLE
-from bireme.agent.protocol import ALL_TASKS
+from bireme.agent.protocol import ALL_TASKS, VOLUMES_VARIABLE
 from bireme.cli.srun_session.outputs import Output, Style
 from bireme.commands.voice import CommandFailure
 from bireme.core.model.steps import StepSpec

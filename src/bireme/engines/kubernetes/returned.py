@@ -20,10 +20,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bireme.agent.container import VOLUMES_VARIABLE
 from bireme.agent.identity import Identity
 from bireme.agent.output import OpenFileError, OpenMode, open_output
-from bireme.agent.protocol import Message
+from bireme.agent.protocol import VOLUMES_VARIABLE, Message
 from bireme.core.model.jobs import Owner
 from bireme.engines.kubernetes.as_submitter import open_for
 from bireme.engines.kubernetes.gateway import Berth
