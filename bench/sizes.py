@@ -28,6 +28,7 @@ class Sizes:
     crowd_submitting: int = 20
     crowd_s: float = 20.0
     crowd_calls: int = 1_000
+    crowd_rounds: int = 3
     restart_jobs: int = 100_000
     much_tasks: int = 50_000
     much_jobs: int = 20_000
@@ -59,6 +60,7 @@ QUICK = Sizes(
     crowd_submitting=2,
     crowd_s=1.0,
     crowd_calls=5,
+    crowd_rounds=1,
     restart_jobs=200,
     much_tasks=200,
     much_jobs=50,

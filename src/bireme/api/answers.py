@@ -101,6 +101,11 @@ class Answer(Generic[Item]):
             if self._shelf is not None:
                 self._shelf.count(len(piece))
 
+    @property
+    def was_quick(self) -> bool:
+        """Whether one slice was enough for it."""
+        return self.done and len(self._places) == 1
+
     def whole(self) -> bytes:
         assert self.done
         self._whole = self._whole or b"".join(self.pieces or ())
@@ -164,10 +169,19 @@ class Answers:
         answer.followers += 1
 
     def leave(self, answer: Answer[Any]) -> None:
-        """After `follow`. What nobody follows is kept for a moment: the next who asks may be there already."""
+        """After `follow`. What nobody follows is kept for a moment: the next who asks may be there already.
+
+        What was made in one slice is kept for those who ask in the same turn of the loop: longer would cost more than
+        to make it again.
+        """
         answer.followers -= 1
-        if not answer.followers and answer in self._kept:
-            asyncio.get_running_loop().call_later(FRESH_S, self._drop_unused, answer)
+        if answer.followers or answer not in self._kept:
+            return
+        loop = asyncio.get_running_loop()
+        if answer.was_quick:
+            loop.call_soon(self._drop_unused, answer)
+        else:
+            loop.call_later(FRESH_S, self._drop_unused, answer)
 
     def count(self, more: int) -> None:
         """So many more bytes are kept, or fewer; the oldest answers give way."""

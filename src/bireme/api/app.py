@@ -33,6 +33,7 @@ from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.problems import Bodies
 from bireme.api.routing import ERROR_RESPONSE, Context
 from bireme.api.turns import Slots, Turns
+from bireme.collector import collect_a_little
 
 DESCRIPTION = """The API of one Bireme cluster, on a unix socket. Who asks is known from the socket's peer credentials.
 
@@ -51,9 +52,10 @@ class TakesTurns:
         self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._turns.mine(scope[SCOPE_KEY].uid)
-        await self._app(scope, receive, send)
+        assert scope["type"] == "http"  # `server.py` serves nothing else
+        async with self._turns.request_of(scope[SCOPE_KEY].uid):
+            await self._app(scope, receive, send)
+        collect_a_little()
 
 
 def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:

@@ -14,6 +14,9 @@ import asyncio
 import json
 from typing import Any
 
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
 from bireme.api.crowd import Crowd, Limits
 from bireme.api.peers import PeerProtocol
 
@@ -21,6 +24,8 @@ HEAD_BYTES = 60 * 1024
 """A path, a query and all headers; the longest filter of our own commands is a tenth of it."""
 STEADY_BYTES = 16 * 1024
 """A body goes on while so much of it comes within `Limits.body_s`."""
+BEGUN_BYTES = 4 * 1024
+"""A request begins when its body is there, or so much of it."""
 AHEAD = 8
 """So many requests may be sent before the first is answered."""
 RETRY_AFTER_S = 1
@@ -55,6 +60,8 @@ class CrowdProtocol(PeerProtocol):
     _head_bytes = 0
     _in_head = True
     _made_at = 0.0
+    _held: tuple[RequestResponseCycle, ASGI3Application] | None = None
+    """A request of which too little is there to begin."""
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
@@ -71,6 +78,7 @@ class CrowdProtocol(PeerProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.crowd.leave(self)
+        self._held = None
         self._stop_watching()
         self._stop_watching_answer()
         super().connection_lost(exc)
@@ -140,6 +148,8 @@ class CrowdProtocol(PeerProtocol):
     def on_body(self, body: bytes) -> None:
         if not self.transport.is_closing():  # else it was refused
             super().on_body(body)
+            if self._held is not None and len(self.cycle.body) >= BEGUN_BYTES:
+                self._begin()
 
     def on_message_complete(self) -> None:
         if self.transport.is_closing():
@@ -148,6 +158,19 @@ class CrowdProtocol(PeerProtocol):
         self._head_from = self._received  # of what came in the same piece behind it nothing is counted twice
         self._stop_watching()
         super().on_message_complete()
+        if self._held is not None:
+            self._begin()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Half a request is a few objects while nothing has begun for it, and no work."""
+        self._held = (cycle, app)
+        if not cycle.more_body or cycle.waiting_for_100_continue:
+            self._begin()
+
+    def _begin(self) -> None:
+        assert self._held is not None
+        held, self._held = self._held, None
+        super()._start_asgi_task(*held)
 
     # -- what goes ---------------------------------------------------------------------------------------------------
 

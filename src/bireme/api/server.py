@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import socket
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -20,7 +22,10 @@ from bireme.api.crowd import RESERVED_FILES, Crowd, Limits
 from bireme.api.door import Door
 from bireme.api.peers import Peer, peer_of
 from bireme.api.protocol import TOO_MANY_AT_ONCE, CrowdProtocol, refusal
-from bireme.api.turns import Turns
+from bireme.api.socket_transport import READ_BYTES, SocketTransport
+from bireme.api.turns import FEW, Turns
+
+log = logging.getLogger(__name__)
 
 _BACKLOG = 256
 """Whom the kernel keeps in one row, whoever they are: few, since the door sorts them by user."""
@@ -84,25 +89,35 @@ class Server:
         )
         self._state = ServerState()
         self._turns = turns or Turns()
-        self._entering: set[asyncio.Task[None]] = set()
-        self._door = Door(self._let_in, refusal(*TOO_MANY_AT_ONCE), self.crowd.limits.at_door, self._turns.is_light)
+        self._door = Door(
+            self._let_in, refusal(*TOO_MANY_AT_ONCE), self.crowd.limits.at_door, self._comes_at_once, self._turns.seen
+        )
 
     async def start(self, sock: socket.socket) -> None:
         self._config.load()
         self._door.open(sock)
 
-    def _let_in(self, sock: socket.socket, uid: int) -> None:
-        self._turns.seen(uid)
-        task = asyncio.get_running_loop().create_task(self.adopt(sock, peer_of(sock)))
-        self._entering.add(task)
-        task.add_done_callback(self._entering.discard)
+    def _comes_at_once(self, uid: int) -> bool:
+        return len(self.crowd.by_uid.get(uid, ())) < FEW or self._turns.is_light(uid)
 
-    async def adopt(self, sock: socket.socket, peer: Peer) -> None:
+    def _let_in(self, sock: socket.socket, uid: int) -> None:
+        """Whatever happens to one, the others are let in."""
+        try:
+            self.adopt(sock, peer_of(sock))
+        except Exception:
+            log.exception("a connection of uid %d could not be served", uid)
+            sock.close()
+
+    def adopt(self, sock: socket.socket, peer: Peer) -> None:
         """Serves a connection that somebody else accepted and checked; it counts as `peer`'s."""
+        sock.setblocking(False)
+        first = _already_said(sock)
+        if first is None:
+            sock.close()
+            return
         protocol = self._protocol()
         protocol.known_peer = peer
-        sock.setblocking(False)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
+        SocketTransport(sock, protocol, partial(self._turns.puts_off, peer.uid)).begin(first)
 
     def _protocol(self) -> CrowdProtocol:
         protocol = CrowdProtocol(config=self._config, server_state=self._state, app_state={})
@@ -118,3 +133,13 @@ class Server:
             _, late = await asyncio.wait(list(self._state.tasks), timeout=_GOODBYE_S)
             for task in late:
                 task.cancel()
+
+
+def _already_said(sock: socket.socket) -> bytes | None:
+    """What the other side has sent by now, mostly its whole request; None: it has left."""
+    try:
+        return sock.recv(READ_BYTES) or None
+    except (BlockingIOError, InterruptedError):
+        return b""
+    except OSError:
+        return None

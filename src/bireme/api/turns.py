@@ -2,8 +2,9 @@
 
 A request waits here before it begins, and again between two slices of a long one. At each turn of the loop a user goes
 on once at most: who asks for the first time at once, those who wait one after another, users in a circle. So who asks
-once waits for one slice of each other user, and not for the thousand requests that one of them has sent. `Slots` does
-the same for work in threads. Not here: how many connections a user may have (`crowd.py`).
+once waits for one slice of each other user, and not for the thousand requests that one of them has sent. The same goes
+for what is read from connections and written to them, and `Slots` does it for work in threads. Not here: how many
+connections a user may have (`crowd.py`).
 
 Invariants: who asks for little does not wait while nobody else of theirs does; no user goes on twice while another
 waits.
@@ -19,7 +20,12 @@ from collections.abc import AsyncIterator, Callable
 _WINDOW_S = 0.02
 _FEW_TURNS = 8
 """What an ordinary request or two take within a window."""
+_LIGHT_PART = 0.75
+"""Of what the one who had the most had: who had less is light beside them."""
+FEW = 4
+"""Who has no more requests under way, or connections, does not wait for their beginning, however many there were."""
 _PASSING = 3
+"""Turns of the loop between two in which somebody goes on who has had many."""
 
 
 class Circle:
@@ -69,38 +75,80 @@ class Turns:
         self._ticking = False
         self._lately: dict[int, int] = {}
         """By user: turns in this window and, each half as much as the one after it, those before."""
+        self._most = 0
+        """What one user had of them."""
         self._window_until = 0.0
+        self._under_way: dict[int, int] = {}
+        """Requests, by user."""
+        self._put_off: OrderedDict[int, deque[Callable[[], None]]] = OrderedDict()
+        """What was to be read or written, by user; the next first."""
+        self._acted: set[int] = set()
+        """Users for whom something was read or written in this turn of the loop."""
 
-    def seen(self, uid: int) -> None:
-        """This user has come, and will want a turn."""
-        self._note(uid, 1)
+    def seen(self, uid: int, turns: int = 0) -> None:
+        """This user has come, and will want a turn; or has cost others some already."""
+        self._note(uid, turns)
 
-    async def mine(self, uid: int) -> None:
-        """Returns when it is this user's turn."""
+    @contextlib.asynccontextmanager
+    async def request_of(self, uid: int) -> AsyncIterator[None]:
+        """Around a request, from when it is this user's turn to begin."""
+        under_way = self._under_way[uid] = self._under_way.get(uid, 0) + 1
+        try:
+            await self.mine(uid, hurries=under_way <= FEW)
+            yield
+        finally:
+            self._under_way[uid] -= 1
+            if not self._under_way[uid]:
+                del self._under_way[uid]
+
+    async def mine(self, uid: int, *, hurries: bool = False) -> None:
+        """Returns when it is this user's turn. Who hurries has it before those who have asked for much."""
         self._note(uid, 1)
-        waits = uid in self._went_on or uid in self._circle or not self.is_light(uid)
-        if not self._ticking:
-            self._ticking = True
-            asyncio.get_running_loop().call_soon(self._next)
+        waits = uid in self._went_on or uid in self._circle or not (hurries or self.is_light(uid))
+        self._tick()
         if waits:
             await self._circle.join(uid)
         else:
             self._went_on.add(uid)
+
+    def puts_off(self, uid: int, act: Callable[[], None]) -> bool:
+        """Whether a connection of this user is to be read or written later: `act` is then called, in its turn.
+
+        Else it is done at once. A thousand connections of one user may be ready in one turn of the loop.
+        """
+        self._tick()
+        if uid not in self._acted and uid not in self._put_off:
+            self._acted.add(uid)
+            return False
+        self._note(uid, 1)
+        if self.is_light(uid):
+            return False
+        self._put_off.setdefault(uid, deque()).append(act)
+        return True
+
+    def _tick(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            asyncio.get_running_loop().call_soon(self._next)
 
     def _note(self, uid: int, turns: int) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._window_until:
             self._window_until = now + _WINDOW_S
             self._lately = {user: count // 2 for user, count in self._lately.items() if count > 1}
-        self._lately[uid] = self._lately.get(uid, 0) + turns
+            self._most //= 2
+        had = self._lately[uid] = self._lately.get(uid, 0) + turns
+        self._most = max(self._most, had)
 
     def is_light(self, uid: int) -> bool:
-        """Or there is nobody else."""
-        return len(self._lately) <= 1 or self._lately.get(uid, 0) <= _FEW_TURNS
+        """Or there is nobody else. Who asks one thing after another is light beside a crowd."""
+        had = self._lately.get(uid, 0)
+        return had <= _FEW_TURNS or had <= _LIGHT_PART * self._most or len(self._lately) <= 1
 
     def _next(self) -> None:
         """At each turn of the loop while somebody goes on."""
         self._went_on.clear()
+        self._acted.clear()
         self._passing = max(0, self._passing - 1)
         waited = self._circle.next(self.is_light) if self._passing else self._circle.next()
         if waited is not None:
@@ -108,9 +156,21 @@ class Turns:
             future.set_result(None)
             self._went_on.add(uid)
             self._passing = self._passing if self.is_light(uid) else _PASSING
-        self._ticking = bool(self._circle) or waited is not None
+        self._ticking = bool(self._circle) or bool(self._put_off) or waited is not None
         if self._ticking:
             asyncio.get_running_loop().call_soon(self._next)
+        self._act()
+
+    def _act(self) -> None:
+        """Of what was put off one thing, users in a circle."""
+        if not self._put_off:
+            return
+        uid, queue = self._put_off.popitem(last=False)
+        act = queue.popleft()
+        if queue:
+            self._put_off[uid] = queue  # behind the others
+        self._acted.add(uid)
+        act()
 
 
 class Slots:

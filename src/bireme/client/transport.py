@@ -11,6 +11,7 @@ key.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -34,6 +35,8 @@ BUSY_S = 20.0
 SILENT_S = 10.0
 """How long it is waited without a word."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_IN_ROW_S = 1
+_TIMEVAL = struct.Struct("@ll")
 _MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes, one of them NUL
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/,:+[]")
 
@@ -245,8 +248,8 @@ class _Connection:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._ahead = b""
         try:
+            _join_row(self._socket, path)
             self._socket.settimeout(timeout_s)
-            connect_unix(self._socket, path)
         except BaseException:
             self._socket.close()
             raise
@@ -360,6 +363,20 @@ class _Connection:
 
 
 _CHUNKED = -1
+
+
+def _join_row(sock: socket.socket, path: str) -> None:
+    """Connects; where many others do, the kernel lets them wait in a row for `_IN_ROW_S`. Raises OSError.
+
+    Python's own time limits would not do: with them the kernel refuses whoever does not find the row short.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_IN_ROW_S, 0))
+    connect_unix(sock, path)
+    try:
+        sock.getpeername()
+    except OSError as error:  # a signal came while it waited, which Python takes for the end of the wait
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
 
 
 def connect_unix(sock: socket.socket, path: str) -> None:

@@ -7,7 +7,6 @@ Invariant: the lock is held from before the store is opened until after it is cl
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -25,6 +24,7 @@ from bireme.api.crowd import Limits
 from bireme.api.peers import Peer
 from bireme.api.problems import ProblemError
 from bireme.api.server import Server, listen
+from bireme.collector import collect_in_small_steps, nothing_collected
 from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
 from bireme.daemon.configuration import Loaded, load_cluster
@@ -118,12 +118,10 @@ class Daemon:
         return self._exit_code
 
     def _recovered(self, store: SqliteStore, engine: Engine) -> Runtime:
-        """Reading the journal makes many objects that stay: the collector need not look at them now nor ever."""
         began = time.monotonic()
-        gc.disable()
-        runtime = Runtime(store, engine, SystemClock())
-        gc.freeze()
-        gc.enable()
+        with nothing_collected():
+            runtime = Runtime(store, engine, SystemClock())
+        collect_in_small_steps()
         log.info("read %d jobs from the journal in %.2f s", len(runtime.state.jobs), time.monotonic() - began)
         return runtime
 
@@ -160,13 +158,9 @@ class Daemon:
 
     def _adopter(self, server: Server) -> Admit:
         """How a connection from inside a job on another machine becomes one of the API's."""
-        adopting: set[asyncio.Task[None]] = set()
 
         def adopt(sock: socket.socket, owner: Owner, job_id: int) -> None:
-            peer = Peer(owner.uid, owner.gid, 0, owner.groups, job_id)
-            task = asyncio.get_running_loop().create_task(server.adopt(sock, peer))
-            adopting.add(task)
-            task.add_done_callback(adopting.discard)
+            server.adopt(sock, Peer(owner.uid, owner.gid, 0, owner.groups, job_id))
 
         return adopt
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from typing import Any
@@ -34,7 +33,7 @@ class AdoptedConnection(Transport):
         connection = super()._connect(timeout_s)
         ours, theirs = socket.socketpair()
         peer = Peer(os.getuid(), os.getgid(), 0, (), self._job_id)
-        asyncio.run_coroutine_threadsafe(self._api.server.adopt(theirs, peer), self._api.loop).result(20)
+        self._api.loop.call_soon_threadsafe(self._api.server.adopt, theirs, peer)
         connection._socket.close()
         connection._socket = ours
         return connection

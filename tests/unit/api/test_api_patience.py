@@ -13,7 +13,7 @@ import pytest
 from tests.unit.api.conftest import Running
 
 from bireme.api.crowd import Crowd, Limits
-from bireme.api.protocol import AHEAD, HEAD_BYTES
+from bireme.api.protocol import AHEAD, BEGUN_BYTES, HEAD_BYTES
 from bireme.client.transport import ApiError, Transport
 
 PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -212,3 +212,38 @@ def _until(api: Running, good: Callable[[], Any]) -> None:
             await asyncio.sleep(0.001)
 
     asyncio.run_coroutine_threadsafe(seen(), api.loop).result(30)
+
+
+SUBMISSION = json.dumps({"spec": {"name": "slow"}, "script": "x" * 20_000}).encode()
+
+
+@pytest.mark.parametrize("first", [0, 1, BEGUN_BYTES - 1, BEGUN_BYTES, len(SUBMISSION) - 1])
+def test_a_request_begins_when_its_body_is_there_or_much_of_it(api: Running, first: int) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(SUBMISSION)
+    with connected(api, head + SUBMISSION[:first]) as sock:
+        until(api, 1, lambda connection: connection.cycle is not None and connection._received == len(head) + first)
+        assert len(api.server._state.tasks) == (first >= BEGUN_BYTES)
+        sock.sendall(SUBMISSION[first:])
+        assert sock.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_who_waits_to_be_told_to_send_a_body_is_told(api: Running) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(SUBMISSION)
+    with connected(api, head) as sock:
+        assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(SUBMISSION)
+        assert sock.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_sent_ahead_in_pieces_arrives_whole(api: Running) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(SUBMISSION)
+    with connected(
+        api, b"GET /v1/jobs/1/wait?timeout=0.1 HTTP/1.1\r\nHost: x\r\n\r\n" + head + SUBMISSION[:10]
+    ) as sock:
+        until(api, 1, lambda connection: bool(connection.pipeline) or connection._held is not None)
+        sock.sendall(SUBMISSION[10:])
+        received = b""
+        while piece := sock.recv(65536):
+            received += piece
+    assert b"HTTP/1.1 200" in received
+    assert api.transport.get("/v1/jobs/1")["jobs"][0]["name"] == "slow"

@@ -57,9 +57,16 @@ def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Street]:
         sock.close()
 
 
-def play(street: Street, turns: int, *, most: int = 1024, is_light: Callable[[int], bool] = lambda uid: True) -> None:
+def play(
+    street: Street,
+    turns: int,
+    *,
+    most: int = 1024,
+    is_light: Callable[[int], bool] = lambda uid: True,
+    seen: Callable[[int, int], None] = lambda uid, turns: None,
+) -> None:
     async def scene() -> None:
-        door = Door(street.come_in, TURNED_AWAY, most, is_light)
+        door = Door(street.come_in, TURNED_AWAY, most, is_light, seen)
         door.open(street.listener)
         await street.pass_turns(turns)
         door.close()
@@ -71,7 +78,7 @@ def test_one_connection_of_somebody_does_not_wait_for_all_of_another(street: Str
     street.knock(1, 60)
     street.knock(2)
     play(street, 80)
-    assert street.turns_until(2) <= street.turns_until(1) + 1
+    assert street.turns_until(2) <= street.turns_until(1) + 3, "they are taken some at a time"
     assert len(street.let_in) == 61
     of_one = [turn for turn, uid in street.let_in if uid == 1]
     assert len(set(of_one)) == 60, "one at a turn of the loop"
@@ -118,3 +125,15 @@ def test_a_closed_door_leaves_nobody_waiting(street: Street) -> None:
     street.knock(1, 12)
     play(street, 2)
     assert all(sock.recv(100) == b"" for sock in street.knocking)
+
+
+def test_who_knocks_and_runs_away_takes_nobodys_place(street: Street) -> None:
+    street.knock(1)
+    street.knock(1, 20)
+    for sock in street.knocking[1:]:
+        sock.close()
+    street.knock(1, 2)
+    worth: list[int] = []
+    play(street, 60, most=4, seen=lambda uid, turns: worth.append(turns))
+    assert len(street.let_in) == 3
+    assert worth == [0] + [1] * 22, "but it is counted"

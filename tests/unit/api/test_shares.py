@@ -22,9 +22,9 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     waited: list[int] = []
 
     class Counted(Turns):
-        async def mine(self, uid: int) -> None:
+        async def mine(self, uid: int, *, hurries: bool = False) -> None:
             waited.append(uid)
-            await super().mine(uid)
+            await super().mine(uid, hurries=hurries)
 
     monkeypatch.setattr("bireme.api.app.Turns", Counted)
     return waited

@@ -162,3 +162,62 @@ def test_who_asks_for_little_overtakes_those_who_are_held_back() -> None:
             await turns.mine(2)
 
     assert asyncio.run(turns_of_a_busy_user(four_turns)) <= 4
+
+
+def test_who_asks_one_thing_after_another_is_light_beside_a_crowd() -> None:
+    async def scene() -> tuple[bool, bool]:
+        turns = Turns()
+        for _ in range(100):
+            turns.seen(1, 1)
+        for _ in range(70):
+            turns.seen(2, 1)
+        return turns.is_light(1), turns.is_light(2)
+
+    assert asyncio.run(scene()) == (False, True)
+
+
+def test_few_requests_at_a_time_begin_at_once_however_many_there_were() -> None:
+    async def requests(turns: Turns) -> None:
+        for _ in range(100):
+            turns.seen(2, 1)  # more than the other
+        for _ in range(5):
+            async with turns.request_of(2):
+                pass
+            await asyncio.sleep(0)
+
+    async def turns_each(turns: Turns) -> None:
+        for _ in range(100):
+            turns.seen(2, 1)
+        for _ in range(5):
+            await turns.mine(2)
+
+    hurried = asyncio.run(turns_of_a_busy_user(requests))
+    assert hurried <= 5 < 20 <= asyncio.run(turns_of_a_busy_user(turns_each)) + 15
+
+
+def test_of_a_crowds_connections_one_is_read_in_a_turn_of_the_loop() -> None:
+    async def scene() -> list[list[int]]:
+        turns, read, by_turn = Turns(), [], []
+        for uid, times in ((1, 100), (2, 1)):
+            for _ in range(times):
+                turns.seen(uid, 1)
+        ready = [1] * 5 + [2] * 2
+        for place, uid in enumerate(ready):
+            if not turns.puts_off(uid, lambda place=place: read.append(place)):
+                read.append(place)
+        for _ in range(6):
+            by_turn.append(read.copy())
+            read.clear()
+            await asyncio.sleep(0)
+        return by_turn
+
+    assert asyncio.run(scene()) == [[0, 5, 6], [1], [2], [3], [4], []]
+
+
+def test_who_sends_a_byte_on_each_of_many_connections_is_read_one_by_one() -> None:
+    async def scene() -> int:
+        turns = Turns()
+        turns.seen(2)
+        return [turns.puts_off(1, lambda: None) for _ in range(1_000)].count(False)
+
+    assert asyncio.run(scene()) <= 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -116,3 +117,31 @@ def test_a_stream_gives_lines_as_they_come(serve: Serve) -> None:
 @pytest.mark.parametrize(("text", "quoted"), [("a-b.c_d~", "a-b.c_d~"), ("\udcff", "%FF"), ("?#", "%3F%23")])
 def test_quoting(text: str, quoted: str) -> None:
     assert quote(text) == quoted
+
+
+def test_who_finds_many_before_it_waits_in_the_row_and_not_for_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel lets one in after another; a pause would be longer than all of them take."""
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(tmp_path / "run" / "api.sock"))
+        listener.listen(0)
+        first.connect(listener.getsockname())  # the row is full
+
+        def answer() -> None:
+            while asking.read_text().rpartition(")")[2].split()[0] != "S":
+                os.sched_yield()  # it has not come to wait yet
+            listener.accept()[0].close()
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.recv(65536)
+                accepted.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+        asking = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
+        monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it was told to come again"))
+        server = threading.Thread(target=answer, daemon=True)
+        server.start()
+        with Transport(str(tmp_path), timeout_s=20) as transport:
+            assert transport.get("/v1/ping") == {}
+        server.join()
