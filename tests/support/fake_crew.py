@@ -18,7 +18,6 @@ from typing import Any
 
 from bireme.agent.gangway import Ends, Gangway, RefusedError
 from bireme.agent.protocol import VERSION
-from bireme.agent.tasks import status
 
 Object = dict[str, Any]
 _AT_ONCE = 32
@@ -82,7 +81,7 @@ class FakeCrew:
         while line := await reader.readline():
             order = json.loads(line)
             if order.get("hello") == "daemon":
-                about = {"version": "fake", "protocol": VERSION, "pid": 1, "epoch": "fake"}
+                about = {"version": "fake", "protocol": VERSION, "pid": 1, "epoch": 1}
                 say(ev="welcome", node=node, **about, isolation={}, holds=[], seq=0)
                 continue
             if "no" in order:
@@ -99,6 +98,6 @@ def _answers(order: Object) -> Iterator[Object]:
             yield {"ev": "prepared"}
         case "start":
             yield {"ev": "launched"}
-            yield {"ev": "batch_ended", "status": status(0), "usage": {}, "cleared": False}
+            yield {"ev": "batch_ended", "status": {"code": 0}, "usage": {}, "cleared": False}
         case "terminate":
             yield {"ev": "cleared"}

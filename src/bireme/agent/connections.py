@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable
 
 from bireme.agent import protocol
-from bireme.agent.lines import decode_line, encode_line
+from bireme.agent.lines import decode_line, encode_typed
 from bireme.agent.loop import READ, WRITE, Loop
 from bireme.agent.protocol import Message
+from bireme.agent.told import Trouble
 
 log = logging.getLogger("bireme.agent")
 
@@ -140,7 +141,7 @@ class DaemonConnection:
             message = decode_line(line)
         except protocol.ProtocolError as error:
             log.error("a bad line from the daemon: %s", error)
-            self.send(encode_line({"ev": "error", "text": str(error)}))
+            self.send(encode_typed(Trouble(str(error))))
             return
         self._obey(message)
 

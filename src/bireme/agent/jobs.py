@@ -40,8 +40,9 @@ from bireme.agent.records import JobKey
 from bireme.agent.scripts import ScriptRun
 from bireme.agent.spawn import OPENING, SHORTAGES, Birth, SpawnError
 from bireme.agent.steps import StepOwner, StepRun
-from bireme.agent.tasks import PID_VARIABLE, Task, status, usage_message
-from bireme.core.model.resources import merge_usage
+from bireme.agent.tasks import PID_VARIABLE, Task
+from bireme.agent.told import BatchEnded, Cleared, Launched, Prepared, Refused
+from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage, merge_usage
 from bireme.core.model.steps import BATCH_STEP, step_label
 
 log = logging.getLogger("bireme.agent")
@@ -135,9 +136,9 @@ class JobRun:
     def confirm(self) -> None:
         """The same order again: says again what was said, starts nothing."""
         if self._batch_launched:
-            self.node.report("launched", self.key)
+            self.node.report(Launched(*self.key))
         elif self.phase is Phase.READY:
-            self.node.report("prepared", self.key)
+            self.node.report(Prepared(*self.key))
 
     def _prepared(self, problem: str, _output: bytes) -> None:
         self._script = None
@@ -146,14 +147,14 @@ class JobRun:
             return
         if problem:
             log.error("job %d.%d: prolog: %s", *self.key, problem)
-            self.node.report("refused", self.key, reason=f"Prolog: {problem}", prolog_failed=True)
+            self.node.report(Refused(*self.key, f"Prolog: {problem}", prolog_failed=True))
             self._clear()
             return
         self.phase = Phase.READY
         if "batch" in self._message:
             self._start_batch(self._message["batch"])
         else:
-            self.node.report("prepared", self.key)
+            self.node.report(Prepared(*self.key))
 
     # --- the batch script ----------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class JobRun:
     def _input_came(self, batch: Message, problem: str) -> None:
         self._input = None
         if problem:
-            self._batch_not_started(status(0, IO_FAILURE_SIGNAL), problem)
+            self._batch_not_started(ExitStatus(0, IO_FAILURE_SIGNAL), problem)
         else:
             self._run_batch(batch)
 
@@ -182,11 +183,11 @@ class JobRun:
             if self._keeper.gid == self._keeper_gid:
                 birth = msgspec.structs.replace(birth, notice="")
         except OpenFileError as error:
-            self._batch_not_started(status(0, IO_FAILURE_SIGNAL), str(error))
+            self._batch_not_started(ExitStatus(0, IO_FAILURE_SIGNAL), str(error))
             return
         except OSError as error:
             if not self._refused_for_shortage(error.errno, error.strerror or str(error)):
-                self._batch_not_started(status(1), str(error))
+                self._batch_not_started(ExitStatus(1), str(error))
             return
         self._keeper.on_empty = self._batch_left_nothing
         Launching(
@@ -237,7 +238,7 @@ class JobRun:
             return
         if problem.stage != OPENING and self._refused_for_shortage(problem.errno, str(problem)):
             return
-        how = status(0, IO_FAILURE_SIGNAL) if problem.stage == OPENING else status(problem.exit_code)
+        how = ExitStatus(0, IO_FAILURE_SIGNAL) if problem.stage == OPENING else ExitStatus(problem.exit_code)
         if self._batch is not None:
             self._batch.ended = how
         self._batch_not_started(how, str(problem))
@@ -245,13 +246,13 @@ class JobRun:
     def _tell_launched(self) -> None:
         if not self._launch_told:
             self._launch_told = True
-            self.node.report("launched", self.key)
+            self.node.report(Launched(*self.key))
 
-    def _batch_not_started(self, how: Message, why: str) -> None:
+    def _batch_not_started(self, how: ExitStatus, why: str) -> None:
         """Slurm's way: the job did start, and failed at once."""
         log.error("job %d.%d: %s", *self.key, why)
         self._tell_launched()
-        self._report_batch_end(how, {}, why)
+        self._report_batch_end(how, NO_USAGE, why)
 
     def _refused_for_shortage(self, number: int | None, why: str) -> bool:
         """Whether the launch is given back: the node lacks something, and nothing of the script was ever there."""
@@ -259,7 +260,7 @@ class JobRun:
         if number not in SHORTAGES or not untouched:
             return False
         log.error("job %d.%d: the node is short of something: %s", *self.key, why)
-        self.node.report("refused", self.key, reason=why, prolog_failed=False, short=True)
+        self.node.report(Refused(*self.key, why, short=True))
         self._clear()
         return True
 
@@ -270,15 +271,14 @@ class JobRun:
         task.finish(reaped, self.node.name, self._ran_out_of_memory())
         assert task.ended is not None
         assert task.used is not None
-        self._report_batch_end(task.ended, usage_message(task.used), "")
+        self._report_batch_end(task.ended, task.used, "")
 
-    def _report_batch_end(self, how: Message, usage: Message, note: str) -> None:
+    def _report_batch_end(self, how: ExitStatus, usage: Usage, note: str) -> None:
         ending = self.phase is not Phase.READY
         cleared = not ending and self._message.get("alone", False) and self._leaves_nothing()
-        facts: Message = {"note": note} if note else {}
-        facts |= {"ordered": True} if ending else {}
-        facts |= {"label": self._message["label"]} if "_" in self._message.get("label", "") else {}
-        self.node.report("batch_ended", self.key, status=how, usage=usage, cleared=cleared, **facts)
+        label = self._message.get("label", "")
+        label = label if "_" in label else ""
+        self.node.report(BatchEnded(*self.key, how, usage, cleared, note, ordered=ending, label=label))
         if cleared:
             self._clear()
         elif ending:
@@ -401,7 +401,7 @@ class JobRun:
         if self._input is not None:
             self._input.cancel()
             self._input = None
-            self._report_batch_end(status(0, number), {}, "")
+            self._report_batch_end(ExitStatus(0, number), NO_USAGE, "")
         for step in self.steps.values():
             step.start_nothing_more(number)
 
@@ -467,10 +467,9 @@ class JobRun:
         return True
 
     def _epilog_done(self, problem: str, _output: bytes) -> None:
-        facts = {"epilog_failed": problem} if problem else {}
         if problem:
             log.error("job %d.%d: epilog: %s", *self.key, problem)
-        self.node.report("cleared", self.key, **facts)
+        self.node.report(Cleared(*self.key, problem))
         self._clear()
 
     def _clear(self) -> None:
@@ -537,8 +536,8 @@ class JobRun:
     def has_unsampled_tasks(self) -> bool:
         return any(not task.was_sampled for _, tasks in self.tasks_by_step() for task in tasks)
 
-    def live_usage(self) -> dict[str, Message]:
+    def live_usage(self) -> dict[str, Usage]:
         return {
-            step_label(step): usage_message(merge_usage(task.live_usage(self.node.name) for task in tasks))
+            step_label(step): merge_usage(task.live_usage(self.node.name) for task in tasks)
             for step, tasks in self.tasks_by_step()
         }

@@ -25,6 +25,7 @@ from bireme.agent.processes import ProcessIdentity
 from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.script_pool import ScriptPool
+from bireme.agent.told import Event, Unkillable
 
 log = logging.getLogger("bireme.agent")
 
@@ -60,7 +61,7 @@ class Node:
     settings: NodeSettings
     loop: Loop
     records: TaskRecords
-    send: Callable[[Message], None]
+    send: Callable[[Event], None]
     confinement: NodeConfinement
     keepers: KeeperPool
     isolation: dict[str, str] = field(default_factory=dict)
@@ -79,8 +80,9 @@ class Node:
     def name(self) -> str:
         return self.settings.name
 
-    def report(self, event: str, key: JobKey, **facts: object) -> None:
-        self.send({"ev": event, "job": key[0], "gen": key[1], **facts, "at": time.time()})
+    def report(self, event: Event) -> None:
+        event.at = time.time()
+        self.send(event)
 
     def task_started(self, key: JobKey, pid: int) -> None:
         """Writes the pid down at once: a successor of this agent must find the process."""
@@ -101,7 +103,7 @@ class Node:
         pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda each: each.pid)) or "unknown"
         about = f"job {key[0]}" if step is None else f"step {key[0]}.{step}"
         log.error("%s: cannot be killed: pids %s", about, pids)
-        self.report("unkillable", key, reason=f"{about}: pids {pids}")
+        self.report(Unkillable(*key, f"{about}: pids {pids}"))
 
 
 def identity_from(message: Message) -> Identity | None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 
-from bireme.agent.lines import encode_line
+from bireme.agent.lines import encode_line, encode_typed
 from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
+from bireme.agent.told import Event
 
 log = logging.getLogger("bireme.agent")
 
@@ -25,14 +26,21 @@ class Outbox:
         self._by_job: dict[JobKey, list[int]] = {}
         self.seq = records.last_seq
 
-    def add(self, event: Message) -> bytes:
+    def add(self, event: Event) -> bytes:
         """Numbers, records and keeps the event; returns its line."""
         self.seq += 1
-        return self._keep({"seq": self.seq, **event}, record=True)
+        event.seq = self.seq
+        line = encode_typed(event)
+        self._keep(event.key, event.seq, line)
+        try:
+            self._records.reported(event.key, line)
+        except OSError as error:
+            log.error("an event could not be written down, and dies with this agent: %s", error)
+        return line
 
     def restore(self, event: Message) -> None:
-        """An event an earlier agent recorded and the daemon never acknowledged."""
-        self._keep(event, record=False)
+        """An event an earlier agent recorded and the daemon never acknowledged: as it was written, whatever it says."""
+        self._keep((event["job"], event["gen"]), event["seq"], encode_line(event))
 
     def pending(self) -> list[bytes]:
         return list(self._lines.values())
@@ -63,13 +71,6 @@ class Outbox:
         self._lines = {number: line for number, line in self._lines.items() if number > seq}
         return done
 
-    def _keep(self, event: Message, *, record: bool) -> bytes:
-        line, key = encode_line(event), (event["job"], event["gen"])
-        self._lines[event["seq"]] = line
-        self._by_job.setdefault(key, []).append(event["seq"])
-        if record:
-            try:
-                self._records.reported(key, line)
-            except OSError as error:
-                log.error("an event could not be written down, and dies with this agent: %s", error)
-        return line
+    def _keep(self, key: JobKey, seq: int, line: bytes) -> None:
+        self._lines[seq] = line
+        self._by_job.setdefault(key, []).append(seq)

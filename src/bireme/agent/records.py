@@ -38,6 +38,8 @@ _REWRITE_BYTES = 4 * 1024 * 1024
 _PAST_JOBS = 500
 """Of so many that everybody knows the end of it is kept, for a daemon that lost it."""
 _SUM = b"\t%08x\n"
+_OWN = b'{"r":'
+"""How lines begin that are no events."""
 
 
 class NodeTakenError(Exception):
@@ -145,7 +147,7 @@ class TaskRecords:
         if lines is None:
             return
         self._past.pop(key, None)
-        self._past[key] = [line for line in lines if line.startswith(b'{"seq":')]
+        self._past[key] = [line for line in lines if not line.startswith(_OWN)]
         if len(self._past) > _PAST_JOBS:
             del self._past[next(iter(self._past))]
         self._write(_gone_line(key))

@@ -29,7 +29,7 @@ from bireme.agent.door import Door
 from bireme.agent.jobs import JobRun
 from bireme.agent.keepers import KeeperPool
 from bireme.agent.leftovers import Remains, needs_vanished
-from bireme.agent.lines import encode_line
+from bireme.agent.lines import encode_typed
 from bireme.agent.loop import Loop
 from bireme.agent.node import Node, NodeSettings
 from bireme.agent.outbox import Outbox
@@ -40,8 +40,9 @@ from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.spawn import SHORTAGES
 from bireme.agent.steps import UNREADABLE, in_words
 from bireme.agent.streams import StreamClient, StreamHub
-from bireme.agent.tasks import status
+from bireme.agent.told import Answer, Cleared, Did, Event, Refused, StepBegan, StepEnded, Trouble, Vanished, Welcome
 from bireme.agent.tracking import Tracking
+from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
 
 log = logging.getLogger("bireme.agent")
 
@@ -122,7 +123,7 @@ class AgentServer:
                 self.outbox.restore(event)
             if needs_vanished(leftover):
                 reason = f"the agent of node {self.node.name} died while it held the job"
-                self.node.report("vanished", leftover.key, reason=reason)
+                self.node.report(Vanished(*leftover.key, reason))
         for remains in list(self._remains.values()):
             self.node.unkillable(remains.key, remains.living())
             remains.watch(self.loop, partial(self._remains_gone, remains.key))
@@ -132,7 +133,7 @@ class AgentServer:
         del self._remains[key]
         if key in self._awaited:
             self._awaited.discard(key)
-            self.node.report("cleared", key)
+            self.node.report(Cleared(*key))
 
     # --- connections ---------------------------------------------------------------------------------------
 
@@ -164,21 +165,20 @@ class AgentServer:
                 self.outbox.restore(event)
         holds = {run.key for run in self._jobs.values()} | set(self.outbox.unacknowledged()) | self._remains.keys()
         self._daemon.send(
-            encode_line(
-                {
-                    "ev": "welcome",
-                    "node": self.node.name,
-                    "version": __version__,
-                    "protocol": protocol.VERSION,
-                    "pid": os.getpid(),
-                    "epoch": self.node.records.epoch,
-                    "damaged": self.node.records.damaged,
-                    "isolation": self.node.isolation | self.node.confinement.report(),
-                    "tracking": [self.node.keepers.tracking.how, self.node.keepers.tracking.shortfall],
-                    "holds": sorted(holds),
-                    "past": self.node.records.past(),
-                    "seq": self.outbox.seq,
-                }
+            encode_typed(
+                Welcome(
+                    node=self.node.name,
+                    version=__version__,
+                    protocol=protocol.VERSION,
+                    pid=os.getpid(),
+                    epoch=self.node.records.epoch,
+                    damaged=tuple(self.node.records.damaged),
+                    isolation=self.node.isolation | self.node.confinement.report(),
+                    tracking=(self.node.keepers.tracking.how, self.node.keepers.tracking.shortfall),
+                    holds=tuple(sorted(holds)),
+                    past=tuple(self.node.records.past()),
+                    seq=self.outbox.seq,
+                )
             )
         )
         for line in self.outbox.pending():
@@ -193,11 +193,11 @@ class AgentServer:
     def _flush(self) -> None:
         if self._daemon is not None:
             if self._did:
-                self._daemon.send(encode_line({"did": self._did}))
+                self._daemon.send(encode_typed(Did(self._did)))
                 self._did = []
             self._daemon.flush()
 
-    def _send_event(self, event: Message) -> None:
+    def _send_event(self, event: Event) -> None:
         line = self.outbox.add(event)
         if self._daemon is not None:
             self._daemon.send(line)
@@ -306,17 +306,17 @@ class AgentServer:
         """A job or step that was to start and cannot has failed, which is an answer; of any other failed order it is
         told, and the daemon says it again."""
         about = message if message is not None and "job" in message and "gen" in message else {}
-        number = {"no": message["no"]} if message is not None and "no" in message else {}
-        self._signals_done.pop(number.get("no", -1), None)
+        number = message.get("no") if message is not None else None
+        self._signals_done.pop(-1 if number is None else number, None)
         if about and about["op"] in ("prepare", "start"):
             self._jobs.pop(about["job"], None)
-            self.node.report("refused", (about["job"], about["gen"]), reason=text, prolog_failed=False, short=short)
+            self.node.report(Refused(about["job"], about["gen"], text, short=short))
             self._done(about)
         elif about and about["op"] == "step" and "step" in about and not self._has_step(about):
             self._fail_step(about, text)
             self._done(about)
         elif self._daemon is not None:
-            self._daemon.send(encode_line({"ev": "error", "text": text, **number}))
+            self._daemon.send(encode_typed(Trouble(text, number)))
 
     def _begin(self, message: Message) -> None:
         self.node.settings.container.learn_hosts(message)
@@ -331,7 +331,7 @@ class AgentServer:
             self._say_again(key)
         elif (held := run.key if run is not None else self._remains_of(key[0])) is not None:
             reason = f"start {held[1]} of the job is still being ended on node {self.node.name}"
-            self.node.report("refused", key, reason=reason, prolog_failed=False)
+            self.node.report(Refused(*key, reason))
         else:
             run = JobRun(self.node, message, self._cleared)
             self._jobs[key[0]] = run
@@ -347,7 +347,7 @@ class AgentServer:
         elif (message["job"], message["gen"]) in self._remains:
             self._awaited.add((message["job"], message["gen"]))
         else:
-            self.node.report("cleared", (message["job"], message["gen"]))
+            self.node.report(Cleared(message["job"], message["gen"]))
 
     def _signal(self, message: Message) -> None:
         if (run := self._run_of(message)) is not None and self._first_time(message):
@@ -380,8 +380,8 @@ class AgentServer:
     def _fail_step(self, message: Message, note: str) -> None:
         """Of a step that there is nothing of here."""
         key, step = (message["job"], message["gen"]), message["step"]
-        self.node.report("step_began", key, step=step)
-        self.node.report("step_ended", key, step=step, status=status(1), usage={}, note=note)
+        self.node.report(StepBegan(*key, step))
+        self.node.report(StepEnded(*key, step, ExitStatus(1), NO_USAGE, note))
         for stream in self._waiting_streams.pop((key[0], step), ()):
             self._turn_away(stream, note)
 
@@ -398,11 +398,11 @@ class AgentServer:
 
     def _usage(self, message: Message) -> None:
         run = self._jobs.get(message["job"])
-        usage: Message = {}
+        usage: dict[str, Usage] = {}
         if run is not None:
             run.sample(process_table())
             usage = run.live_usage()
-        self._answer(message, {"usage": usage})
+        self._answer(Answer(message["id"], usage))
 
     def _acknowledge(self, message: Message) -> None:
         if "job" in message:
@@ -417,7 +417,7 @@ class AgentServer:
                 self.node.records.forget(key, self.outbox.seq)
 
     def _ping(self, message: Message) -> None:
-        self._answer(message, {"jobs": len(self._jobs)})
+        self._answer(Answer(message["id"], jobs=len(self._jobs)))
 
     def _exit(self, message: Message) -> None:
         """Ends this agent once its jobs are ended; with `if_idle`, only if it has nothing to do and nothing to say."""
@@ -443,9 +443,9 @@ class AgentServer:
         self._alone_at_last_look = self._daemon is None and self._idle
         self.loop.call_later(_ABANDONED_S, self._leave_when_abandoned)
 
-    def _answer(self, message: Message, answer: Message) -> None:
+    def _answer(self, answer: Answer) -> None:
         if self._daemon is not None:
-            self._daemon.send(encode_line({"re": message.get("id"), **answer}))
+            self._daemon.send(encode_typed(answer))
 
     def _run_of(self, message: Message) -> JobRun | None:
         """The job an order is about, if this very start of it is here."""

@@ -36,8 +36,9 @@ from bireme.agent.spawn import OPENING, Birth, SpawnError, TaskFile
 from bireme.agent.step_pmi import StepPmi
 from bireme.agent.step_stdio import TaskStdio, open_stdio, shared_outputs
 from bireme.agent.streams import StepEvents, StreamHub
-from bireme.agent.tasks import PID_VARIABLE, Task, status, usage_message, worst_status
-from bireme.core.model.resources import merge_usage
+from bireme.agent.tasks import PID_VARIABLE, Task, worst_status
+from bireme.agent.told import StepBegan, StepEnded
+from bireme.core.model.resources import ExitStatus, merge_usage
 
 log = logging.getLogger("bireme.agent")
 
@@ -81,7 +82,7 @@ class StepRun:
         """Tasks whose input is not here yet."""
         self._prologs: dict[int, ScriptRun] = {}
         """Tasks whose prolog runs."""
-        self._statuses: list[Message] = []
+        self._statuses: list[ExitStatus] = []
         self._keeper: Keeper | None = None
         """Above all tasks and all they start; given back when nothing of that is left."""
         self._shared: list[str] = []
@@ -109,7 +110,7 @@ class StepRun:
             log.exception("step %d.%d: its order cannot be read", self.key[0], self.id)
             self._tell(f"slurmstepd: error: cannot read the order to start it: {in_words(error)}\n")
             for task in tasks:
-                self._not_started(task["id"], status(1))
+                self._not_started(task["id"], ExitStatus(1))
             return
         self._shared = shared_outputs(self._message)
         self._empty_then_begin(list(self._shared))
@@ -135,7 +136,7 @@ class StepRun:
             self._emptying = 0
             if self._ended_by:
                 for rank in sorted(self._unstarted):
-                    self._not_started(rank, status(0, self._ended_by))
+                    self._not_started(rank, ExitStatus(0, self._ended_by))
             else:
                 self._empty_then_begin(paths)
 
@@ -158,13 +159,13 @@ class StepRun:
         except (*UNREADABLE, OSError) as error:
             log.exception("step %d.%d: task %d cannot be started", self.key[0], self.id, rank)
             if rank in self._unfinished and rank not in self._tasks:
-                self._not_started(rank, status(1), f"task {rank} cannot be started: {in_words(error)}")
+                self._not_started(rank, ExitStatus(1), f"task {rank} cannot be started: {in_words(error)}")
             else:  # it runs and its end will be told, or was
                 self._one_started(rank)
 
     def confirm(self) -> None:
         if self._began:
-            self._report("step_began")
+            self.node.report(StepBegan(*self.key, self.id))
 
     @property
     def _has_its_group(self) -> bool:
@@ -186,10 +187,10 @@ class StepRun:
         def prolog_done(problem: str, output: bytes) -> None:
             self._prologs.pop(rank, None)
             if self._ended_by:
-                self._not_started(rank, status(0, self._ended_by))
+                self._not_started(rank, ExitStatus(0, self._ended_by))
             elif problem:
                 log.error("step %d.%d: task prolog: %s", self.key[0], self.id, problem)
-                self._not_started(rank, status(1), f"task prolog: {problem}")
+                self._not_started(rank, ExitStatus(1), f"task prolog: {problem}")
             else:
                 greeting = apply_task_prolog(output, env)
                 self._attempt(rank, lambda: self._start_task(index, spec, env, greeting))
@@ -217,7 +218,7 @@ class StepRun:
         def input_came(problem: str) -> None:
             del self._waiting[rank]
             if problem:
-                self._not_started(rank, status(1), problem)
+                self._not_started(rank, ExitStatus(1), problem)
             else:
                 self._attempt(rank, lambda: self._start_with_input(index, spec, env, greeting))
 
@@ -230,7 +231,7 @@ class StepRun:
         try:
             stdio = open_stdio(self._message, spec, self._owner.identity, self._shared)
         except OpenFileError as error:
-            self._not_started(spec["id"], status(1), str(error))
+            self._not_started(spec["id"], ExitStatus(1), str(error))
             return
         self._launch_task(index, spec, env, stdio, greeting)
 
@@ -285,9 +286,9 @@ class StepRun:
             return
         self._tasks.pop(rank, None)
         if problem.stage == OPENING:
-            self._not_started(rank, status(1), str(problem))
+            self._not_started(rank, ExitStatus(1), str(problem))
         else:
-            self._not_started(rank, status(problem.exit_code))
+            self._not_started(rank, ExitStatus(problem.exit_code))
 
     def _cpus(self, index: int) -> frozenset[int] | None:
         wish = self._message.get("cpu_bind", "")
@@ -316,12 +317,12 @@ class StepRun:
         self._began = True
         pids = {str(task.id): task.pid for task in self._tasks.values()}
         self.hub.broadcast(protocol.encode_json_frame(protocol.TASKS_STARTED, protocol.ALL_TASKS, pids))
-        self._report("step_began")
+        self.node.report(StepBegan(*self.key, self.id))
         self._finish_if_all_over()
 
     # --- ending --------------------------------------------------------------------------------------------
 
-    def _not_started(self, rank: int, how: Message, why: str = "") -> None:
+    def _not_started(self, rank: int, how: ExitStatus, why: str = "") -> None:
         if why:
             self._tell(f"slurmstepd: error: {why}\n")
         self._task_over(rank, how)
@@ -337,7 +338,7 @@ class StepRun:
         waiting, self._waiting = self._waiting, {}
         for rank, wait in waiting.items():
             wait.cancel()
-            self._not_started(rank, status(0, self._ended_by))
+            self._not_started(rank, ExitStatus(0, self._ended_by))
 
     def _exited(self, task: Task, env: dict[str, str], reaped: ReapedChild) -> None:
         task.finish(reaped, self.node.name, self._owner.ran_out_of_memory())
@@ -356,11 +357,11 @@ class StepRun:
 
         self._script("epilog_task", epilogs, env, epilog_done, "stderr").run()
 
-    def _task_over(self, rank: int, how: Message) -> None:
+    def _task_over(self, rank: int, how: ExitStatus) -> None:
         self.hub.drain(rank)
         if self._pmi:
             self._pmi.close(rank)
-        told = {"code": how["code"], "signal": how["signal"], "oom": how["out_of_memory"]}
+        told = {"code": how.code, "signal": how.signal, "oom": how.out_of_memory}
         self.hub.broadcast(protocol.encode_json_frame(protocol.TASK_EXITED, rank, told))
         self._statuses.append(how)
         self._unfinished.discard(rank)
@@ -381,7 +382,7 @@ class StepRun:
             self._keeper = None
         self.hub.finish()
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
-        self._report("step_ended", status=worst_status(self._statuses), usage=usage_message(used))
+        self.node.report(StepEnded(*self.key, self.id, worst_status(self._statuses), used))
         self._message = {}  # a job may have thousands of steps, each with its environment
         self._tasks.clear()
         self._owner.on_over()
@@ -470,9 +471,6 @@ class StepRun:
     def _pmi_abort(self, rank: int, why: str) -> None:
         self._tell(f"slurmstepd: error: *** STEP {self.key[0]}.{self.id} ABORTED by task {rank}: {why} ***\n")
         self._kill()
-
-    def _report(self, event: str, **facts: object) -> None:
-        self.node.report(event, self.key, step=self.id, **facts)
 
 
 def in_words(error: Exception) -> str:

@@ -15,15 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from bireme.agent.keepers import Keeper
 from bireme.agent.processes import ProcessEntry, ProcessIdentity, descendants, sample_usage
-from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.usage import TaskUsage
-from bireme.core.model.resources import Usage
+from bireme.core.model.resources import ExitStatus, Usage
 
 PID_VARIABLE = "SLURM_TASK_PID"
 """What a task reads its own pid from."""
 _NOTHING = TaskUsage()
-_USAGE_FIELDS = tuple(Usage.__dataclass_fields__)
 
 
 @dataclass(slots=True)
@@ -38,8 +36,7 @@ class Task:
     sampled: TaskUsage = _NOTHING
     resident_kib: int = 0
     """What its tree had in memory when it was last looked at."""
-    ended: Message | None = None
-    """Its status, once it ended."""
+    ended: ExitStatus | None = None
     used: Usage | None = None
 
     @property
@@ -57,7 +54,7 @@ class Task:
         self.sampled = now.peak_with(self.sampled)
 
     def finish(self, reaped: ReapedChild, node: str, out_of_memory: bool) -> None:
-        self.ended = status(reaped.status.code, reaped.status.signal, out_of_memory)
+        self.ended = ExitStatus(reaped.status.code, reaped.status.signal, out_of_memory)
         self.used = self._usage(_without_inheritance(reaped.usage).peak_with(self.sampled), node)
 
     def live_usage(self, node: str) -> Usage:
@@ -90,17 +87,8 @@ def _without_inheritance(used: TaskUsage) -> TaskUsage:
     return used if used.max_rss_kib > own else replace(used, max_rss_kib=0)
 
 
-def status(code: int = 0, signal: int = 0, out_of_memory: bool = False) -> Message:
-    return {"code": code, "signal": signal, "out_of_memory": out_of_memory}
-
-
-def worst_status(statuses: list[Message]) -> Message:
+def worst_status(statuses: list[ExitStatus]) -> ExitStatus:
     """Slurm's exit status of several tasks on a node: of one that a signal ended, else the highest exit code."""
-    signalled = next((each["signal"] for each in statuses if each["signal"]), 0)
-    code = 0 if signalled else max((each["code"] for each in statuses), default=0)
-    return status(code, signalled, any(each["out_of_memory"] for each in statuses))
-
-
-def usage_message(usage: Usage) -> Message:
-    """Only the figures that say something."""
-    return {name: value for name in _USAGE_FIELDS if (value := getattr(usage, name))}
+    signalled = next((each.signal for each in statuses if each.signal), 0)
+    code = 0 if signalled else max((each.code for each in statuses), default=0)
+    return ExitStatus(code, signalled, any(each.out_of_memory for each in statuses))

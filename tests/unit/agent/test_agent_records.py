@@ -11,8 +11,8 @@ from bireme.agent.lines import encode_line
 from bireme.agent.outbox import Outbox
 from bireme.agent.processes import ProcessIdentity
 from bireme.agent.records import TaskRecords, read_records
-
-ENDED = {"ev": "batch_ended", "status": {"code": 0}, "usage": {}, "cleared": True, "at": 5.0}
+from bireme.agent.told import BatchEnded, Launched
+from bireme.core.model.resources import NO_USAGE, ExitStatus
 
 
 def filled(path: Path) -> TaskRecords:
@@ -22,9 +22,9 @@ def filled(path: Path) -> TaskRecords:
     for job in (1, 2, 3):
         records.held((job, 1))
         records.started((job, 1), 99_999_000 + job)
-        outbox.add({"ev": "launched", "job": job, "gen": 1, "at": 4.0})
+        outbox.add(Launched(job, 1, at=4.0))
     for job in (1, 2):
-        outbox.add({**ENDED, "job": job, "gen": 1})
+        outbox.add(BatchEnded(job, 1, ExitStatus(), NO_USAGE, cleared=True, at=5.0))
     outbox.acknowledge_job((1, 1))
     records.forget((1, 1), outbox.seq)
     return records
@@ -70,7 +70,7 @@ def test_only_so_much_of_the_past_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     outbox = Outbox(records)
     for job in range(1, 9):
         records.held((job, 1))
-        outbox.add({**ENDED, "job": job, "gen": 1})
+        outbox.add(BatchEnded(job, 1, ExitStatus(), NO_USAGE, cleared=True, at=5.0))
         records.forget((job, 1), outbox.seq)
     assert [event["job"] for event in TaskRecords(path).recall()] == [6, 7, 8]
 
@@ -96,7 +96,7 @@ def test_the_records_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     rows = [
         {"r": "epoch", "epoch": 4, "seq": 7},
         {"r": "job", "job": 2, "gen": 1},
-        {"seq": 8, **ENDED, "job": 2, "gen": 1},
+        {"seq": 8, "ev": "batch_ended", "job": 2, "gen": 1, "status": {"code": 0}, "usage": {}, "cleared": True},
     ]
     path.write_bytes(b"".join(map(encode_line, rows)))
     found = read_records(path)

@@ -560,14 +560,14 @@ def test_an_order_is_answered_by_its_number_and_a_signal_that_comes_again_is_not
 ) -> None:
     script = "#!/bin/bash\ntrap 'echo usr1 >>signals' USR1\necho $$ >ready\nwhile :; do sleep 0.05; done\n"
     daemon.start_job(1, script, tmp_path / "out", no=1)
-    assert {"did": [1]} in (said := [daemon.next(), daemon.next()]), said
+    assert {"ev": "did", "did": [1]} in (said := [daemon.next(), daemon.next()]), said
     until((tmp_path / "ready").exists, "the trap to be set")
     for _ in range(2):
         daemon.send(op="signal", job=1, gen=1, signal=signal.SIGUSR1, scope="batch", no=2)
-        assert daemon.next() == {"did": [2]}
+        assert daemon.next() == {"ev": "did", "did": [2]}
         until((tmp_path / "signals").exists, "the signal to arrive")
     daemon.send(op="signal", job=1, gen=1, signal=signal.SIGUSR1, scope="batch", no=3)
-    assert daemon.next() == {"did": [3]}
+    assert daemon.next() == {"ev": "did", "did": [3]}
     until(lambda: (tmp_path / "signals").read_text() == "usr1\n" * 2, "the other signal, and no third")
 
 

@@ -13,7 +13,9 @@ from bireme.agent.binding import bound_cpus, mask_text
 from bireme.agent.outbox import Outbox
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.scripts import apply_task_prolog
-from bireme.agent.tasks import status, worst_status
+from bireme.agent.tasks import worst_status
+from bireme.agent.told import BatchEnded, Cleared, Launched
+from bireme.core.model.resources import NO_USAGE, ExitStatus
 
 frames = st.lists(st.tuples(st.integers(0, 255), st.integers(0, protocol.ALL_TASKS), st.binary(max_size=50)))
 
@@ -78,17 +80,13 @@ def test_a_task_prolog_speaks_three_verbs() -> None:
 # --- records and outbox ------------------------------------------------------------------------------------
 
 
-def event(name: str, job: int = 1) -> protocol.Message:
-    return {"ev": name, "job": job, "gen": 1}
-
-
 def test_records_tell_the_successor_what_was_left(tmp_path: Path) -> None:
     records = TaskRecords(tmp_path / "tasks.jsonl")
     outbox = Outbox(records)
     for job in (1, 2):
         records.held((job, 1))
         records.started((job, 1), 100 + job)
-    outbox.add(event("batch_ended"))
+    outbox.add(BatchEnded(1, 1, ExitStatus(), NO_USAGE, cleared=False))
     records.forget((2, 1), outbox.seq)
     successor = TaskRecords(tmp_path / "tasks.jsonl")
     (leftover,) = successor.leftovers
@@ -110,13 +108,14 @@ def test_a_torn_last_record_is_passed_over(tmp_path: Path) -> None:
 
 def test_acknowledged_events_leave_the_outbox(tmp_path: Path) -> None:
     outbox = Outbox(TaskRecords(tmp_path / "tasks.jsonl"))
-    for name, job in (("launched", 1), ("launched", 2), ("batch_ended", 1)):
-        outbox.add(event(name, job))
+    ended = BatchEnded(1, 1, ExitStatus(), NO_USAGE, cleared=False)
+    for event in (Launched(1, 1), Launched(2, 1), ended):
+        outbox.add(event)
     outbox.acknowledge_job((1, 1))
     assert [lines.decode_line(line)["job"] for line in outbox.pending()] == [2]
     assert outbox.acknowledge_through(2) == [(2, 1)]
     assert outbox.pending() == []
-    assert lines.decode_line(outbox.add(event("cleared", 3)))["seq"] == 4
+    assert lines.decode_line(outbox.add(Cleared(3, 1)))["seq"] == 4
 
 
 def test_a_node_has_one_owner(tmp_path: Path) -> None:
@@ -130,5 +129,5 @@ def test_a_node_has_one_owner(tmp_path: Path) -> None:
     [([], (0, 0)), ([(3, 0), (5, 0)], (5, 0)), ([(5, 0), (0, 15), (0, 9)], (0, 15)), ([(0, 0), (0, 9)], (0, 9))],
 )
 def test_a_signal_counts_more_than_any_exit_code(ends: list[tuple[int, int]], shown: tuple[int, int]) -> None:
-    worst = worst_status([status(*end) for end in ends])
-    assert (worst["code"], worst["signal"]) == shown
+    worst = worst_status([ExitStatus(*end) for end in ends])
+    assert (worst.code, worst.signal) == shown

@@ -21,6 +21,18 @@ from functools import partial
 from typing import Any, Protocol
 
 from bireme.agent.protocol import Message
+from bireme.agent.told import (
+    BatchEnded,
+    Cleared,
+    Event,
+    Launched,
+    Prepared,
+    Refused,
+    StepBegan,
+    StepEnded,
+    Unkillable,
+    Vanished,
+)
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
@@ -130,8 +142,8 @@ class CrewEngine(ABC):
         answers = await asyncio.gather(*(self.link(node, key).ask(ask) for node in nodes))
         parts: dict[str, list[Usage]] = {}
         for answer in answers:
-            for label, usage in answer.get("usage", {}).items():
-                parts.setdefault(label, []).append(Usage(**usage))
+            for label, usage in answer.usage.items() if answer is not None else ():
+                parts.setdefault(label, []).append(usage)
         return {label: _usage_mapping(merge_usage(usages)) for label, usages in parts.items()}
 
     def acknowledge(self, job_id: int, generation: int) -> None:
@@ -264,64 +276,59 @@ class CrewEngine(ABC):
 
     # --- hearing -------------------------------------------------------------------------------------------
 
-    def _heard(self, node: str, events: list[Message]) -> None:
+    def _heard(self, node: str, events: Sequence[Event]) -> None:
         seen: list[o.Observation] = []
         for event in events:
-            key = (event["job"], event["gen"])
+            key = event.key
             if key in self._done and not self.recalls():  # after a loss one node may know what another does not
                 self.link(node, key).confirm(("end", key))
                 self._ack(node, key)
                 continue
             self._touch(key, (node,))
-            if event["ev"] in _UNDERSTOOD:
-                getattr(self, f"_on_{event['ev']}")(node, key, event, seen)
-            else:
-                log.warning("agent of node %s said %r, which is unknown", node, event["ev"])
+            getattr(self, f"_on_{event.__struct_config__.tag}")(node, key, event, seen)
         if seen:
             self._report(seen)
 
-    def _on_prepared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_prepared(self, node: str, key: Key, event: Prepared, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("start", key))
         gang = self._gangs.get(key)
         if gang is not None:
-            self._advance(key, gang, gang.prepared(node), event["at"], seen)
+            self._advance(key, gang, gang.prepared(node), event.at, seen)
 
-    def _on_launched(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_launched(self, node: str, key: Key, event: Launched, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("start", key))
         self._gangs.pop(key, None)
         self._drop_deadline(key)
         self._batches.pop(key, None)
-        seen.append(o.JobLaunched(*key, event["at"]))
+        seen.append(o.JobLaunched(*key, event.at))
 
-    def _on_refused(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_refused(self, node: str, key: Key, event: Refused, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("start", key))
         self.link(node, key).confirm(("end", key))
         gang = self._gangs.get(key)
         if gang is None:
-            self._on_cleared(node, key, event, seen)
+            self._on_cleared(node, key, Cleared(*key, at=event.at), seen)
             return
-        reason = f"{node}: {event['reason']}"
-        step = gang.refused(node, reason, event.get("prolog_failed", False), event.get("short", False))
-        self._advance(key, gang, step, event["at"], seen)
+        step = gang.refused(node, f"{node}: {event.reason}", event.prolog_failed, event.short)
+        self._advance(key, gang, step, event.at, seen)
 
-    def _on_batch_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_batch_ended(self, node: str, key: Key, event: BatchEnded, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("start", key))
-        if event.get("note"):
-            log.warning("job %d on node %s: %s", key[0], node, event["note"])
-        status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])
-        how = (event["cleared"], event.get("note", ""), event.get("ordered", False), event.get("label", ""))
-        seen.append(o.BatchFinished(*key, status, event["at"], usage, *how))
+        if event.note:
+            log.warning("job %d on node %s: %s", key[0], node, event.note)
+        how = (event.cleared, event.note, event.ordered, event.label)
+        seen.append(o.BatchFinished(*key, event.status, event.at, event.usage, *how))
 
-    def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_cleared(self, node: str, key: Key, event: Cleared, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("end", key))
         gang = self._gangs.get(key)
         if gang is not None:
-            self._advance(key, gang, gang.cleared(node), event["at"], seen)
+            self._advance(key, gang, gang.cleared(node), event.at, seen)
         farewell = self._farewells.get(key)
         if farewell is not None:
-            farewell.cleared(node, epilog_failed=bool(event.get("epilog_failed")))
+            farewell.cleared(node, epilog_failed=bool(event.epilog_failed))
             if farewell.over(partial(self._is_deaf, key)):
-                seen.append(self._said_goodbye(key, farewell, event["at"]))
+                seen.append(self._said_goodbye(key, farewell, event.at))
 
     def _said_goodbye(self, key: Key, farewell: Farewell, at: float) -> o.JobCleared:
         """Nodes that were given up say theirs when they are back: until then it is remembered."""
@@ -332,27 +339,26 @@ class CrewEngine(ABC):
     def _is_deaf(self, key: Key, node: str) -> bool:
         return not self.link(node, key).connected.is_set()
 
-    def _on_vanished(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_vanished(self, node: str, key: Key, event: Vanished, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("start", key))
         self._gangs.pop(key, None)
         self._drop_deadline(key)
-        seen.append(o.JobVanished(*key, node, event["reason"], event["at"]))
+        seen.append(o.JobVanished(*key, node, event.reason, event.at))
 
-    def _on_unkillable(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        seen.append(o.JobUnkillable(*key, node, event["reason"], event["at"]))
+    def _on_unkillable(self, node: str, key: Key, event: Unkillable, seen: list[o.Observation]) -> None:
+        seen.append(o.JobUnkillable(*key, node, event.reason, event.at))
 
-    def _on_step_began(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self.link(node, key).confirm(("step", (*key, event["step"])))
-        if self._step_start(key, event["step"]).node_began(node):
-            seen.append(o.StepBegan(*key, event["step"], event["at"]))
+    def _on_step_began(self, node: str, key: Key, event: StepBegan, seen: list[o.Observation]) -> None:
+        self.link(node, key).confirm(("step", (*key, event.step)))
+        if self._step_start(key, event.step).node_began(node):
+            seen.append(o.StepBegan(*key, event.step, event.at))
 
-    def _on_step_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        self.link(node, key).confirm(("step", (*key, event["step"])))
-        self.link(node, key).confirm(("end step", (*key, event["step"])))
-        if event.get("note"):
-            log.warning("step %d.%d on node %s: %s", key[0], event["step"], node, event["note"])
-        status, usage = ExitStatus(**event["status"]), Usage(**event["usage"])
-        seen.append(o.StepNodeFinished(*key, event["step"], node, status, usage, event["at"]))
+    def _on_step_ended(self, node: str, key: Key, event: StepEnded, seen: list[o.Observation]) -> None:
+        self.link(node, key).confirm(("step", (*key, event.step)))
+        self.link(node, key).confirm(("end step", (*key, event.step)))
+        if event.note:
+            log.warning("step %d.%d on node %s: %s", key[0], event.step, node, event.note)
+        seen.append(o.StepNodeFinished(*key, event.step, node, event.status, event.usage, event.at))
 
     # --- gangs ---------------------------------------------------------------------------------------------
 
@@ -449,11 +455,6 @@ _OBEY = {
     c.SignalStep: "_signal_step",
     c.TerminateStep: "_terminate_step",
 }
-
-_UNDERSTOOD = frozenset(
-    ("prepared", "launched", "refused", "batch_ended", "cleared", "vanished", "unkillable", "step_began", "step_ended")
-)
-"""What agents say of jobs and steps: each has its `_on_` method."""
 
 
 def _lost_part(command: c.LaunchJob, error: Exception) -> str:

@@ -20,8 +20,9 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
 from bireme.agent import protocol
-from bireme.agent.lines import decode_line, encode_line
+from bireme.agent.lines import encode_line
 from bireme.agent.protocol import Message
+from bireme.agent.told import Answer, Did, Event, JobEvent, NotUnderstoodError, Trouble, Welcome, read_told
 
 log = logging.getLogger("bireme.engines")
 
@@ -45,6 +46,36 @@ class _Order:
     failures: int = 0
 
 
+class GatheringTransport:
+    """A connection's transport that sends in one piece what is said in one turn of the loop.
+
+    A pass that starts fifty jobs is one call of the kernel here, and one turn of the agent's loop there.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            self._loop.call_soon(self._send)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        """After everything was sent that was said before."""
+        self._send()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _send(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        if pieces and not self._transport.is_closing():
+            self._transport.write(b"".join(pieces))
+
+
 class AgentLink:
     def __init__(
         self,
@@ -52,8 +83,8 @@ class AgentLink:
         address: str,
         *,
         start_agent: Callable[[str], Awaitable[None]],
-        on_welcome: Callable[[str, Message], None],
-        on_events: Callable[[str, list[Message]], None],
+        on_welcome: Callable[[str, Welcome], None],
+        on_events: Callable[[str, list[JobEvent]], None],
         on_silent: Callable[[str, str], None],
         recalls: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -65,7 +96,7 @@ class AgentLink:
         self._on_events = on_events
         self._on_silent = on_silent
         self._recalls = recalls
-        self._transport: asyncio.Transport | None = None
+        self._transport: GatheringTransport | None = None
         self._orders: dict[Hashable, _Order] = {}
         """Until they are confirmed."""
         self._undone: dict[int, _Order] = {}
@@ -74,7 +105,7 @@ class AgentLink:
         """Whether this agent says what it did; one of an earlier version, in a pod, does not."""
         self._speaker = os.urandom(8).hex()
         """Whose numbers they are: an agent may hear several daemons in its life."""
-        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._numbers = itertools.count(1)
         self._heard_at = 0.0
         self._keeper: asyncio.Task[None] | None = None
@@ -193,19 +224,19 @@ class AgentLink:
             self._write(order.line)
         return order
 
-    async def ask(self, message: Message, timeout_s: float = 5.0) -> Message:
-        """The answer; an empty one when none comes."""
+    async def ask(self, message: Message, timeout_s: float = 5.0) -> Answer | None:
+        """The answer; None when none comes."""
         if not self.connected.is_set():
-            return {}
+            return None
         number = next(self._numbers)
-        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[number] = future
         self._write(encode_line({**message, "id": number}))
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
-            return {}
+            return None
         finally:
             self._answers.pop(number, None)
 
@@ -215,7 +246,7 @@ class AgentLink:
 
     # --- what the connection tells -------------------------------------------------------------------------
 
-    def made(self, transport: asyncio.Transport) -> None:
+    def made(self, transport: GatheringTransport) -> None:
         self._transport = transport
         self._heard_at = time.monotonic()
         recall = {"recall": True} if self._recalls() else {}
@@ -224,33 +255,42 @@ class AgentLink:
 
     def received(self, lines: list[bytes]) -> None:
         self._heard_at = time.monotonic()
-        events: list[Message] = []
+        events: list[JobEvent] = []
         for line in lines:
-            message = decode_line(line)
-            if "seq" in message and "job" in message:
-                events.append(message)
-            elif "re" in message:
-                future = self._answers.get(message["re"])
-                if future is not None and not future.done():
-                    future.set_result(message)
-            elif message.get("ev") == "welcome":
-                self._welcomed(message)
-            elif "did" in message:
-                for number in message["did"]:
-                    self._undone.pop(number, None)
-            elif message.get("ev") == "error":
-                log.error("agent of node %s: %s", self.node, message.get("text"))
-                self._repeat_later(message.get("no"))
+            try:
+                told = read_told(line)
+            except NotUnderstoodError as error:
+                log.error("agent of node %s said what is not understood: %s", self.node, error)
+                continue
+            if isinstance(told, Event):
+                events.append(told)
+            else:
+                self._spoken_to(told)
         if events:
             self._on_events(self.node, events)
 
-    def _welcomed(self, message: Message) -> None:
+    def _spoken_to(self, told: Welcome | Did | Trouble | Answer) -> None:
+        match told:
+            case Welcome():
+                self._welcomed(told)
+            case Did():
+                for number in told.did:
+                    self._undone.pop(number, None)
+            case Trouble():
+                log.error("agent of node %s: %s", self.node, told.text)
+                self._repeat_later(told.no)
+            case Answer():
+                future = self._answers.get(told.re)
+                if future is not None and not future.done():
+                    future.set_result(told)
+
+    def _welcomed(self, message: Welcome) -> None:
         self.connected.set()
         self._on_welcome(self.node, message)
         unconfirmed = {order.number: order for order in self._orders.values()}
         for _, order in sorted((unconfirmed | self._undone).items()):
             self._say_again(order)
-        self._is_answered = message.get("protocol", 1) >= protocol.SAYS_WHAT_IT_DID
+        self._is_answered = message.protocol >= protocol.SAYS_WHAT_IT_DID
         if not self._is_answered:
             self._undone.clear()
 
@@ -293,7 +333,7 @@ class _Lines(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._link.made(transport)
+        self._link.made(GatheringTransport(transport))
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from bireme.agent.protocol import Message
+from bireme.agent.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.engines.crew.engine import CrewEngine, Key
@@ -146,20 +146,18 @@ class EmbeddedEngine(CrewEngine):
         links = [link for link in self._links.values() if link.connected.is_set()]
         await asyncio.gather(*(link.dismiss(grace_s, timeout_s) for link in links))
 
-    def _welcomed(self, node: str, message: Message) -> None:
-        holds = tuple((job, generation) for job, generation in message["holds"])
-        for key in holds:
+    def _welcomed(self, node: str, message: Welcome) -> None:
+        for key in message.holds:
             self._touch(key, (node,))
-        self.isolation[node] = message.get("isolation", {})
-        how, shortfall = message.get("tracking", ("", ""))
+        self.isolation[node] = message.isolation
+        how, shortfall = message.tracking
         if how:
             self._tracking[node] = (how, shortfall)
             if "ProctrackType" in shortfall:
                 log.warning("node %s: %s", node, shortfall)
         if self._confine.get("devices") and "devices" not in self.isolation[node]:
             self._payloads.confined_devices |= {node}
-        past = tuple((job, generation) for job, generation in message.get("past", ()))
-        self._report([o.NodeAnswered(node, message["version"], holds, self.now(), past)])
+        self._report([o.NodeAnswered(node, message.version, message.holds, self.now(), message.past)])
 
     def _silent(self, node: str, reason: str) -> None:
         self._report([o.NodeSilent(node, reason, self.now())])

@@ -21,7 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bireme.agent.protocol import Message
+from bireme.agent.told import BatchEnded, Cleared, Launched, Refused, StepBegan
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
@@ -54,6 +57,10 @@ _FIRST_LIST_S = 60.0
 _LEASE_AGAIN_S = 10.0
 _SWEEP_AFTER_S = 5.0
 """The runtime says first what it still wants; what is then nobody's is removed."""
+
+
+class _PodGone(Cleared, tag="cleared"):
+    """Said here, not by an agent: only now is its node clear."""
 
 
 class KubernetesEngine(CrewEngine):
@@ -387,11 +394,11 @@ class KubernetesEngine(CrewEngine):
                 message = {**message, "hosts": hosts}
         super()._order(node, key, message)
 
-    def _on_launched(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_launched(self, node: str, key: Key, event: Launched, seen: list[o.Observation]) -> None:
         self._hosts_came(Berth(*key, node))
         super()._on_launched(node, key, event, seen)
 
-    def _on_step_began(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_step_began(self, node: str, key: Key, event: StepBegan, seen: list[o.Observation]) -> None:
         self._hosts_came(Berth(*key, node))
         super()._on_step_began(node, key, event, seen)
 
@@ -462,7 +469,7 @@ class KubernetesEngine(CrewEngine):
         seen: list[o.Observation] = []
         refuser = node or gang.nodes[0]
         if refuser in gang.to_clear or not gang.problem:
-            self._on_refused(refuser, key, {"reason": why, "at": self.now()}, seen)
+            self._on_refused(refuser, key, Refused(*key, why, at=self.now()), seen)
             self._delete_pod(Berth(*key, refuser))
         if seen:
             self._report(seen)
@@ -477,20 +484,20 @@ class KubernetesEngine(CrewEngine):
         else:
             self._delete_pod(berth)
 
-    def _on_batch_ended(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
+    def _on_batch_ended(self, node: str, key: Key, event: BatchEnded, seen: list[o.Observation]) -> None:
         """The pod is still there: the node is clear only when it is not."""
         if key in self._sent_away:
             self.link(node, key).confirm(("start", key))
-            seen.append(o.JobVanished(*key, node, self._sent_away[key], event["at"]))
+            seen.append(o.JobVanished(*key, node, self._sent_away[key], event.at))
             return
-        super()._on_batch_ended(node, key, {**event, "cleared": False}, seen)
+        super()._on_batch_ended(node, key, msgspec.structs.replace(event, cleared=False), seen)
 
-    def _on_cleared(self, node: str, key: Key, event: Message, seen: list[o.Observation]) -> None:
-        if event.get("pod_gone"):
+    def _on_cleared(self, node: str, key: Key, event: Cleared, seen: list[o.Observation]) -> None:
+        if isinstance(event, _PodGone):
             super()._on_cleared(node, key, event, seen)
             return
         self.link(node, key).confirm(("end", key))
-        if event.get("epilog_failed"):
+        if event.epilog_failed:
             self._epilog_failed.add(Berth(*key, node))
         self._delete_pod(Berth(*key, node))
 
@@ -580,10 +587,9 @@ class KubernetesEngine(CrewEngine):
             return
         self._leaving.discard(berth)
         self._gone.add(berth)
-        about = {"ev": "cleared", "job": berth.job_id, "gen": berth.generation, "at": self.now(), "pod_gone": True}
-        about["epilog_failed"] = berth in self._epilog_failed
+        failed = "its epilog failed" if berth in self._epilog_failed else ""
         self._epilog_failed.discard(berth)
-        self._heard(berth.node, [about])
+        self._heard(berth.node, [_PodGone(berth.job_id, berth.generation, failed, at=self.now())])
 
     def _lost(self, berth: Berth, pod: Object, kind: str) -> None:
         """A pod of a running job ended and nobody had asked for it."""

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.protocol import Message
+from bireme.agent.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Job
@@ -276,13 +277,11 @@ class SimulatedCrew(CrewEngine):
         if not self._link(node).connected.is_set():
             self._report([o.NodeSilent(node, reason, self.now())])
 
-    def _welcomed(self, node: str, message: Message) -> None:
+    def _welcomed(self, node: str, message: Welcome) -> None:
         self._fleet.heard(node)
-        holds = tuple((job, generation) for job, generation in message["holds"])
-        for key in holds:
+        for key in message.holds:
             self._touch(key, (node,))
-        past = tuple((job, generation) for job, generation in message["past"])
-        self._report([o.NodeAnswered(node, message["version"], holds, self.now(), past)])
+        self._report([o.NodeAnswered(node, message.version, message.holds, self.now(), message.past)])
 
 
 class VirtualAlarm:

@@ -1,0 +1,134 @@
+"""What agents tell is understood across releases: lines that were recorded from earlier ones, and ours by those."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import msgspec
+import pytest
+
+from bireme.agent import told
+from bireme.agent.lines import encode_typed
+from bireme.agent.protocol import ProtocolError
+from bireme.agent.told import NotUnderstoodError, Told, read_told
+from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+from bireme.engines.crew.engine import CrewEngine
+
+HOW = "cgroup v2 at /sys/fs/cgroup/unified, and a child subreaper above each script and step"
+USED = '{"user_cpu_s":0.25,"max_rss_node":"n1","min_cpu_s":0.25,"min_cpu_node":"n1","tasks":1}'
+USAGE = Usage(user_cpu_s=0.25, max_rss_node="n1", min_cpu_s=0.25, min_cpu_node="n1", tasks=1)
+DIED = "the agent of node n1 died while it held the job"
+VERSION_2: list[tuple[str, Told]] = [
+    (
+        '{"ev":"welcome","node":"n1","version":"0.1.0","protocol":2,"pid":7275,"epoch":1,"damaged":[],"isolation":{},'
+        f'"tracking":["{HOW}",""],"holds":[[7,1]],"past":[[5,2],[6,1]],"seq":9}}',
+        told.Welcome(
+            node="n1",
+            version="0.1.0",
+            protocol=2,
+            pid=7275,
+            epoch=1,
+            tracking=(HOW, ""),
+            holds=((7, 1),),
+            past=((5, 2), (6, 1)),
+            seq=9,
+        ),
+    ),
+    ('{"did":[1,2]}', told.Did([1, 2])),
+    ('{"seq":1,"ev":"launched","job":1,"gen":1,"at":1.5}', told.Launched(1, 1, at=1.5, seq=1)),
+    (
+        '{"seq":2,"ev":"batch_ended","job":1,"gen":1,"status":{"code":3,"signal":0,"out_of_memory":false},'
+        f'"usage":{USED},"cleared":true,"label":"1_7","at":1.75}}',
+        told.BatchEnded(1, 1, ExitStatus(3), USAGE, cleared=True, label="1_7", at=1.75, seq=2),
+    ),
+    ('{"seq":3,"ev":"prepared","job":2,"gen":1,"at":2.0}', told.Prepared(2, 1, at=2.0, seq=3)),
+    ('{"seq":4,"ev":"step_began","job":2,"gen":1,"step":0,"at":2.25}', told.StepBegan(2, 1, 0, at=2.25, seq=4)),
+    (
+        '{"seq":5,"ev":"step_ended","job":2,"gen":1,"step":0,"status":{"code":0,"signal":9,"out_of_memory":true},'
+        f'"usage":{USED},"at":2.5}}',
+        told.StepEnded(2, 1, 0, ExitStatus(0, 9, True), USAGE, at=2.5, seq=5),
+    ),
+    (
+        '{"seq":5,"ev":"step_ended","job":2,"gen":1,"step":1,"status":{"code":1,"signal":0,"out_of_memory":false},'
+        '"usage":{},"note":"job 2 is not running on node n1","at":2.5}',
+        told.StepEnded(2, 1, 1, ExitStatus(1), NO_USAGE, "job 2 is not running on node n1", at=2.5, seq=5),
+    ),
+    (f'{{"re":4,"usage":{{"batch":{USED}}}}}', told.Answer(4, {"batch": USAGE})),
+    ('{"re":5,"jobs":1}', told.Answer(5, jobs=1)),
+    ('{"seq":6,"ev":"cleared","job":2,"gen":1,"at":3.0}', told.Cleared(2, 1, at=3.0, seq=6)),
+    (
+        '{"seq":6,"ev":"cleared","job":2,"gen":1,"epilog_failed":"/e ended with exit code 1","at":3.0}',
+        told.Cleared(2, 1, "/e ended with exit code 1", at=3.0, seq=6),
+    ),
+    (
+        '{"seq":7,"ev":"refused","job":3,"gen":2,"reason":"Prolog: /bin/false","prolog_failed":true,"at":3.25}',
+        told.Refused(3, 2, "Prolog: /bin/false", prolog_failed=True, at=3.25, seq=7),
+    ),
+    ('{"ev":"error","text":"ack: KeyError: \'seq\'","no":8}', told.Trouble("ack: KeyError: 'seq'", 8)),
+    ('{"ev":"error","text":"not JSON"}', told.Trouble("not JSON")),
+    (
+        '{"seq":8,"ev":"unkillable","job":4,"gen":1,"reason":"job 4: pids 17","at":3.5}',
+        told.Unkillable(4, 1, "job 4: pids 17", at=3.5, seq=8),
+    ),
+    (
+        f'{{"seq":9,"ev":"vanished","job":4,"gen":1,"reason":"{DIED}","at":4.0}}',
+        told.Vanished(4, 1, DIED, at=4.0, seq=9),
+    ),
+]
+"""Protocol 2 as agents spoke it before its lines had classes."""
+
+
+@pytest.mark.parametrize(("line", "means"), VERSION_2)
+def test_an_agent_of_an_earlier_release_is_understood(line: str, means: Told) -> None:
+    assert read_told(line.encode()) == means
+
+
+def test_every_kind_of_line_was_recorded_and_is_read_back() -> None:
+    assert {type(means) for _, means in VERSION_2} == set(get_args(Told))
+    for _, means in VERSION_2:
+        assert read_told(encode_typed(means)) == means
+
+
+def test_a_daemon_of_an_earlier_release_finds_what_it_reads() -> None:
+    """It knows lines by these keys, and reads all that an earlier agent said but for what was often not said."""
+    often_unsaid = {"label", "note", "epilog_failed", "prolog_failed"}
+    for line, means in VERSION_2:
+        before, now = json.loads(line), json.loads(encode_typed(means))
+        for name in before.keys() - often_unsaid:
+            said, meant = now[name], before[name]
+            assert {**said, **meant} == said if isinstance(meant, dict) and name != "usage" else said or not meant
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"seq":1,"ev":"promoted","job":1,"gen":1,"at":1.0}',
+        b'{"seq":1,"ev":"launched","gen":1,"at":1.0}',
+        b'{"seq":1,"ev":"refused","job":1,"gen":1,"reason":7,"at":1.0}',
+        b'{"did":"all"}',
+        b"{}",
+    ],
+)
+def test_what_is_not_understood_is_told_apart_from_what_is_no_message(line: bytes) -> None:
+    with pytest.raises(NotUnderstoodError):
+        read_told(line)
+    with pytest.raises(ProtocolError) as caught:
+        read_told(line[:-1])
+    assert not isinstance(caught.value, NotUnderstoodError)
+
+
+def test_what_a_later_release_adds_is_passed_over() -> None:
+    line = b'{"ev":"launched","job":1,"gen":2,"at":1.0,"seq":3,"on_planet":"earth"}'
+    assert read_told(line) == told.Launched(1, 2, at=1.0, seq=3)
+
+
+def test_bytes_that_are_no_text_arrive() -> None:
+    refused = told.Refused(1, 1, "could not open caf\udce9", at=1.0, seq=3)
+    assert read_told(encode_typed(refused)) == refused
+
+
+def test_the_engine_understands_every_event() -> None:
+    for kind in get_args(told.JobEvent):
+        assert issubclass(kind, told.Event)
+        assert callable(getattr(CrewEngine, f"_on_{msgspec.inspect.type_info(kind).tag}"))  # type: ignore[union-attr]
