@@ -23,7 +23,8 @@ from bireme.core.model.jobs import JobSpec, Outcome, Owner, ResourceRequest
 from bireme.core.model.policy import Policy
 from bireme.core.model.resources import Device, GresPool, GresRequest
 from bireme.core.plan.decisions import Plan, accept
-from bireme.core.plan.planner import plan, plan_again
+from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
 from bireme.runtime.collector import without_collecting
 
 OWNER = Owner(uid=1000, gid=1000, user="bench")
@@ -169,7 +170,7 @@ def _timed_plan(world: World) -> tuple[float, Plan]:
     gc.freeze()  # as the daemon does with what it has read: objects that stay need no looking at
     with without_collecting():  # as the kernel does around every pass
         began = time.process_time()
-        passed = plan(world.state, world.policy, NOW)
+        passed = plan(Snapshot(world.state, world.policy, NOW))
         return time.process_time() - began, passed
 
 
@@ -184,7 +185,7 @@ def _one_ends(world: World, passed: Plan) -> float:
         world.record(event)
         assert passed.outlook.note(world.state, event, NOW)
     began = time.process_time()
-    again = plan_again(world.state, world.policy, NOW, passed.outlook)
+    again = plan(Snapshot(world.state, world.policy, NOW), passed.outlook)
     took_ms = (time.process_time() - began) * 1000
     world.carry_out(again)
     return took_ms

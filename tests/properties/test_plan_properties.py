@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from itertools import combinations_with_replacement, product
 from random import Random
@@ -11,6 +12,7 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bireme.core.accounting.book import AccountBook
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.apply import apply
@@ -25,9 +27,11 @@ from bireme.core.placement.fabric import build_fabric
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Search
 from bireme.core.plan.decisions import Preempt, Start
-from bireme.core.plan.planner import plan, plan_again
+from bireme.core.plan.planner import plan
 from bireme.core.plan.seniority import tier
+from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.standby import before_it
+from bireme.core.plan.work import look_anew
 from bireme.testing.scenario import Scenario
 from bireme.testing.worlds import build_cluster
 
@@ -49,7 +53,8 @@ def started(world: Scenario) -> dict[str, str]:
 
 
 def expected_starts(world: Scenario) -> dict[int, float | None]:
-    decided = plan(world.state, world.state.config.settings.policy, world.now, world.promises)
+    snapshot = Snapshot(world.state, world.state.config.settings.policy, world.now)
+    decided = plan(snapshot, look_anew(snapshot, world.promises))
     return {job_id: verdict.expected_start for job_id, verdict in decided.verdicts.items()}
 
 
@@ -91,12 +96,36 @@ def test_every_waiting_job_has_a_reason_and_the_same_state_gives_the_same_plan(q
     world = Scenario("3x4:h100", settings=SETTINGS)
     for number, request in enumerate(queue):
         world.submit(f"job{number}", **request)
-    first, second = (plan(world.state, SETTINGS.policy, world.now) for _ in range(2))
+    first, second = (plan(Snapshot(world.state, SETTINGS.policy, world.now)) for _ in range(2))
     assert first.starts == second.starts
     assert first.verdicts == second.verdicts
     starting = {decision.job_id for decision in first.starts if hasattr(decision, "job_id")}
     assert world.state.pending.keys() == starting | first.verdicts.keys()
     assert all(verdict.reasons for verdict in first.verdicts.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(queues, queues)
+def test_a_pass_changes_nothing_that_it_reads(queue: list[dict[str, int]], more: list[dict[str, int]]) -> None:
+    """Neither a full one nor one that goes on from it: what it works out is its own, or the outlook's."""
+    world = Scenario("3x4:h100", settings=SETTINGS)
+    for number, request in enumerate(queue):
+        world.submit(f"job{number}", **request)
+    world.settle()
+    for number, request in enumerate(more):
+        world.submit(f"later{number}", **request)
+    before = contents(world.state)
+    plan(Snapshot(world.state, SETTINGS.policy, world.now), world.outlook)
+    plan(Snapshot(world.state, SETTINGS.policy, world.now))
+    assert contents(world.state) == before
+
+
+def contents(state: State) -> dict[str, object]:
+    """All of a state, byte by byte; the account book remembers answers of its own, and is compared by its content."""
+    return {
+        each.name: value if isinstance(value := getattr(state, each.name), AccountBook) else pickle.dumps(value)
+        for each in fields(state)
+    }
 
 
 @settings(max_examples=40, deadline=None)
@@ -294,7 +323,7 @@ def test_a_small_pass_overlooks_nobody(queue: list[dict[str, int]], steps: list[
             continue
         outlook.freed = set(range(3))
         outlook.again.update(world.state.pending)
-        again = plan_again(world.state, SETTINGS.policy, world.now, outlook, renew=False)
+        again = plan(Snapshot(world.state, SETTINGS.policy, world.now), outlook, renew=False)
         assert not again.starts
         world.settle()
 
@@ -311,7 +340,7 @@ def test_with_any_victim_left_out_the_job_would_not_fit(low: list[tuple[int, int
         world.submit(f"low{number}", nodes=nodes, gpus_per_node=gpus, time_s=700)
     world.settle()
     world.submit("high", **high, partition="high")
-    decided = plan(world.state, rules, world.now)
+    decided = plan(Snapshot(world.state, rules, world.now))
     victims = {victim.job_id for each in decided.starts if isinstance(each, Preempt) for victim in each.victims}
     if victims:
         assert fits_without(world, victims, high)
@@ -355,7 +384,7 @@ def started_on(sizes: Sequence[int], queue: Sequence[tuple[int, int]]) -> dict[i
     state = world_of(sizes)
     left = {f"n{number}": size for number, size in enumerate(sizes, start=1)}
     found: dict[int, list[int]] = {}
-    for decision in plan(with_jobs(state, queue), SETTINGS.policy, 0.0).starts:
+    for decision in plan(Snapshot(with_jobs(state, queue), SETTINGS.policy, 0.0)).starts:
         assert isinstance(decision, Start)
         for share in decision.shares:
             left[share.node] -= share.gres_count("gpu")
@@ -413,7 +442,7 @@ def test_all_queues_of_three_jobs_on_all_small_clusters() -> None:
 
 
 def assert_who_starts_is_who_fits(state: State, sizes: Sequence[int], queue: Sequence[tuple[int, int]]) -> None:
-    decided = plan(with_jobs(state, queue), SETTINGS.policy, 0.0)
+    decided = plan(Snapshot(with_jobs(state, queue), SETTINGS.policy, 0.0))
     starts = {decision.job_id: decision.shares for decision in decided.starts if isinstance(decision, Start)}
     left = {f"n{number}": size for number, size in enumerate(sizes, start=1)}
     waited = False

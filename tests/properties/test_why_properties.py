@@ -15,6 +15,7 @@ from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.model.jobs import ArrayWaiting
 from bireme.core.plan.decisions import Preempt, Start, StartGang
 from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.trial import EVERY_START, try_jobs
 from bireme.core.why.answers import Certainty
 from bireme.core.why.sooner import find_sooner
@@ -57,7 +58,7 @@ def crowd(jobs: list[dict[str, Any]], settled: int) -> Scenario:
 def test_a_trial_of_an_unchanged_job_is_what_a_full_pass_decides(jobs: list[dict[str, Any]], settled: int) -> None:
     world = crowd(jobs, settled)
     policy = replace(world.state.config.settings.policy, starts_max=EVERY_START)
-    whole = plan(world.state, policy, world.now)
+    whole = plan(Snapshot(world.state, policy, world.now))
     starts: dict[int, Start] = {}
     for decision in whole.starts:
         for start in () if isinstance(decision, Preempt) else _starts(decision):

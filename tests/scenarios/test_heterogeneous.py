@@ -12,6 +12,7 @@ from bireme.core.model.jobs import Outcome
 from bireme.core.model.policy import Policy
 from bireme.core.model.steps import StepSpec
 from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
 from bireme.core.why.answers import Certainty
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting
@@ -142,7 +143,7 @@ def test_a_gang_that_does_not_fit_leaves_no_trace_for_others_of_its_shape():
     world = Scenario("1x8")
     world.submit_het("gang", {"cpus": 6}, {"cpus": 4})
     world.submit("other", cpus=4)
-    decided = plan(world.state, world.state.config.settings.policy, world.now)
+    decided = plan(Snapshot(world.state, world.state.config.settings.policy, world.now))
     assert [start.job_id for start in decided.starts] == [world.id_of("other")]
 
 
@@ -208,7 +209,7 @@ def test_nothing_is_said_of_a_component_that_is_over_while_the_others_wait() -> 
     leader = world.job("pair")
     world.record([e.JobEnding(leader.id, leader.generation, Outcome("PREEMPTED"), requeue=True)])
     assert world.described()["pair+1"] == "COMPLETED"
-    decided = plan(world.state, rules.policy, world.now)
+    decided = plan(Snapshot(world.state, rules.policy, world.now))
     assert decided.verdicts.keys() <= world.state.pending.keys()
 
 

@@ -32,7 +32,7 @@ from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
-from bireme.core.plan import decisions, planner, preempt, seniority
+from bireme.core.plan import consider, decisions, preempt, seniority
 from bireme.core.plan.reserved import Reserved
 from bireme.engines.crew.engine import CrewEngine
 from bireme.engines.crew.gangs import Farewell, Gang, Next
@@ -144,7 +144,7 @@ def array_throttle_exceeded(patch: Patch) -> None:
         return left if left is None or running != gates.throttle_of(job) else 1
 
     patch.setattr(gates, "throttle_room", one_more)
-    patch.setattr(planner, "throttle_room", one_more)
+    patch.setattr(consider, "throttle_room", one_more)
 
 
 @bug("than its QOS (allows|gives)", 5)
@@ -273,7 +273,7 @@ def starts_of_an_array_counted_twice(patch: Patch) -> None:
 @bug("dependencies were met: aftercorr", 12)
 def aftercorr_met_by_any_task(patch: Patch) -> None:
     """All tasks of an array may go as soon as one of the other array has ended well."""
-    patch.setattr(planner, "startable_tasks", lambda state, job: list(job.array.waiting))
+    patch.setattr(consider, "startable_tasks", lambda state, job: list(job.array.waiting))
 
 
 @bug("dependencies were met: singleton", 5)

@@ -20,6 +20,7 @@ from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.state import State
 from bireme.core.plan.decisions import Plan
 from bireme.core.plan.planner import plan as make_plan
+from bireme.core.plan.snapshot import Snapshot
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.records.plans import plan_record
 from bireme.store.planning_input import NotASnapshotError, PlanningInput, decode_input, with_decided
@@ -129,7 +130,7 @@ def _time(text: str, now: float) -> float:
 
 
 def _planned(taken: PlanningInput, now: float) -> Plan:
-    return make_plan(taken.state, taken.state.config.settings.policy, now)
+    return make_plan(Snapshot(taken.state, taken.state.config.settings.policy, now))
 
 
 def _tell(taken: PlanningInput, passed: Plan, decided: dict[str, Any], now: float) -> None:

@@ -35,7 +35,9 @@ from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import BEHIND, Plan, accept
 from bireme.core.plan.outlook import HARMLESS, Outlook
-from bireme.core.plan.planner import Enough, plan, plan_again
+from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
+from bireme.core.plan.work import Enough, look_anew
 from bireme.core.priority.order import reprioritise
 from bireme.ports import HistoryRow, Journal, JournalError
 from bireme.runtime.collector import without_collecting
@@ -230,15 +232,15 @@ class Kernel:
 
     def _pass(self, policy: Policy, now: float) -> Plan:
         """A full pass when the outlook is void or old; else only what changed is looked at."""
-        outlook = self._outlook
+        outlook, snapshot = self._outlook, Snapshot(self.state, policy, now)
         if outlook is None:
-            return plan(self.state, policy, now, self._promises, enough=self.enough)
+            return plan(snapshot, look_anew(snapshot, self._promises), enough=self.enough)
         enough_changes = self.changes_per_job * outlook.tested
         much = outlook.changes >= enough_changes
         if much and self._is_old(outlook, policy, now):
-            return plan(self.state, policy, now, self._promises, before=outlook, enough=self.enough)
+            return plan(snapshot, look_anew(snapshot, self._promises, outlook), enough=self.enough)
         renew = outlook.changes >= NEWCOMERS_PART * enough_changes
-        return plan_again(self.state, policy, now, outlook, enough=self.enough, renew=renew)
+        return plan(snapshot, outlook, enough=self.enough, renew=renew)
 
     def _is_old(self, outlook: Outlook, policy: Policy, now: float) -> bool:
         """Whether a full pass could give somebody a better place: slots may be found earlier, lines go on."""

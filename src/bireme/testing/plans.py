@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
 from bireme.slurm.records.plans import plan_record
 from bireme.store.planning_input import decode_input, encode_input, with_decided
 from bireme.testing.scenario import Scenario
@@ -37,4 +38,4 @@ def replay(path: Path) -> Replay:
 
 def _decided(data: bytes) -> dict[str, Any]:
     taken = decode_input(data)
-    return plan_record(plan(taken.state, taken.state.config.settings.policy, taken.now))
+    return plan_record(plan(Snapshot(taken.state, taken.state.config.settings.policy, taken.now)))

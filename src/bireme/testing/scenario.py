@@ -39,7 +39,9 @@ from bireme.core.model.resources import NO_USAGE, ExitStatus
 from bireme.core.model.steps import Step, StepSpec
 from bireme.core.plan.decisions import accept
 from bireme.core.plan.outlook import Outlook
-from bireme.core.plan.planner import plan, plan_again
+from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
+from bireme.core.plan.work import look_anew
 from bireme.core.priority.order import reprioritise
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.slurm.arrays import format_task_ids, parse_array
@@ -295,10 +297,8 @@ class Scenario:
             reprioritise(self.state, self.now)
             self.rank_at = self.now + self.state.config.settings.priority.calc_period_s
             self.outlook = None
-        if self.outlook is None:
-            decided = plan(self.state, policy, self.now, self.promises)
-        else:
-            decided = plan_again(self.state, policy, self.now, self.outlook)
+        snapshot = Snapshot(self.state, policy, self.now)
+        decided = plan(snapshot, self.outlook or look_anew(snapshot, self.promises))
         self.state.verdicts.update(decided.verdicts)
         self.outlook, self.promises = decided.outlook, decided.outlook.bookings
         for decision in decided.starts:

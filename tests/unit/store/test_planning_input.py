@@ -13,6 +13,7 @@ from bireme.core.model.accounts import Account, Association, User
 from bireme.core.model.events import AccountsChanged
 from bireme.core.model.jobs import JobSpec
 from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
 from bireme.slurm.records.plans import plan_record
 from bireme.store.planning_input import PRIVATE, NotASnapshotError, decode_input, encode_input, with_decided
 from bireme.testing.scenario import Scenario, caller_named
@@ -37,13 +38,13 @@ def world() -> Scenario:
 
 def decided(data: bytes) -> dict[str, object]:
     taken = decode_input(data)
-    return plan_record(plan(taken.state, taken.state.config.settings.policy, taken.now))
+    return plan_record(plan(Snapshot(taken.state, taken.state.config.settings.policy, taken.now)))
 
 
 @pytest.mark.parametrize("anonymise", [False, True])
 def test_the_same_is_decided_from_the_file(anonymise: bool) -> None:
     made = world()
-    live = plan_record(plan(made.state, made.state.config.settings.policy, made.now))
+    live = plan_record(plan(Snapshot(made.state, made.state.config.settings.policy, made.now)))
     assert live["waits"]
     assert decided(encode_input(made.state, made.now, "1", anonymise=anonymise)) == live
 
@@ -94,7 +95,7 @@ def test_reservations_are_for_the_same_people_under_other_names() -> None:
     made.submit("outside", user="bob", time_s=60)
     data = encode_input(made.state, made.now, "1", anonymise=True)
     assert b"alice" not in data
-    assert decided(data) == plan_record(plan(made.state, made.state.config.settings.policy, made.now))
+    assert decided(data) == plan_record(plan(Snapshot(made.state, made.state.config.settings.policy, made.now)))
 
 
 def test_each_field_of_a_specification_is_planned_with_or_private() -> None:

@@ -82,8 +82,7 @@ def _new_node(node: NodeConfig, at: float) -> Node:
 
 
 def _node(state: State, name: str, event: e.Event) -> Node | None:
-    """The node to change; whatever changes about it, which nodes can be used is then to be asked again."""
-    state.usable.clear()
+    """The node to change."""
     node = state.nodes.get(name)
     if node is not None and (node.health, type(event)) not in NODE:
         raise IllegalTransition(f"node {name}", node.health, event)
@@ -119,7 +118,6 @@ def _leftover_found(state: State, event: e.LeftoverFound, at: float) -> Sequence
     if node is not None:
         node.leftovers |= {start}
         state.leftovers.setdefault(start, set()).add(node.name)
-        state.usable.clear()
     return (terminate_leftovers(start, state.leftovers.get(start, set()) | {event.node}),)
 
 
@@ -139,7 +137,6 @@ def _leftover_cleared(state: State, event: e.LeftoverCleared, at: float) -> Sequ
         state.nodes[name].leftovers -= {start}
     if still := left_on.intersection(event.still_on):
         state.leftovers[start] = still
-    state.usable.clear()
     return NOTHING
 
 

@@ -18,14 +18,9 @@ def all_nodes(state: State, partition: PartitionConfig) -> BoolArray:
 
 
 def schedulable_nodes(state: State, partition: PartitionConfig) -> BoolArray:
-    """The partition's nodes that are up and not drained. To read only."""
-    known = state.usable.get(partition.name)
-    if known is not None and known[0] is partition:
-        return known[1]
+    """The partition's nodes that are up and not drained."""
     up = np.array([node.schedulable for node in state.nodes.values()], dtype=np.bool_)
-    mask = all_nodes(state, partition) & up
-    state.usable[partition.name] = (partition, mask)
-    return mask
+    return all_nodes(state, partition) & up
 
 
 def search_for(

@@ -23,7 +23,6 @@ from bireme.core.model.resources import NodeShare
 from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.fitting import fitted_share
 from bireme.core.placement.occupancy import Occupancy, outside
-from bireme.core.placement.table import BoolArray
 from bireme.core.priority.columns import Columns
 from bireme.core.priority.multifactor import Basis
 
@@ -118,8 +117,6 @@ class State:
     """What everybody holds whom some limit counts."""
     timetable: Timetable = field(default_factory=Timetable)
     """Whom time will move, and when."""
-    usable: dict[str, tuple[PartitionConfig, BoolArray]] = field(default_factory=dict)
-    """Of each partition that was asked for, its nodes that are up and not drained; forgotten when a node changes."""
     leftovers: dict[tuple[int, int], set[str]] = field(default_factory=dict)
     """(job, generation) of starts that are over -> nodes where something of them is left."""
     specs: dict[JobSpec, JobSpec] = field(default_factory=dict)
@@ -132,7 +129,7 @@ class State:
         configs = [node.config for node in self.nodes.values()]
         self.occupancy, self.empty = Occupancy(configs), Occupancy(configs)
         self.fabric = build_fabric(self.config.topology, self.occupancy.nodes)
-        self.ever_fits, self.usable = {}, {}
+        self.ever_fits = {}
         self.pending, self.holding = {}, {}
         self.array_members, self.array_tasks, self.het_members = {}, {}, {}
         ended: list[tuple[float, Job]] = []

@@ -1,27 +1,28 @@
 """Which waiting jobs a small change could let start: those that fit on a node where something came free.
 
-A small pass (`planner.plan_again`) asks this instead of testing the whole queue again. What a job needs at least on any
-node is held against the nodes that were left since the last pass, now and until the next slot there. No more than a
-necessary condition: whoever passes is tested properly. Jobs that wait for something else than room (a limit, switches,
-a reservation's end) do not come here: they are looked at in every pass.
+A pass that goes on from an earlier one (`planner.plan`) asks this instead of testing the whole queue again. What a job
+needs at least on any node is held against the nodes that were left since the last pass, now and until the next slot
+there. No more than a necessary condition: whoever passes is tested properly. Jobs that wait for something else than
+room (a limit, switches, a reservation's end) do not come here: they are looked at in every pass.
 Invariant: a job that waits for room and is not hopeful could not start, because nothing that it could use came free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.lifecycle.placing import schedulable_nodes
 from bireme.core.lifecycle.state import State
+from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ResourceRequest
 from bireme.core.placement.needs import Need
-from bireme.core.placement.table import Free
+from bireme.core.placement.table import BoolArray, Free
 
 Shape = tuple[ResourceRequest, str]
 """A request in a partition."""
+UsableNodes = Callable[[PartitionConfig], BoolArray]
 
 
 @dataclass(slots=True)
@@ -56,15 +57,22 @@ class Waiting:
             if not self.shapes[shape]:
                 del self.shapes[shape], self.needs[shape]
 
+    def remove_all(self, job_ids: Iterable[int]) -> None:
+        if self._of_job:
+            for job_id in job_ids:
+                self.remove(job_id)
+
     def shapes_of(self, job_id: int) -> list[Shape]:
         return self._of_job.get(job_id, [])
 
 
 class Hope:
-    """For one small pass: the nodes where something came free, seen in the pass's draft."""
+    """For one pass: the nodes where something came free, seen in the pass's draft."""
 
-    def __init__(self, state: State, free: Free, calendar: Calendar, now: float) -> None:
+    def __init__(self, state: State, usable: UsableNodes, free: Free, calendar: Calendar, now: float) -> None:
+        """`usable`: the nodes that jobs of a partition may use."""
         self._state = state
+        self._usable_nodes = usable
         self._free = free
         self._calendar = calendar
         self._now = now
@@ -106,7 +114,7 @@ class Hope:
         partition = self._state.partitions.get(name)
         if partition is None:
             return []
-        usable = schedulable_nodes(self._state, partition)
+        usable = self._usable_nodes(partition)
         return [position for position in freed if usable[position]]
 
     def _with_room(self, waiting: Waiting, shape: Shape) -> list[int]:

@@ -1,9 +1,10 @@
 """What a pass leaves for the next ones: the calendar with its slots, so that small changes need no new look at all.
 
 A full pass tests the queue from its head and books slots; that costs as much as the queue is long. When a job ends or
-a new one comes, the slots still stand: `plan_again` (planner.py) only asks whether the jobs that were tested, and the
-new ones, can start now. The kernel keeps the outlook, tells it what happened (`note`), and makes a full pass when it is
-too old or something happened that it cannot follow (a node went, a limit changed): `note` then says that it is void.
+a new one comes, the slots still stand: the next pass only asks whether the jobs that were tested, and the new ones, can
+start now. To a new outlook (`work.look_anew`) all are new ones. The kernel keeps the outlook, tells it what happened
+(`note`), and makes a new one when it is too old or something happened that it cannot follow (a node went, a limit
+changed): `note` then says that it is void.
 
 Invariant: an outlook that is not void knows the planned end of every job that holds resources.
 """
@@ -11,18 +12,21 @@ Invariant: an outlook that is not void knows the planned end of every job that h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.due import gone_by
+from bireme.core.lifecycle.placing import schedulable_nodes
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
+from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
+from bireme.core.placement.table import BoolArray
 from bireme.core.plan.hope import Waiting
 from bireme.core.plan.lines import Line
 from bireme.core.plan.queue import Entry
@@ -61,6 +65,14 @@ class Answers:
     """Partition -> its nodes that nobody may use now, by name."""
     ranking: Ranking | None = None
     """Which of several places is the better one."""
+    _usable: dict[str, tuple[PartitionConfig, BoolArray]] = field(default_factory=dict)
+
+    def usable_nodes(self, state: State, partition: PartitionConfig) -> BoolArray:
+        """The partition's nodes that are up and not drained. To read only."""
+        known = self._usable.get(partition.name)
+        if known is None or known[0] is not partition:
+            known = self._usable[partition.name] = (partition, schedulable_nodes(state, partition))
+        return known[1]
 
 
 @dataclass(slots=True)
@@ -72,6 +84,10 @@ class Outlook:
     answers: Answers = field(default_factory=Answers)
     bookings: dict[int, list[Booking]] = field(default_factory=dict)
     """job -> its slots, earliest first (an array has several)."""
+    promises: Mapping[int, Sequence[Booking]] = field(default_factory=dict)
+    """Slots that jobs had before it was made: the first pass keeps them where it finds no earlier ones."""
+    resumptions: dict[int, Booking] = field(default_factory=dict)
+    """When suspended jobs take back what they lent: in the calendar."""
     waiting: Waiting = field(default_factory=Waiting)
     """Jobs that were looked at and wait for room: looked at again when something that they can use comes free."""
     again: set[int] = field(default_factory=set)

@@ -34,8 +34,8 @@ def victims_for(work: Pass, job: Job, partition: PartitionConfig) -> Preempt | N
     if not preempts(work.state, job, rules):
         return None
     before, standby = _stage(work)
-    lenders = work.lenders(job, partition)
-    with work.resuming_later(lenders):
+    lenders = work.fitting.lenders(job, partition)
+    with work.fitting.resuming_later(lenders):
         return _victims(work, job, partition, before, standby, standby.opened(before, lenders.__contains__))
 
 
@@ -47,17 +47,17 @@ def _victims(
     enough = _fits(work, job, partition, stage, ())
     if enough is not None:  # those that are ending already leave enough
         if awaits_victims(work, job):
-            work.count_as_held(job, partition, enough)
+            work.limiting.count_as_held(job, partition, enough)
         return None
     candidates = [running for running in _candidates(work, job, partition, rules) if running.id not in work.doomed]
     chosen = _fewest(
         work, job, partition, stage, sorted(candidates, key=lambda victim: (_order(work, victim), -victim.id))
     )
     fit = _fits(work, job, partition, stage, chosen) if chosen else None
-    if fit is None or work.limited(job, partition, fit):
+    if fit is None or work.limiting.blocking(job, partition, fit):
         return None
     decision = Preempt(job.id, tuple(as_victim(work.state, victim, rules) for victim in chosen))
-    whole = work.demand(job, partition).whole_nodes
+    whole = work.snapshot.demand(job, partition).whole_nodes
     for victim in chosen:
         work.doomed.add(victim.id)
         before.release(_freed(work, victim))
@@ -66,7 +66,7 @@ def _victims(
     standby.lend(before, fit.shares)
     before.hold(Allocation(job.id, 0, partition.name, fit.shares, whole))
     work.after_preemption = before, standby
-    work.count_as_held(job, partition, fit)
+    work.limiting.count_as_held(job, partition, fit)
     _promise(work, job, decision, fit, partition)
     return decision
 
@@ -96,7 +96,7 @@ def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, partition: Parti
     for victim in decision.victims:
         outlook.expect(victim.job_id, gone, _freed(work, work.state.jobs[victim.job_id]))
     begin = outlook.calendar.rounded(gone)
-    booking = work.booking(job, partition, begin, begin + work.duration_s(job), fit.shares)
+    booking = work.slots.booking(job, partition, begin, begin + work.snapshot.duration_s(job), fit.shares)
     outlook.restore(job.id, (*outlook.forget(job.id), booking))
 
 
@@ -105,11 +105,11 @@ def _stage(work: Pass) -> tuple[Occupancy, Standby]:
     if work.after_preemption is not None:
         stage, standby = work.after_preemption
         return stage.draft(), standby.copy()
-    stage = work.draft.draft()
+    stage = work.fitting.draft.draft()
     for job in work.state.holding.values():
         if _is_going(work, job):
             stage.release(job.held)
-    return stage, work.standby.copy()
+    return stage, work.fitting.standby.copy()
 
 
 def _is_going(work: Pass, job: Job) -> bool:
@@ -131,10 +131,10 @@ def _fits(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, vi
         ends = [work.outlook.ends[gone] for gone in (*ending, *(v.id for v in victims)) if gone in work.outlook.ends]
         for end, allocation in ends:
             work.calendar.withdraw(end, allocation)
-        free = work.calendar.guaranteed(freed.free, work.now, work.now + work.duration_s(job))
+        free = work.calendar.guaranteed(freed.free, work.now, work.now + work.snapshot.duration_s(job))
         for end, allocation in ends:
             work.calendar.started(end, allocation)
-    fit = work.new_search(job, partition).find(freed, free)
+    fit = work.fitting.new_search(job, partition).find(freed, free)
     return fit if fit.found else None
 
 

@@ -4,7 +4,7 @@ A job that was suspended for another is in no queue, but has a claim: the CPUs t
 see them as free (`opened`); to all others they are taken, so that it goes on as soon as its preemptor has gone and no
 newcomer takes its place. What an operator suspended has no claim until it is to be resumed.
 
-Used by `Pass` (work.py) for its draft and by `preempt.py` for its stages; `resumptions` is asked at the end of a pass,
+Used by `fitting` for its draft and by `preempt.py` for its stages; `resumptions` is asked at the end of a pass,
 after all who outrank a suspended job had their turn. Invariant: a CPU that is kept is held in the draft, once.
 """
 
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
+from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.suspending import cpus_are_free
 from bireme.core.model.jobs import Job, Running, Suspended
@@ -21,7 +23,9 @@ from bireme.core.model.policy import Preemption
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.plan.decisions import Decision, Preempt, Resume
+from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.seniority import SUSPEND, as_victim, mode, outranks, tier
+from bireme.core.plan.snapshot import Snapshot
 
 
 @dataclass(slots=True)
@@ -40,6 +44,10 @@ class Standby:
         kept = replace(job.allocation, shares=tuple(share for share in shares if share.runs), whole_nodes=False)
         draft.hold(kept)
         self.kept[job.id] = kept
+
+    def keep_all(self, draft: Occupancy, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self.keep(draft, job)
 
     def opened(self, draft: Occupancy, to: Callable[[int], bool]) -> Occupancy:
         """Another draft, in which the CPUs that are kept for some are free."""
@@ -129,3 +137,33 @@ def _makes_way(state: State, other: Job, job: Job, rules: Preemption) -> bool:
     if partition is None or not isinstance(other.phase, Running) or mode(state, other, rules) != SUSPEND:
         return False
     return outranks(state, job, partition, other, rules)
+
+
+def expect_resumptions(snapshot: Snapshot, outlook: Outlook, waiting: Sequence[Job]) -> None:
+    """The calendar learns when suspended jobs go on, taking the CPUs that they lent, and when they end then."""
+    calendar, ends, standby = outlook.calendar, outlook.ends, Standby()
+    if waiting:
+        standby.keep_all(snapshot.state.occupancy.draft(), waiting)
+    for job in waiting:
+        assert isinstance(job.phase, Suspended)
+        goes_on = max((ends[other.id][0] for other in before_it(snapshot.state, job)), default=snapshot.now)
+        ran_s = job.phase.since - job.phase.suspended_s - job.phase.started_at
+        end = max(snapshot.gone_by(job, goes_on - ran_s), goes_on + 1.0)
+        if end == inf:
+            continue
+        kept = standby.kept[job.id]
+        ends[job.id] = (end, job.held)
+        calendar.started(end, job.held)
+        calendar.started(end, kept)
+        lent = _less(job.phase.allocation.only_cpus(), kept)
+        if lent.shares:
+            outlook.resumptions[job.id] = Booking(calendar.rounded(goes_on), end, lent.shares)
+            calendar.book(outlook.resumptions[job.id])
+
+
+def _less(whole: Allocation, part: Allocation) -> Allocation:
+    """CPUs of the one that are not among those of the other."""
+    taken = {share.node: set(share.cpu_ids) for share in part.shares}
+    ids = (tuple(cpu for cpu in share.cpu_ids if cpu not in taken.get(share.node, ())) for share in whole.shares)
+    shares = (replace(share, cpu_ids=each, cpus=len(each)) for share, each in zip(whole.shares, ids))
+    return replace(whole, shares=tuple(share for share in shares if share.runs))

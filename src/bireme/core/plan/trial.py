@@ -17,6 +17,7 @@ from bireme.core.model.resources import NodeShare
 from bireme.core.plan.decisions import Plan, Preempt, Resume, Start, StartGang
 from bireme.core.plan.planner import plan
 from bireme.core.plan.queue import entries_of
+from bireme.core.plan.snapshot import Snapshot
 from bireme.core.priority.order import rank
 
 EVERY_START = 1_000_000
@@ -51,7 +52,7 @@ def try_jobs(state: State, jobs: Sequence[Job], now: float) -> Trial:
     """Plans the queue with these jobs (one, or all components of a heterogeneous one) as they are given here."""
     copy = _with_jobs(state, jobs, now)
     policy = replace(copy.config.settings.policy, starts_max=EVERY_START)
-    passed = plan(copy, policy, now)
+    passed = plan(Snapshot(copy, policy, now))
     first = jobs[0]
     start = _start_of(passed, first.id)
     if start is not None:
