@@ -189,6 +189,14 @@ class JobQueue(Protocol):
 
 
 @runtime_checkable
+class KeepsAgents(Protocol):
+    """An engine whose jobs are held by agents on this machine."""
+
+    async def living_agents(self) -> dict[str, bool]:
+        """Nodes that have an agent now; whether it is heard here, and will be ended by `end_jobs`."""
+
+
+@runtime_checkable
 class RemembersPast(Protocol):
     """An engine whose agents know for some time how jobs ended that they were told to forget."""
 

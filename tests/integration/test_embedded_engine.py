@@ -224,12 +224,14 @@ def test_gang_is_refused_whole_when_one_node_does_not_answer(tmp_path: Path, mon
                 assert "n2" in refused.reason
                 cluster.engine.acknowledge(1, 1)
                 usage = await cluster.engine._links["n1"].ask({"op": "ping"})
-                assert usage["jobs"] == 0
+                assert usage is not None
+                assert usage.jobs == 0
             finally:
                 os.kill(deaf, signal.SIGCONT)
             # The node that woke up finds the order to forget the job behind the order to prepare it.
             answer = await cluster.engine._links["n2"].ask({"op": "ping"}, DEADLINE_S)
-            assert answer["jobs"] == 0
+            assert answer is not None
+            assert answer.jobs == 0
             assert not (tmp_path / "ran").exists()
 
     asyncio.run(scenario())
@@ -348,6 +350,20 @@ def test_jobs_outlive_the_engine_and_are_found_again(tmp_path: Path) -> None:
             await cluster.engine.stop()
 
     asyncio.run(scenario())
+
+
+def test_agents_that_live_and_are_not_heard_are_known(tmp_path: Path) -> None:
+    """Also one whose folder was removed."""
+
+    async def scene() -> None:
+        async with running(tmp_path) as cluster:
+            assert await cluster.engine.living_agents() == {"n1": True, "n2": True}
+            other = cluster.new_engine()
+            shutil.rmtree(tmp_path / "agents" / "n2")
+            assert await other.living_agents() == {"n1": False, "n2": False}
+        assert await cluster.engine.living_agents() == {}
+
+    asyncio.run(scene())
 
 
 def test_a_killed_agent_is_replaced_and_its_job_reported_vanished(tmp_path: Path) -> None:

@@ -328,7 +328,8 @@ def test_down_with_the_jobs_ends_them_and_says_so(cluster: Cluster) -> None:
     job = cluster.sbatch("--no-requeue", "-o", "/dev/null", "--wrap", "sleep 600")
     cluster.until_started(job)
     waiting = cluster.sbatch("-H", "-o", "/dev/null", "--wrap", "true")
-    cluster.down("--end-jobs")
+    said = cluster.bireme("down", "--end-jobs").stdout
+    assert "Ended 1 running job and the agents of n[1-3]." in said
     assert not cluster.processes()
     cluster.up_again()
     assert cluster.wait(job, 30)["state"] == "CANCELLED"
@@ -369,11 +370,24 @@ def test_a_removed_folder_of_a_node_lets_no_job_run_twice(cluster: Cluster) -> N
     cluster.kill_daemon()
     second = cluster.agent_pid("n1")
     shutil.rmtree(cluster.home / "agents" / "n1")
-    cluster.down("--end-jobs")
+    said = cluster.bireme("down", "--end-jobs").stdout
+    assert "Ended agents that no daemon heard, with the jobs that they held: n[1-3] (pids " in said
+    assert str(second) in said
     assert second not in dict(cluster.processes())
     assert not cluster.pids_with(f"BIREME_JOB={job}.")
     cluster.up_again()
     cluster.run("scancel", job)
+
+
+def test_an_agent_whose_socket_was_removed_is_found_by_the_next_daemon(cluster: Cluster) -> None:
+    job = cluster.sbatch("-w", "n1", "-o", "/dev/null", "--wrap", "while [ ! -e sock.go ]; do sleep 0.05; done; exit 5")
+    cluster.until_started(job)
+    cluster.kill_daemon()
+    (cluster.home / "agents" / "n1" / "agent.sock").unlink()
+    cluster.up_again()
+    cluster.until(lambda: "*" not in cluster.run("sinfo", "-h", "-n", "n1", "-o", "%t").stdout)
+    (cluster.work / "sock.go").touch()
+    assert cluster.wait(job, 60)["exit_code"] == 5, "it was neither lost nor ended"
 
 
 def test_damaged_records_of_an_agent_do_not_keep_it_from_starting(cluster: Cluster) -> None:

@@ -5,7 +5,8 @@ that said who they are. Silent ones take places of their own, of which the oldes
 says at once what it wants, as the daemon and `srun` do, is always heard.
 
 Invariant: however many connections a user makes, those of others and the daemon's are taken, and no turn of the loop is
-spent on accepting alone; nor do silent connections, of however many uids, take all descriptors.
+spent on accepting alone; nor do silent connections, of however many uids, take all descriptors. Whose agent lives finds
+its socket, also where the file was removed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _SHARE = 4
 _ACCEPTS_A_TURN = 16
 _BACKLOG = 1024
 _BACK_OFF_S = 0.2
+_LOOK_S = 2.0
+"""How often the agent looks whether its socket is still where others look for it."""
 
 Greeted = Callable[[socket.socket, int, Message, bytes], bool]
 """(connection, its uid, its hello, what came after it); whether it counts as one of that user's from now on."""
@@ -55,15 +58,11 @@ class Door:
         self.most = max(8, min(_MOST, (descriptors.limit() - descriptors.RESERVED) // 2))
         self.most_of_one = max(4, self.most // _SHARE)
         self.most_silent = max(_SILENT, self.most // _SILENT_SHARE)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # of a predecessor: we hold the node's lock
-        with protocol.socket_path(path) as short:
-            self._listener.bind(short)
-        # As root, any user's srun may knock: what it may attach to is told by the step's key and its uid.
-        os.chmod(path, 0o666 if os.geteuid() == 0 else 0o600)
-        self._listener.listen(_BACKLOG)
+        self._path = path
+        self._listener, self._place = _listen(path)
+        self._complained = False
         self._loop.watch(self._listener.fileno(), READ, self._accept)
+        self._loop.call_later(_LOOK_S, self._look)
 
     def full_for(self, uid: int) -> str:
         """Why this user's newest connection, which is counted already, is one too many; empty when it is not."""
@@ -77,6 +76,25 @@ class Door:
         self._inside[uid] -= 1
         if not self._inside[uid]:
             del self._inside[uid]
+
+    def _look(self) -> None:
+        """Somebody may have removed the socket's file: who comes later would find no agent, though it holds jobs."""
+        self._loop.call_later(_LOOK_S, self._look)
+        if _place_of(self._path) == self._place:
+            return
+        try:
+            listener, self._place = _listen(self._path)
+        except OSError as error:  # the whole folder may be gone
+            if not self._complained:
+                log.error("the socket %s was removed and cannot be made again: %s", self._path, error)
+            self._complained = True
+            return
+        log.warning("the socket %s was removed: it is made again", self._path)
+        self._complained = False
+        before, self._listener = self._listener, listener
+        self._loop.unwatch(before.fileno())
+        before.close()
+        self._listen_again()
 
     def _accept(self, _events: int) -> None:
         for _ in range(_ACCEPTS_A_TURN):
@@ -129,6 +147,35 @@ class Door:
             silent.remove(greeting)
         if not silent:
             self._silent.pop(uid, None)
+
+
+_Place = tuple[int, int]
+"""Which file it is: its device and inode."""
+
+
+def _listen(path: str) -> tuple[socket.socket, _Place | None]:
+    """A listening socket at `path`, and its place. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # of a predecessor, or not an agent's: we hold the node's lock
+        with protocol.socket_path(path) as short:
+            listener.bind(short)
+        # As root, any user's srun may knock: what it may attach to is told by the step's key and its uid.
+        os.chmod(path, 0o666 if os.geteuid() == 0 else 0o600)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, _place_of(path)
+
+
+def _place_of(path: str) -> _Place | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def peer_uid(connection: socket.socket) -> int:

@@ -15,13 +15,13 @@ from bireme.api.machine import machine_facts
 from bireme.api.peers import user_name
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
-from bireme.core.lifecycle import operators
+from bireme.core.lifecycle import operators, requests
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.nodes import Node
-from bireme.ports import ConfinesJobs, Order, foreign_queue
+from bireme.ports import ConfinesJobs, KeepsAgents, Order, foreign_queue
 from bireme.slurm.hostlist import compress, expand
 from bireme.slurm.records.nodes import node_recorder
 from bireme.slurm.records.partitions import cluster_names, config_record, partition_record
@@ -238,10 +238,25 @@ async def reconfigure(api: Context, request: Request) -> Response:
 
 @routes.post("/v1/shutdown", body="`end_jobs`: true to end the running jobs and the agents too.")
 async def shutdown(api: Context, request: Request) -> Response:
-    """End the daemon (operators only). Jobs run on unless `end_jobs` says otherwise."""
+    """End the daemon (operators only). Jobs run on unless `end_jobs` says otherwise.
+
+    With `end_jobs` the answer says what is ended: `jobs`, how many; `agents`, the nodes whose agents are; and
+    `left_agents`, nodes whose agents live and are not heard by this daemon: they and what they hold run on.
+    """
     if not api.caller(request).admin:
         raise Refusal(Why.ACCESS_DENIED)
     end_jobs = bool((await api.body(request)).get("end_jobs"))
+    ends = await _what_ends(api) if end_jobs else {}
     if api.service.shutdown is not None:
         asyncio.get_running_loop().call_soon(api.service.shutdown, end_jobs)
-    return answer({"pid": api.service.pid})
+    return answer({"pid": api.service.pid} | ends)
+
+
+async def _what_ends(api: Context) -> dict[str, Any]:
+    engine = api.cluster.engine
+    agents = await engine.living_agents() if isinstance(engine, KeepsAgents) else {}
+    return {
+        "jobs": len(requests.cancel_all(api.cluster.state, 0)),
+        "agents": [node for node, heard in agents.items() if heard],
+        "left_agents": [node for node, heard in agents.items() if not heard],
+    }

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -182,27 +183,44 @@ def _down(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     paths = Paths(given.home)
 
+    told: dict[str, Any] = {}
+
     def ask() -> None:
         with Transport(paths.home) as transport:
-            transport.post("/v1/shutdown", {"end_jobs": given.end_jobs})
+            told.update(transport.post("/v1/shutdown", {"end_jobs": given.end_jobs}))
 
     try:
         stopped = process.stop(paths.home, ask=ask, timeout_s=120.0 if given.end_jobs else process.STOP_TIMEOUT_S)
     except process.DaemonError as error:
         raise CommandFailure(str(error)) from error
-    ended = end_left_agents(paths) if given.end_jobs else 0
+    ended = end_left_agents(paths) if given.end_jobs else {}
     if not given.quiet:
+        for line in _what_ended(told, ended):
+            print(line)
         print(f"The cluster at {paths.home} is down." if stopped or ended else f"No cluster runs at {paths.home}.")
     return 0
 
 
-def end_left_agents(paths: Paths) -> int:
+def _what_ended(told: dict[str, Any], left: dict[int, str]) -> Iterator[str]:
+    """`told`: by the daemon that was asked, if one was; `left`: agents that it did not end."""
+    words = [_plural(told["jobs"], "running job")] if told.get("jobs") else []
+    if told.get("agents"):
+        words.append(f"the agents of {compress(told['agents'])}")
+    if words:
+        yield f"Ended {' and '.join(words)}."
+    if left:
+        nodes, pids = compress(sorted(set(left.values()))), ", ".join(map(str, sorted(left)))
+        yield f"Ended agents that no daemon heard, with the jobs that they held: {nodes} (pids {pids})."
+
+
+def end_left_agents(paths: Paths) -> dict[int, str]:
     """Agents whose daemon is gone (it was killed, or stopped without --end-jobs): each ends its tasks, then itself.
 
     By the locks of their nodes, and by the process table: the folder of a node may have been removed.
     """
-    by_lock = map(_agent_pid, glob.glob(os.path.join(paths.agents, "*", "agent.pid")))
-    pids = sorted({pid for pid in by_lock if pid} | set(living_agents(paths.home)))
+    files = glob.glob(os.path.join(paths.agents, "*", "agent.pid"))
+    by_lock = {pid: os.path.basename(os.path.dirname(file)) for file in files if (pid := _agent_pid(file))}
+    pids = by_lock | living_agents(paths.home)
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -211,7 +229,7 @@ def end_left_agents(paths: Paths) -> int:
         if time.monotonic() > deadline:
             raise CommandFailure(f"agents do not end: pids {', '.join(map(str, pids))}; see {paths.agents}/*/agent.log")
         time.sleep(0.02)
-    return len(pids)
+    return pids
 
 
 def _agent_pid(pid_file: str) -> int | None:

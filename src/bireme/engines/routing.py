@@ -19,7 +19,17 @@ from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
-from bireme.ports import ConfinesJobs, Engine, Followed, ForeignQueue, Order, RemembersPast, Report, StepEndpoint
+from bireme.ports import (
+    ConfinesJobs,
+    Engine,
+    Followed,
+    ForeignQueue,
+    KeepsAgents,
+    Order,
+    RemembersPast,
+    Report,
+    StepEndpoint,
+)
 
 log = logging.getLogger("bireme.engines.routing")
 
@@ -65,6 +75,9 @@ class RoutingEngine:
 
     def unconfined(self) -> dict[str, str]:
         return self._host.unconfined() if isinstance(self._host, ConfinesJobs) else {}
+
+    async def living_agents(self) -> dict[str, bool]:
+        return await self._host.living_agents() if isinstance(self._host, KeepsAgents) else {}
 
     async def start(self, report: Report) -> None:
         """The guest first: its nodes are known before the state is told of a cluster without them."""

@@ -55,3 +55,54 @@ def test_silent_connections_of_however_many_uids_are_so_many_and_the_newest_stay
             with pytest.raises(BlockingIOError):
                 sock.recv(1)
     assert (len(door._all_silent), len(door._silent)) == (7, 7)
+
+
+@pytest.mark.parametrize("put", [None, "a file"])
+def test_a_socket_that_was_removed_is_made_again(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: str | None
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    said: list[Message] = []
+
+    def greeted(connection: socket.socket, uid: int, hello: Message, rest: bytes) -> bool:
+        said.append(hello)
+        connection.close()
+        loop.stop()
+        return False
+
+    Door(loop, str(tmp_path / "sock"), greeted)
+    with socket.socket(socket.AF_UNIX) as before, socket.socket(socket.AF_UNIX) as after:
+        before.connect(str(tmp_path / "sock"))
+        (tmp_path / "sock").unlink()
+        if put is not None:
+            (tmp_path / "sock").write_text(put)
+
+        def knock_again() -> None:
+            try:
+                after.connect(str(tmp_path / "sock"))
+            except OSError:
+                loop.call_later(0.01, knock_again)
+            else:
+                after.sendall(encode_line({"hello": "after"}))
+
+        loop.call_later(0.0, knock_again)
+        loop.run()
+    assert said == [{"hello": "after"}]
+
+
+def test_an_agent_whose_folder_is_gone_says_so_once_and_goes_on(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    folder = tmp_path / "node"
+    folder.mkdir()
+    door = Door(loop, str(folder / "sock"), lambda *said: False)
+    (folder / "sock").unlink()
+    folder.rmdir()
+    for _ in range(3):
+        door._look()
+    assert caplog.text.count("cannot be made again") == 1
+    folder.mkdir()
+    door._look()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(folder / "sock"))

@@ -361,6 +361,22 @@ def test_operators_change_nodes_and_partitions(api: Running) -> None:
     assert api.shutdowns == [True]
 
 
+def test_a_shutdown_says_what_it_ends_and_whom_it_does_not_reach(api: Running) -> None:
+    async def living_agents() -> dict[str, bool]:
+        return {"n1": True, "n2": False}
+
+    assert api.transport.post("/v1/shutdown", {"end_jobs": False}) == {"pid": 42}
+    assert api.transport.post("/v1/shutdown", {"end_jobs": True}) == {
+        "pid": 42, "jobs": 0, "agents": [], "left_agents": []
+    }  # fmt: skip
+    api.cluster.engine.living_agents = living_agents
+    job_id = submit(api)
+    share = NodeShare("n1", 1, 0)
+    api.happen(JobAllocated(job_id, Allocation(job_id, 1, "main", (share,))), JobStarted(job_id, 1, 1000.0))
+    told = api.transport.post("/v1/shutdown", {"end_jobs": True})
+    assert told == {"pid": 42, "jobs": 1, "agents": ["n1"], "left_agents": ["n2"]}
+
+
 def test_a_job_that_ends_while_history_is_asked_is_told_once() -> None:
     stored = [{"job_id": 1, "restarts": 0, "state": "REQUEUED"}, {"job_id": 2, "restarts": 0, "state": "COMPLETED"}]
     remembered = [

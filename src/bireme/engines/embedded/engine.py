@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from bireme.agent import census
 from bireme.agent.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
@@ -145,6 +146,12 @@ class EmbeddedEngine(CrewEngine):
         """Ends every agent and, before that, every job on it."""
         links = [link for link in self._links.values() if link.connected.is_set()]
         await asyncio.gather(*(link.dismiss(grace_s, timeout_s) for link in links))
+
+    async def living_agents(self) -> dict[str, bool]:
+        """By their locks, and by the process table: the folder of a node may have been removed."""
+        seen = set(await asyncio.to_thread(living_agents, self._home))
+        seen |= set((await asyncio.to_thread(census.living_agents, str(self._home))).values())
+        return {node: node in self._links and self._links[node].connected.is_set() for node in sorted(seen)}
 
     def _welcomed(self, node: str, message: Welcome) -> None:
         for key in message.holds:
