@@ -74,7 +74,9 @@ def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
     turns = Turns()
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
     answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
-    context = Context(cluster, archive, service, live, callers, turns, threads, bodies, answers, Errands())
+    context = Context(
+        cluster, archive, service, live, callers, turns, threads, bodies, answers, Errands(answers.version)
+    )
     app.state.context = context
     app.add_middleware(TakesTurns, turns=turns)
     problems.install(app)

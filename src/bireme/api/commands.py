@@ -14,13 +14,14 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NoReturn, cast
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Message, Scope
 
+from bireme.api.errands import Told
 from bireme.api.peers import SCOPE_KEY, TRANSPORT_KEY, is_gone
 from bireme.api.problems import ProblemError, read_body
 from bireme.api.routing import OUT_OF_DATE, Context, Routes
@@ -45,6 +46,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "sstat": sstat.main,
     "scontrol": scontrol.main,
 }
+LOOKS = frozenset({"squeue", "sinfo"})
+"""Commands that many ask for at the same time, and that change nothing."""
+MOST_SAID = 256 * 1024
+"""Bytes of a request, but for submissions, which bring files."""
 MOST_WORDS = 16 * 1024
 """Bytes of words, of variables that are read, and of lines with options in a script."""
 MOST_ANSWER = 16 << 20
@@ -62,15 +67,20 @@ async def run_command(api: Context, request: Request) -> Response:
     command = COMMANDS.get(request.path_params["command"])
     if command is None:
         raise ProblemError(404, "there is no such command")
-    data = await read_body(request, api.service.max_body_bytes, api.bodies)
+    limit = api.service.max_body_bytes if command is sbatch.main else MOST_SAID
+    data = await read_body(request, limit, api.bodies)
+    caller = api.caller(request)
+    private = bool(api.cluster.state.config.words("PrivateData"))
     try:
-        errand = Errand(request, api.caller(request), parcels.unpack(data), asyncio.get_running_loop())
-        errand.keep_to_bounds()
+        errand = Errand(request, caller, parcels.unpack(data), asyncio.get_running_loop())
     except parcels.BadParcelError as error:
         raise ProblemError(400, str(error)) from error
-    except NearError:
-        return _answer(parcels.pack(parcels.NEAR, b""))
-    return _answer(await api.errands.run(errand.uid, lambda: errand.run(command)))
+    with api.bodies.held(caller.uid, len(data)):  # it may wait for its turn
+        if errand.command in LOOKS:
+            told = await api.errands.look(errand.question(private), caller.uid, lambda: errand.run(command))
+        else:
+            told = await api.errands.run(caller.uid, lambda: errand.run(command))
+    return _answer(told.content)
 
 
 def _answer(content: bytes) -> Response:
@@ -92,7 +102,8 @@ class Errand:
         self, request: Request, caller: Caller, parts: list[tuple[str, bytes]], loop: asyncio.AbstractEventLoop
     ) -> None:
         self.command: str = request.path_params["command"]
-        self.uid, self.gid, self.user = caller.uid, caller.gid, caller.user
+        self._caller = caller
+        self._personal = False
         self.host, self.folder, self.key = "", "/", ""
         self.umask, self.nice = 0o022, 0
         self.argv: list[str] = []
@@ -133,7 +144,10 @@ class Errand:
         self.environment = variables
 
     def keep_to_bounds(self) -> None:
-        """Raises NearError for what would be large, and where local time is another than here."""
+        """Raises NearError for what would be large, and where local time is another than here.
+
+        In a thread: there may be a long script to look through.
+        """
         read = ("SLURM_", f"{self.command.upper()}_")
         words = [*self.argv, *(value for name, value in self.environment.items() if name.startswith(read))]
         for content in self._files.values():
@@ -147,9 +161,18 @@ class Errand:
         if self.environment.get("TZ") != os.environ.get("TZ"):
             raise NearError
 
-    def run(self, command: Callable[[list[str]], int]) -> bytes:
+    def question(self, private: bool) -> Hashable:
+        """The same for all who are told the same. `private`: something is, so that each is told something else."""
+        variables = tuple(sorted(self.environment.items()))
+        return self.command, tuple(self.argv), variables, self.host, self._caller.uid if private else None
+
+    def run(self, command: Callable[[list[str]], int]) -> Told:
         """In a thread. What the command said, in parts."""
+        return Told(self._run(command), self._personal)
+
+    def _run(self, command: Callable[[list[str]], int]) -> bytes:
         try:
+            self.keep_to_bounds()
             with surrounded_by(self):
                 code = command(self.argv)
         except WantedError as wanted:
@@ -159,7 +182,7 @@ class Errand:
                 return parcels.pack(parcels.NEAR, b"")
             code = self._failed("there is more to say than fits")
         except Exception:
-            log.exception("%s %s failed", self.command, self.argv)
+            log.exception("%s failed", self.command)  # not its words: they are as long as users like, and theirs
             if not self._changed:
                 return parcels.pack(parcels.NEAR, b"")
             code = self._failed("the daemon failed to answer; its log says why")
@@ -170,6 +193,21 @@ class Errand:
         return 1
 
     # -- what surrounds it ------------------------------------------------------------------------------------------
+
+    @property
+    def uid(self) -> int:
+        self._personal = True
+        return self._caller.uid
+
+    @property
+    def gid(self) -> int:
+        self._personal = True
+        return self._caller.gid
+
+    @property
+    def user(self) -> str:
+        self._personal = True
+        return self._caller.user
 
     def write(self, text: str) -> None:
         self._say(parcels.OUTPUT, visible_lines(text).encode("utf-8", shown.SHOWN))

@@ -1,35 +1,74 @@
 """Where commands run that the daemon answers: a few threads beside the loop, users in turn.
 
 A command is written as one plain function that asks and prints; in a thread it may wait for its questions, which the
-loop answers in the caller's turns like any request's (`api/commands.py`).
+loop answers in the caller's turns like any request's (`api/commands.py`). Two hundred people who watch the queue ask
+for the same: it is printed once for all of them, as long as nothing has changed.
 
-Invariant: nobody's command holds the loop: a thread gives way to it after one slice of time (`SLICE_S`).
+Invariants: nobody's command holds the loop: a thread gives way to it after one slice of time (`SLICE_S`). Who is told
+what another was told asked in the same words, sees the same of what may be private, and nothing had changed since it
+was begun.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from bireme.api.answers import FRESH_S
 from bireme.api.slices import SLICE_S
 from bireme.api.turns import Slots
 
-THREADS, THREADS_EACH = 8, 4
+THREADS, THREADS_EACH = 4, 2
 """So many commands run at a time, and so many of one user."""
 
-Result = TypeVar("Result")
+
+class Told(NamedTuple):
+    """What a command said. `personal`: it depends on who asks, beyond what may be private."""
+
+    content: bytes
+    personal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """The latest answer to a question, which may be on its way."""
+
+    version: Hashable
+    begun_at: float
+    uid: int
+    told: asyncio.Task[Told]
 
 
 class Errands:
-    def __init__(self) -> None:
+    """`version` changes with whatever a command can show."""
+
+    def __init__(self, version: Callable[[], Hashable]) -> None:
+        self._version = version
         self._slots = Slots(THREADS, THREADS_EACH)
         # Threads of their own: a question may need one of the others (`Context.in_thread`), which must not wait for it.
         self._threads = ThreadPoolExecutor(THREADS, "command")
+        self._latest: dict[Hashable, _Latest] = {}
         sys.setswitchinterval(SLICE_S)
 
-    async def run(self, uid: int, work: Callable[[], Result]) -> Result:
+    async def run(self, uid: int, work: Callable[[], Told]) -> Told:
         async with self._slots.held_by(uid):
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def look(self, question: Hashable, uid: int, work: Callable[[], Told]) -> Told:
+        """As `run`, of a command that changes nothing: once for all who put this question now."""
+        loop = asyncio.get_running_loop()
+        latest = self._latest.get(question)
+        if latest is None or latest.version != self._version() or loop.time() - latest.begun_at > FRESH_S:
+            latest = _Latest(self._version(), loop.time(), uid, loop.create_task(self.run(uid, work)))
+            self._latest[question] = latest
+            loop.call_later(2 * FRESH_S, self._forget, question, latest)
+        told = await asyncio.shield(latest.told)
+        return told if latest.uid == uid or not told.personal else await self.run(uid, work)
+
+    def _forget(self, question: Hashable, latest: _Latest) -> None:
+        if self._latest.get(question) is latest:
+            del self._latest[question]

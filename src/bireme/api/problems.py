@@ -8,6 +8,8 @@ Not here: deciding what is wrong (`core/lifecycle` raises Refusal).
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -87,6 +89,15 @@ class Bodies:
         self._kept[uid] = self._kept.get(uid, 0) - count
         if not self._kept[uid]:
             del self._kept[uid]
+
+    @contextmanager
+    def held(self, uid: int, count: int) -> Iterator[None]:
+        """While so many bytes of a user's are kept for something that takes its time."""
+        self.keep(uid, count)
+        try:
+            yield
+        finally:
+            self.drop(uid, count)
 
 
 async def read_body(request: Request, limit: int, bodies: Bodies) -> bytes:

@@ -23,6 +23,10 @@ ARGUMENT, VARIABLE, HOST, FOLDER, UMASK, NICE, KEY, FILE, MISSING = "a", "v", "h
 OUTPUT, ERROR, EXIT, NEAR, WANTED = "o", "e", "x", "n", "w"
 
 
+MOST_PARTS = 8192
+"""A process has fewer words and variables; each part takes some time to read."""
+
+
 class BadParcelError(ValueError):
     """It is none."""
 
@@ -44,6 +48,8 @@ def unpack(data: bytes) -> list[tuple[str, bytes]]:
         if at > len(data):
             raise BadParcelError("a part is shorter than it says")
         parts.append((letter.decode("ascii"), data[end + 1 : at]))
+        if len(parts) > MOST_PARTS:
+            raise BadParcelError(f"there are more than {MOST_PARTS} parts")
     return parts
 
 

@@ -190,7 +190,7 @@ def make_context(*, convert: bool = True, unit: str = "", cluster: str = "", now
         stamp=make_stamp(environment().get("SLURM_TIME_FORMAT", ""), at),
         convert=convert,
         unit=unit,
-        bitstr_len=int(limit) if limit.isdecimal() else 64,
+        bitstr_len=int(limit) if limit.isascii() and limit.isdecimal() and len(limit) < 10 else 64,
         cluster=cluster,
     )
 
@@ -281,7 +281,7 @@ def clusters_named(command: str, text: str) -> list[str]:
 
 
 def positive_seconds(text: str, name: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise SlurmSyntaxError(f"--{name}={text}")
     return int(text)
 
@@ -293,8 +293,9 @@ def user_ids(command: str, text: str) -> set[int]:
     uids: set[int] = set()
     for word in words_of(text):
         try:
-            uids.add(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid)
-        except KeyError:
+            number = word.isascii() and word.isdecimal() and len(word) < 12
+            uids.add(int(word) if number else pwd.getpwnam(word).pw_uid)
+        except (KeyError, ValueError):
             tell(f"{command}: error: Invalid user: {word}")
     return uids
 

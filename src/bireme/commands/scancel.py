@@ -177,8 +177,9 @@ def _uid(name: str) -> int:
     import pwd  # late: only -u needs it
 
     try:
-        return int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
-    except KeyError:
+        number = name.isascii() and name.isdigit() and len(name) < 12
+        return int(name) if number else pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
         raise CommandFailure(f"Invalid user name: {name}") from None
 
 

@@ -102,7 +102,7 @@ def refused_by_daemon(what: str, error: Exception) -> CommandFailure:
 def error_exit_code(code: int) -> int:
     """SLURM_EXIT_ERROR replaces the exit code of a failed command, so that scripts can tell it from a program's."""
     text = around().environment.get("SLURM_EXIT_ERROR", "")
-    return int(text) & 0xFF if code == 1 and text.isdigit() else code
+    return int(text) & 0xFF if code == 1 and text.isascii() and text.isdigit() and len(text) < 10 else code
 
 
 def _tell_failure(voice: Voice, failure: CommandFailure) -> int:

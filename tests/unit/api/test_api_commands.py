@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.api.conftest import Running
 
 from bireme.api import commands
+from bireme.api.errands import Errands, Told
 from bireme.cli import main, thin
 from bireme.client.transport import ApiError
 from bireme.commands import parcels
+from bireme.commands.surroundings import around
+from bireme.core.lifecycle.refusals import Caller
 
 Said = tuple[int | None, str, str]
 
@@ -112,6 +117,25 @@ def test_what_is_ordinary_is_answered_by_the_daemon(far: Callable[..., Said]) ->
     assert sent_back == {"scontrol show hostnames n[1-3]", "scontrol ping", "squeue -o %65535j%65535j -j 1"}
 
 
+@pytest.mark.parametrize("line", ["squeue -j {0}", "scontrol show job {0}", "sacct -j {0}", "squeue -j 1_{0}",
+                                  "squeue -u {0}", "scancel -u {0}", "scancel {0}", "sstat -j {0}"])  # fmt: skip
+def test_numbers_that_nobody_has_are_no_mishap(
+    far: Callable[..., Said], near: Callable[..., Said], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = line.format("9" * 5000)
+    assert far(asked) == near(asked)
+    assert caplog.text == ""
+
+
+def test_variables_that_are_no_numbers_count_for_nothing(
+    far: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_BITSTR_LEN", "9" * 5000)
+    monkeypatch.setenv("SLURM_EXIT_ERROR", "9" * 5000)
+    assert far("squeue -h") == (0, "", "")
+    assert far("scancel")[0] == 1
+
+
 @pytest.mark.usefixtures("jobs")
 def test_variables_count_as_they_do_near(
     far: Callable[..., Said], near: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
@@ -145,7 +169,7 @@ def test_a_change_is_made_once_and_by_its_caller(api: Running, far: Callable[...
 
 
 @pytest.mark.parametrize(
-    "body", [b"x", b"a 5\nab", b"aa 1\nx", b"a -1\n", b"z 0\n", b"a " + b"9" * 40 + b"\n", b"\xff"]
+    "body", [b"x", b"a 5\nab", b"aa 1\nx", b"a -1\n", b"z 0\n", b"a " + b"9" * 40 + b"\n", b"\xff", b"a 0\n" * 9000]
 )
 def test_what_is_no_parcel_is_refused(api: Running, body: bytes) -> None:
     with pytest.raises(ApiError) as refused:
@@ -166,8 +190,9 @@ def test_a_command_that_fails_in_the_daemon_is_sent_back(
         raise ZeroDivisionError
 
     monkeypatch.setitem(commands.COMMANDS, "squeue", broken)
-    assert far("squeue") == (None, "", "")
-    assert "squeue [] failed" in caplog.text
+    assert far("squeue secret") == (None, "", "")
+    assert "squeue failed" in caplog.text
+    assert "secret" not in caplog.text
 
 
 @pytest.fixture
@@ -218,3 +243,59 @@ def test_a_reader_who_went_away_is_no_error(far: Callable[..., Said], api: Runni
         os.dup2(kept, 1)
         os.close(kept)
         os.close(write)
+
+
+# -- asked by many ---------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Callers who ask `Errands` for the same at the same time, and how often it was worked for."""
+
+    def __init__(self, *, personal: bool) -> None:
+        self.version = 1
+        self.worked = 0
+        self._personal = personal
+        self.errands = Errands(lambda: self.version)
+
+    def work(self) -> Told:
+        self.worked += 1
+        return Told(b"%d" % self.worked, self._personal)
+
+    async def ask(self, *uids: int) -> list[bytes]:
+        told = await asyncio.gather(*(self.errands.look("squeue", uid, self.work) for uid in uids))
+        return [each.content for each in told]
+
+
+def test_what_many_ask_for_is_printed_once() -> None:
+    async def look() -> None:
+        crowd = Crowd(personal=False)
+        assert await crowd.ask(1, 2, 3) == [b"1", b"1", b"1"]
+        crowd.version = 2  # something has changed
+        assert await crowd.ask(1, 2) == [b"2", b"2"]
+
+    asyncio.run(look())
+
+
+def test_what_depends_on_who_asks_is_printed_for_each() -> None:
+    async def look() -> None:
+        crowd = Crowd(personal=True)
+        assert sorted(await crowd.ask(1, 2, 1)) == [b"1", b"1", b"2"]
+
+    asyncio.run(look())
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_command_that_looks_at_who_asks_is_theirs_alone(api: Running) -> None:
+    def told(line: str) -> Told:
+        request = SimpleNamespace(path_params={"command": "squeue"}, app=None, scope={})
+        parts = [("a", word.encode()) for word in line.split()]
+        caller = Caller(uid=7, gid=7, user="seven", admin=False)
+        errand = commands.Errand(request, caller, parts, api.loop)  # type: ignore[arg-type]
+
+        def looking(argv: list[str]) -> int:
+            return int(bool(argv) and around().uid != 7)
+
+        return errand.run(looking)
+
+    assert not told("").personal
+    assert told("--me").personal
