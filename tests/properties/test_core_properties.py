@@ -121,7 +121,7 @@ class Queue(RuleBasedStateMachine):
         state, now = self.world.state, self.world.now
         for job in list(state.pending.values())[:2]:
             ended = Finished(Outcome("CANCELLED", by_uid=7, reason=job_reasons(state, job)[0]), now)
-            record = history_rows(state, job, ended, now)[0].record
+            record = history_rows(state, job, ended, now)[0].whole
             assert record == job_record(state, job, now, phase=ended)
             assert list(record) == list(job_record(state, job, now, phase=ended))
 

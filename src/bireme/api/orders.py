@@ -25,7 +25,7 @@ from bireme.core.lifecycle.requests import Target
 from bireme.core.lifecycle.state import State
 from bireme.core.model.events import Event
 from bireme.core.model.jobs import ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
-from bireme.ports import Order
+from bireme.ports import Order, foreign_queue
 from bireme.slurm.changes import CHANGEABLE, check_changes
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.store import codec
@@ -169,8 +169,9 @@ async def _carry_out(
     caller = api.caller(request)
     decides: list[Decide] = []
     whose: list[_Errand] = []
+    beside = foreign_queue(api.cluster.engine) is not None
     for errand in errands:
-        if await _passed_on(api, caller, errand, order):
+        if beside and await _passed_on(api, caller, errand, order):
             continue
         for target in errand.targets:
             decides.append(lambda state, _, target=target: change(state, caller, target))  # type: ignore[misc]

@@ -49,17 +49,22 @@ def expand_filename(pattern: str, values: FilenameValues) -> str:
     if "%" not in pattern:
         return pattern
     before, last = _pieces(pattern)
-    return "".join([f"{plain}{_value(letter, width, values)}" for plain, letter, width in before]) + last
+    return "".join([f"{plain}{_value(letter, padding, values)}" for plain, letter, padding in before]) + last
 
 
 @lru_cache(maxsize=256)
-def _pieces(pattern: str) -> tuple[tuple[tuple[str, str, str], ...], str]:
-    """((text before it, letter, width) of every specifier, the text after the last): most jobs share a few patterns."""
-    found, end = [], 0
+def _pieces(pattern: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
+    """((text before it, letter, padding) of every specifier, the text after the last): jobs share a few patterns."""
+    found, text, end = [], "", 0
     for match in _SPECIFIER.finditer(pattern):
-        found.append((_plain(pattern[end : match.start()]), match["letter"], match["width"]))
+        text += _plain(pattern[end : match.start()])
         end = match.end()
-    return tuple(found), _plain(pattern[end:])
+        if match["letter"] == "%":
+            text += f"{match['width']}%"
+        else:
+            found.append((text, match["letter"], min(int(match["width"][-4:] or 0), _MAX_WIDTH)))
+            text = ""
+    return tuple(found), text + _plain(pattern[end:])
 
 
 def specifiers(pattern: str) -> frozenset[str]:
@@ -74,12 +79,9 @@ def _plain(text: str) -> str:
     return _UNKNOWN_WITH_WIDTH.sub("", text)
 
 
-def _value(letter: str, width: str, values: FilenameValues) -> str:
-    if letter == "%":
-        return f"{width}%"
-    padding = min(int(width[-4:] or 0), _MAX_WIDTH)
+def _value(letter: str, padding: int, values: FilenameValues) -> str:
     value = _MEANINGS[letter](values)
-    shown = value if isinstance(value, str) else f"{value:0{padding}d}"
+    shown = value if isinstance(value, str) else f"{value:0{padding}d}" if padding else str(value)
     return f"{shown}.{values.step}" if letter == "J" and isinstance(values.step, int) else shown
 
 

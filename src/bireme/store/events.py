@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, JobSubmitted
-from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
+from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, JobCancelled, JobSubmitted
+from bireme.core.model.jobs import JobSpec, Outcome, Owner, ResourceRequest
 from bireme.store import codec
 from bireme.store.plain import to_plain
 
@@ -29,22 +29,33 @@ _WRITTEN_AT_MOST = 2_000
 
 
 class EventWriter:
-    """Encodes events. A specification that many jobs share is written out once and copied from then on."""
+    """Encodes events. A specification that many jobs share, or how they ended, is written out once and then copied."""
 
     def __init__(self) -> None:
         self._specs: dict[int, tuple[JobSpec, msgspec.Raw]] = {}
         """By identity: the specification is kept with it, so that no other can take its place."""
+        self._outcome: tuple[Outcome, msgspec.Raw] | None = None
+        """Of the last that was cancelled: those that are cancelled together end alike."""
 
     def encode(self, event: Event) -> tuple[str, int | None, bytes]:
         """(kind, job id or None, data)."""
         kind, job_id = type(event).__name__, getattr(event, "job_id", None)
-        if isinstance(event, JobSubmitted):
-            plain = to_plain(event, ("spec",))
-            try:
+        try:
+            if isinstance(event, JobSubmitted):
+                plain = to_plain(event, ("spec",))
                 return kind, job_id, msgspec.json.encode({"spec": self._written(event.spec), **plain})
-            except UnicodeEncodeError:
-                pass  # see `codec.dumps`
+            if isinstance(event, JobCancelled):
+                plain = to_plain(event, ("outcome",))
+                return kind, job_id, msgspec.json.encode({**plain, "outcome": self._written_outcome(event.outcome)})
+        except UnicodeEncodeError:
+            pass  # see `codec.dumps`
         return kind, job_id, codec.encode(event)
+
+    def _written_outcome(self, outcome: Outcome) -> msgspec.Raw:
+        known = self._outcome
+        if known is None or known[0] != outcome:
+            known = self._outcome = (outcome, msgspec.Raw(codec.encode(outcome)))
+        return known[1]
 
     def _written(self, spec: JobSpec) -> msgspec.Raw:
         known = self._specs.get(id(spec))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +72,8 @@ JOB_COLUMNS = (
 )  # fmt: skip
 """Fields of a job's record that are columns of its row."""
 STEP_COLUMNS = ("job_id", "start_time", "end_time")
+_IN_JOB_COLUMNS, _IN_STEP_COLUMNS = frozenset(JOB_COLUMNS), frozenset(STEP_COLUMNS)
+_NOTHING: Mapping[str, Any] = {}
 
 
 class HistoryWriter:
@@ -93,19 +95,21 @@ class HistoryWriter:
         connection.executemany(f"INSERT OR REPLACE INTO run_steps VALUES ({_marks(9)})", steps)
 
     def _job(self, connection: sqlite3.Connection, row: HistoryRow) -> tuple[Any, ...]:
-        record = row.record
-        given: list[Any] = [row.job_id, float(row.submitted_at), row.restarts]
-        given += [record.get("array_job_id"), record.get("array_task_id"), record.get("het_job_id")]
-        given += [_real(record.get("start_time")), _real(record.get("end_time")), _storable(record.get("name"))]
-        columns = _in_columns(record, JOB_COLUMNS, given)
-        shape, differs = self._shapes.pack(connection, record, columns, row.like, row.own)
+        record, other = row.record, row.like or _NOTHING
+        said = [record[name] if name in record else other.get(name) for name in JOB_COLUMNS]
+        ids, start, end, name = said[3:6], *said[6:]
+        given = [row.job_id, float(row.submitted_at), row.restarts, *ids, _real(start), _real(end), _storable(name)]
+        columns = Columns(_IN_JOB_COLUMNS, _unlike(JOB_COLUMNS, said, given))
+        shape, differs = self._shapes.pack(connection, record, columns, row.like)
         self._note_use(shape)
         return with_sum((*given, shape, differs))
 
     def _step(self, connection: sqlite3.Connection, row: HistoryRow) -> tuple[Any, ...]:
         record = row.record
-        given = [row.job_id, _real(record.get("start_time")), _real(record.get("end_time"))]
-        shape, differs = self._shapes.pack(connection, record, _in_columns(record, STEP_COLUMNS, given))
+        said = [record.get(name) for name in STEP_COLUMNS]
+        given = [row.job_id, _real(said[1]), _real(said[2])]
+        columns = Columns(_IN_STEP_COLUMNS, _unlike(STEP_COLUMNS, said, given))
+        shape, differs = self._shapes.pack(connection, record, columns)
         self._note_use(shape)
         key = (row.job_id, float(row.submitted_at), row.restarts, row.step_id)
         return with_sum((*key, *given[1:], shape, differs))
@@ -168,12 +172,16 @@ def _real(at: Any) -> float | None:
 
 def _storable(name: str | None) -> str | None:
     """Bytes that are no text have no place in a column; the record has them all the same."""
-    return name if name is None else name.encode("utf-8", "replace").decode()
+    return name if name is None or name.isascii() else name.encode("utf-8", "replace").decode()
 
 
-def _in_columns(record: dict[str, Any], names: Sequence[str], given: Sequence[Any]) -> Columns:
-    """Which fields the row's columns give back as they are: a whole number among the times becomes a float there."""
-    return {name: (own := record.get(name)) == value and type(own) is type(value) for name, value in zip(names, given)}
+def _unlike(names: Sequence[str], said: Sequence[Any], given: Sequence[Any]) -> list[str]:
+    """Which fields the row's columns do not give back as they are: a whole number among the times is a float there."""
+    return [
+        name
+        for name, value, column in zip(names, said, given)
+        if value is not column and (value != column or type(value) is not type(column))
+    ]
 
 
 def _checked(of: str, row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import dataclasses
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +29,8 @@ class _WritePlan:
 
 
 _write_plans: dict[type, _WritePlan] = {}
+_part_plans: dict[tuple[type, tuple[str, ...]], _WritePlan] = {}
+"""As `_write_plans`, without the fields of these names."""
 
 
 def to_plain(value: Any, without: tuple[str, ...] = ()) -> Any:
@@ -39,10 +41,11 @@ def to_plain(value: Any, without: tuple[str, ...] = ()) -> Any:
 
 
 def _plain_fields(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    plan = _write_plans.get(type(value)) or _plan_writing(type(value))
-    fields: Iterable[tuple[str, Any, Any]] = zip(plan.names, plan.values(value), plan.defaults)
-    if without:
-        fields = (each for each in fields if each[0] not in without)
+    cls = type(value)
+    plan = _part_plans.get((cls, without)) if without else _write_plans.get(cls)
+    if plan is None:
+        plan = _plan_writing(cls, without)
+    fields = zip(plan.names, plan.values(value), plan.defaults)
     plain = {name: field for name, field, default in fields if field is not default and field != default}
     for name in plan.nested:
         if name in plain:
@@ -63,9 +66,9 @@ def _plain_nested(value: Any, tagged: bool) -> Any:
     return value
 
 
-def _plan_writing(cls: type) -> _WritePlan:
+def _plan_writing(cls: type, without: tuple[str, ...] = ()) -> _WritePlan:
     hints = typing.get_type_hints(cls)
-    fields = dataclasses.fields(cls)
+    fields = [field for field in dataclasses.fields(cls) if field.name not in without]
     names = tuple(field.name for field in fields)
     getter = attrgetter(*names) if len(names) > 1 else None
     plan = _WritePlan(
@@ -75,7 +78,10 @@ def _plan_writing(cls: type) -> _WritePlan:
         nested=tuple(name for name in names if not _is_flat(hints[name])),
         tagged=frozenset(name for name in names if _has_tagged_union(hints[name])),
     )
-    _write_plans[cls] = plan
+    if without:
+        _part_plans[cls, without] = plan
+    else:
+        _write_plans[cls] = plan
     return plan
 
 

@@ -39,13 +39,21 @@ _KINDS_KEPT = 2_000
 _SEEN_KEPT = 5_000
 _SHAPES_READ = 2_000
 
+_IDS = ("job_id", "array_job_id", "array_task_id")
+_NOTHING: Mapping[str, Any] = {}
 _MARK = "\0"
 """Begins what stands for an id in a path; twice, itself."""
 _MARKED = re.compile("\0(.)", re.DOTALL)
 
 Record = Mapping[str, Any]
-Columns = Mapping[str, bool]
-"""Fields that the row has columns for, and whether the column gives the field's value back as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Fields that the row has columns for, and those among them whose column does not give back the very value."""
+
+    names: frozenset[str]
+    unlike: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +75,27 @@ class _Alike:
     """(position, name, value in the shape) of the fields that are looked at."""
 
     @classmethod
-    def of(cls, shape: Shape, like: Record, own: Sequence[str], columns: Columns) -> _Alike:
-        known = {*own, *columns}
-        differs = _differences(shape, like, dict.fromkeys(columns, True))
-        always = {at: value for at, value in differs.items() if shape.names[max(at, ~at)] not in known}
-        looked_at = [(at, name) for at, name in enumerate(shape.names) if name in own and name not in columns]
+    def of(cls, shape: Shape, like: Record, own: Record, columns: Columns) -> _Alike:
+        differs = _differences(shape, like, Columns(columns.names))
+        always = {at: value for at, value in differs.items() if shape.names[max(at, ~at)] not in own}
+        looked_at = [(at, name) for at, name in enumerate(shape.names) if name in own and name not in columns.names]
         return cls(like, shape, always, tuple((at, name, shape.values[at]) for at, name in looked_at))
 
-    def packed(self, record: Record, columns: Columns) -> tuple[int, bytes] | None:
+    def packed(self, own: Record, columns: Columns) -> tuple[int, bytes] | None:
         """As `ShapeWriter.pack`; None: it differs so much that another shape may be nearer."""
-        differs, ids = self.always.copy(), own_ids(record)
+        differs, ids = self.always.copy(), own_ids(self.like, own)
+        path = plain = None
         for at, name, usual in self.own:
-            value = _without_ids(record[name], ids) if name in NAMES else record[name]
-            if _unequal(usual, value):
+            value = own[name]
+            if name in NAMES:
+                if value is not path:  # errors mostly go where the output goes
+                    path, plain = value, _without_ids(value, ids)
+                value = plain
+            if value is not usual and (value != usual or type(value) is not type(usual)):
                 differs[at] = value
-        for name, agrees in columns.items():
-            if not agrees and name in record:
-                differs[self.shape.names.index(name)] = record[name]
+        for name in columns.unlike:
+            if name in own or name in self.like:
+                differs[self.shape.names.index(name)] = own[name] if name in own else self.like[name]
         written = _written(differs)
         return (self.shape.id, written) if len(written) <= _ENOUGH_BYTES else None
 
@@ -106,14 +118,9 @@ class ShapeWriter:
         self._alike = None
 
     def pack(
-        self,
-        connection: sqlite3.Connection,
-        record: Record,
-        columns: Columns,
-        like: Record | None = None,
-        own: Sequence[str] = (),
+        self, connection: sqlite3.Connection, record: Record, columns: Columns, like: Record | None = None
     ) -> tuple[int, bytes]:
-        """(id of its shape, what differs from it). `like`: a record that differs from this one in `own` at most."""
+        """(id of its shape, what differs from it). `like`: says the fields that `record` does not."""
         if like is None:
             shape, written = self._pack(connection, record, columns)
             return shape.id, written
@@ -121,8 +128,8 @@ class ShapeWriter:
             packed = self._alike.packed(record, columns)
             if packed is not None:
                 return packed
-        shape, written = self._pack(connection, record, columns)
-        self._alike = _Alike.of(shape, like, own, columns)
+        shape, written = self._pack(connection, {**like, **record}, columns)
+        self._alike = _Alike.of(shape, like, record, columns)
         return shape.id, written
 
     def _pack(self, connection: sqlite3.Connection, record: Record, columns: Columns) -> tuple[Shape, bytes]:
@@ -175,7 +182,7 @@ class ShapeWriter:
         return False
 
     def _make(self, connection: sqlite3.Connection, kind: tuple[Any, ...], plain: Record, columns: Columns) -> Shape:
-        kept = {name: None if name in columns else value for name, value in plain.items()}
+        kept = {name: None if name in columns.names else value for name, value in plain.items()}
         data = zlib.compress(codec.dumps(kept), 6)
         (last,) = connection.execute("SELECT max(id) FROM shapes").fetchone()
         shape_id = (last or 0) + 1
@@ -244,14 +251,14 @@ def _differences(shape: Shape, plain: Record, columns: Columns) -> dict[int, Any
         if usual is not value and (usual != value or type(usual) is not type(value))
     ]
     for at, usual, value in others:
-        if shape.names[at] in columns:
+        if shape.names[at] in columns.names:
             continue
         if type(value) is dict and type(usual) is dict and value.keys() == usual.keys():
             differs[~at] = {key: each for key, each in value.items() if _unequal(usual[key], each)}
         else:
             differs[at] = value
-    for name, agrees in columns.items():
-        if not agrees and name in plain:
+    for name in columns.unlike:
+        if name in plain:
             differs[shape.names.index(name)] = plain[name]
     return differs
 
@@ -279,9 +286,9 @@ def _read(differs: bytes) -> dict[int, Any]:
     return read
 
 
-def own_ids(record: Record) -> dict[str, str]:
-    """What stands for it -> the ids that a path of this job may hold, the longest first."""
-    job, array, task = record.get("job_id"), record.get("array_job_id"), record.get("array_task_id")
+def own_ids(record: Record, own: Record = _NOTHING) -> dict[str, str]:
+    """What stands for it -> the ids that a path of this job may hold, the longest first. `own` says what it can."""
+    job, array, task = (own[name] if name in own else record.get(name) for name in _IDS)
     if array is None or task is None:
         return {"j": str(job)}
     return {"t": f"{array}_{task}", "j": str(job), "A": str(array), "a": str(task)}

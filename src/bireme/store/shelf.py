@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from bireme.ports import BlobShareError, JournalError
 
@@ -104,6 +105,8 @@ class Shelf:
     def waiting(self, named: Iterable[str] | None = None) -> dict[str, bytes]:
         """Those of these names that are to be written; None: all."""
         with self._lock:
+            if not self._pending:  # nobody looks through what was said, then
+                return {}
             names = list(self._pending) if named is None else {name for name in named if name in self._pending}
             return {name: self._pending[name].data for name in names}
 
@@ -114,7 +117,7 @@ class Shelf:
             for name in blobs:
                 self._forget(name)
                 self._stored[name] = now
-            for name in list(self._stored)[: max(0, len(self._stored) - _REMEMBERED)]:
+            for name in list(islice(self._stored, max(0, len(self._stored) - _REMEMBERED))):
                 del self._stored[name]
 
     def let_go(self, names: Iterable[str]) -> list[str]:

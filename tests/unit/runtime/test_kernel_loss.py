@@ -158,7 +158,7 @@ def test_a_job_that_a_node_saw_to_its_end_does_not_run_again(store: SqliteStore,
     world.hear("n2")
     world.hear("n1", (1, 1))
     group = world.turn(o.BatchFinished(1, 1, ExitStatus(code=code), NOW - 9, cleared=True))
-    assert [row.record["state"] for row in group.history] == [state]
+    assert [row.whole["state"] for row in group.history] == [state]
     assert launches(world.turn(o.JobCleared(1, 1, NOW + 2))) == []
     phase = world.kernel.state.jobs[1].phase
     assert isinstance(phase, Finished)
@@ -173,7 +173,7 @@ def test_an_array_task_that_a_node_saw_to_its_end_does_not_run_again(store: Sqli
     world.hear("n1", (ids[0], 1), (ids[1], 1))
     for task, job_id in enumerate(ids):
         seen = o.BatchFinished(job_id, 1, ExitStatus(), NOW - 9, cleared=True, label=f"1_{task}")
-        assert [row.record["array_task_id"] for row in world.turn(seen).history] == [task]
+        assert [row.whole["array_task_id"] for row in world.turn(seen).history] == [task]
     assert launches(world.turn(*(o.JobCleared(job_id, 1, NOW + 2) for job_id in ids))) == []
     assert world.kernel.state.pending == {}
     assert sorted(world.kernel.state.arrays[1].succeeded) == [0, 1]

@@ -93,7 +93,7 @@ def test_a_cancelled_job_takes_less_than_so_many_bytes(store: SqliteStore, array
     for begin in range(0, len(rows), 100):
         store.append([], rows[begin : begin + 100])
     assert bytes_of(store, "runs", "shapes") / len(rows) < BYTES_A_ROW
-    assert store.finished(Query()) == [codec.loads(codec.dumps(row.record)) for row in rows]
+    assert store.finished(Query()) == [codec.loads(codec.dumps(row.whole)) for row in rows]
 
 
 def test_a_job_that_ran_takes_less_than_so_many_bytes_and_so_does_its_script(store: SqliteStore) -> None:
@@ -104,9 +104,9 @@ def test_a_job_that_ran_takes_less_than_so_many_bytes_and_so_does_its_script(sto
     assert bytes_of(store, "runs", "shapes") / len(jobs) < BYTES_A_ROW
     assert bytes_of(store, "run_steps") / (len(rows) - len(jobs)) < BYTES_A_ROW
     read = store.finished(Query(with_steps=True))
-    steps = [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is not None]
+    steps = [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is not None]
     assert [step for record in read for step in record.pop("steps")] == steps
-    assert read == [codec.loads(codec.dumps(row.record)) for row in jobs]
+    assert read == [codec.loads(codec.dumps(row.whole)) for row in jobs]
 
 
 VALUES = st.recursive(
@@ -159,10 +159,11 @@ def test_records_that_are_like_one_come_back_as_they_were(
     writer, written = HistoryWriter(), []
     for like in records:
         for other in others:
-            record = {**like, **{name: value for name, value in other.items() if name in like}, "job_id": len(written)}
-            row = HistoryRow(len(written), None, 1.0, 0, record, like, (*OWN, "job_id"))
+            own = {name: like[name] for name in OWN if name in like}
+            own |= {name: value for name, value in other.items() if name in like}
+            row = HistoryRow(len(written), None, 1.0, 0, {**own, "job_id": len(written)}, like)
             writer.insert(connection, [row])
-            written.append(record)
+            written.append(row.whole)
     read = HistoryReader().select(connection, Query(duplicates=True), [])
     assert read == [codec.loads(codec.dumps(record)) for record in written]
     connection.close()
@@ -217,8 +218,8 @@ def test_the_history_of_an_older_file_is_packed(tmp_path: Path) -> None:
     repack(old)
     read = HistoryReader().select(old, Query(with_steps=True), [])
     steps = [step for record in read for step in record.pop("steps")]
-    assert read == [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is None]
-    assert steps == [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is not None]
+    assert read == [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is None]
+    assert steps == [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is not None]
     assert {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} == {
         "shapes", "runs", "run_steps",
     }  # fmt: skip
@@ -249,7 +250,7 @@ def test_what_ended_long_ago_is_dropped_and_nothing_that_is_still_known(store: S
     }
     assert tables == {"runs": (0,), "run_steps": (0,)}
     store.append([], rows)
-    expected = [codec.loads(codec.dumps(row.record)) for row in rows if row.step_id is None]
+    expected = [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is None]
     assert store.finished(Query()) == expected, "shapes that were dropped are made again"
 
 

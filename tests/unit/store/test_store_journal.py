@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from bireme.core.lifecycle.state import State
-from bireme.core.model.events import ArrayTaskSplit, JobHeld, JobReleased, JobSubmitted
-from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.events import ArrayTaskSplit, JobCancelled, JobHeld, JobReleased, JobSubmitted
+from bireme.core.model.jobs import JobSpec, Outcome, Owner
+from bireme.core.model.reasons import ReasonKind, reason
 from bireme.ports import BlobShareError, HistoryRow, JournalError
 from bireme.store import shelf
 from bireme.store.checks import event_sum
@@ -46,6 +47,17 @@ def submitted(job_id: int) -> JobSubmitted:
 def finished(job_id: int, **record: object) -> HistoryRow:
     defaults = {"job_id": job_id, "state": "COMPLETED", "user_name": "ann", "user_id": 1, "end_time": 20.0}
     return HistoryRow(job_id, None, 1.0, 0, {**defaults, **record})
+
+
+def test_jobs_that_end_alike_or_not_are_read_as_they_were_written(store: SqliteStore) -> None:
+    """What those share that are cancelled together is written out once."""
+    waited = reason(ReasonKind.PRIORITY, behind=3)
+    odd = Outcome("CANCELLED", by_uid=1, reason=reason(ReasonKind.OTHER, word="\udcff"))
+    alike, others = Outcome("CANCELLED", by_uid=1, reason=waited), (Outcome("DEADLINE"), odd)
+    outcomes = (alike, replace(alike), others[0], alike, odd, odd, replace(alike, by_uid=2))
+    events = [JobCancelled(number, outcome) for number, outcome in enumerate(outcomes)]
+    store.append([(1.0, "x", event) for event in events])
+    assert [recorded.event for recorded in store.replay(0)] == events
 
 
 def test_another_program_that_looks_at_the_journal_takes_nothing_away(store: SqliteStore, path: str) -> None:

@@ -22,6 +22,8 @@ def others(state: State, job: Job) -> list[Job]:
 def with_companions(state: State, events: Sequence[e.Event]) -> list[e.Event]:
     """The events, and what they mean for the other components of the jobs they end."""
     result = list(events)
+    if not state.het_members:
+        return result
     covered = {event.job_id for event in events if isinstance(event, e.JobEnding | e.JobCancelled)}
     for event in events:
         for more in _consequences(state, event):

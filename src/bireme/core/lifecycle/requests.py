@@ -216,13 +216,13 @@ def _waiting_among(waiting: Collection[int], named: Sequence[int]) -> list[int]:
 
 
 def _cancel_one(state: State, caller: Caller, job: Job, task_id: int | None) -> list[e.Event]:
-    outcome = Outcome("CANCELLED", by_uid=caller.uid)
     if isinstance(job.phase, Pending):
-        outcome = replace(outcome, reason=_waited_for(state, job))
+        outcome = Outcome("CANCELLED", by_uid=caller.uid, reason=_waited_for(state, job))
         if task_id is not None and isinstance(job.array, ArrayWaiting):
             events, new_id = split_events(state, job, task_id)
             return [*events, e.JobCancelled(new_id, outcome)]
         return [e.JobCancelled(job.id, outcome)]
+    outcome = Outcome("CANCELLED", by_uid=caller.uid)
     if isinstance(job.phase, Ending):
         if job.phase.requeue:  # it was to come back: now it does not
             return [e.JobEnding(job.id, job.generation, outcome)]

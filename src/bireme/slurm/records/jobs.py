@@ -568,9 +568,8 @@ _waited: dict[int, tuple[dict[str, Any], Outcome, dict[str, Any]]] = {}
 def record_of_waiting_end(
     state: State, job: Job, phase: Finished, now: float
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """As `job_record`, of a job that ends while it waits: tens of thousands may do so at once, cancelled together.
-
-    Also the record that it was made from, which differs from it in `OF_ONE_THAT_WAITED` at most.
+    """The record of a job that ends while it waits, in two parts: the fields of its own (`OF_ONE_THAT_WAITED`), and a
+    record that says the others. Tens of thousands may end so at once, cancelled together.
     """
     view = JobView(state, job, now, phase)
     asked = _what_was_asked(view)
@@ -579,10 +578,7 @@ def record_of_waiting_end(
         if len(_waited) >= _ASKED_AT_MOST:
             _waited.clear()
         known = _waited[id(asked)] = (asked, phase.outcome, job_record(state, job, now, phase=phase))
-    record = known[2].copy()
-    for name, get in _OF_ONE:
-        record[name] = get(view)
-    return record, known[2]
+    return {name: get(view) for name, get in _OF_ONE}, known[2]
 
 
 def _what_was_asked(view: JobView) -> dict[str, Any]:

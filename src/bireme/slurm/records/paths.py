@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from posixpath import join
 
 from bireme.core.model.jobs import Job, JobKind
@@ -27,7 +28,13 @@ def stream_paths(job: Job, allocation: Allocation | None) -> tuple[str, str, str
     )
 
     def path(pattern: str) -> str:
-        return join(spec.work_dir, expand_filename(pattern, values))
+        return _fixed(spec.work_dir, pattern) or join(spec.work_dir, expand_filename(pattern, values))
 
     out = path(spec.std_out or default_output(job.array is not None))
     return path(spec.std_in) if spec.std_in else "/dev/null", out, path(spec.std_err) if spec.std_err else out
+
+
+@lru_cache(maxsize=256)
+def _fixed(work_dir: str, pattern: str) -> str:
+    """The path of a pattern that is the same for every job; empty where it depends on the job."""
+    return "" if "%" in pattern or "\\" in pattern else join(work_dir, pattern)

@@ -17,7 +17,7 @@ from bireme.core.model.resources import SUCCESS, ExitStatus, GresShare, add_gres
 from bireme.core.model.steps import BATCH_STEP, Step, StepState, step_label
 from bireme.slurm.gres import format_gres
 from bireme.slurm.records import values
-from bireme.slurm.records.jobs import OF_ONE_THAT_WAITED, JobView, job_record, record_of_waiting_end
+from bireme.slurm.records.jobs import JobView, job_record, record_of_waiting_end
 
 ENDED_BY_FORCE = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REQUEUED", "NODE_FAIL"})
 """Outcomes of a job that end its script from outside: Slurm calls the script's own line CANCELLED."""
@@ -32,9 +32,13 @@ class Row:
     submitted_at: float
     restarts: int
     record: dict[str, Any]
+    """All fields; where it is like another, those of its own."""
     like: Mapping[str, Any] | None = None
-    """A record from which this one differs in the fields `own` at most: tens of thousands may be like one."""
-    own: tuple[str, ...] = ()
+    """A record that says the other fields: tens of thousands may be like one."""
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        return self.record if self.like is None else {**self.like, **self.record}
 
 
 def step_record(state: State, job: Job, step: Step, now: float, phase: Phase | None = None) -> dict[str, Any]:
@@ -125,8 +129,7 @@ def history_rows(state: State, job: Job, phase: Phase, now: float) -> list[Row]:
     """Rows of a job that is about to be in `phase`: the job, its script, and its steps still in memory."""
     if _ends_waiting(job, phase):
         assert isinstance(phase, Finished)
-        record, like = record_of_waiting_end(state, job, phase, now)
-        return [Row(job.id, None, job.submitted_at, job.restarts, record, like, OF_ONE_THAT_WAITED)]
+        return [Row(job.id, None, job.submitted_at, job.restarts, *record_of_waiting_end(state, job, phase, now))]
     rows = [_row(job, None, job_record(state, job, now, phase=phase))]
     batch = batch_step_record(state, job, now, phase)
     if batch is not None:
