@@ -42,8 +42,8 @@ STREAM_OBSERVATIONS = 4
 GATHER_S = 0.02
 """In a stream of observations so much time is taken to gather a group: a turn, a commit and a pass have their price."""
 SNAPSHOT_EVERY_EVENTS = 20_000
-ANSWERING_S = 0.02
-"""Who asked for what makes a snapshot due is answered before it is taken."""
+ANSWERING_S = 0.5
+"""A snapshot that is due is taken so much later: whoever asked for what makes it due has the answer by then."""
 MANY_REQUESTS = 1_000
 """While so many are decided and written the collector of garbage would find nothing, again and again."""
 RETRY_AFTER_S = 1.0
@@ -78,6 +78,8 @@ class Runtime:
         self._look_at: float | None = None
         """When time-driven work is due; kept until it was looked at, for `next_due` does not name what is over."""
         self._snapshot_seq = self.kernel.state.seq
+        self._snapshot_after: float | None = None
+        """One is due, and is taken between two turns from then on."""
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
 
@@ -247,8 +249,11 @@ class Runtime:
             await self._gather()
             self._wake.clear()
             return
+        wait_s = self._next_wake_s()
+        if self._snapshot_after is not None:
+            wait_s = min(inf if wait_s is None else wait_s, max(0.0, self._snapshot_after - time.monotonic()))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._next_wake_s()):
+            async with asyncio.timeout(wait_s):
                 await self._wake.wait()
         self._wake.clear()
 
@@ -302,19 +307,24 @@ class Runtime:
         if time_passed:
             self._look_at = None
             self._due_after = turned + max(TICK_S, RATION * (turned - began))
+        if may_plan and group.answers:
+            # A pass may take long: who asked has the answer before it, and what it decides is a group of its own.
+            if await self._commit(group) is not None:
+                return
+            await asyncio.sleep(0)  # the answers go out
+            group, may_plan = Group(), time.monotonic() >= self._plan_after
         if may_plan:
-            commanded = len(group.commands)
-            until = turned + PASS_S
-            self.kernel.enough = lambda: time.monotonic() >= until
-            self.kernel.plan(group, now)
-            planned = time.monotonic()
-            # A pass that starts jobs is worth its time: the more it started, the sooner comes the next.
-            self._plan_after = planned + RATION * (planned - turned) / (1 + len(group.commands) - commanded)
+            self._plan(group, now)
         await self._commit(group)
-        # A snapshot costs as much as the jobs it holds: the more there are, the rarer it is.
-        if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_EVENTS + len(self.state.jobs) // 2:
-            await asyncio.sleep(ANSWERING_S)
-            self._write_snapshot_beside()
+        self._look_at_snapshot()
+
+    def _plan(self, group: Group, now: float) -> None:
+        """A pass, rationed. One that starts jobs is worth its time: the more it started, the sooner comes the next."""
+        commanded, began = len(group.commands), time.monotonic()
+        self.kernel.enough = lambda: time.monotonic() >= began + PASS_S
+        self.kernel.plan(group, now)
+        planned = time.monotonic()
+        self._plan_after = planned + RATION * (planned - began) / (1 + len(group.commands) - commanded)
 
     async def _store(self, group: Group) -> None:
         """As `_commit`, of what must not be missing: raises JournalError where it cannot be written."""
@@ -360,6 +370,16 @@ class Runtime:
                 for future in self._watchers.pop(job_id):
                     if not future.done():
                         future.set_result(None)
+
+    def _look_at_snapshot(self) -> None:
+        """Takes one when it is due. It costs as much as the jobs it holds: the more there are, the rarer it is."""
+        if self.state.seq - self._snapshot_seq < SNAPSHOT_EVERY_EVENTS + len(self.state.jobs) // 2:
+            self._snapshot_after = None
+        elif self._snapshot_after is None:
+            self._snapshot_after = time.monotonic() + ANSWERING_S
+        elif time.monotonic() >= self._snapshot_after:
+            self._snapshot_after = None
+            self._write_snapshot_beside()
 
     def _write_snapshot_beside(self) -> None:
         """While the cluster goes on: only taking the state holds it up, not packing and writing it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -14,6 +14,7 @@ import pytest
 from bireme.core.lifecycle.refusals import Caller, Refusal
 from bireme.core.lifecycle.requests import Target, cancel, update
 from bireme.core.lifecycle.state import State
+from bireme.core.lifecycle.submission import submit
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import ClusterConfigured, Event, EventsLost, NodeLost
 from bireme.core.model.jobs import Owner, Running
@@ -21,6 +22,7 @@ from bireme.core.model.observations import NodeAnswered
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.ports import HistoryRow, JournalError, Report
+from bireme.runtime.kernel import Group
 from bireme.runtime.service import Runtime
 from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
@@ -194,6 +196,64 @@ def test_snapshots_are_written_while_the_cluster_goes_on(tmp_path: Path, monkeyp
         assert 0 < found[0] <= runtime.state.seq
         await runtime.stop()
         assert store.latest_snapshot() == (runtime.state.seq, ANY)
+
+    asyncio.run(scenario())
+
+
+def test_who_asked_for_much_has_the_answer_before_the_snapshot_that_is_due_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bireme.runtime.service.SNAPSHOT_EVERY_EVENTS", 5)
+    monkeypatch.setattr("bireme.runtime.service.ANSWERING_S", 0.1)
+
+    async def scenario() -> None:
+        store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        order: list[str] = []
+        taken, take = asyncio.Event(), store.snapshot_writer
+
+        def noted(seq: int, state: State) -> Callable[[], None]:
+            order.append("snapshot")
+            taken.set()
+            return take(seq, state)
+
+        monkeypatch.setattr(store, "snapshot_writer", noted)
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        spec = build_spec("job", {"cpus": 1}, Owner(uid=1001, gid=1001, user="alice"))
+        await runtime.do_all("much", [lambda state, now: submit(state, ALICE, [spec], now)] * 9)
+        order.append("answer")
+        await asyncio.wait_for(taken.wait(), 60.0)  # though nobody asks for anything any more
+        await runtime.stop()
+        store.close()
+        assert order[:2] == ["answer", "snapshot"]
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_has_the_answer_before_the_pass_that_it_calls_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        runtime = Runtime(
+            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), JumpingClock()
+        )
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        order: list[str] = []
+        plan = runtime.kernel.plan
+
+        def noted(group: Group, now: float) -> None:
+            if runtime.state.pending:
+                order.append("pass")
+            plan(group, now)
+
+        monkeypatch.setattr(runtime.kernel, "plan", noted)
+        job = await submitted(runtime, "job")
+        order.append("answer")
+        assert await runtime.until(job, lambda state: job in state.holding, 60.0)
+        await runtime.stop()
+        assert order[:2] == ["answer", "pass"]
 
     asyncio.run(scenario())
 
