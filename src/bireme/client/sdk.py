@@ -15,7 +15,7 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bireme.client.transport import ApiError, BiremeError, Params, Transport
@@ -90,6 +90,8 @@ class Client:
 
     def __init__(self, home: str | None = None, *, patience_s: float = 0.0) -> None:
         self.transport = Transport(home, patience_s=patience_s, tool="bireme.Client")
+        self._last: tuple[tuple[Any, ...], Record] | None = None
+        """The last submission that was read, and all that it was read from: people submit in loops."""
 
     def close(self) -> None:
         self.transport.close()
@@ -152,7 +154,11 @@ class Client:
         argv = [_option(name, value) for name, value in options.items() if name != "env" and _is_given(value)]
         name, text = _script(script)
         argv += [name, *arguments]
-        submission = read_batch(argv, text, _context(argv, environment))
+        context = _context(argv, environment)
+        read_from = (argv, text, replace(context, now=0.0))
+        if self._last is not None and self._last[0] == read_from:
+            return {**self._last[1], "idempotency_key": _new_key()}
+        submission = read_batch(argv, text, context)
         parts = [
             {
                 "spec": to_plain(request.spec, without=("owner",)),
@@ -162,6 +168,9 @@ class Client:
             for request in submission.requests
         ]
         body: Record = parts[0] if len(parts) == 1 else {"het": parts}
+        specs = [request.spec for request in submission.requests]
+        timeless = all(spec.begin_at is None and spec.deadline_at is None for spec in specs)
+        self._last = (read_from, body) if timeless else None  # `now+1hour` is another time the next time
         return {**body, "idempotency_key": _new_key()}
 
     def _handle(self, job_id: int) -> JobHandle:

@@ -10,7 +10,7 @@ import pytest
 
 import bireme
 from bireme.core.model.events import JobAllocated, JobCancelled, JobEnded, JobEnding, JobStarted
-from bireme.core.model.jobs import Outcome
+from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.resources import Allocation, ExitStatus, NodeShare
 
 Running = Any
@@ -41,6 +41,32 @@ def test_options_are_sbatchs_and_win_over_the_script(api: Running, client: Any) 
     assert spec.argv == ("arg",)
     assert b'"A":"b"' in api.cluster.store.get(spec.environment)
     assert job.state == "PENDING"
+
+
+def test_what_is_submitted_again_is_read_again_where_anything_has_changed(
+    api: Running, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal submissions are read once; nothing that they are read from may be overlooked."""
+
+    def spec(*arguments: str, **options: Any) -> JobSpec:
+        job = client.submit(SCRIPT, *arguments, **options)
+        found: JobSpec = api.cluster.state.jobs[int(job.id)].spec
+        return found
+
+    first = spec()
+    assert spec() == first
+    assert len(api.cluster.state.jobs) == 2, "each has a key of its own"
+    assert spec("word").argv == ("word",)
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
+    assert spec().time_limit_s == 420
+    monkeypatch.setenv("ANY", "thing")
+    assert b'"ANY":"thing"' in api.cluster.store.get(spec().environment)
+    monkeypatch.chdir("/")
+    assert spec().work_dir == "/"
+    monkeypatch.setattr("bireme.client.sdk.time.time", lambda: 1_000_000.0)
+    assert spec(begin="now+60").begin_at == 1_000_060.0
+    monkeypatch.setattr("bireme.client.sdk.time.time", lambda: 2_000_000.0)
+    assert spec(begin="now+60").begin_at == 2_000_060.0
 
 
 def test_a_file_and_a_command_can_be_submitted(api: Running, client: Any, tmp_path: Path) -> None:
