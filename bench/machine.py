@@ -5,6 +5,7 @@ Invariant: nothing here uses Bireme.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import socket
@@ -76,3 +77,21 @@ def timed(command: list[str], env: dict[str, str] | None = None) -> float:
     begun = time.perf_counter()
     subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - begun
+
+
+def cpu_s_of(home: str) -> float:
+    """What the daemon of this home, its agents, their keepers and all that these waited for have used so far."""
+    return sum(_used_s(folder) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _names(folder, home))
+
+
+def _names(process: Path, home: str) -> bool:
+    with contextlib.suppress(OSError):
+        return home.encode() in (process / "cmdline").read_bytes().split(b"\0")
+    return False
+
+
+def _used_s(process: Path) -> float:
+    with contextlib.suppress(OSError):
+        words = (process / "stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
