@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import os
 
-from bireme.agent.output import OpenFileError, OpenMode
-from bireme.agent.protocol import Message
+from bireme.agent.orders import Batch
+from bireme.agent.output import OpenMode
 from bireme.agent.spawn import TaskFile
 
 _SYSTEM_FOLDERS = ("/bin/", "/usr/bin/")
 
 
-def batch_streams(batch: Message) -> tuple[TaskFile, TaskFile, TaskFile]:
+def batch_streams(batch: Batch) -> tuple[TaskFile, TaskFile, TaskFile]:
     """Raises OpenFileError for what is `unopened`: a file that others had to open, and could not."""
-    if "unopened" in batch:
-        raise OpenFileError(*batch["unopened"])
-    mode: OpenMode = "append" if batch.get("append") else "truncate"
-    stdout, stderr = batch["stdout"], batch.get("stderr") or batch["stdout"]
+    if batch.unopened is not None:
+        raise batch.unopened.failure()
+    mode: OpenMode = "append" if batch.append else "truncate"
     return (
-        TaskFile("stdin", batch.get("stdin") or os.devnull, "read"),
-        TaskFile("stdout", stdout, mode),
-        TaskFile("stderr", stderr, mode),
+        TaskFile("stdin", batch.stdin or os.devnull, "read"),
+        TaskFile("stdout", batch.stdout, mode),
+        TaskFile("stderr", batch.stderr or batch.stdout, mode),
     )
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import os
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bireme.agent.confinement import KINDS, Confinement, Group, Kind, Limits
 from bireme.agent.device_filter import DeviceId
-from bireme.agent.protocol import Message
+from bireme.agent.orders import Prepare
 
 log = logging.getLogger("bireme.agent")
 
@@ -68,22 +69,22 @@ class NodeConfinement:
         refusals = self.confinement.refusals if self.confinement else {}
         return {str(kind): why for kind, why in refusals.items()}
 
-    def hold(self, message: Message) -> JobGroup | None:
+    def hold(self, order: Prepare) -> JobGroup | None:
         """The job's group with its limits; None where nothing is to be, or can be, enforced."""
         if self.confinement is None or not self.wanted:
             return None
-        share = message.get("share") or {}
-        memory = share.get("memory_mib") or 0
+        share = order.share
+        memory = share.memory_mib
         limits = Limits(
             memory_bytes=memory << 20 if "memory" in self.wanted and memory > 1 else None,
             swap_bytes=0 if "memory" in self.wanted and memory > 1 else None,
-            cpu_ids=tuple(share["cpu_ids"]) if "cpus" in self.wanted and share.get("cpu_ids") else None,
-            denied_devices=_device_ids(message.get("denied_devices", ())) if "devices" in self.wanted else (),
+            cpu_ids=share.cpu_ids if "cpus" in self.wanted and share.cpu_ids else None,
+            denied_devices=_device_ids(order.denied_devices) if "devices" in self.wanted else (),
         )
         try:
-            return JobGroup(self.confinement, self.confinement.create(f"job_{message['job']}", limits))
+            return JobGroup(self.confinement, self.confinement.create(f"job_{order.job}", limits))
         except OSError as error:
-            log.error("job %s runs unconfined: %s", message["job"], error)
+            log.error("job %s runs unconfined: %s", order.job, error)
             return None
 
     def kill_leftovers(self) -> None:
@@ -100,7 +101,7 @@ class NodeConfinement:
             self.confinement.close()
 
 
-def _device_ids(files: list[str]) -> tuple[DeviceId, ...]:
+def _device_ids(files: Iterable[str]) -> tuple[DeviceId, ...]:
     found = []
     for file in files:
         try:

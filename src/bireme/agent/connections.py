@@ -81,7 +81,7 @@ class DaemonConnection:
         self,
         loop: Loop,
         connection: socket.socket,
-        obey: Callable[[Message], None],
+        obey: Callable[[bytes], None],
         gone: Callable[[DaemonConnection], None],
     ) -> None:
         self._loop = loop
@@ -138,12 +138,10 @@ class DaemonConnection:
 
     def _take(self, line: bytes) -> None:
         try:
-            message = decode_line(line)
+            self._obey(line)
         except protocol.ProtocolError as error:
             log.error("a bad line from the daemon: %s", error)
             self.send(encode_typed(Trouble(str(error))))
-            return
-        self._obey(message)
 
     def _ready(self, events: int) -> None:
         if events & WRITE and self._blocked:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bireme.agent.confinement import read_counter
-from bireme.agent.protocol import Message
+from bireme.agent.orders import Order, Prepare, StartStep
 
 MARK = "BIREME_CONTAINER"
 """Set in environments that have seen a container: they are not brought from outside."""
@@ -64,14 +64,14 @@ class Container:
         """How often the kernel has killed here for memory: the limits of a container are the kubelet's."""
         return max(read_counter(Path(file), "oom_kill") for file in _OOM_FILES) if self.variables else 0
 
-    def unpack(self, message: Message, folder: Path) -> Message:
-        """An order with the scripts that came with it: {"scripts": {path: text}} of prologs and epilogs.
+    def unpack(self, order: Order, folder: Path) -> None:
+        """Writes the scripts down that came with an order: prologs and epilogs.
 
         They are files of the daemon's machine; here they lie in `folder`, and the order names them there.
         """
-        came: dict[str, str] | None = message.pop("scripts", None)
-        if not came:
-            return message
+        if not isinstance(order, Prepare | StartStep) or not order.scripts:
+            return
+        came, order.scripts = order.scripts, {}
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         there: dict[str, str] = {}
         for number, (path, text) in enumerate(sorted(came.items())):
@@ -80,12 +80,12 @@ class Container:
                 descriptor = os.open(there[path], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o700)
                 with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(text)
-        named = {key: [there.get(path, path) for path in message[key]] for key in SCRIPT_KEYS if message.get(key)}
-        return {**message, **named}
+        for key in SCRIPT_KEYS:
+            if named := getattr(order, key, ()):
+                setattr(order, key, tuple(there.get(path, path) for path in named))
 
-    def learn_hosts(self, message: Message) -> None:
-        """The nodes of the job resolve from here on: {"hosts": {name: address}} in an order."""
-        hosts = message.get("hosts")
+    def learn_hosts(self, hosts: Mapping[str, str]) -> None:
+        """The nodes of the job resolve from here on: their addresses by their names."""
         if not hosts or not self.hosts_file:
             return
         lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost", *(f"{address}\t{name}" for name, address in hosts.items())]

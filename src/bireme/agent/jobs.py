@@ -31,10 +31,10 @@ from bireme.agent.keepers import Keeper, signal_below
 from bireme.agent.last_words import LastWords
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
-from bireme.agent.node import Node, group_of_keeper, identity_from, notice_from
+from bireme.agent.node import Node, asked_for
+from bireme.agent.orders import Batch, Prepare, Start, StartStep
 from bireme.agent.output import OpenFileError
 from bireme.agent.processes import ProcessEntry, ProcessIdentity, send_signal, signal_all
-from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import ScriptRun
@@ -50,8 +50,6 @@ log = logging.getLogger("bireme.agent")
 IO_FAILURE_SIGNAL = 53
 """Slurm shows a job whose files could not be opened as ended by "signal" 53: `0:53`."""
 _KILL_AGAIN_S = 0.5
-_UNKILLABLE_S = 60.0
-"""UnkillableStepTimeout, where nobody says another."""
 _PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FOLDER_PATIENCE_S = 1.0
 """Clients (submitit) name the output folder after the job id, and make it when sbatch has told them the id: a job that
@@ -70,18 +68,22 @@ class Phase(Enum):
 class JobRun:
     """A job's presence on this node."""
 
-    def __init__(self, node: Node, message: Message, on_cleared: Callable[[JobRun], None]) -> None:
+    def __init__(self, node: Node, order: Prepare, on_cleared: Callable[[JobRun], None]) -> None:
         self.node = node
-        self.key: JobKey = (message["job"], message["gen"])
-        self.uid: int = message["uid"]
-        self.identity = identity_from(message)
-        self._keeper_gid = group_of_keeper(message)
-        self._notice = notice_from(message)
+        self.key: JobKey = order.key
+        self.uid = order.uid
+        asked = asked_for(order)
+        self.identity = None if asked.is_own() else asked
+        """Whom the job runs as; None when that is the agent itself."""
+        self._notice = asked.lacks_group()
+        """What the job's user is to read on its stderr about whom it runs as, if no keeper has its group."""
+        self._keeper_gid = asked.gid if self._notice else None
+        """The group in which a job without root was submitted, where that is not the agent's; None: no matter."""
         self.phase = Phase.PREPARING
         self.steps: dict[int, StepRun] = {}
         self._group: JobGroup | None = None
         self._oom_seen = self.node.settings.container.oom_kills()
-        self._message = message
+        self._order = order
         self._on_cleared = on_cleared
         self._batch: Task | None = None
         self._keeper: Keeper | None = None
@@ -109,27 +111,26 @@ class JobRun:
     def begin(self) -> None:
         """Takes the job in: written down first, then the prolog, then (for `start`) the batch script."""
         self.node.records.held(self.key)
-        self._group = self.node.confinement.hold(self._message)
-        prolog = self._message.get("prolog") or ()
-        if not prolog:
+        self._group = self.node.confinement.hold(self._order)
+        if not self._order.prolog:
             self._prepared("", b"")
             return
         self._script = ScriptRun(
             self.node.loop,
-            prolog,
-            self._message.get("env") or {},
+            self._order.prolog,
+            self._order.env,
             self._prepared,
             context="prolog_slurmd",
-            timeout_s=self._message.get("script_timeout_s"),
+            timeout_s=self._order.script_timeout_s,
         )
         self._script.run()
 
-    def start(self, message: Message) -> None:
+    def start(self, order: Start) -> None:
         """The batch script of a gang's first node, after all nodes said "prepared"; or a repeated order."""
         if self.phase is Phase.PREPARING:
-            self._message = message
-        elif self.phase is Phase.READY and not self._batch_launched:
-            self._start_batch(message["batch"])
+            self._order = order
+        elif self.phase is Phase.READY and not self._batch_launched and order.batch is not None:
+            self._start_batch(order.batch)
         else:
             self.confirm()
 
@@ -151,31 +152,30 @@ class JobRun:
             self._clear()
             return
         self.phase = Phase.READY
-        if "batch" in self._message:
-            self._start_batch(self._message["batch"])
+        if isinstance(self._order, Start) and self._order.batch is not None:
+            batch, self._order.batch = self._order.batch, None  # script and environment: large, and not needed again
+            self._start_batch(batch)
         else:
             self.node.report(Prepared(*self.key))
 
     # --- the batch script ----------------------------------------------------------------------------------
 
-    def _start_batch(self, batch: Message) -> None:
+    def _start_batch(self, batch: Batch) -> None:
         self._batch_launched = True
-        self._message.pop("batch", None)  # script and environment: not needed again, and large
-        stdin = batch.get("stdin") or ""
-        if self.node.inbox.has(stdin):
+        if self.node.inbox.has(batch.stdin):
             self._run_batch(batch)
             return
-        self._input = self.node.inbox.fetch(stdin, lambda problem: self._input_came(batch, problem))
+        self._input = self.node.inbox.fetch(batch.stdin, lambda problem: self._input_came(batch, problem))
         self._tell_launched()  # a large file takes a while, and the node is the job's from now on
 
-    def _input_came(self, batch: Message, problem: str) -> None:
+    def _input_came(self, batch: Batch, problem: str) -> None:
         self._input = None
         if problem:
             self._batch_not_started(ExitStatus(0, IO_FAILURE_SIGNAL), problem)
         else:
             self._run_batch(batch)
 
-    def _run_batch(self, batch: Message) -> None:
+    def _run_batch(self, batch: Batch) -> None:
         """Only begins it: opening its files may take as long as the user's file systems like."""
         try:
             birth = self._batch_birth(batch)
@@ -199,25 +199,25 @@ class JobRun:
             keeper=self._keeper,
         ).begin()
 
-    def _batch_birth(self, batch: Message) -> Birth:
+    def _batch_birth(self, batch: Batch) -> Birth:
         stdin, stdout, stderr = batch_streams(batch)
-        script = self.node.scripts.take(self.uid, batch["script"])
-        self._taken_script = batch["script"]
+        script = self.node.scripts.take(self.uid, batch.script)
+        self._taken_script = batch.script
         self._stderr_path = stderr.path
         named_after_job = any(str(self.key[0]) in file.path for file in (stdout, stderr))
         return Birth(
-            argv=[script, *batch.get("argv", ())],
-            env=self.node.settings.container.environment(batch["env"]),
+            argv=[script, *batch.argv],
+            env=self.node.settings.container.environment(batch.env),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            cwd=batch["cwd"],
+            cwd=batch.cwd,
             identity=self.identity,
-            umask=batch.get("umask"),
+            umask=batch.umask,
             join_files=self._group.join_files("batch") if self._group else (),
             pid_variable=PID_VARIABLE,
             folder_patience_s=_FOLDER_PATIENCE_S * named_after_job,
-            sure=is_sure_to_start(batch["script"]),
+            sure=is_sure_to_start(batch.script),
             notice=self._notice,
         )
 
@@ -275,9 +275,9 @@ class JobRun:
 
     def _report_batch_end(self, how: ExitStatus, usage: Usage, note: str) -> None:
         ending = self.phase is not Phase.READY
-        cleared = not ending and self._message.get("alone", False) and self._leaves_nothing()
-        label = self._message.get("label", "")
-        label = label if "_" in label else ""
+        alone = isinstance(self._order, Start) and self._order.alone
+        cleared = not ending and alone and self._leaves_nothing()
+        label = self._order.label if "_" in self._order.label else ""
         self.node.report(BatchEnded(*self.key, how, usage, cleared, note, ordered=ending, label=label))
         if cleared:
             self._clear()
@@ -285,7 +285,7 @@ class JobRun:
             self._end_if_nothing_left()
 
     def _leaves_nothing(self) -> bool:
-        if self._message.get("epilog") or any(not step.over for step in self.steps.values()):
+        if self._order.epilog or any(not step.over for step in self.steps.values()):
             return False
         return self._batch_is_empty() and (self._group is None or self._group.is_empty())
 
@@ -311,15 +311,15 @@ class JobRun:
 
     # --- steps ---------------------------------------------------------------------------------------------
 
-    def launch_step(self, message: Message) -> bool:
+    def launch_step(self, order: StartStep) -> bool:
         """False when the job is not in a state to run steps (any more)."""
-        step = self.steps.get(message["step"])
+        step = self.steps.get(order.step)
         if step is not None:
             step.confirm()
             return True
         if self.phase is not Phase.READY:
             return False
-        step = StepRun(self.node, self._owner(message["step"]), message)
+        step = StepRun(self.node, self._owner(order.step), order)
         self.steps[step.id] = step
         step.start()
         return True
@@ -420,12 +420,12 @@ class JobRun:
 
     @property
     def unkillable_s(self) -> float:
-        return float(self._message.get("unkillable_s", _UNKILLABLE_S))
+        return self._order.unkillable_s
 
     def _unkillable(self, left: set[ProcessIdentity], step: int | None = None) -> None:
         """As Slurm: the node is drained, and the administrator's program, if there is one, may look at it."""
         self.node.unkillable(self.key, left, step)
-        program = self._message.get("unkillable_program")
+        program = self._order.unkillable_program
         if program:
             env = {"SLURM_JOB_ID": str(self.key[0]), "SLURM_STEP_ID": step_label(BATCH_STEP if step is None else step)}
             env |= {"SLURMD_NODENAME": self.node.name, "PATH": _PROGRAM_PATH}
@@ -450,11 +450,14 @@ class JobRun:
         if self._deadline is not None:
             self._deadline.cancel()
         self.phase = Phase.LEAVING
-        epilog = self._message.get("epilog") or ()
-        timeout_s = self._message.get("script_timeout_s")
-        env = self._message.get("env") or {}
-        run = ScriptRun(self.node.loop, epilog, env, self._epilog_done, context="epilog_slurmd", timeout_s=timeout_s)
-        run.run()
+        ScriptRun(
+            self.node.loop,
+            self._order.epilog,
+            self._order.env,
+            self._epilog_done,
+            context="epilog_slurmd",
+            timeout_s=self._order.script_timeout_s,
+        ).run()
 
     def _asked_the_rest_to_end(self) -> bool:
         """Whether something of the script is left. What was born after the order to end is told of it too."""
@@ -488,7 +491,7 @@ class JobRun:
         if self._keeper is not None and (self._batch is None or self._batch.ended is None):
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
             due = f" DUE TO {cause}" if cause else ""
-            job = self._message.get("label") or self.key[0]
+            job = self._order.label or self.key[0]
             line = f"slurmstepd: error: *** JOB {job} ON {self.node.name} CANCELLED AT {stamp}{due} ***\n"
             self._last_words = LastWords(self.node.loop, self._end_if_nothing_left)
             if self._batch_runs:
@@ -516,11 +519,11 @@ class JobRun:
 
     def _end_if_over_memory(self, step: int, used_kib: int) -> None:
         """What nothing confines and a sample finds above its memory is killed, and told why in Slurm's words."""
-        allowed_kib = ((self._message.get("share") or {}).get("memory_mib") or 0) << 10
+        allowed_kib = self._order.share.memory_mib << 10
         if allowed_kib <= 1024 or used_kib <= allowed_kib or step in self._over_memory:
             return
         self._over_memory.add(step)
-        name = f"{self._message.get('label') or self.key[0]}.{step_label(step)}"
+        name = f"{self._order.label or self.key[0]}.{step_label(step)}"
         amounts = f"({used_kib << 10} > {allowed_kib << 10})"
         why = (
             f"slurmstepd: error: StepId={name} exceeded memory limit {amounts}, being killed\n"

@@ -21,8 +21,8 @@ from bireme.agent.identity import Identity
 from bireme.agent.inbox import Inbox
 from bireme.agent.keepers import Keeper, KeeperPool
 from bireme.agent.loop import Loop
+from bireme.agent.orders import Prepare
 from bireme.agent.processes import ProcessIdentity
-from bireme.agent.protocol import Message
 from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.script_pool import ScriptPool
 from bireme.agent.told import Event, Unkillable
@@ -106,22 +106,6 @@ class Node:
         self.report(Unkillable(*key, f"{about}: pids {pids}"))
 
 
-def identity_from(message: Message) -> Identity | None:
-    """Whom the job runs as; None when that is the agent itself."""
-    identity = _asked_for(message)
-    return None if identity.is_own() else identity
-
-
-def group_of_keeper(message: Message) -> int | None:
-    """The group in which a job without root was submitted, where it is another than the agent's; None: no matter."""
-    identity = _asked_for(message)
-    return identity.gid if identity.lacks_group() else None
-
-
-def notice_from(message: Message) -> str:
-    """What the job's user is to read on its stderr about whom it runs as, if no keeper has its group."""
-    return _asked_for(message).lacks_group()
-
-
-def _asked_for(message: Message) -> Identity:
-    return Identity(message["uid"], message["gid"], tuple(message.get("groups", ())))
+def asked_for(order: Prepare) -> Identity:
+    """Whom the job is to run as."""
+    return Identity(order.uid, order.gid, order.groups)

@@ -9,28 +9,11 @@ A connection's first line says who it is: `{"hello": "daemon", ...}` speaks line
 frame of an agent is ROOM: how much input of this client it has taken and has room behind; input waits for the next one,
 so that what is no input is never behind input that no task reads.
 
-What agents tell their daemons is in `told`, a class for each line. Orders of the daemon, keyed by `job` and `gen`, each
-with the events that answer it. Each has a number, `no`, counted by the daemon (`speaker` of its hello): `did` answers
-those that were carried out, an "error" with `no` one that failed and is to be said again. All are idempotent but
-signals, whose numbers the agent remembers.
-  prepare    uid gid groups share [prolog epilog env script_timeout_s denied_devices unkillable_s unkillable_program]
-                                                                 -> prepared | refused
-  start      the same and `batch` {script argv env cwd stdin stdout stderr append umask}, `alone` for a single node
-                                                                 -> launched | refused, later batch_ended {.. cleared}
-  terminate  grace_s [cause]                                     -> cleared, also for a job nobody knows
-  signal     signal scope=batch|steps|all;  suspend;  resume
-  step       step key argv env cwd umask append [mpi world cpu_bind cpu_ids task_prolog task_epilog]
-             tasks [{id env [argv stdin stdout stderr terminal]}]: no path means that srun has the stream
-                                                                 -> step_began, later step_ended
-  signal_step  step signal;  terminate_step  step grace_s [cause]
-  usage, ping  id                                                -> answer {re: id, ...}
-             in a pod, prepare, start and step also bring hosts {node: address} and scripts {path: text} (`container`),
-             and streams may be `unopened` [stream path errno [why]]: a file that the daemon was to open and could not
-  ack        job gen, or seq for everything up to it
-  exit       [grace_s] [if_idle]: ends the jobs, then the agent; if_idle: only an agent with nothing to do
-             `unkillable` comes by itself, when SIGKILL did not end something of the job for `unkillable_s`
-Events are said again after a reconnect until acknowledged. A connection begins with `welcome`; `recall` in a daemon's
-hello has the agent say again what the newest jobs came to that it had forgotten.
+Orders of the daemon are in `orders`, what agents tell is in `told`, a class for each kind of line. An order has a
+number, `no`, counted by the daemon (`speaker` of its hello): `did` answers those that were carried out, an "error" with
+`no` one that failed and is to be said again. All are idempotent but signals, whose numbers the agent remembers. Events
+are said again after a reconnect until acknowledged. A connection begins with `welcome`; `recall` in a daemon's hello
+has the agent say again what the newest jobs came to that it had forgotten.
 
 Invariant: what `srun` needs of the protocol is here, and nothing that is slow to import. Lines are written and read by
 `lines`; srun's only one, its hello, is plain JSON.

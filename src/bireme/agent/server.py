@@ -19,6 +19,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from bireme import __version__
 from bireme.agent import protocol
@@ -32,6 +33,25 @@ from bireme.agent.leftovers import Remains, needs_vanished
 from bireme.agent.lines import encode_typed
 from bireme.agent.loop import Loop
 from bireme.agent.node import Node, NodeSettings
+from bireme.agent.orders import (
+    Acknowledge,
+    Exit,
+    Gist,
+    Order,
+    Ping,
+    Prepare,
+    Resume,
+    Signal,
+    SignalStep,
+    Start,
+    StartStep,
+    Suspend,
+    TellUsage,
+    Terminate,
+    TerminateStep,
+    UnreadableOrderError,
+    read_order,
+)
 from bireme.agent.outbox import Outbox
 from bireme.agent.processes import process_table
 from bireme.agent.protocol import Message
@@ -50,6 +70,7 @@ _STREAM_PATIENCE_S = 60.0
 _EXIT_PATIENCE_S = 30.0
 _FIRST_SAMPLE_S = 1.0
 _SIGNALS_REMEMBERED = 10_000
+_FAILED_REMEMBERED = 100
 _ABANDONED_S = 600.0
 """An agent with no daemon and no job at two looks, so far apart, ends."""
 
@@ -90,6 +111,8 @@ class AgentServer:
         """Of these, those whose end the daemon asked for."""
         self._daemon: DaemonConnection | None = None
         self._waiting_streams: dict[tuple[int, int], list[_Knock]] = {}
+        self._failed_steps: dict[tuple[int, int], str] = {}
+        """Why the last of those that there was never anything of here failed, for streams that come later."""
         self._did: list[int] = []
         """Numbers of orders that were carried out and are to be answered at the end of this turn."""
         self._speaker: str | None = None
@@ -102,7 +125,7 @@ class AgentServer:
         self._settle_the_past()
         self._door = Door(self.loop, str(settings.directory / "agent.sock"), self._greeted)
         self.loop.before_wait.append(self._flush)
-        self.loop.on_stop = lambda: self._exit({"op": "exit"})
+        self.loop.on_stop = lambda: self._exit(Exit())
         self.node.on_task = self._task_started
         self._schedule_sampling()
 
@@ -213,6 +236,9 @@ class AgentServer:
         if (run is None or target is None) and knock.hello.get("heard"):
             _refuse_stream(knock.connection, knock.hello, f"step {job}.{step} is over on node {self.node.name}")
             return False
+        if (run is None or target is None) and (job, step) in self._failed_steps:
+            _refuse_stream(knock.connection, knock.hello, self._failed_steps[job, step])
+            return False
         if run is None or target is None:
             self._let_stream_wait((job, step), knock)
             return True
@@ -270,29 +296,39 @@ class AgentServer:
 
     # --- orders --------------------------------------------------------------------------------------------
 
-    def _obey(self, message: Message) -> None:
-        operation = _OPERATIONS.get(message.get("op", ""))
-        if operation is None:
-            self._complain(f"unknown operation {message.get('op')!r}")
-            self._done(message)  # it would not be known the next time either
+    def _obey(self, line: bytes) -> None:
+        """Raises ProtocolError for what is no message."""
+        try:
+            order = read_order(line)
+        except UnreadableOrderError as error:
+            self._not_understood(error)
             return
         try:
-            message = self.node.settings.container.unpack(message, self._around)
-            operation(self, message)
+            self.node.settings.container.unpack(order, self._around)
+            _CARRY_OUT[type(order)](self, order)
         except (*UNREADABLE, OSError) as error:
-            log.exception("order %r failed", message.get("op"))
+            gist = Gist.of(order)
+            log.exception("order %r failed", gist.op)
             short = isinstance(error, OSError) and error.errno in SHORTAGES
-            self._complain(f"{message.get('op')}: {in_words(error)}", message, short=short)
+            self._complain(f"{gist.op}: {in_words(error)}", gist, short=short)
         else:
-            self._done(message)
+            self._done(order.no)
 
-    def _done(self, message: Message) -> None:
-        if "no" in message:
-            self._did.append(message["no"])
+    def _not_understood(self, error: UnreadableOrderError) -> None:
+        if error.is_known:
+            log.error("order %r cannot be read: %s", error.gist.op, error)
+            self._complain(f"{error.gist.op}: {error}", error.gist)
+        else:
+            self._complain(str(error), Gist())
+            self._done(error.gist.no)  # it would not be known the next time either
 
-    def _first_time(self, message: Message) -> bool:
+    def _done(self, number: int | None) -> None:
+        if number is not None:
+            self._did.append(number)
+
+    def _first_time(self, order: Order) -> bool:
         """Of an order that must not be carried out twice. One that failed was not carried out."""
-        number = message.get("no")
+        number = order.no
         if number is None:
             return True
         if number in self._signals_done:
@@ -302,29 +338,34 @@ class AgentServer:
             del self._signals_done[next(iter(self._signals_done))]
         return True
 
-    def _complain(self, text: str, message: Message | None = None, *, short: bool = False) -> None:
+    def _complain(self, text: str, about: Gist, *, short: bool = False) -> None:
         """A job or step that was to start and cannot has failed, which is an answer; of any other failed order it is
         told, and the daemon says it again."""
-        about = message if message is not None and "job" in message and "gen" in message else {}
-        number = message.get("no") if message is not None else None
-        self._signals_done.pop(-1 if number is None else number, None)
-        if about and about["op"] in ("prepare", "start"):
-            self._jobs.pop(about["job"], None)
-            self.node.report(Refused(about["job"], about["gen"], text, short=short))
-            self._done(about)
-        elif about and about["op"] == "step" and "step" in about and not self._has_step(about):
+        self._signals_done.pop(-1 if about.no is None else about.no, None)
+        if about.op in ("prepare", "start") and about.job is not None and about.gen is not None:
+            self._jobs.pop(about.job, None)
+            self.node.report(Refused(about.job, about.gen, text, short=short))
+            self._done(about.no)
+        elif about.op == "step" and self._can_fail(about):
             self._fail_step(about, text)
-            self._done(about)
+            self._done(about.no)
         elif self._daemon is not None:
-            self._daemon.send(encode_typed(Trouble(text, number)))
+            self._daemon.send(encode_typed(Trouble(text, about.no)))
 
-    def _begin(self, message: Message) -> None:
-        self.node.settings.container.learn_hosts(message)
-        key = (message["job"], message["gen"])
+    def _can_fail(self, about: Gist) -> bool:
+        """Whether it names a step that there is nothing of here."""
+        if about.job is None or about.gen is None or about.step is None:
+            return False
+        run = self._run_of((about.job, about.gen))
+        return run is None or about.step not in run.steps
+
+    def _begin(self, order: Prepare) -> None:
+        self.node.settings.container.learn_hosts(order.hosts)
+        key = order.key
         run = self._jobs.get(key[0])
         if run is not None and run.key == key:
-            if message["op"] == "start":
-                run.start(message)
+            if isinstance(order, Start):
+                run.start(order)
             else:
                 run.confirm()
         elif self.outbox.holds(key):
@@ -333,99 +374,101 @@ class AgentServer:
             reason = f"start {held[1]} of the job is still being ended on node {self.node.name}"
             self.node.report(Refused(*key, reason))
         else:
-            run = JobRun(self.node, message, self._cleared)
+            run = JobRun(self.node, order, self._cleared)
             self._jobs[key[0]] = run
             run.begin()
 
     def _remains_of(self, job: int) -> JobKey | None:
         return next((key for key in self._remains if key[0] == job), None)
 
-    def _terminate(self, message: Message) -> None:
-        run = self._run_of(message)
+    def _terminate(self, order: Terminate) -> None:
+        run = self._run_of(order.key)
         if run is not None:
-            run.terminate(message["grace_s"], message.get("cause", ""))
-        elif (message["job"], message["gen"]) in self._remains:
-            self._awaited.add((message["job"], message["gen"]))
+            run.terminate(order.grace_s, order.cause)
+        elif order.key in self._remains:
+            self._awaited.add(order.key)
         else:
-            self.node.report(Cleared(message["job"], message["gen"]))
+            self.node.report(Cleared(*order.key))
 
-    def _signal(self, message: Message) -> None:
-        if (run := self._run_of(message)) is not None and self._first_time(message):
-            run.send_signal(message["signal"], message.get("scope", "all"))
+    def _signal(self, order: Signal) -> None:
+        if (run := self._run_of(order.key)) is not None and self._first_time(order):
+            run.send_signal(order.signal, order.scope)
 
-    def _suspend(self, message: Message) -> None:
-        if (run := self._run_of(message)) is not None:
+    def _suspend(self, order: Suspend) -> None:
+        if (run := self._run_of(order.key)) is not None:
             run.suspend()
 
-    def _resume(self, message: Message) -> None:
-        if (run := self._run_of(message)) is not None:
+    def _resume(self, order: Resume) -> None:
+        if (run := self._run_of(order.key)) is not None:
             run.resume()
 
-    def _step(self, message: Message) -> None:
-        self.node.settings.container.learn_hosts(message)
-        run = self._run_of(message)
-        if run is None or not run.launch_step(message):
-            key = (message["job"], message["gen"])
+    def _step(self, order: StartStep) -> None:
+        self.node.settings.container.learn_hosts(order.hosts)
+        key, run = order.key, self._run_of(order.key)
+        if run is None or not run.launch_step(order):
             if self.outbox.holds(key) and run is None:
                 self._say_again(key)
             else:
-                self._fail_step(message, f"job {key[0]} is not running on node {self.node.name}")
+                self._fail_step(Gist.of(order), f"job {key[0]} is not running on node {self.node.name}")
             return
-        self._admit_waiting_streams(message["job"], message["step"])
+        self._admit_waiting_streams(order.job, order.step)
 
-    def _has_step(self, message: Message) -> bool:
-        run = self._run_of(message)
-        return run is not None and message["step"] in run.steps
-
-    def _fail_step(self, message: Message, note: str) -> None:
+    def _fail_step(self, about: Gist, note: str) -> None:
         """Of a step that there is nothing of here."""
-        key, step = (message["job"], message["gen"]), message["step"]
+        assert about.job is not None
+        assert about.gen is not None
+        assert about.step is not None
+        key, step = (about.job, about.gen), about.step
         self.node.report(StepBegan(*key, step))
         self.node.report(StepEnded(*key, step, ExitStatus(1), NO_USAGE, note))
         for stream in self._waiting_streams.pop((key[0], step), ()):
             self._turn_away(stream, note)
+        self._failed_steps[key[0], step] = note
+        if len(self._failed_steps) > _FAILED_REMEMBERED:
+            del self._failed_steps[next(iter(self._failed_steps))]
 
-    def _signal_step(self, message: Message) -> None:
-        run = self._run_of(message)
-        if run is not None and message["step"] in run.steps and self._first_time(message):
-            run.steps[message["step"]].send_signal(message["signal"])
+    def _signal_step(self, order: SignalStep) -> None:
+        run = self._run_of(order.key)
+        if run is not None and order.step in run.steps and self._first_time(order):
+            run.steps[order.step].send_signal(order.signal)
 
-    def _terminate_step(self, message: Message) -> None:
-        run = self._run_of(message)
-        step = run.steps.get(message["step"]) if run is not None else None
+    def _terminate_step(self, order: TerminateStep) -> None:
+        run = self._run_of(order.key)
+        step = run.steps.get(order.step) if run is not None else None
         if step is not None:
-            step.terminate(message["grace_s"], message.get("cause", ""))
+            step.terminate(order.grace_s, order.cause)
 
-    def _usage(self, message: Message) -> None:
-        run = self._jobs.get(message["job"])
+    def _usage(self, order: TellUsage) -> None:
+        run = self._jobs.get(order.job)
         usage: dict[str, Usage] = {}
         if run is not None:
             run.sample(process_table())
             usage = run.live_usage()
-        self._answer(Answer(message["id"], usage))
+        self._answer(Answer(order.id, usage))
 
-    def _acknowledge(self, message: Message) -> None:
-        if "job" in message:
-            key = (message["job"], message["gen"])
-            self.outbox.acknowledge_job(key)
-            done = [key]
+    def _acknowledge(self, order: Acknowledge) -> None:
+        if order.job is not None and order.gen is not None:
+            self.outbox.acknowledge_job((order.job, order.gen))
+            done = [(order.job, order.gen)]
+        elif order.seq is not None:
+            done = self.outbox.acknowledge_through(order.seq)
         else:
-            done = self.outbox.acknowledge_through(message["seq"])
+            raise ValueError("it names neither a job nor a number")
         for key in done:
             gone = self._jobs.get(key[0]) is None or self._jobs[key[0]].key != key
             if gone and key not in self._remains:
                 self.node.records.forget(key, self.outbox.seq)
 
-    def _ping(self, message: Message) -> None:
-        self._answer(Answer(message["id"], jobs=len(self._jobs)))
+    def _ping(self, order: Ping) -> None:
+        self._answer(Answer(order.id, jobs=len(self._jobs)))
 
-    def _exit(self, message: Message) -> None:
+    def _exit(self, order: Exit) -> None:
         """Ends this agent once its jobs are ended; with `if_idle`, only if it has nothing to do and nothing to say."""
-        if message.get("if_idle") and not self._idle:
+        if order.if_idle and not self._idle:
             return
         self._leaving = True
         for run in list(self._jobs.values()):
-            run.terminate(message.get("grace_s", 0))
+            run.terminate(order.grace_s)
         if self._jobs:
             self.loop.call_later(_EXIT_PATIENCE_S, self.loop.stop)
         else:
@@ -447,10 +490,10 @@ class AgentServer:
         if self._daemon is not None:
             self._daemon.send(encode_typed(answer))
 
-    def _run_of(self, message: Message) -> JobRun | None:
+    def _run_of(self, key: JobKey) -> JobRun | None:
         """The job an order is about, if this very start of it is here."""
-        run = self._jobs.get(message["job"])
-        return run if run is not None and run.key[1] == message["gen"] else None
+        run = self._jobs.get(key[0])
+        return run if run is not None and run.key == key else None
 
     def _say_again(self, key: JobKey) -> None:
         if self._daemon is not None:
@@ -491,20 +534,20 @@ class AgentServer:
                 run.sample(table)
 
 
-_OPERATIONS: dict[str, Callable[[AgentServer, Message], None]] = {
-    "prepare": AgentServer._begin,
-    "start": AgentServer._begin,
-    "terminate": AgentServer._terminate,
-    "signal": AgentServer._signal,
-    "suspend": AgentServer._suspend,
-    "resume": AgentServer._resume,
-    "step": AgentServer._step,
-    "signal_step": AgentServer._signal_step,
-    "terminate_step": AgentServer._terminate_step,
-    "usage": AgentServer._usage,
-    "ack": AgentServer._acknowledge,
-    "ping": AgentServer._ping,
-    "exit": AgentServer._exit,
+_CARRY_OUT: dict[type[Order], Callable[[AgentServer, Any], None]] = {
+    Prepare: AgentServer._begin,
+    Start: AgentServer._begin,
+    Terminate: AgentServer._terminate,
+    Signal: AgentServer._signal,
+    Suspend: AgentServer._suspend,
+    Resume: AgentServer._resume,
+    StartStep: AgentServer._step,
+    SignalStep: AgentServer._signal_step,
+    TerminateStep: AgentServer._terminate_step,
+    TellUsage: AgentServer._usage,
+    Acknowledge: AgentServer._acknowledge,
+    Ping: AgentServer._ping,
+    Exit: AgentServer._exit,
 }
 
 

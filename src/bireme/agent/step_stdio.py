@@ -19,19 +19,18 @@ from dataclasses import dataclass
 
 from bireme.agent.descriptors import check_for_user
 from bireme.agent.identity import Identity
-from bireme.agent.output import OpenFileError, OpenMode
-from bireme.agent.protocol import STDERR, STDOUT, Message
+from bireme.agent.orders import StartStep, StepTask, Window
+from bireme.agent.output import OpenMode
+from bireme.agent.protocol import STDERR, STDOUT
 from bireme.agent.spawn import Stream, TaskFile
 from bireme.agent.streams import StreamHub
 
 
-def shared_outputs(step: Message) -> list[str]:
+def shared_outputs(step: StartStep) -> list[str]:
     """Files that several tasks of this node write to and that are to be empty at the start."""
-    if step.get("append"):
+    if step.append:
         return []
-    used = Counter(
-        path for task in step["tasks"] for path in {task.get("stdout", ""), task.get("stderr", "")} - {"", os.devnull}
-    )
+    used = Counter(path for task in step.tasks for path in {task.stdout, task.stderr} - {"", os.devnull})
     return [path for path, users in used.items() if users > 1]
 
 
@@ -68,26 +67,26 @@ class TaskStdio:
                 os.close(fd)
 
 
-def open_stdio(step: Message, task: Message, identity: Identity | None, shared: list[str]) -> TaskStdio:
+def open_stdio(step: StartStep, task: StepTask, identity: Identity | None, shared: list[str]) -> TaskStdio:
     """Raises OpenFileError or OSError, with nothing left open.
 
     `unopened`: of a file that others had to open, and could not. `shared`: files that were emptied already.
     """
-    if "unopened" in task:
-        raise OpenFileError(*task["unopened"])
-    if task.get("terminal"):
-        return _open_terminal(step.get("window") or {}, identity)
+    if task.unopened is not None:
+        raise task.unopened.failure()
+    if task.terminal:
+        return _open_terminal(step.window, identity)
     stdio = TaskStdio(-1, -1, -1)
     try:
-        if path := task.get("stdin", ""):
+        if path := task.stdin:
             stdio.stdin = TaskFile("stdin", path, "read")
         else:
             stdio.stdin, stdio.stdin_pipe = os.pipe2(os.O_CLOEXEC)
-        if path := task.get("stdout", ""):
+        if path := task.stdout:
             stdio.stdout = TaskFile("stdout", path, _output_mode(step, path, shared))
         else:
             stdio.stdout_pipe, stdio.stdout = os.pipe2(os.O_CLOEXEC)
-        if path := task.get("stderr", ""):
+        if path := task.stderr:
             stdio.stderr = TaskFile("stderr", path, _output_mode(step, path, shared))
         else:
             stdio.stderr_pipe, stdio.stderr = os.pipe2(os.O_CLOEXEC)
@@ -98,11 +97,11 @@ def open_stdio(step: Message, task: Message, identity: Identity | None, shared: 
     return stdio
 
 
-def _output_mode(step: Message, path: str, shared: list[str]) -> OpenMode:
-    return "append" if step.get("append") or path in shared else "truncate"
+def _output_mode(step: StartStep, path: str, shared: list[str]) -> OpenMode:
+    return "append" if step.append or path in shared else "truncate"
 
 
-def _open_terminal(window: Message, identity: Identity | None) -> TaskStdio:
+def _open_terminal(window: Window | None, identity: Identity | None) -> TaskStdio:
     master, slave = pty.openpty()
     stdio = TaskStdio(slave, slave, slave, stdout_pipe=master, terminal=True)
     try:
@@ -110,12 +109,12 @@ def _open_terminal(window: Message, identity: Identity | None) -> TaskStdio:
         stdio.stdin_pipe = os.dup(master)
         check_for_user(stdio.stdin_pipe)
         _give_terminal(slave, identity)
-        if window:
+        if window is not None:
             import fcntl  # terminals are rare; the two modules are not needed for anything else here
             import struct
             import termios
 
-            size = struct.pack("HHHH", window.get("rows", 24), window.get("columns", 80), 0, 0)
+            size = struct.pack("HHHH", window.rows, window.columns, 0, 0)
             fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
     except BaseException:
         stdio.close_all()

@@ -26,9 +26,9 @@ from bireme.agent.keepers import Keeper, signal_below
 from bireme.agent.launching import Launching
 from bireme.agent.loop import Timer
 from bireme.agent.node import Node
+from bireme.agent.orders import StartStep, StepTask
 from bireme.agent.output import OpenFileError
 from bireme.agent.processes import ProcessIdentity, signal_tree
-from bireme.agent.protocol import Message
 from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import Done, Heard, ScriptRun, apply_task_prolog
@@ -66,17 +66,17 @@ class StepOwner:
 
 
 class StepRun:
-    def __init__(self, node: Node, owner: StepOwner, message: Message) -> None:
+    def __init__(self, node: Node, owner: StepOwner, order: StartStep) -> None:
         self.node = node
         self.key = owner.key
-        self.id: int = message["step"]
-        self.io_key: str = message.get("key", "")
+        self.id = order.step
+        self.io_key = order.io_key
         self.over = False
         self.hub = StreamHub(node.loop, StepEvents(self._signal_from_client, self._fence_result))
         self._owner = owner
-        self._message = message
+        self._order = order
         self._tasks: dict[int, Task] = {}
-        self._unfinished = {task["id"] for task in message["tasks"]}
+        self._unfinished = {task.id for task in order.tasks}
         self._unstarted = set(self._unfinished)
         self._waiting: dict[int, Wait] = {}
         """Tasks whose input is not here yet."""
@@ -100,26 +100,26 @@ class StepRun:
     # --- starting ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        tasks = self._message["tasks"]
+        tasks = self._order.tasks
         try:
             self._keeper = self.node.take_keeper(self.key, self._owner.keeper_gid)
             self._keeper.on_empty = self._finish_if_all_over
-            self._first_node = "0" in [task["env"].get("SLURM_NODEID", "0") for task in tasks]
-            self._pmi = self._pmi_server() if self._message.get("mpi") == "pmi2" else None
+            self._first_node = "0" in [task.env.get("SLURM_NODEID", "0") for task in tasks]
+            self._pmi = self._pmi_server() if self._order.mpi == "pmi2" else None
         except (*UNREADABLE, OSError) as error:
             log.exception("step %d.%d: its order cannot be read", self.key[0], self.id)
             self._tell(f"slurmstepd: error: cannot read the order to start it: {in_words(error)}\n")
             for task in tasks:
-                self._not_started(task["id"], ExitStatus(1))
+                self._not_started(task.id, ExitStatus(1))
             return
-        self._shared = shared_outputs(self._message)
+        self._shared = shared_outputs(self._order)
         self._empty_then_begin(list(self._shared))
 
     def _empty_then_begin(self, paths: list[str]) -> None:
         """Empties the files that tasks share, one after the other. One that cannot be emptied fails its tasks."""
         if not paths:
-            for index, task in enumerate(self._message["tasks"]):
-                self._attempt(task["id"], partial(self._begin_task, index, task))
+            for index, task in enumerate(self._order.tasks):
+                self._attempt(task.id, partial(self._begin_task, index, task))
             return
         null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         birth = Birth(
@@ -129,7 +129,7 @@ class StepRun:
             stdout=TaskFile("stdout", paths.pop(0), "truncate"),
             stderr=null_fd,
             identity=self._owner.identity,
-            umask=self._message.get("umask"),
+            umask=self._order.umask,
         )
 
         def emptied() -> None:
@@ -174,15 +174,15 @@ class StepRun:
     def living_tasks(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.ended is None]
 
-    def _begin_task(self, index: int, spec: Message) -> None:
+    def _begin_task(self, index: int, spec: StepTask) -> None:
         container = self.node.settings.container
-        env: dict[str, str] = {**container.environment(self._message["env"]), **spec["env"]}
-        prologs = self._message.get("task_prolog") or ()
+        env: dict[str, str] = {**container.environment(self._order.env), **spec.env}
+        prologs = self._order.task_prolog
         if not prologs:
             self._start_task(index, spec, env, b"")
             return
 
-        rank = spec["id"]
+        rank = spec.id
 
         def prolog_done(problem: str, output: bytes) -> None:
             self._prologs.pop(rank, None)
@@ -206,14 +206,14 @@ class StepRun:
             done,
             context=context,
             identity=self._owner.identity,
-            cwd=self._message["cwd"],
+            cwd=self._order.cwd,
             keeper=self._keeper,
             heard=heard,
         )
 
-    def _start_task(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
+    def _start_task(self, index: int, spec: StepTask, env: dict[str, str], greeting: bytes) -> None:
         """Now, or when its input is here."""
-        rank, stdin = spec["id"], spec.get("stdin", "")
+        rank, stdin = spec.id, spec.stdin
 
         def input_came(problem: str) -> None:
             del self._waiting[rank]
@@ -227,27 +227,27 @@ class StepRun:
         else:
             self._waiting[rank] = self.node.inbox.fetch(stdin, input_came)
 
-    def _start_with_input(self, index: int, spec: Message, env: dict[str, str], greeting: bytes) -> None:
+    def _start_with_input(self, index: int, spec: StepTask, env: dict[str, str], greeting: bytes) -> None:
         try:
-            stdio = open_stdio(self._message, spec, self._owner.identity, self._shared)
+            stdio = open_stdio(self._order, spec, self._owner.identity, self._shared)
         except OpenFileError as error:
-            self._not_started(spec["id"], ExitStatus(1), str(error))
+            self._not_started(spec.id, ExitStatus(1), str(error))
             return
         self._launch_task(index, spec, env, stdio, greeting)
 
-    def _launch_task(self, index: int, spec: Message, env: dict[str, str], stdio: TaskStdio, greeting: bytes) -> None:
-        rank = spec["id"]
+    def _launch_task(self, index: int, spec: StepTask, env: dict[str, str], stdio: TaskStdio, greeting: bytes) -> None:
+        rank = spec.id
         cpus = self._cpus(index)
         pmi_fd = self._pmi.open(rank, env, _PMI_CHILD_FD) if self._pmi else -1
         birth = Birth(
-            argv=spec.get("argv") or self._message["argv"],
+            argv=spec.argv or self._order.argv,
             env=env,
             stdin=stdio.stdin,
             stdout=stdio.stdout,
             stderr=stdio.stderr,
-            cwd=self._message["cwd"],
+            cwd=self._order.cwd,
             identity=self._owner.identity,
-            umask=self._message.get("umask"),
+            umask=self._order.umask,
             cpu_ids=cpus,
             controlling_tty=stdio.terminal,
             extra_fds={_PMI_CHILD_FD: pmi_fd} if pmi_fd >= 0 else {},
@@ -261,7 +261,7 @@ class StepRun:
             self.node.task_started(self.key, pid)
             assert self._keeper is not None
             self._tasks[rank] = Task(rank, pid, self._keeper)
-            if wants_verbose(self._message.get("cpu_bind", "")):
+            if wants_verbose(self._order.cpu_bind):
                 self._tell_binding(index, self._tasks[rank], cpus)
 
         launching = Launching(
@@ -291,11 +291,11 @@ class StepRun:
             self._not_started(rank, ExitStatus(problem.exit_code))
 
     def _cpus(self, index: int) -> frozenset[int] | None:
-        wish = self._message.get("cpu_bind", "")
+        wish = self._order.cpu_bind
         if self.node.settings.virtual or not (wish or self.node.settings.bind_cpus):
             return None
         try:
-            cpus = bound_cpus(wish, self._message.get("cpu_ids", ()), index, len(self._message["tasks"]))
+            cpus = bound_cpus(wish, self._order.cpu_ids, index, len(self._order.tasks))
         except (ValueError, IndexError):
             self._tell(f"slurmstepd: error: cannot understand --cpu-bind={wish}\n")
             return None
@@ -344,7 +344,7 @@ class StepRun:
         task.finish(reaped, self.node.name, self._owner.ran_out_of_memory())
         how = task.ended
         assert how is not None
-        epilogs = self._message.get("task_epilog") or ()
+        epilogs = self._order.task_epilog
         if not epilogs:
             self._task_over(task.id, how)
             return
@@ -383,7 +383,7 @@ class StepRun:
         self.hub.finish()
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
         self.node.report(StepEnded(*self.key, self.id, worst_status(self._statuses), used))
-        self._message = {}  # a job may have thousands of steps, each with its environment
+        self._order = _nothing_more(self._order)  # a job may have thousands of steps, each with its environment
         self._tasks.clear()
         self._owner.on_over()
 
@@ -450,13 +450,15 @@ class StepRun:
     # --- PMI -----------------------------------------------------------------------------------------------
 
     def _pmi_server(self) -> StepPmi:
-        world = self._message["world"]
+        world = self._order.world
+        if world is None:
+            raise ValueError("it asks for PMI and does not say who takes part")
         return StepPmi(
             self.node.loop,
-            key_space=world["name"],
-            node_of_rank=world["node_of_rank"],
-            local_tasks=tuple(task["id"] for task in self._message["tasks"]),
-            first_rank=world["first_rank"],
+            key_space=world.name,
+            node_of_rank=world.node_of_rank,
+            local_tasks=tuple(task.id for task in self._order.tasks),
+            first_rank=world.first_rank,
             send_fence=self._send_fence,
             abort=self._pmi_abort,
         )
@@ -471,6 +473,10 @@ class StepRun:
     def _pmi_abort(self, rank: int, why: str) -> None:
         self._tell(f"slurmstepd: error: *** STEP {self.key[0]}.{self.id} ABORTED by task {rank}: {why} ***\n")
         self._kill()
+
+
+def _nothing_more(order: StartStep) -> StartStep:
+    return StartStep(job=order.job, gen=order.gen, step=order.step, tasks=[])
 
 
 def in_words(error: Exception) -> str:

@@ -1,14 +1,14 @@
-"""What agents tell is understood across releases: lines that were recorded from earlier ones, and ours by those."""
+"""What agents and daemons say is understood across releases: lines recorded from earlier ones, and ours by those."""
 
 from __future__ import annotations
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from bireme.agent import told
+from bireme.agent import orders, told
 from bireme.agent.lines import encode_typed
 from bireme.agent.protocol import ProtocolError
 from bireme.agent.told import NotUnderstoodError, Told, read_told
@@ -132,3 +132,130 @@ def test_the_engine_understands_every_event() -> None:
     for kind in get_args(told.JobEvent):
         assert issubclass(kind, told.Event)
         assert callable(getattr(CrewEngine, f"_on_{msgspec.inspect.type_info(kind).tag}"))  # type: ignore[union-attr]
+
+
+# --- what daemons order ------------------------------------------------------------------------------------
+
+ABOUT: dict[str, Any] = {"job": 1, "gen": 2}
+OWNER: dict[str, Any] = {"uid": 1000, "gid": 100}
+PREPARE = (
+    '"job":1,"gen":2,"label":"1_7","uid":1000,"gid":100,"groups":[100,7],"share":{"cpus":1,"memory_mib":500,'
+    '"cpu_ids":[0]},"unkillable_s":60,"denied_devices":["/dev/nvidia1"],"env":{"PATH":"/bin"},"prolog":["/p"],'
+    '"epilog":[],"script_timeout_s":null'
+)
+PREPARED: dict[str, Any] = {
+    **ABOUT,
+    **OWNER,
+    "label": "1_7",
+    "groups": (100, 7),
+    "share": orders.Share(1, 500, (0,)),
+    "denied_devices": ("/dev/nvidia1",),
+    "env": {"PATH": "/bin"},
+    "prolog": ("/p",),
+}
+ORDERS_2: list[tuple[str, orders.AnyOrder]] = [
+    (f'{{"op":"prepare",{PREPARE},"no":1}}', orders.Prepare(**PREPARED, no=1)),
+    (
+        f'{{"op":"start",{PREPARE},"batch":{{"script":"#!/bin/sh\\n","argv":["a"],"env":{{"A":"b"}},"cwd":"/w",'
+        '"stdin":"/dev/null","stdout":"/w/out","stderr":"","append":false,"umask":18},"alone":true,"no":2}',
+        orders.Start(
+            **PREPARED,
+            no=2,
+            alone=True,
+            batch=orders.Batch(
+                script="#!/bin/sh\n",
+                argv=("a",),
+                env={"A": "b"},
+                cwd="/w",
+                stdin="/dev/null",
+                stdout="/w/out",
+                umask=18,
+            ),
+        ),
+    ),
+    (
+        '{"op":"terminate","job":1,"gen":2,"grace_s":30,"cause":"TIME LIMIT","no":3}',
+        orders.Terminate(**ABOUT, grace_s=30, cause="TIME LIMIT", no=3),
+    ),
+    (
+        '{"op":"signal","signal":10,"scope":"batch","job":1,"gen":2,"no":4}',
+        orders.Signal(**ABOUT, signal=10, scope="batch", no=4),
+    ),
+    ('{"op":"suspend","job":1,"gen":2,"no":5}', orders.Suspend(**ABOUT, no=5)),
+    ('{"op":"resume","job":1,"gen":2,"no":6}', orders.Resume(**ABOUT, no=6)),
+    (
+        '{"op":"step","job":1,"gen":2,"step":0,"key":"k","argv":["hostname"],"env":{"A":"b"},"cwd":"/w","umask":18,'
+        '"append":false,"cpu_bind":"cores","task_prolog":[],"task_epilog":["/t"],"window":{"rows":24,"columns":80},'
+        '"mpi":"pmi2","world":{"name":"1.2.0","node_of_rank":[0,1],"first_rank":0},"tasks":[{"id":0,"env":{"B":"c"},'
+        '"terminal":true},{"id":1,"env":{},"stdin":"/i","stdout":"/o","stderr":"/e","argv":["x"],'
+        '"unopened":["stdin","/i",13]}],"cpu_ids":[0,1],"hosts":{"n1":"10.0.0.1"},"scripts":{"/t":"#!/bin/sh"},"no":7}',
+        orders.StartStep(
+            **ABOUT,
+            no=7,
+            step=0,
+            io_key="k",
+            argv=("hostname",),
+            env={"A": "b"},
+            cwd="/w",
+            umask=18,
+            cpu_bind="cores",
+            task_epilog=("/t",),
+            window=orders.Window(24, 80),
+            mpi="pmi2",
+            world=orders.World(name="1.2.0", node_of_rank=[0, 1], first_rank=0),
+            tasks=[
+                orders.StepTask(id=0, env={"B": "c"}, terminal=True),
+                orders.StepTask(
+                    id=1,
+                    stdin="/i",
+                    stdout="/o",
+                    stderr="/e",
+                    argv=("x",),
+                    unopened=orders.Unopened("stdin", "/i", 13),
+                ),
+            ],
+            cpu_ids=(0, 1),
+            hosts={"n1": "10.0.0.1"},
+            scripts={"/t": "#!/bin/sh"},
+        ),
+    ),
+    (
+        '{"op":"signal_step","step":3,"signal":9,"job":1,"gen":2,"no":8}',
+        orders.SignalStep(**ABOUT, step=3, signal=9, no=8),
+    ),
+    (
+        '{"op":"terminate_step","job":1,"gen":2,"step":3,"grace_s":0,"cause":"","no":9}',
+        orders.TerminateStep(**ABOUT, step=3, no=9),
+    ),
+    ('{"op":"ack","job":1,"gen":2,"no":10}', orders.Acknowledge(**ABOUT, no=10)),
+    ('{"op":"ack","seq":17}', orders.Acknowledge(seq=17)),
+    ('{"op":"usage","job":1,"id":11}', orders.TellUsage(job=1, id=11)),
+    ('{"op":"ping","id":0}', orders.Ping(id=0)),
+    ('{"op":"exit","if_idle":true}', orders.Exit(if_idle=True)),
+    ('{"op":"exit","grace_s":2.5}', orders.Exit(grace_s=2.5)),
+]
+"""Protocol 2 as daemons spoke it before its lines had classes."""
+
+
+@pytest.mark.parametrize(("line", "means"), ORDERS_2)
+def test_a_daemon_of_an_earlier_release_is_understood(line: str, means: orders.AnyOrder) -> None:
+    assert orders.read_order(line.encode()) == means
+
+
+def test_every_kind_of_order_was_recorded() -> None:
+    assert {type(means) for _, means in ORDERS_2} == set(get_args(orders.AnyOrder))
+
+
+@pytest.mark.parametrize(
+    ("line", "gist", "is_known"),
+    [
+        (b'{"op":"dance","no":4}', orders.Gist("dance", 4), False),
+        (b'{"op":"start","job":1,"gen":2,"no":4}', orders.Gist("start", 4, 1, 2), True),
+        (b'{"op":"step","job":1,"gen":2,"step":"x","no":true}', orders.Gist("step", None, 1, 2), True),
+        (b'{"op":"signal","job":1e999,"gen":2}', orders.Gist("signal", gen=2), True),
+    ],
+)
+def test_an_order_that_cannot_be_read_can_be_answered(line: bytes, gist: orders.Gist, is_known: bool) -> None:
+    with pytest.raises(orders.UnreadableOrderError) as caught:
+        orders.read_order(line)
+    assert (caught.value.gist, caught.value.is_known) == (gist, is_known)

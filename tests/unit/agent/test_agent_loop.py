@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from bireme.agent.connections import DaemonConnection
-from bireme.agent.lines import encode_line
+from bireme.agent.lines import decode_line, encode_line
 from bireme.agent.loop import READ, Loop
-from bireme.agent.protocol import Message
 
 
 @pytest.fixture
@@ -52,10 +51,11 @@ def test_an_order_that_fails_unforeseen_makes_nobody_deaf(loop: Loop) -> None:
     ours, theirs = socket.socketpair()
     obeyed: list[int] = []
 
-    def obey(message: Message) -> None:
-        if message["no"] == 0:
+    def obey(line: bytes) -> None:
+        number = decode_line(line)["no"]
+        if number == 0:
             raise RuntimeError("not foreseen")
-        obeyed.append(message["no"])
+        obeyed.append(number)
         if len(obeyed) == 12:
             loop.stop()
 
