@@ -12,7 +12,6 @@ from starlette.responses import StreamingResponse
 from bireme.api.answers import Recipe
 from bireme.api.live import Missed, event_content
 from bireme.api.machine import machine_facts
-from bireme.api.peers import user_name
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
 from bireme.core.lifecycle import operators, requests
@@ -62,10 +61,13 @@ async def list_nodes(api: Context, request: Request) -> Response:
     if unknown:
         raise Refusal(Why.INVALID_NODE_NAME, f"no node {unknown[0]!r} here")
     chosen, fields, now = set(names), fields_of(request), api.now()
-    viewer = api.viewer(api.caller(request))
+    caller = api.caller(request)
+    viewer = api.viewer(caller)
     if viewer.hidden("nodes"):
         return answer({"nodes": [], "now": now})
     nodes = [node for node in state.nodes.values() if not chosen or node.name in chosen]
+    setters = {node.out_because.by_uid for node in nodes if node.out_because}
+    users = await api.callers.user_names({uid for uid in setters if uid is not None}, caller.uid)
     recorded, facts = node_recorder(state, now), machine_facts() if api.cluster.engine.name == "embedded" else {}
 
     def records(part: Sequence[Node]) -> list[dict[str, Any]]:
@@ -74,7 +76,8 @@ async def list_nodes(api: Context, request: Request) -> Response:
             record.update(facts)
             if viewer.hidden("partitions"):
                 record["partitions"] = []
-            record["reason_user"] = user_name(record["reason_uid"]) if record["reason_uid"] is not None else ""
+            uid = record["reason_uid"]
+            record["reason_user"] = "" if uid is None else users.get(uid, str(uid))
         return [{name: record[name] for name in fields if name in record} for record in made] if fields else made
 
     return await api.in_slices(request, Recipe("nodes", lambda: nodes, records, lambda: {"now": now}))

@@ -16,23 +16,31 @@ import os
 import pwd
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from bireme.api.turns import Slots
 from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
 
 SCOPE_KEY = "bireme.peer"
 TRANSPORT_KEY = "bireme.transport"
 _SO_PEERGROUPS = 59
+_CALLER_KEY = "bireme.caller"
 _CREDENTIALS = struct.Struct("3i")
 _PYTHONS_LIMIT = 1024
 """Bytes that Python's getsockopt takes at most, whatever an option may hold."""
 _MOST_GROUPS = 65_536  # NGROUPS_MAX
 _KNOWN_S = 60.0
+_ASKING = 4
+"""Questions to the user database at a time; one user leaves one of them to others."""
+
+Answer = TypeVar("Answer")
 
 _Credentials = tuple[int, int, tuple[int, ...]]
 """uid, gid, supplementary groups: what names are asked for."""
@@ -106,37 +114,68 @@ def is_gone(scope: Any) -> bool:
 
 
 class Callers:
-    """Names for credentials, remembered: the user database may be slow (LDAP) and is asked once per uid and minute.
+    """Names for credentials, remembered: the user database is asked once per uid and minute, and may be slow (LDAP).
 
-    Invariant: when something new is remembered, what is older than a minute is forgotten.
+    Invariants: it is never asked on the loop, and by threads of its own, so that whoever is known, and what needs no
+    names, does not wait for it. When something new is remembered, what is older than a minute is forgotten.
     """
 
     def __init__(self, owner_uid: int, operators: frozenset[str], clock: Callable[[], float]) -> None:
         self._owner_uid = owner_uid
         self._operators = operators
         self._clock = clock
-        self._known: dict[_Credentials, tuple[float, Caller]] = {}
-        """The longest known first."""
+        self._known: dict[Hashable, tuple[float, Any]] = {}
+        """Callers by their credentials and names by uid; the longest known first."""
+        self._asked: dict[Hashable, asyncio.Future[Any]] = {}
+        """What is being asked now."""
+        self._threads = ThreadPoolExecutor(_ASKING, thread_name_prefix="names")
+        self._slots = Slots(_ASKING, _ASKING - 1)
+
+    async def learn(self, scope: Any) -> None:
+        """Has to come before `caller`, for each request."""
+        peer: Peer = scope[SCOPE_KEY]
+        caller = await self._remembered(peer.uid, (peer.uid, peer.gid, peer.groups))
+        scope[_CALLER_KEY] = replace(caller, admin=False) if peer.job_id and caller.admin else caller
 
     def caller(self, scope: Any) -> Caller:
-        peer: Peer = scope[SCOPE_KEY]
-        caller = self._remembered((peer.uid, peer.gid, peer.groups))
-        return replace(caller, admin=False) if peer.job_id and caller.admin else caller
-
-    def owner(self, owner: Owner) -> Caller:
-        """The owner of a job, as if they asked themselves."""
-        return self._remembered((owner.uid, owner.gid, owner.groups))
-
-    def _remembered(self, who: _Credentials) -> Caller:
-        now = self._clock()
-        made, caller = self._known.get(who, (float("-inf"), None))
-        if caller is None or _is_old(made, now):
-            caller = self._make(*who)
-            self._known.pop(who, None)
-            self._known[who] = (now, caller)  # as the last
-            while _is_old(next(iter(self._known.values()))[0], now):
-                del self._known[next(iter(self._known))]
+        """Who sent this request: the same for as long as it lasts."""
+        caller: Caller = scope[_CALLER_KEY]
         return caller
+
+    async def owner(self, owner: Owner) -> Caller:
+        """The owner of a job, as if they asked themselves."""
+        return await self._remembered(owner.uid, (owner.uid, owner.gid, owner.groups))
+
+    async def user_names(self, uids: Iterable[int], uid: int) -> dict[int, str]:
+        """By uid; `uid` is who asks for it."""
+        return {each: await self._kept(uid, each, partial(user_name, each)) for each in set(uids)}
+
+    async def ask(self, uid: int, question: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Asks the databases of this machine for this user, beside the loop."""
+        async with self._slots.held_by(uid):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, partial(question, *arguments))
+
+    async def _remembered(self, uid: int, who: _Credentials) -> Caller:
+        caller: Caller = await self._kept(uid, who, partial(self._make, *who))
+        return caller
+
+    async def _kept(self, uid: int, what: Hashable, question: Callable[[], Any]) -> Any:
+        made, known = self._known.get(what, (float("-inf"), None))
+        if not _is_old(made, self._clock()):
+            return known
+        if what not in self._asked:
+            asked = asyncio.ensure_future(self._learned(uid, what, question))
+            self._asked[what] = asked
+            asked.add_done_callback(lambda _: self._asked.pop(what))
+        return await asyncio.shield(self._asked[what])  # who gives up does not take the answer from the others
+
+    async def _learned(self, uid: int, what: Hashable, question: Callable[[], Any]) -> Any:
+        found, now = await self.ask(uid, question), self._clock()
+        self._known.pop(what, None)
+        self._known[what] = (now, found)  # as the last
+        while _is_old(next(iter(self._known.values()))[0], now):
+            del self._known[next(iter(self._known))]
+        return found
 
     def _make(self, uid: int, gid: int, own_groups: tuple[int, ...]) -> Caller:
         user = user_name(uid)

@@ -44,7 +44,7 @@ async def list_reservations(api: Context, request: Request) -> Response:
 async def make_reservation(api: Context, request: Request) -> Response:
     """Set nodes aside, as `scontrol create reservation` (operators only)."""
     caller, body = api.caller(request), await api.body(request)
-    name, order = str(body.get("name") or ""), _order(body.get("order"), ())
+    name, order = str(body.get("name") or ""), await api.callers.ask(caller.uid, _order, body.get("order"), ())
     recorded = await api.cluster.do(
         api.cause(request), lambda state, now: create_reservation(state, caller, name, order, now)
     )
@@ -57,7 +57,8 @@ async def change_reservation(api: Context, request: Request) -> Response:
     """Change a reservation, as `scontrol update reservation=...` (operators only)."""
     caller, name = api.caller(request), request.path_params["name"]
     present = api.cluster.state.reservations.get(name)
-    order = _order((await api.body(request)).get("order"), present.groups if present else ())
+    given, groups = (await api.body(request)).get("order"), present.groups if present else ()
+    order = await api.callers.ask(caller.uid, _order, given, groups)
     await api.cluster.do(api.cause(request), lambda state, now: update_reservation(state, caller, name, order, now))
     return answer({"name": name})
 

@@ -179,6 +179,7 @@ class Routes:
 
 def _endpoint(handler: Handler, context: Context) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        await context.callers.learn(request.scope)
         context.keep_to_own_job(request)
         response = await handler(context, request)
         remark = context.out_of_date(request)

@@ -123,7 +123,7 @@ async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], sugges
     told["waiting"] = all_fields(waiting)
     if suggest:
         # The owner's rights count, whoever asks.
-        owner = api.callers.owner(job.spec.owner)
+        owner = await api.callers.owner(job.spec.owner)
         loop = asyncio.get_running_loop()
         deadline, all_tried, found = loop.time() + PATIENCE_S, True, []
         for suggestion in find_sooner(state, job, owner, trial, now):

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import os
 import pwd
 import socket
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from tests.unit.api.conftest import Running
 
 from bireme.api.peers import SCOPE_KEY, Callers, Peer, groups_of_user, peer_of
+from bireme.client.transport import Transport
+from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
 
 MANY = 400
 """More groups than fit into what Python's getsockopt returns."""
+
+
+def called(callers: Callers, peer: Peer) -> Caller:
+    """As at the beginning of a request of this peer."""
+    scope: dict[str, Any] = {SCOPE_KEY: peer}
+    asyncio.run(callers.learn(scope))
+    return callers.caller(scope)
 
 
 def test_the_groups_of_the_connected_process_are_seen() -> None:
@@ -43,15 +56,14 @@ def test_a_caller_has_the_groups_that_the_database_gives_its_user() -> None:
         pytest.skip("no group of this machine has a member")
     user, group = member
     entry = pwd.getpwnam(user)
-    callers = Callers(0, frozenset(), lambda: 0.0)
-    caller = callers.caller({SCOPE_KEY: Peer(entry.pw_uid, entry.pw_gid, 0, (7,))})
+    caller = called(Callers(0, frozenset(), lambda: 0.0), Peer(entry.pw_uid, entry.pw_gid, 0, (7,)))
     assert {entry.pw_gid, group.gr_gid, 7} <= set(caller.groups)
     assert group.gr_name in caller.group_names
 
 
 def test_a_user_whom_the_database_does_not_know_has_the_groups_of_its_process_alone() -> None:
     assert groups_of_user(4_000_000_000) == ()
-    caller = Callers(0, frozenset(), lambda: 0.0).caller({SCOPE_KEY: Peer(4_000_000_000, 5, 0, (7,))})
+    caller = called(Callers(0, frozenset(), lambda: 0.0), Peer(4_000_000_000, 5, 0, (7,)))
     assert caller.groups == (5, 7)
 
 
@@ -61,17 +73,74 @@ def test_names_are_asked_for_once_a_minute_and_not_kept_longer(monkeypatch: pyte
     now = [1_000.0]
     callers = Callers(0, frozenset({"u7"}), lambda: now[0])
     for job_id in (0, 4, 5):
-        caller = callers.caller({SCOPE_KEY: Peer(7, 7, 100 + job_id, (8,), job_id)})
+        caller = called(callers, Peer(7, 7, 100 + job_id, (8,), job_id))
         assert caller.admin is (not job_id), "a job of an operator's is no operator"
-    assert callers.owner(Owner(uid=7, gid=7, user="u7", groups=(8,))).user == "u7"
+    assert asyncio.run(callers.owner(Owner(uid=7, gid=7, user="u7", groups=(8,)))).user == "u7"
     assert asked == [7], "neither for each process nor for each job"
     now[0] += 61
     for uid in (8, 9):
-        callers.caller({SCOPE_KEY: Peer(uid, uid, 0)})
+        called(callers, Peer(uid, uid, 0))
     assert len(callers._known) == 2, "who was last seen a minute ago is forgotten"
     now[0] -= 3_600
-    callers.caller({SCOPE_KEY: Peer(9, 9, 0)})
+    called(callers, Peer(9, 9, 0))
     assert asked == [7, 8, 9, 9]
+
+
+def test_a_user_database_that_does_not_answer_keeps_nobody_but_those_it_is_asked_for(
+    api: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Semaphore(0), threading.Event()
+
+    def slow(uid: int) -> str:
+        if uid == os.geteuid():
+            asked.release()
+            assert answers.wait(60)
+        return f"u{uid}"
+
+    monkeypatch.setattr("bireme.api.peers.user_name", slow)
+    ended: list[dict[str, Any]] = []
+
+    def ask() -> None:
+        with Transport(api.home, timeout_s=60) as transport:
+            ended.append(transport.get("/v1/nodes"))
+
+    waiting = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in waiting:
+        thread.start()
+    try:
+        assert asked.acquire(timeout=30)
+        assert get(api, Peer(4_000_000_000, 5, 0)).startswith(b"HTTP/1.1 200")
+        assert not ended
+    finally:
+        answers.set()
+        for thread in waiting:
+            thread.join()
+    assert len(ended) == 20
+    assert not asked.acquire(blocking=False), "it was asked once for all of them"
+
+
+def get(api: Running, peer: Peer) -> bytes:
+    """What somebody else hears who lists the nodes."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.settimeout(30)
+        ours.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        api.loop.call_soon_threadsafe(api.server.adopt, theirs, peer)
+        return ours.recv(65536)
+
+
+def test_who_set_a_node_aside_is_named_and_asked_for_beside_the_loop(
+    api: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    monkeypatch.setattr(
+        "bireme.api.peers.user_name", lambda uid: threads.append(threading.current_thread().name) or f"u{uid}"
+    )
+    api.transport.post("/v1/nodes/update", {"nodes": "n[1-2]", "state": "drain", "reason": "disk"})
+    named = {node["reason_user"] for node in api.transport.get("/v1/nodes")["nodes"]}
+    assert named == {f"u{os.geteuid()}"}
+    assert len(threads) == 2, "one for the caller, one for the nodes"
+    assert all(name.startswith("names") for name in threads)
 
 
 def _known(user: str) -> bool:
