@@ -695,7 +695,8 @@ def numbers_of_lost_starts_given_again(patch: Patch) -> None:
         state.loss = None
         return ()
 
-    patch.setitem(applying.HANDLERS, e.LossSettled, forgetful)
+    law, others, _, followers = applying.PROGRAMME[e.LossSettled]
+    patch.setitem(applying.PROGRAMME, e.LossSettled, (law, others, forgetful, followers))
 
 
 def main() -> int:

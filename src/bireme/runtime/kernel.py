@@ -19,12 +19,12 @@ from bireme.core.calendar.booking import Booking
 from bireme.core.lifecycle.apply import apply, finished_phase
 from bireme.core.lifecycle.due import departures, due
 from bireme.core.lifecycle.intake import interpret, stale_in
+from bireme.core.lifecycle.life import IllegalTransition
 from bireme.core.lifecycle.loss import settled
 from bireme.core.lifecycle.mirroring import is_history, mirrored_job, missing_from, take_standings
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.state import State, Verdict
-from bireme.core.lifecycle.tables import IllegalTransition
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command, FindJob, TerminateJob
@@ -41,6 +41,7 @@ from bireme.core.plan.work import Enough, look_anew
 from bireme.core.priority.order import reprioritise
 from bireme.ports import HistoryRow, Journal, JournalError
 from bireme.runtime.collector import without_collecting
+from bireme.runtime.stories import with_story
 from bireme.slurm.records.steps import history_rows, step_row
 
 Decide = Callable[[State, float], list[e.Event]]
@@ -261,7 +262,7 @@ class Kernel:
         try:
             group.commands.extend(apply(self.state, recorded))
         except IllegalTransition as error:
-            raise IllegalTransitionError(error, self._story(event)) from error
+            raise with_story(error, self.journal, recorded.seq, group.events) from error
         group.events.append(recorded)
         if isinstance(event, e.ClusterConfigured):
             self._record_all(group, cause, departures(self.state), now)
@@ -299,10 +300,6 @@ class Kernel:
         step = job.steps[event.step_id]
         return [step_row(self.state, job, step, now)] if step.state is StepState.ENDED else []
 
-    def _story(self, event: e.Event) -> list[e.Recorded]:
-        job_id = getattr(event, "job_id", None)
-        return self.journal.story(job_id) if job_id is not None else []
-
     # -- the end of a turn -------------------------------------------------------------------------------------------
 
     def commit(self, group: Group) -> None:
@@ -339,19 +336,14 @@ class Kernel:
         return outstanding(self.state)
 
 
-class IllegalTransitionError(RuntimeError):
-    """An illegal transition with everything that happened to the thing before it."""
-
-    def __init__(self, error: IllegalTransition, story: Sequence[e.Recorded]) -> None:
-        lines = [f"  {recorded.seq} {recorded.at:.3f} {recorded.cause}: {recorded.event}" for recorded in story]
-        super().__init__("\n".join([str(error), "its story:", *lines]))
-
-
 def load(journal: Journal) -> State:
     """The state on disk: the newest snapshot and what happened since."""
     found = journal.latest_snapshot()
     seq, state = found if found is not None else (0, State())
     for recorded in journal.replay(seq):
-        apply(state, recorded)
+        try:
+            apply(state, recorded)
+        except IllegalTransition as error:
+            raise with_story(error, journal, recorded.seq, ()) from error
     assert isinstance(state, State)
     return state

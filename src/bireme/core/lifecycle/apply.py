@@ -13,8 +13,9 @@ from itertools import takewhile
 from typing import Any
 
 from bireme.core.lifecycle import charging, loss, mirroring, reserving, stepping, suspending
+from bireme.core.lifecycle.life import FREE, Law
 from bireme.core.lifecycle.state import ArrayTally, State
-from bireme.core.lifecycle.tables import NODE, IllegalTransition, job_for
+from bireme.core.lifecycle.tables import JOB, LIVES
 from bireme.core.limits import following
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
@@ -43,14 +44,25 @@ GAVE_WAY = "PREEMPTED"
 
 
 def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:
-    event = recorded.event
-    handler = HANDLERS[type(event)]
-    commands = handler(state, event, recorded.at)
-    if type(event) in charging.CHARGED:
-        charging.follow(state, event, recorded.at)
-    if type(event) in following.COUNTED:
-        following.follow(state, event)
-    state.timetable.follow(event)
+    """Checks the event against the tables, lets it happen, and checks where it left what it was about.
+
+    Raises IllegalTransition: before anything has changed, or, when a handler did not do what its table says, after.
+    """
+    event, at = recorded.event, recorded.at
+    law, others, handler, followers = PROGRAMME[type(event)]
+    key_of, phase_of, rows, life = law
+    key = key_of(event)
+    after = rows.get(phase_of(state, key))
+    if after is None:
+        raise life.forbids(state, key, phase_of(state, key), event)
+    standing = [each.stands(state, event) for each in others] if others else ()
+    commands = handler(state, event, at)
+    if phase_of(state, key) not in after:
+        raise life.broken(state, key, phase_of(state, key), event)
+    for each, stood in zip(others, standing):
+        each.check(state, event, *stood)
+    for follow in followers:
+        follow(state, event, at)
     state.seq = recorded.seq
     return commands
 
@@ -81,16 +93,13 @@ def _new_node(node: NodeConfig, at: float) -> Node:
     return Node(node, health, drained, note)
 
 
-def _node(state: State, name: str, event: e.Event) -> Node | None:
+def _node(state: State, name: str) -> Node | None:
     """The node to change."""
-    node = state.nodes.get(name)
-    if node is not None and (node.health, type(event)) not in NODE:
-        raise IllegalTransition(f"node {name}", node.health, event)
-    return node
+    return state.nodes.get(name)
 
 
 def _node_registered(state: State, event: e.NodeRegistered, at: float) -> Sequence[c.Command]:
-    node = _node(state, event.node, event)
+    node = _node(state, event.node)
     if node is not None:
         if node.health is not Health.DOWN:
             node.up_since = event.at if node.health is not Health.UP else node.up_since
@@ -104,7 +113,7 @@ def _node_registered(state: State, event: e.NodeRegistered, at: float) -> Sequen
 
 
 def _node_lost(state: State, event: e.NodeLost, at: float) -> Sequence[c.Command]:
-    node = _node(state, event.node, event)
+    node = _node(state, event.node)
     if node is not None and node.health is not Health.DOWN:
         node.health = Health.LOST
         node.last_seen = node.last_seen or at
@@ -148,14 +157,14 @@ def _others_counted(state: State, event: e.OthersCounted, at: float) -> Sequence
 
 
 def _node_closed(state: State, event: e.NodeClosed, at: float) -> Sequence[c.Command]:
-    node = _node(state, event.node, event)
+    node = _node(state, event.node)
     if node is not None:
         node.closed = Note(event.why, by_uid=0, at=at) if event.why else None
     return NOTHING
 
 
 def _node_updated(state: State, event: e.NodeUpdated, at: float) -> Sequence[c.Command]:
-    node = _node(state, event.node, event)
+    node = _node(state, event.node)
     if node is None:
         return NOTHING
     if event.health is not None:
@@ -180,10 +189,6 @@ def _partition_updated(state: State, event: e.PartitionUpdated, at: float) -> Se
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------
-
-
-def _job(state: State, job_id: int, event: e.Event) -> Job:
-    return job_for(state.jobs, job_id, event)
 
 
 def _job_submitted(state: State, event: e.JobSubmitted, at: float) -> Sequence[c.Command]:
@@ -215,9 +220,9 @@ def _job_submitted(state: State, event: e.JobSubmitted, at: float) -> Sequence[c
 
 
 def _array_task_split(state: State, event: e.ArrayTaskSplit, at: float) -> Sequence[c.Command]:
-    parent = _job(state, event.array_job_id, event)
-    if not isinstance(parent.array, ArrayWaiting) or parent.spec.array is None:
-        raise IllegalTransition(f"job {parent.label}", "not a waiting array", event)
+    parent = state.jobs.get(event.array_job_id)
+    if parent is None or not isinstance(parent.array, ArrayWaiting) or parent.spec.array is None:
+        raise JOB.forbids(state, event.array_job_id, "not a waiting array", event)
     task = _array_task(event, parent.spec.array)
     _remove_waiting(parent.array.waiting, event.task_id)
     state.array_tasks.setdefault(parent.id, {})[event.task_id] = event.job_id
@@ -241,13 +246,13 @@ def _array_task_split(state: State, event: e.ArrayTaskSplit, at: float) -> Seque
 
 
 def _array_part_split(state: State, event: e.ArrayPartSplit, at: float) -> Sequence[c.Command]:
-    parent = _job(state, event.array_job_id, event)
-    if not isinstance(parent.array, ArrayWaiting) or parent.array.array_job_id is not None:
-        raise IllegalTransition(f"job {parent.label}", "not a waiting array", event)
+    parent = state.jobs.get(event.array_job_id)
+    if parent is None or not isinstance(parent.array, ArrayWaiting) or parent.array.array_job_id is not None:
+        raise JOB.forbids(state, event.array_job_id, "not a waiting array", event)
     leaving = {task for first, last, step in event.ranges for task in range(first, last + 1, step)}
     staying = deque(task for task in parent.array.waiting if task not in leaving)
     if not staying or len(parent.array.waiting) - len(staying) != len(leaving):
-        raise IllegalTransition(f"job {parent.label}", f"{len(parent.array.waiting)} waiting tasks", event)
+        raise JOB.forbids(state, parent.id, f"an array with {len(parent.array.waiting)} waiting tasks", event)
     parent.array.waiting = staying
     assert isinstance(parent.phase, Pending)
     part = Job(
@@ -292,21 +297,21 @@ def _remove_waiting(waiting: deque[int], task_id: int) -> None:
 
 
 def _job_became_eligible(state: State, event: e.JobBecameEligible, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Pending)
     job.phase = replace(job.phase, eligible_at=at, accrues=True, accrues_since=None)
     return NOTHING
 
 
 def _job_accrual_changed(state: State, event: e.JobAccrualChanged, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Pending)
     job.phase = replace(job.phase, accrues=event.accrues, accrues_since=at if event.accrues else None)
     return NOTHING
 
 
 def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Pending)
     job.phase = replace(job.phase, held_by=event.by, eligible_at=None, reasons=(event.reason,) if event.reason else ())
     state.verdicts.pop(job.id, None)
@@ -314,7 +319,7 @@ def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
 
 
 def _job_released(state: State, event: e.JobReleased, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Pending)
     job.phase = replace(job.phase, held_by=None, not_before=None, reasons=())
     job.launch_failures = 0
@@ -323,7 +328,7 @@ def _job_released(state: State, event: e.JobReleased, at: float) -> Sequence[c.C
 
 
 def _job_updated(state: State, event: e.JobUpdated, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     before, job.spec, job.priority = job.spec, event.spec, event.priority
     if isinstance(job.phase, Pending) and _when_of(before) != _when_of(event.spec):
         job.phase = replace(job.phase, eligible_at=None)  # `due` says when it is again
@@ -338,10 +343,10 @@ def _when_of(spec: JobSpec) -> tuple[object, ...]:
 
 
 def _job_allocated(state: State, event: e.JobAllocated, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     allocation = event.allocation
     if job.is_waiting_array or allocation.generation != job.generation + 1:
-        raise IllegalTransition(f"job {job.label}", f"generation {job.generation}", event)
+        raise JOB.forbids(state, job.id, f"at generation {job.generation}", event)
     assert isinstance(job.phase, Pending)
     state.occupancy.hold(allocation)
     job.eligible_at = job.phase.eligible_at
@@ -356,7 +361,7 @@ def _job_allocated(state: State, event: e.JobAllocated, at: float) -> Sequence[c
 
 
 def _job_started(state: State, event: e.JobStarted, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Starting)
     job.phase = Running(job.phase.allocation, started_at=job.phase.since)
     job.launch_failures = 0
@@ -364,7 +369,7 @@ def _job_started(state: State, event: e.JobStarted, at: float) -> Sequence[c.Com
 
 
 def _job_launch_failed(state: State, event: e.JobLaunchFailed, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Starting)
     _release(state, job)
     job.launch_failures += 1
@@ -381,7 +386,7 @@ def _job_launch_failed(state: State, event: e.JobLaunchFailed, at: float) -> Seq
 
 
 def _batch_exited(state: State, event: e.BatchExited, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     job.batch_status, job.batch_usage, job.batch_ended_at = event.status, event.usage, event.at
     job.usage = merge_usage((job.usage, event.usage)) if job.usage is not NO_USAGE else event.usage
     if isinstance(job.phase, Ending):
@@ -390,7 +395,7 @@ def _batch_exited(state: State, event: e.BatchExited, at: float) -> Sequence[c.C
 
 
 def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     phase = job.phase
     grace_s = state.config.settings.kill_wait_s if event.grace_s is None else event.grace_s
     grace_s = 0 if event.kill_now else grace_s
@@ -417,7 +422,7 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
 
 
 def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     phase = job.phase
     assert isinstance(phase, Ending)
     _release(state, job)
@@ -441,7 +446,7 @@ def finished_phase(phase: Ending, event: e.JobEnded) -> Finished:
 
 
 def _job_cancelled(state: State, event: e.JobCancelled, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     tally = state.arrays.get(job.array_job_id or 0)
     if isinstance(job.array, ArrayWaiting) and tally is not None:
         tally.failed.update(job.array.waiting)
@@ -455,7 +460,7 @@ def _job_cancelled(state: State, event: e.JobCancelled, at: float) -> Sequence[c
 
 
 def _job_requeued(state: State, event: e.JobRequeued, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     del state.finished[job.id]
     tally = state.arrays.get(job.array_job_id or 0)
     if tally is not None and job.task_id is not None:
@@ -509,12 +514,12 @@ def _finish(state: State, job: Job) -> None:
 
 
 def _job_checkpointed(state: State, event: e.JobCheckpointed, at: float) -> Sequence[c.Command]:
-    _job(state, event.job_id, event).checkpointed_at = at
+    state.jobs[event.job_id].checkpointed_at = at
     return NOTHING
 
 
 def _job_signalled(state: State, event: e.JobSignalled, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     phase = job.phase
     assert isinstance(phase, Running | Suspended)
     if event.warning:
@@ -526,7 +531,7 @@ def _job_signalled(state: State, event: e.JobSignalled, at: float) -> Sequence[c
 
 
 def _job_forgotten(state: State, event: e.JobForgotten, at: float) -> Sequence[c.Command]:
-    job = _job(state, event.job_id, event)
+    job = state.jobs[event.job_id]
     del state.jobs[job.id]
     del state.finished[job.id]
     if job.array_job_id is not None:
@@ -584,3 +589,39 @@ HANDLERS: dict[type[e.Event], Handler] = {
     e.ReservationSet: reserving.reservation_set,
     e.ReservationRemoved: reserving.reservation_removed,
 }
+
+
+Follower = Callable[[State, Any, float], None]
+
+
+def _count(state: State, event: e.Event, at: float) -> None:
+    following.follow(state, event)
+
+
+def _retime(state: State, event: e.Event, at: float) -> None:
+    state.timetable.follow(event)
+
+
+def _retime_job(state: State, event: Any, at: float) -> None:
+    state.timetable.changed.add(event.job_id)
+
+
+def _followers(event: type[e.Event]) -> Iterable[Follower]:
+    if event in charging.CHARGED:
+        yield charging.follow
+    if event in following.COUNTED:
+        yield _count
+    if len(JOB.things.get(event, ())) == 1:
+        yield _retime_job
+    else:
+        yield _retime
+
+
+def _programme(event: type[e.Event], handler: Handler) -> tuple[Law, tuple[Law, ...], Handler, tuple[Follower, ...]]:
+    laws = [law for life in LIVES for law in life.laws(event)] or [FREE]
+    return laws[0], tuple(laws[1:]), handler, tuple(_followers(event))
+
+
+PROGRAMME = {event: _programme(event, handler) for event, handler in HANDLERS.items()}
+"""All that `apply` does about an event: its law, the laws of other things that it is about, its handler, and who
+follows it. Nearly every event is about one thing, and `apply` runs for every event: so that law stands by itself."""

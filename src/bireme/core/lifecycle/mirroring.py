@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from bireme.core.lifecycle.state import State, Verdict
-from bireme.core.lifecycle.tables import IllegalTransition
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayTask, ArrayWaiting, Ending, Finished, Job, JobSpec, Pending, Phase, Suspended
@@ -88,8 +87,6 @@ def job_mirrored(state: State, event: e.JobMirrored, at: float) -> Sequence[c.Co
     """From any phase to any other: the one handler of events that the other scheduler's jobs have."""
     seen, known = event.seen, state.jobs.get(event.job_id)
     if known is not None:
-        if not known.mirrored:
-            raise IllegalTransition(f"job {known.label}", "not a mirrored one", event)
         _leave_indexes(state, known)
     job = state.jobs[seen.job_id] = mirrored_job(known, seen)
     state.index_members(job)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.tables import STEP, IllegalTransition, job_for
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Ending, Job, Running
@@ -28,15 +27,8 @@ CAUSES = {
 """What Slurm writes into a job's stderr when it ends it, by the outcome."""
 
 
-def _step(job: Job, step_id: int, event: e.Event) -> Step:
-    step = job.steps.get(step_id)
-    if step is None or (step.state, type(event)) not in STEP:
-        raise IllegalTransition(f"step {job.label}.{step_id}", step.state if step else "unknown", event)
-    return step
-
-
 def step_created(state: State, event: e.StepCreated, at: float) -> Sequence[c.Command]:
-    job = job_for(state.jobs, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Running)
     ended = [number for number, step in job.steps.items() if step.state is StepState.ENDED]
     for number in ended[:-KEPT_ENDED_STEPS]:
@@ -48,15 +40,15 @@ def step_created(state: State, event: e.StepCreated, at: float) -> Sequence[c.Co
 
 
 def step_started(state: State, event: e.StepStarted, at: float) -> Sequence[c.Command]:
-    step = _step(job_for(state.jobs, event.job_id, event), event.step_id, event)
+    step = state.jobs[event.job_id].steps[event.step_id]
     step.state = StepState.RUNNING
     step.started_at = event.at
     return ()
 
 
 def step_ending(state: State, event: e.StepEnding, at: float) -> Sequence[c.Command]:
-    job = job_for(state.jobs, event.job_id, event)
-    step = _step(job, event.step_id, event)
+    job = state.jobs[event.job_id]
+    step = job.steps[event.step_id]
     step.outcome = step.outcome or event.outcome
     step.cancelled_by = event.by_uid
     return (terminate_step(state, job, step, event.signal),)
@@ -70,8 +62,8 @@ def terminate_step(state: State, job: Job, step: Step, signal: int = 0) -> c.Ter
 
 
 def step_node_ended(state: State, event: e.StepNodeEnded, at: float) -> Sequence[c.Command]:
-    job = job_for(state.jobs, event.job_id, event)
-    step = _step(job, event.step_id, event)
+    job = state.jobs[event.job_id]
+    step = job.steps[event.step_id]
     step.ended_nodes |= {event.node}
     step.status = worse(step.status, event.status)
     step.usage = merge_usage((step.usage, event.usage)) if step.usage is not NO_USAGE else event.usage

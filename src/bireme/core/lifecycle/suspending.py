@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.tables import job_for
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Running, Starting, Suspended
@@ -18,7 +17,7 @@ from bireme.core.placement.occupancy import Occupancy
 
 
 def job_suspended(state: State, event: e.JobSuspended, at: float) -> Sequence[c.Command]:
-    job = job_for(state.jobs, event.job_id, event)
+    job = state.jobs[event.job_id]
     phase = job.phase
     assert isinstance(phase, Running)
     state.occupancy.release(job.held)
@@ -36,12 +35,12 @@ def job_suspended(state: State, event: e.JobSuspended, at: float) -> Sequence[c.
 
 
 def job_guarded(state: State, event: e.JobGuarded, at: float) -> Sequence[c.Command]:
-    job_for(state.jobs, event.job_id, event).guarded_by = event.by
+    state.jobs[event.job_id].guarded_by = event.by
     return ()
 
 
 def job_resumed(state: State, event: e.JobResumed, at: float) -> Sequence[c.Command]:
-    job = job_for(state.jobs, event.job_id, event)
+    job = state.jobs[event.job_id]
     phase = job.phase
     assert isinstance(phase, Suspended)
     state.occupancy.release(job.held)
@@ -51,7 +50,7 @@ def job_resumed(state: State, event: e.JobResumed, at: float) -> Sequence[c.Comm
 
 
 def job_to_be_resumed(state: State, event: e.JobToBeResumed, at: float) -> Sequence[c.Command]:
-    job = job_for(state.jobs, event.job_id, event)
+    job = state.jobs[event.job_id]
     assert isinstance(job.phase, Suspended)
     job.phase = replace(job.phase, waits_for_cpus=True)
     return ()
