@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from bireme.core.accounting.ranks import Rank
+from bireme.core.lifecycle.kind import Entry
 from bireme.core.lifecycle.refusals import Caller
+from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
@@ -25,6 +27,10 @@ Report = Callable[[Sequence[Observation]], None]
 
 HistoryRow = Row
 """A finished job or step, as `slurm/records` describes it."""
+
+
+Records = Callable[[State, Entry, float], Sequence[HistoryRow]]
+"""How what a kind puts into the history is written down there."""
 
 
 class Clock(Protocol):

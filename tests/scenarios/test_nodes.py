@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bireme.core.lifecycle.due import departures
+from bireme.core.lifecycle.job_due import departures
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.refusals import Why
 from bireme.core.lifecycle.states import node_base_state, node_flags

@@ -11,15 +11,18 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle import apply as applying
-from bireme.core.lifecycle import charging, due, gates, intake, requests, reserving, submission
+from bireme.core.lifecycle import charging, gates, job_applying, job_due, job_intake, requests, reserving, submission
+from bireme.core.lifecycle import due as passing
+from bireme.core.lifecycle import intake as hearing
 from bireme.core.lifecycle import loss as lost
+from bireme.core.lifecycle.kind import Entry, RunOver
+from bireme.core.lifecycle.registry import INTERPRETERS, PROGRAMME
 from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.limits import rules
 from bireme.core.limits.rules import Rulebook
@@ -37,7 +40,7 @@ from bireme.core.plan.reserved import Reserved
 from bireme.engines.crew.engine import CrewEngine
 from bireme.engines.crew.gangs import Farewell, Gang, Next
 from bireme.engines.simulated.agents import Run, SimulatedAgent
-from bireme.ports import HistoryRow, JournalError
+from bireme.ports import JournalError
 from bireme.runtime.kernel import Group, Kernel
 from bireme.sim.faults.daemon import Daemon
 from bireme.sim.faults.draw import draw, draw_with_loss
@@ -187,7 +190,7 @@ def held_job_started(patch: Patch) -> None:
 @bug("nobody asked for it|is held$", 1)
 def hold_let_go_by_time(patch: Patch) -> None:
     """What is held goes on by itself after a minute."""
-    passed = due.due
+    passed = passing.due
 
     def releasing(state: State, now: float) -> list[e.Event]:
         held = [job for job in state.pending.values() if isinstance(job.phase, Pending) and job.phase.held_by]
@@ -213,7 +216,7 @@ def begin_time_ignored(patch: Patch) -> None:
 @bug("after its deadline", 3)
 def deadline_ignored(patch: Patch) -> None:
     """A job that waits is not given up when its deadline is over."""
-    patch.setattr(due, "_given_up_at", lambda state, job: None)
+    patch.setattr(job_due, "_given_up_at", lambda state, job: None)
 
 
 @bug("dependencies were met: afterok", 1)
@@ -305,7 +308,7 @@ def dependency_never_released(patch: Patch) -> None:
     def never(state: State, job: Job, now: float) -> gates.Met:
         return gates.Met.NOT_YET if job.spec.dependencies.items else gates.Met.YES
 
-    for module in (gates, due, submission):
+    for module in (gates, job_due, submission):
         patch.setattr(module, "dependency_met", never)
 
 
@@ -325,7 +328,7 @@ def dependency_given_up_too_early(patch: Patch) -> None:
 @bug("still waited for it", 1)
 def forgotten_while_others_wait(patch: Patch) -> None:
     """A job that ended is forgotten after MinJobAge, whoever still waits for it."""
-    patch.setattr(due, "_depended_on", lambda state: set())
+    patch.setattr(job_due, "_depended_on", lambda state: set())
 
 
 @bug("is held$", 2)
@@ -342,13 +345,13 @@ def requeue_loses_its_hold(patch: Patch) -> None:
 @bug("lost its place", 1)
 def requeue_loses_its_place(patch: Patch) -> None:
     """A job that is queued again counts as submitted then."""
-    back = applying._back_to_queue
+    back = job_applying._back_to_queue
 
     def as_new(state: State, job: Job, at: float, *about: Any, **more: Any) -> None:
         back(state, job, at, *about, **more)
         job.submitted_at = at
 
-    patch.setattr(applying, "_back_to_queue", as_new)
+    patch.setattr(job_applying, "_back_to_queue", as_new)
 
 
 @bug("after its cancel had been answered", 10)
@@ -456,18 +459,18 @@ def suspended_ones_ended(patch: Patch) -> None:
 @bug("long after its time limit", 1)
 def time_limit_not_enforced(patch: Patch) -> None:
     """A job runs on when its time is over."""
-    patch.setattr(due, "_killed_at", lambda state, job, phase: None)
+    patch.setattr(job_due, "_killed_at", lambda state, job, phase: None)
 
 
 @bug("before its limit", 2)
 def time_limit_counts_suspension(patch: Patch) -> None:
     """Time that a job was suspended counts against its limit."""
-    reached = due.limit_reached_at
+    reached = job_due.limit_reached_at
 
     def all_of_it(state: State, job: Job, phase: Any) -> float | None:
         return reached(state, job, replace(phase, suspended_s=0.0))
 
-    patch.setattr(due, "limit_reached_at", all_of_it)
+    patch.setattr(job_due, "limit_reached_at", all_of_it)
 
 
 # -- what is written down --------------------------------------------------------------------------------------------
@@ -501,35 +504,40 @@ def rollback_drops_observations(patch: Patch) -> None:
 @bug("the journal does not have it", 1)
 def lost_end(patch: Patch) -> None:
     """That a script ended is not taken in while its job is suspended or starting."""
-    finished = intake._batch_finished
+    finished = job_intake._batch_finished
     patch.setattr(
-        intake, "_batch_finished", lambda state, job, seen: [] if seen.status.code == 3 else finished(state, job, seen)
+        job_intake,
+        "_batch_finished",
+        lambda state, job, seen: [] if seen.status.code == 3 else finished(state, job, seen),
     )
 
 
 @bug("its history (has|says)", 1)
 def history_row_missing(patch: Patch) -> None:
     """The runs of a job before its last one are not in the history."""
-    rows = Kernel._final_rows
+    chronicle = Kernel._chronicle
 
-    def last_only(kernel: Kernel, event: e.JobEnded | e.JobCancelled, now: float) -> list[HistoryRow]:
-        job = kernel.state.jobs.get(event.job_id)
-        again = job is not None and isinstance(job.phase, Ending) and job.phase.requeue
-        return [] if again else rows(kernel, event, now)
+    def last_only(kernel: Kernel, group: Group, entries: Iterable[Entry], now: float) -> None:
+        def comes_back(entry: Entry) -> bool:
+            return isinstance(entry, RunOver) and isinstance(entry.job.phase, Ending) and entry.job.phase.requeue
 
-    patch.setattr(Kernel, "_final_rows", last_only)
+        chronicle(kernel, group, [entry for entry in entries if not comes_back(entry)], now)
+
+    patch.setattr(Kernel, "_chronicle", last_only)
 
 
 @bug("its history (has|says)", 1)
 def history_row_twice(patch: Patch) -> None:
     """An end is written to the history twice."""
-    rows = Kernel._final_rows
+    chronicle = Kernel._chronicle
 
-    def twice(kernel: Kernel, event: e.JobEnded | e.JobCancelled, now: float) -> list[HistoryRow]:
-        made = rows(kernel, event, now)
-        return [*made, *(replace(row, submitted_at=row.submitted_at - 1) for row in made)]
+    def twice(kernel: Kernel, group: Group, entries: Iterable[Entry], now: float) -> None:
+        first = len(group.history)
+        chronicle(kernel, group, entries, now)
+        made = group.history[first:]
+        group.history.extend(replace(row, submitted_at=row.submitted_at - 1) for row in made)
 
-    patch.setattr(Kernel, "_final_rows", twice)
+    patch.setattr(Kernel, "_chronicle", twice)
 
 
 @bug("CPU-seconds", 1)
@@ -578,7 +586,7 @@ def job_run_twice_after_a_restart(patch: Patch) -> Sabotage:
 @bug("the truth is", 25)
 def late_report_believed(patch: Patch) -> None:
     """What a node says of an earlier start of a job is taken for the newest one."""
-    interpret = intake.interpret
+    interpret = hearing.interpret
 
     def newest(state: State, seen: o.Observation, now: float) -> list[e.Event]:
         job = state.holding.get(getattr(seen, "job_id", 0))
@@ -618,8 +626,8 @@ def answering_node_given_up(patch: Patch) -> None:
 @bug("its cluster has opened it", 0)
 def node_stays_closed(patch: Patch) -> None:
     """That a cluster opened its node again is not noticed."""
-    told = intake._node_closed
-    patch.setattr(intake, "_node_closed", lambda state, seen: told(state, seen) if seen.why else [])
+    told = INTERPRETERS[o.NodeClosed]
+    patch.setitem(INTERPRETERS, o.NodeClosed, lambda state, seen, now: told(state, seen, now) if seen.why else [])
 
 
 @bug("the journal gives another state", 0)
@@ -668,7 +676,7 @@ def acknowledgements_lost(patch: Patch) -> Sabotage:
 @bug("runs again after a loss", 3, loss=True)
 def lost_ends_run_again(patch: Patch) -> None:
     """What a node saw to its end, and the journal has lost, is started again."""
-    patch.setattr(intake, "found_over", lambda state, seen, outcome: [])
+    patch.setattr(job_intake, "found_over", lambda state, seen, outcome: [])
 
 
 @bug("runs again after a loss", 30, loss=True)
@@ -695,8 +703,7 @@ def numbers_of_lost_starts_given_again(patch: Patch) -> None:
         state.loss = None
         return ()
 
-    law, others, _, followers = applying.PROGRAMME[e.LossSettled]
-    patch.setitem(applying.PROGRAMME, e.LossSettled, (law, others, forgetful, followers))
+    patch.setitem(PROGRAMME, e.LossSettled, PROGRAMME[e.LossSettled]._replace(handler=forgetful))
 
 
 def main() -> int:

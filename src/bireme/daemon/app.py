@@ -39,6 +39,7 @@ from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, Journ
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
+from bireme.slurm.records.steps import rows_of
 from bireme.store.database import StoreError
 from bireme.store.journal import SqliteStore
 
@@ -120,7 +121,7 @@ class Daemon:
     def _recovered(self, store: SqliteStore, engine: Engine) -> Runtime:
         began = time.monotonic()
         with nothing_collected():
-            runtime = Runtime(store, engine, SystemClock())
+            runtime = Runtime(store, engine, SystemClock(), rows_of)
         collect_in_small_steps()
         log.info("read %d jobs from the journal in %.2f s", len(runtime.state.jobs), time.monotonic() - began)
         return runtime

@@ -11,48 +11,40 @@ Invariant: after `settle` or `rollback`, the state in memory is the fold of the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.lifecycle.apply import apply, finished_phase
-from bireme.core.lifecycle.due import departures, due
-from bireme.core.lifecycle.intake import interpret, stale_in
+from bireme.core.lifecycle.apply import apply
+from bireme.core.lifecycle.due import due, settled
+from bireme.core.lifecycle.intake import interpret, remarks
+from bireme.core.lifecycle.kind import Entry
 from bireme.core.lifecycle.life import IllegalTransition
-from bireme.core.lifecycle.loss import settled
-from bireme.core.lifecycle.mirroring import is_history, mirrored_job, missing_from, take_standings
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.lifecycle.ranking import follow_priorities
+from bireme.core.lifecycle.registry import MEANING, Meaning
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.commands import Command, FindJob, TerminateJob
-from bireme.core.model.jobs import Ending, Finished
-from bireme.core.model.observations import JobSeen, NodeAnswered, Observation, QueueSeen
+from bireme.core.model.commands import Command, TerminateJob
+from bireme.core.model.observations import Observation
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import ReasonKind, reason
-from bireme.core.model.steps import StepState
 from bireme.core.plan.decisions import BEHIND, Plan, accept
-from bireme.core.plan.outlook import HARMLESS, Outlook
+from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
+from bireme.core.plan.stands import CHANGES_NOTHING_FREE
 from bireme.core.plan.work import Enough, look_anew
 from bireme.core.priority.order import reprioritise
-from bireme.ports import HistoryRow, Journal, JournalError
+from bireme.ports import HistoryRow, Journal, JournalError, Records
 from bireme.runtime.collector import without_collecting
 from bireme.runtime.stories import with_story
-from bireme.slurm.records.steps import history_rows, step_row
 
 Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
-
-CHANGES_NOTHING_FREE = (HARMLESS - {e.JobHeld}) | {e.JobAllocated, e.JobEnding, e.JobResumed}
-"""Events after which no waiting job can start that could not before: no pass is needed for them."""
-
-ENDS = (e.JobEnded, e.JobCancelled)
-CLEARS = (e.JobEnded, e.JobLaunchFailed, e.LeftoverCleared)
-"""Events after which the engine may forget a start."""
 
 ASKING = "events were lost from the journal: nothing starts before every node has said what it holds"
 
@@ -88,12 +80,14 @@ class Group:
 class Kernel:
     """See the module. Not thread-safe: one caller, one turn at a time."""
 
-    def __init__(self, journal: Journal, *, changes_per_job: float = 0.0) -> None:
-        """`changes_per_job`: how much must have happened, for each job that a full pass tests, before the next one.
+    def __init__(self, journal: Journal, records: Records, *, changes_per_job: float = 0.0) -> None:
+        """`records`: how what goes into the history is written down.
 
-        The daemon rations passes by the time that they take, and says 0; the simulator, whose time is free, says more.
+        `changes_per_job`: how much must have happened, for each job that a full pass tests, before the next one. The
+        daemon rations passes by the time that they take, and says 0; the simulator, whose time is free, says more.
         """
         self.journal = journal
+        self.records = records
         self.changes_per_job = changes_per_job
         self.state = load(journal)
         self.requests: deque[Request] = deque()
@@ -131,8 +125,7 @@ class Kernel:
             seen = self.observations.popleft()
             group.observations.append(seen)
             self._record_all(group, "engine", interpret(self.state, seen, now), now)
-            self._let_go(group, seen)
-            self._mirror(group, seen, now)
+            self._remark(group, seen, now)
         while self.requests:
             self._decide(group, self.requests.popleft(), now)
         self._record_all(group, "time", settled(self.state, now), now)
@@ -143,24 +136,12 @@ class Kernel:
             self.plan(group, now)
         return group
 
-    def _let_go(self, group: Group, seen: Observation) -> None:
-        """An engine need not keep what the state no longer holds: an old start, a job long over.
-
-        What a node says it still holds must be ended first; where the state knows the node, it sees to that.
-        """
-        stale = stale_in(self.state, seen)
-        if not isinstance(seen, NodeAnswered):
-            group.acknowledged.extend(key for key in stale if key not in group.acknowledged)
-        elif seen.node not in self.state.nodes:
-            group.commands.extend(TerminateJob(job_id, generation, (seen.node,), 0) for job_id, generation in stale)
-
-    def _mirror(self, group: Group, seen: Observation, now: float) -> None:
-        """What another scheduler's queue says that is not journaled: history of long ago, standings, what is gone."""
-        if isinstance(seen, JobSeen) and (seen.past or is_history(self.state, seen.seen, now)):
-            group.history.extend(history_rows(self.state, mirrored_job(None, seen.seen), seen.seen.phase, now))
-        elif isinstance(seen, QueueSeen):
-            take_standings(self.state, seen.standings)
-            group.commands.extend(FindJob(job) for job in missing_from(self.state, seen.listed))
+    def _remark(self, group: Group, seen: Observation, now: float) -> None:
+        """What a report comes to besides events."""
+        for aside in remarks(self.state, seen, now):
+            self._chronicle(group, aside.history, now)
+            group.commands.extend(aside.commands)
+            group.acknowledged.extend(key for key in aside.forgettable if key not in group.acknowledged)
 
     def _decide(self, group: Group, request: Request, now: float) -> None:
         """What fails while it is decided has changed nothing: only who asked is told. What fails when it is applied
@@ -257,48 +238,38 @@ class Kernel:
 
     def _record(self, group: Group, cause: str, event: e.Event, now: float) -> None:
         recorded = e.Recorded(self.state.seq + 1, now, cause, event)
-        if isinstance(event, ENDS):
-            group.history.extend(self._final_rows(event, now))
+        meaning = MEANING[type(event)]
+        for chronicle in meaning.chronicles:
+            self._chronicle(group, chronicle(self.state, event, now), now)
         try:
             group.commands.extend(apply(self.state, recorded))
         except IllegalTransition as error:
             raise with_story(error, self.journal, recorded.seq, group.events) from error
         group.events.append(recorded)
-        if isinstance(event, e.ClusterConfigured):
-            self._record_all(group, cause, departures(self.state), now)
+        for entail in meaning.entails:
+            self._record_all(group, cause, list(entail(self.state)), now)
         if self._outlook is not None and not self._outlook.note(self.state, event, now):
             self._outlook = None
         if follow_priorities(self.state, event, now):
             self.rank_at = 0.0
-        if isinstance(event, e.JobMirrored) and isinstance(event.seen.phase, Finished):
-            group.history.extend(history_rows(self.state, self.state.jobs[event.job_id], event.seen.phase, now))
-        if isinstance(event, e.StepNodeEnded):
-            group.history.extend(self._step_rows(event, now))
-        if isinstance(event, CLEARS) and not (isinstance(event, e.LeftoverCleared) and event.still_on):
-            group.acknowledged.append((event.job_id, event.generation))
-        elif isinstance(event, e.LeftoverFound):  # the engine has to hear it out
-            key = (event.job_id, event.generation)
-            group.acknowledged = [each for each in group.acknowledged if each != key]
+        for chronicle in meaning.chronicles_after:
+            self._chronicle(group, chronicle(self.state, event, now), now)
+        if meaning.closes or meaning.reopens:
+            self._hear_out(group, meaning, event)
         if type(event) not in CHANGES_NOTHING_FREE:
             self.replan = True
 
-    def _final_rows(self, event: e.JobEnded | e.JobCancelled, now: float) -> list[HistoryRow]:
-        """Built before the event is applied: a requeued job forgets the run that just ended."""
-        job = self.state.jobs.get(event.job_id)
-        if job is None:
-            return []
-        if isinstance(event, e.JobCancelled):
-            phase = Finished(event.outcome, now)
-        else:
-            if not isinstance(job.phase, Ending):
-                return []
-            phase = finished_phase(job.phase, event)
-        return history_rows(self.state, job, phase, now)
+    def _chronicle(self, group: Group, entries: Iterable[Entry], now: float) -> None:
+        for entry in entries:
+            group.history.extend(self.records(self.state, entry, now))
 
-    def _step_rows(self, event: e.StepNodeEnded, now: float) -> list[HistoryRow]:
-        job = self.state.jobs[event.job_id]
-        step = job.steps[event.step_id]
-        return [step_row(self.state, job, step, now)] if step.state is StepState.ENDED else []
+    def _hear_out(self, group: Group, meaning: Meaning, event: Any) -> None:
+        """The engine may forget the start that the event names, or has to hear it out."""
+        key = (event.job_id, event.generation)
+        if meaning.reopens:
+            group.acknowledged = [each for each in group.acknowledged if each != key]
+        elif any(closes(event) for closes in meaning.closes):
+            group.acknowledged.append(key)
 
     # -- the end of a turn -------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
-from bireme.ports import Clock, Engine, Journal, JournalError, RemembersPast, foreign_queue
+from bireme.ports import Clock, Engine, Journal, JournalError, Records, RemembersPast, foreign_queue
 from bireme.runtime.collector import without_collecting
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
 
@@ -53,11 +53,11 @@ Subscriber = Callable[[Sequence[e.Recorded]], None]
 
 
 class Runtime:
-    def __init__(self, journal: Journal, engine: Engine, clock: Clock) -> None:
+    def __init__(self, journal: Journal, engine: Engine, clock: Clock, records: Records) -> None:
         self.journal = journal
         self.engine = engine
         self.clock = clock
-        self.kernel = Kernel(journal)
+        self.kernel = Kernel(journal, records)
         self._wake = asyncio.Event()
         self._asked = asyncio.Event()
         self._in_a_stream = False

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from bireme.core.lifecycle import operators
-from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.job_due import time_limit_s
 from bireme.core.lifecycle.refusals import Caller, Refusal
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import submit

@@ -22,6 +22,7 @@ from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import SimulatedEngine
 from bireme.ports import Journal, JournalError
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
+from bireme.slurm.records.steps import rows_of
 
 RETRY_AFTER_S = 1.0
 """Pause after the journal could not be written, as the daemon's."""
@@ -42,7 +43,7 @@ class World:
         self.journal = journal
         self.engine = engine
         self.clock = clock
-        self.kernel = Kernel(journal, changes_per_job=CHANGES_PER_JOB)
+        self.kernel = Kernel(journal, rows_of, changes_per_job=CHANGES_PER_JOB)
         self.watchers: list[Watcher] = []
         self.turns = 0
         self._look_at = -inf

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.lifecycle import apply as applying
 from bireme.core.lifecycle import requests
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.life import IllegalTransition, Law, Life, Phase
+from bireme.core.lifecycle.registry import KINDS, PROGRAMME
 from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
 from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.tables import LIVES
 from bireme.core.model import events as e
 from bireme.runtime.kernel import Group, Kernel
 from bireme.runtime.stories import IllegalTransitionError
+from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 from bireme.testing.scenario import Scenario, caller_named
 from bireme.testing.worlds import build_cluster
 
+LIVES = tuple(kind.life for kind in KINDS)
 Change = tuple[str, Phase, type[e.Event], Phase]
 """What a journal shows: (kind, phase before, event, phase after)."""
 
@@ -52,7 +53,7 @@ def full_life() -> list[e.Recorded]:
         begin=world.now + 10, duration_s=60, users=("alice",), nodes=("n1",), flags=("IGNORE_JOBS",)
     )
     world.record(create_reservation(world.state, caller_named("root"), "tuesday", order, world.now))
-    world.record([e.EventsLost(len(world.journal), len(world.journal)), e.LossSettled()])
+    world.record([e.AccountsChanged(), e.EventsLost(len(world.journal), len(world.journal)), e.LossSettled()])
     world.wait(100_000)
     return world.journal
 
@@ -83,12 +84,12 @@ def with_other_rows(monkeypatch: pytest.MonkeyPatch, event: type[e.Event], kind:
     def changed(law: Law) -> Law:
         return law._replace(rows=rows) if law.life.kind == kind else law
 
-    law, others, handler, followers = applying.PROGRAMME[event]
-    programme = (changed(law), tuple(changed(each) for each in others), handler, followers)
-    monkeypatch.setitem(applying.PROGRAMME, event, programme)
+    programme = PROGRAMME[event]
+    changed_programme = programme._replace(law=changed(programme.law), others=tuple(map(changed, programme.others)))
+    monkeypatch.setitem(PROGRAMME, event, changed_programme)
 
 
-def rows_of(kind: str, event: type[e.Event]) -> dict[Phase, tuple[Phase, ...]]:
+def table_of(kind: str, event: type[e.Event]) -> dict[Phase, tuple[Phase, ...]]:
     life = next(life for life in LIVES if life.kind == kind)
     return {phase: after for (phase, happens), after in life.rows.items() if happens is event}
 
@@ -111,7 +112,7 @@ def test_the_journal_shows_every_kind() -> None:
 def test_a_phase_after_that_the_row_does_not_name_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, kind: str, before: Phase, event: type[e.Event], after: Phase
 ) -> None:
-    rows = rows_of(kind, event)
+    rows = table_of(kind, event)
     rows[before] = tuple(phase for phase in rows[before] if phase is not after)
     with_other_rows(monkeypatch, event, kind, rows)
     with pytest.raises(IllegalTransition, match=f"{kind} .* may not be .* after {event.__name__}"):
@@ -122,7 +123,7 @@ def test_a_phase_after_that_the_row_does_not_name_ends_the_run(
 def test_an_event_without_a_row_does_not_happen(
     monkeypatch: pytest.MonkeyPatch, kind: str, before: Phase, event: type[e.Event], after: Phase
 ) -> None:
-    rows = rows_of(kind, event)
+    rows = table_of(kind, event)
     del rows[before]
     with_other_rows(monkeypatch, event, kind, rows)
     with pytest.raises(IllegalTransition, match=f"{kind} .*: {event.__name__} may not happen to it"):
@@ -136,7 +137,7 @@ def test_every_row_is_about_something_and_leads_somewhere(life: Life) -> None:
 
 
 def kernel_with(folder: Path, *events: e.Event) -> Kernel:
-    kernel = Kernel(SqliteStore(str(folder / "journal.db"), durable=False))
+    kernel = Kernel(SqliteStore(str(folder / "journal.db"), durable=False), rows_of)
     kernel.commit(kernel.configure(build_cluster("2x4"), 0.0))
     group = Group()
     kernel._record_all(group, "somebody", events, 1.0)

@@ -7,12 +7,13 @@ from pathlib import Path
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.runtime.kernel import Group, Kernel
+from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster
 
 
 def kernel_with_nodes(folder: Path) -> Kernel:
-    kernel = Kernel(SqliteStore(str(folder / "journal.db"), durable=False))
+    kernel = Kernel(SqliteStore(str(folder / "journal.db"), durable=False), rows_of)
     kernel.commit(kernel.configure(build_cluster("2x8"), 0.0))
     return kernel
 

@@ -20,6 +20,7 @@ from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import ExitStatus
 from bireme.ports import JournalError
 from bireme.runtime.kernel import Group, Kernel, Request
+from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
 
@@ -33,7 +34,7 @@ class World:
 
     def __init__(self, store: SqliteStore, *jobs: dict[str, Any], started: bool = False) -> None:
         self.store = store
-        self.kernel = Kernel(store)
+        self.kernel = Kernel(store, rows_of)
         config = build_cluster("2x8", settings=Settings(memory_is_consumable=False, slurmd_timeout_s=300))
         self.kernel.commit(self.kernel.configure(config, NOW))
         for number, options in enumerate(jobs):
@@ -43,7 +44,7 @@ class World:
         else:
             self.kernel.commit(self.kernel.turn(NOW, time_passed=False, may_plan=False))
         store.append([(NOW, "operator recover", LOST)])
-        self.kernel = Kernel(store)
+        self.kernel = Kernel(store, rows_of)
 
     def submit(self, spec: Any) -> None:
         caller = Caller(ANN.uid, ANN.gid, ANN.user)
@@ -102,7 +103,7 @@ def test_nobody_is_given_up_for_what_they_could_not_say_while_no_daemon_was_ther
     world, morning = World(store, {}), NOW + 50_000
     if away == "while it was open":
         world.hear("n2")
-        world.kernel = Kernel(store)
+        world.kernel = Kernel(store, rows_of)
     group = world.turn(now=morning)
     assert (group.events, launches(group)) == ([], [])
     assert next_due(world.kernel.state, morning) == morning + 300
@@ -123,7 +124,7 @@ def test_a_restart_in_between_goes_on_asking(store: SqliteStore) -> None:
     world = World(store, {})
     world.hear("n1")
     store.write_snapshot(world.kernel.state.seq, world.kernel.state)
-    world.kernel = Kernel(store)
+    world.kernel = Kernel(store, rows_of)
     assert launches(world.turn()) == []
     assert launches(world.hear("n2")) == [(1, 8)]
 

@@ -18,6 +18,7 @@ from bireme.core.model.observations import BatchFinished, JobLaunched, NodeAnswe
 from bireme.core.model.policy import Policy
 from bireme.core.model.resources import SUCCESS
 from bireme.runtime.kernel import Kernel, Request
+from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
 
@@ -34,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def kernel_with(store: SqliteStore, cluster: str, policy: Policy | None = None, **options: Any) -> Kernel:
-    kernel = Kernel(store, **options)
+    kernel = Kernel(store, rows_of, **options)
     settings = Settings(memory_is_consumable=False, policy=policy or Policy())
     config = build_cluster(cluster, settings=settings)
     kernel.commit(kernel.configure(config, NOW))
@@ -180,7 +181,7 @@ def test_a_queue_that_waits_for_a_node_is_not_looked_at_again_and_again(store: S
 def test_what_fails_while_it_is_decided_is_told_and_changes_nothing(tmp_path: Path) -> None:
     """One user's request that nobody thought of does not end the run for all the others."""
     store = SqliteStore(str(tmp_path / "decided.db"))
-    kernel = Kernel(store)
+    kernel = Kernel(store, rows_of)
     told: list[Exception | None] = []
 
     def fails(state: State, now: float) -> list[e.Event]:

@@ -16,6 +16,7 @@ from bireme.core.model.accounts import Qos
 from bireme.core.model.cluster import ClusterConfig, PrioritySettings, Settings
 from bireme.core.model.jobs import Owner
 from bireme.runtime.kernel import Kernel, Request
+from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
 
@@ -36,7 +37,7 @@ def config(**weights: Any) -> ClusterConfig:
 
 
 def kernel_with(store: SqliteStore, configured: ClusterConfig) -> Kernel:
-    kernel = Kernel(store)
+    kernel = Kernel(store, rows_of)
     kernel.commit(kernel.configure(configured, NOW))
     return kernel
 
@@ -84,7 +85,7 @@ def test_after_a_restart_priorities_are_made_again(store: SqliteStore) -> None:
     kernel = kernel_with(store, configured)
     number = submit_one(kernel, NOW)
     kernel.turn(NOW + 500, time_passed=False)
-    again = Kernel(store)
+    again = Kernel(store, rows_of)
     assert again.state.jobs[number].priority == 1  # what the journal knows is the priority at the submission
     assert not again.configure(configured, NOW + 500).events
     again.turn(NOW + 500, time_passed=False)

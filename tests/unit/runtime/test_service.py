@@ -24,6 +24,7 @@ from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.ports import HistoryRow, JournalError, Report
 from bireme.runtime.kernel import Group
 from bireme.runtime.service import Runtime
+from bireme.slurm.records.steps import rows_of
 from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
@@ -54,7 +55,9 @@ async def submitted(runtime: Runtime, name: str) -> int:
 def test_jobs_start_after_the_clock_jumped(tmp_path: Path, jump_s: float) -> None:
     async def scenario() -> None:
         clock = JumpingClock()
-        runtime = Runtime(SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock)
+        runtime = Runtime(
+            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock, rows_of
+        )
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         first = await submitted(runtime, "first")
@@ -72,7 +75,9 @@ def test_what_a_change_makes_overdue_is_done_though_nothing_else_happens(tmp_pat
 
     async def scenario() -> None:
         clock = JumpingClock()
-        runtime = Runtime(SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock)
+        runtime = Runtime(
+            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock, rows_of
+        )
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         spec = build_spec(
@@ -98,7 +103,9 @@ def test_what_came_due_while_others_were_served_is_done(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         clock = JumpingClock()
-        runtime = Runtime(SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock)
+        runtime = Runtime(
+            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), clock, rows_of
+        )
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         spec = build_spec("job", {"cpus": 1, "time_s": 600}, Owner(uid=1001, gid=1001, user="alice"))
@@ -122,7 +129,7 @@ def test_a_daemon_that_starts_long_after_a_loss_hears_the_nodes_first(tmp_path: 
         store, clock = SqliteStore(str(tmp_path / "journal.db"), durable=False), JumpingClock()
         store.append([(0.0, "daemon", ClusterConfigured(CONFIG)), (1.0, "operator recover", EventsLost(2, 9, 10, 8))])
         engine = SilentEngine(VirtualClock(clock.at), lambda job, allocation: Script())
-        runtime = Runtime(store, engine, clock)
+        runtime = Runtime(store, engine, clock, rows_of)
         await runtime.start(CONFIG)
         job = await submitted(runtime, "job")
         assert runtime.state.loss is not None, "no node had the time to say a word"
@@ -144,7 +151,7 @@ def test_a_job_can_end_though_what_its_record_shares_with_others_rotted(tmp_path
     async def cancelled(damage: str) -> None:
         store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
         store._writer.execute(damage)
-        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock(), rows_of)
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         job = await submitted(runtime, "job")
@@ -171,7 +178,7 @@ def test_a_daemon_whose_configuration_cannot_be_stored_does_not_come_up_without_
 
     async def scenario() -> None:
         engine = engine_that_holds_jobs()
-        runtime = Runtime(FullDisk(str(tmp_path / "journal.db"), durable=False), engine, JumpingClock())
+        runtime = Runtime(FullDisk(str(tmp_path / "journal.db"), durable=False), engine, JumpingClock(), rows_of)
         with pytest.raises(JournalError):
             await runtime.start(CONFIG)
 
@@ -183,7 +190,7 @@ def test_snapshots_are_written_while_the_cluster_goes_on(tmp_path: Path, monkeyp
 
     async def scenario() -> None:
         store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
-        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock(), rows_of)
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         for number in range(8):
@@ -270,7 +277,7 @@ def test_what_is_asked_of_many_jobs_is_one_commit_and_each_has_its_answer(tmp_pa
     async def scenario() -> None:
         store = CountingStore(str(tmp_path / "journal.db"), durable=False)
         store.groups = []
-        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock(), rows_of)
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         jobs = [await submitted(runtime, f"job{number}") for number in range(30)]
@@ -301,7 +308,7 @@ def test_a_fault_in_deciding_one_of_many_wishes_is_that_ones_alone(
 
     async def scenario() -> None:
         store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
-        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock(), rows_of)
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         job = await submitted(runtime, "job")

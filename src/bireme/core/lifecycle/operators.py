@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from bireme.core.lifecycle.components import with_companions
-from bireme.core.lifecycle.due import given_up
+from bireme.core.lifecycle.node_kind import given_up
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e

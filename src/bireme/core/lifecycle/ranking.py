@@ -21,7 +21,48 @@ FIRST_PRIORITY = 4_294_901_760
 """Slurm's priority/basic: the first job gets this, each later one less."""
 RANKS_ALL = frozenset((e.ClusterConfigured, e.PartitionUpdated, e.AccountsChanged, e.UsageReset))
 """Events that change what every job's priority is measured by."""
-RANKS_ONE = (e.JobUpdated, e.JobReleased, e.JobRequeued)
+RANKS_ONE = frozenset((e.JobSubmitted, e.JobUpdated, e.JobReleased, e.JobRequeued))
+"""Events after which the job that they are about is weighed again."""
+RANKS_NONE = frozenset(
+    (
+        e.ArrayTaskSplit,
+        e.ArrayPartSplit,
+        e.JobBecameEligible,
+        e.JobAccrualChanged,
+        e.JobAllocated,
+        e.JobStarted,
+        e.JobLaunchFailed,
+        e.BatchExited,
+        e.JobEnding,
+        e.JobEnded,
+        e.JobCancelled,
+        e.JobHeld,
+        e.JobSuspended,
+        e.JobResumed,
+        e.JobToBeResumed,
+        e.JobGuarded,
+        e.JobCheckpointed,
+        e.JobSignalled,
+        e.JobForgotten,
+        e.JobMirrored,
+        e.StepCreated,
+        e.StepStarted,
+        e.StepEnding,
+        e.StepNodeEnded,
+        e.NodeRegistered,
+        e.NodeLost,
+        e.LeftoverFound,
+        e.LeftoverCleared,
+        e.EventsLost,
+        e.LossSettled,
+        e.OthersCounted,
+        e.NodeClosed,
+        e.NodeUpdated,
+        e.ReservationSet,
+        e.ReservationRemoved,
+    )
+)
+"""Events that change nobody's priority."""
 USER_TOP = "enable_user_top"
 """The word of SchedulerParameters that lets users reorder their own jobs."""
 
@@ -39,7 +80,9 @@ def follow_priorities(state: State, event: e.Event, now: float) -> bool:
     """After the event was applied: a job that it changed is weighed again at once. True: all are to be."""
     if type(event) in RANKS_ALL:
         return True
-    if isinstance(event, RANKS_ONE) or (isinstance(event, e.JobSubmitted) and len(event.spec.partitions) > 1):
+    if isinstance(event, e.JobSubmitted | e.JobUpdated | e.JobReleased | e.JobRequeued):
+        if isinstance(event, e.JobSubmitted) and len(event.spec.partitions) <= 1:
+            return False  # it was weighed when it was submitted
         job = state.pending.get(event.job_id)
         if job is not None:
             rank(state, job, now)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bireme.core.lifecycle.admission import check_denials, check_licences
 from bireme.core.lifecycle.components import with_companions
-from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.job_due import time_limit_s
 from bireme.core.lifecycle.membership import settled
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.reserving import check_reservation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bireme.core.lifecycle.due import limit_reached_at
+from bireme.core.lifecycle.job_due import limit_reached_at
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.replenishing import has_features, reserved_by_others
 from bireme.core.lifecycle.reserving import unfinished_jobs

@@ -7,7 +7,7 @@ to its next occurrence, once no job of it holds nodes any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import inf
@@ -117,8 +117,9 @@ def unfinished_jobs(state: State, name: str) -> Iterator[Job]:
 # -- time ------------------------------------------------------------------------------------------------------------
 
 
-def reservations_due(state: State, now: float, already_ending: set[int]) -> Iterator[e.Event]:
+def reservations_due(state: State, now: float, decided: Sequence[e.Event]) -> Iterator[e.Event]:
     """Jobs that overran their reservation, reservations that are over, and those that nobody has used for long."""
+    already_ending = {event.job_id for event in decided if isinstance(event, e.JobEnding | e.JobCancelled)}
     for reservation in state.reservations.values():
         if now >= reservation.end:
             yield from _over(state, reservation, now, already_ending)
@@ -200,7 +201,7 @@ def _purged_at(state: State, reservation: Reservation) -> float | None:
     return max(reservation.begin, reservation.used_at or 0.0) + reservation.purge_after_s
 
 
-def reservation_times(state: State) -> Iterable[float | None]:
+def reservation_times(state: State, now: float) -> Iterator[float | None]:
     """Moments at which a reservation changes something: for `next_due`, which leaves out those that are over."""
     for reservation in state.reservations.values():
         yield reservation.begin

@@ -152,6 +152,11 @@ class State:
         self.timetable = Timetable()
         self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
 
+    def holds(self, job_id: int, generation: int) -> bool:
+        """Whether this start of the job is the newest, and holds resources."""
+        job = self.holding.get(job_id)
+        return job is not None and job.generation == generation
+
     def take_others(self, node: Node, share: NodeShare) -> None:
         """What others hold on the node is this, and no longer what it was."""
         if node.others is not None:

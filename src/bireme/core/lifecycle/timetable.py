@@ -1,7 +1,8 @@
 """Which jobs time alone will move, and when: an index, so that nobody need look at every job to know what is due.
 
-`apply` notes the jobs that an event changed; `due.py` works out their times when it is next asked and keeps them here,
-in a heap whose outdated entries are dropped when they come up. Derived: after a snapshot is read all jobs are noted.
+The job's kind notes the jobs that an event changed; `job_due.py` works out their times when it is next asked and keeps
+them here, in a heap whose outdated entries are dropped when they come up. Derived: after a snapshot is read all jobs
+are noted.
 Invariant: once the noted jobs are worked out, the heap has the earliest time to come of every job that has one, and
 `overdue` every job one of whose times is over.
 """
@@ -11,12 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-
-from bireme.core.model import events as e
-
-CHANGES_ALL = frozenset((e.ClusterConfigured, e.PartitionUpdated))
-"""Events after which any job's times may be others: limits of partitions count."""
-CHANGES_NODES = frozenset((e.ClusterConfigured, e.NodeRegistered, e.NodeLost, e.NodeUpdated))
 
 
 @dataclass(slots=True)
@@ -34,17 +29,6 @@ class Timetable:
     _first: dict[int, float] = field(default_factory=dict)
     """job -> the time of it that is in the heap and still counts."""
     _heap: list[tuple[float, int]] = field(default_factory=list)
-
-    def follow(self, event: e.Event) -> None:
-        job_id = getattr(event, "job_id", None)
-        if job_id is not None:
-            self.changed.add(job_id)
-            if isinstance(event, e.ArrayTaskSplit | e.ArrayPartSplit):
-                self.changed.add(event.array_job_id)
-        elif type(event) in CHANGES_ALL:
-            self.all_changed = True
-        if type(event) in CHANGES_NODES:
-            self.lost = None
 
     def clear(self) -> None:
         for index in (self.changed, self.overdue, self.dependent, self.held_back, self._first, self._heap):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.lifecycle.due import gone_by
+from bireme.core.lifecycle.job_due import gone_by
 from bireme.core.lifecycle.placing import schedulable_nodes
 from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
@@ -30,26 +30,7 @@ from bireme.core.placement.table import BoolArray
 from bireme.core.plan.hope import Waiting
 from bireme.core.plan.lines import Line
 from bireme.core.plan.queue import Entry
-
-HARMLESS = frozenset(
-    (
-        e.JobAccrualChanged,
-        e.ArrayTaskSplit,
-        e.ArrayPartSplit,
-        e.JobStarted,
-        e.BatchExited,
-        e.JobCheckpointed,
-        e.JobSignalled,
-        e.StepCreated,
-        e.StepStarted,
-        e.StepEnding,
-        e.StepNodeEnded,
-        e.JobForgotten,
-        e.JobHeld,
-    )
-)
-"""Events that change neither what is free, nor what is promised, nor who may start."""
-
+from bireme.core.plan.stands import HARMLESS
 
 Whose = int | str | tuple[int, str] | tuple[str, int]
 """Slots of a user, in a partition, of an association (user, account), of a user in a partition."""

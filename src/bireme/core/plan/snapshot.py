@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-from bireme.core.lifecycle.due import gone_by, time_limit_s
+from bireme.core.lifecycle.job_due import gone_by, time_limit_s
 from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job, ResourceRequest

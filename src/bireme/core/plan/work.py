@@ -13,7 +13,7 @@ from math import inf
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.lifecycle.due import gone_by
+from bireme.core.lifecycle.job_due import gone_by
 from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running, Starting, Suspended

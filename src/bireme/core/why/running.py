@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.job_due import time_limit_s
 from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind

@@ -14,8 +14,8 @@ from math import inf
 from typing import Any
 
 from bireme.core.explain.wording import clock
-from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import closed_gates
+from bireme.core.lifecycle.job_due import time_limit_s
 from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.submission import admitted, can_ever_run, check_access

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import Met, closed_gates, condition_met
+from bireme.core.lifecycle.job_due import time_limit_s
 from bireme.core.lifecycle.placing import schedulable_nodes, search_for
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import job_state

@@ -20,6 +20,7 @@ from bireme.core.model.observations import Observation
 from bireme.engines.simulated.crew import Fleet, SimulatedCrew
 from bireme.ports import HistoryRow, JournalError
 from bireme.runtime.kernel import Group, Kernel
+from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 
 TICK_S = 0.5
@@ -70,7 +71,7 @@ class Daemon:
     def __init__(self, store: FaultyStore, fleet: Fleet, committed: Committed) -> None:
         self.store = store
         self.fleet = fleet
-        self.kernel = Kernel(store)
+        self.kernel = Kernel(store, rows_of)
         self.crew = SimulatedCrew(fleet, self.kernel.state.config)
         self.death: Death | None = None
         self.turns = 0

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from bireme.core.accounting.book import AccountBook
-from bireme.core.lifecycle.due import time_limit_s
+from bireme.core.lifecycle.job_due import time_limit_s
 from bireme.core.lifecycle.state import State
 from bireme.core.model.accounts import Association, Limits, Qos, tres_rank
 from bireme.core.model.jobs import Running, Suspended

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.core.accounting.usage import WALL
-from bireme.core.lifecycle.due import gone_by, time_limit_s
+from bireme.core.lifecycle.job_due import gone_by, time_limit_s
 from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import ArrayWaiting, Finished, Job, Pending
 from bireme.slurm.records.accounts import book_record, share_records

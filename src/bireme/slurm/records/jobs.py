@@ -12,8 +12,8 @@ from typing import Any
 
 from bireme.core.explain.wording import sentence
 from bireme.core.lifecycle.charging import MAX_TRES
-from bireme.core.lifecycle.due import time_limit_s
 from bireme.core.lifecycle.gates import Met, condition_met
+from bireme.core.lifecycle.job_due import time_limit_s
 from bireme.core.lifecycle.state import State
 from bireme.core.lifecycle.states import base_state, job_reasons, phase_state
 from bireme.core.model.cluster import PartitionConfig, Settings

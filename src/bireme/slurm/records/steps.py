@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bireme.core.lifecycle.kind import Entry, RunOver, StepOver
 from bireme.core.lifecycle.state import State
 from bireme.core.model.distribution import NodeMethod
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
@@ -123,6 +124,15 @@ def live_step_records(state: State, job: Job, now: float) -> list[dict[str, Any]
     records = [batch] if batch is not None and job.batch_status is None else []
     running = (step for step in job.steps.values() if step.state is not StepState.ENDED)
     return records + [step_record(state, job, step, now) for step in running]
+
+
+def rows_of(state: State, entry: Entry, now: float) -> list[Row]:
+    """What a kind puts into the history, as rows (`ports.Records`)."""
+    match entry:
+        case RunOver(job, phase):
+            return history_rows(state, job, phase, now)
+        case StepOver(job, step):
+            return [step_row(state, job, step, now)]
 
 
 def history_rows(state: State, job: Job, phase: Phase, now: float) -> list[Row]:

@@ -1,0 +1,84 @@
+"""Every kind takes a stand on every event, and whoever else follows events does too: nothing is meant by silence."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from bireme.core.lifecycle import ranking
+from bireme.core.lifecycle.kind import Kind
+from bireme.core.lifecycle.registry import KINDS
+from bireme.core.model import events as e
+from bireme.core.model import observations as o
+from bireme.core.plan import stands
+
+SOURCE = Path(__file__).parents[2] / "src" / "bireme"
+EVENTS = frozenset(get_args(e.Event))
+OF_ALL_KINDS = ("runtime/kernel.py", "core/lifecycle/apply.py", "core/lifecycle/due.py", "core/lifecycle/intake.py")
+"""What knows the shape of a kind, and no kind."""
+
+
+def names(events: object) -> list[str]:
+    return sorted(event.__name__ for event in events)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_kind_takes_a_stand_on_every_event(kind: Kind) -> None:
+    governed = {event for _, event in kind.life.rows}
+    concerned = governed | set(kind.applies) | set(kind.follows)
+    silent = EVENTS - concerned - kind.passes_over
+    assert not silent, f"{kind.name} says nothing of {names(silent)}: apply, govern, follow or pass over"
+    both = concerned & kind.passes_over
+    assert not both, f"{kind.name} passes over what it concerns itself with: {names(both)}"
+    assert concerned | kind.passes_over <= EVENTS
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_kind_speaks_of_events_that_concern_it_only(kind: Kind) -> None:
+    """What else it says of an event, it says of one that it has not passed over."""
+    also = {*kind.entails, *kind.chronicles, *kind.chronicles_after, *kind.closes, *kind.reopens}
+    assert not also & kind.passes_over, names(also & kind.passes_over)
+
+
+def test_every_event_and_every_observation_has_one_kind() -> None:
+    applied = Counter(event for kind in KINDS for event in kind.applies)
+    assert applied == Counter(EVENTS)
+    interpreted = Counter(seen for kind in KINDS for seen in kind.interprets)
+    assert interpreted == Counter(get_args(o.Observation))
+
+
+def test_kinds_have_names_of_their_own() -> None:
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    "stands_taken",
+    [
+        (stands.HARMLESS, stands.FOLLOWED, stands.VOIDS),
+        (stands.CHANGES_NOTHING_FREE, stands.CALLS_FOR_A_PASS),
+        (ranking.RANKS_ALL, ranking.RANKS_ONE, ranking.RANKS_NONE),
+    ],
+    ids=["the planner's outlook", "the planner's passes", "priorities"],
+)
+def test_who_follows_events_without_being_a_kind_takes_a_stand_too(
+    stands_taken: tuple[frozenset[type[e.Event]], ...],
+) -> None:
+    taken = Counter(event for stand in stands_taken for event in stand)
+    assert taken == Counter(EVENTS), "an event without a stand, or with two"
+
+
+@pytest.mark.parametrize("path", OF_ALL_KINDS)
+def test_the_kernel_knows_no_kind(path: str) -> None:
+    """Neither their modules nor their events: a new kind changes nothing there."""
+    tree = ast.parse((SOURCE / path).read_text())
+    kinds = {Path(part).stem for part in ("job_kind", "step_kind", "node_kind", "reservation_kind", "account_kind")}
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not [name for name in imported if name.rpartition(".")[2] in kinds or name.startswith("bireme.slurm")]
+    named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & {
+        each.__name__ for each in EVENTS
+    }
+    assert named <= {"ClusterConfigured"}, f"{path} names {sorted(named)}"
