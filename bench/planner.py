@@ -16,7 +16,6 @@ from dataclasses import replace
 from bench.results import Row, Target
 from bench.sizes import Sizes
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
 from bireme.core.model.jobs import JobSpec, Outcome, Owner, ResourceRequest
@@ -25,6 +24,7 @@ from bireme.core.model.resources import Device, GresPool, GresRequest
 from bireme.core.plan.decisions import Plan, accept
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
+from bireme.core.state.state import State
 from bireme.runtime.collector import without_collecting
 
 OWNER = Owner(uid=1000, gid=1000, user="bench")

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from bireme.core.accounting.ranks import Rank
-from bireme.core.lifecycle.kind import Entry
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.state import State
+from bireme.core.kinds.kind import Entry
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.observations import Observation
+from bireme.core.model.refusals import Caller
+from bireme.core.state.state import State
 from bireme.slurm.records.steps import Row
 
 Report = Callable[[Sequence[Observation]], None]

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bireme.core.lifecycle.refusals import Refusal
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.states import job_reasons
+from bireme.core.jobs.states import job_reasons
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import HOLDING, ArrayWaiting, Finished, Job, Outcome, Pending, Running
+from bireme.core.model.refusals import Refusal
+from bireme.core.state.state import State
 from bireme.slurm.records.jobs import job_record
 from bireme.slurm.records.steps import history_rows
 from bireme.testing.scenario import Scenario

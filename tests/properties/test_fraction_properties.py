@@ -9,10 +9,10 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Running
 from bireme.core.model.policy import Policy
+from bireme.core.model.refusals import Refusal
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.work import look_anew

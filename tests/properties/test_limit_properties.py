@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.model.accounts import Limits
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import ArrayWaiting, Finished, Job
+from bireme.core.model.refusals import Refusal
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.jobs.mirroring import missing_from, take_standings
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due
 from bireme.core.lifecycle.intake import interpret
-from bireme.core.lifecycle.mirroring import missing_from, take_standings
 from bireme.core.lifecycle.outstanding import outstanding
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
@@ -32,6 +31,7 @@ from bireme.core.model.jobs import (
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
 from bireme.core.model.sightings import Sighting, Standing
+from bireme.core.state.state import State
 
 GPUS = GresPool("gpu", "a100", 2, (Device(0, "a100"), Device(1, "a100")))
 NODES = tuple(

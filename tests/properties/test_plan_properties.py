@@ -16,7 +16,6 @@ from bireme.core.accounting.book import AccountBook
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import NodeConfig, Settings
 from bireme.core.model.events import ClusterConfigured, NodeRegistered, Recorded
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, ResourceRequest, Suspended
@@ -32,6 +31,7 @@ from bireme.core.plan.seniority import tier
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.standby import before_it
 from bireme.core.plan.work import look_anew
+from bireme.core.state.state import State
 from bireme.testing.scenario import Scenario
 from bireme.testing.worlds import build_cluster
 

@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.lifecycle.refusals import Refusal
-from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
-from bireme.core.lifecycle.reserving import may_use
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Job, Running
 from bireme.core.model.policy import Policy
+from bireme.core.model.refusals import Refusal
 from bireme.core.model.reservations import Reservation, ReservationFlag
+from bireme.core.reservations.orders import ReservationOrder, create_reservation
+from bireme.core.reservations.reserving import may_use
 from bireme.testing.scenario import Scenario, caller_named
 
 SETTINGS = Settings(memory_is_consumable=False, policy=Policy(resolution_s=0.0))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bireme.api.orders import read_order
 from bireme.commands.scontrol.update import job_change
-from bireme.core.lifecycle.refusals import Refusal
 from bireme.core.model.jobs import ArrayWaiting
+from bireme.core.model.refusals import Refusal
 from bireme.core.plan.decisions import Preempt, Start, StartGang
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bireme.core.accounting.usage import BILLING, WALL
-from bireme.core.lifecycle.bookkeeping import change_accounts
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.accounts.bookkeeping import change_accounts
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import ClusterConfigured
 from bireme.core.model.jobs import Running, Starting
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.priority.fair_share import fair_share, standings
 from bireme.slurm.accounts.words import add_order, delete_order, modify_order
 from bireme.slurm.records.jobs import job_record

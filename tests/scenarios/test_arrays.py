@@ -1,8 +1,8 @@
 """Arrays: one record for all waiting tasks, a record of its own for each that starts."""
 
-from bireme.core.lifecycle.refusals import Why
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Dependencies, Dependency, DependencyKind
+from bireme.core.model.refusals import Why
 from bireme.store.snapshots import decode_state, encode_state, pack
 from bireme.testing.scenario import Scenario
 

@@ -3,9 +3,9 @@
 from itertools import pairwise
 from typing import Any
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy
+from bireme.core.state.state import State
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Why
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy, Preemption
+from bireme.core.model.refusals import Why
 from bireme.slurm.dependencies import parse_dependencies
 from bireme.testing.scenario import Scenario
 

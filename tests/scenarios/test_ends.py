@@ -2,12 +2,12 @@
 
 import pytest
 
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Why
-from bireme.core.lifecycle.states import job_state
+from bireme.core.jobs import requests
+from bireme.core.jobs.states import job_state
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import JobKind, Running
+from bireme.core.model.refusals import Why
 from bireme.core.model.resources import ExitStatus
 from bireme.testing.scenario import Scenario
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.model.refusals import Refusal, Why
 from bireme.slurm.gres import parse_gres
 from bireme.slurm.records.nodes import gres_used_text
 from bireme.testing.scenario import Scenario

@@ -2,17 +2,17 @@
 
 import pytest
 
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Why
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.step_creation import Part, create_spanning_step
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.policy import Policy
+from bireme.core.model.refusals import Why
 from bireme.core.model.steps import StepSpec
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
+from bireme.core.steps.creation import Part, create_spanning_step
 from bireme.core.why.answers import Certainty
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting

@@ -1,12 +1,12 @@
 """Holds, begin times, deadlines, time limits, suspension, forgetting."""
 
-from bireme.core.lifecycle import requests
+from bireme.core.jobs import requests
 from bireme.core.lifecycle.due import next_due
-from bireme.core.lifecycle.refusals import Why
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Running
+from bireme.core.model.refusals import Why
 from bireme.core.model.resources import GresRequest
 from bireme.testing.scenario import Scenario
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.refusals import Refusal, Why
-from bireme.core.lifecycle.states import job_reasons
+from bireme.core.jobs.states import job_reasons
 from bireme.core.limits.budgets import runs_out_at
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy
+from bireme.core.model.refusals import Refusal, Why
 from bireme.core.why.answers import Certainty
 from bireme.core.why.waiting import explain_waiting
 from bireme.testing.books import book_change

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from bireme.core.lifecycle.job_due import departures
+from bireme.core.jobs.due import departures
+from bireme.core.jobs.states import node_base_state, node_flags
 from bireme.core.lifecycle.outstanding import outstanding
-from bireme.core.lifecycle.refusals import Why
-from bireme.core.lifecycle.states import node_base_state, node_flags
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import PartitionState, Settings
 from bireme.core.model.events import ClusterConfigured
 from bireme.core.model.jobs import JobKind
 from bireme.core.model.nodes import Note
+from bireme.core.model.refusals import Why
 from bireme.core.model.resources import GresShare, NodeShare
 from bireme.testing.scenario import Scenario
 

@@ -3,11 +3,11 @@
 import pytest
 
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.refusals import Why
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import JobEnding, JobSuspended
 from bireme.core.model.observations import GuardSeen, JobCleared
 from bireme.core.model.policy import Policy, Preemption
+from bireme.core.model.refusals import Why
 from bireme.core.why.running import explain_running
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle import ranking
-from bireme.core.lifecycle.refusals import Why
+from bireme.core.jobs import ranking
 from bireme.core.model.accounts import Account, Association, Limits, Qos, User
 from bireme.core.model.cluster import PrioritySettings, Settings
 from bireme.core.model.events import AccountsChanged
+from bireme.core.model.refusals import Why
 from bireme.testing.scenario import Scenario, caller_named
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from bireme.core.lifecycle.ranking import FIRST_PRIORITY
-from bireme.core.lifecycle.refusals import Why
+from bireme.core.jobs.ranking import FIRST_PRIORITY
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy
+from bireme.core.model.refusals import Why
 from bireme.core.plan.queue import in_order
 from bireme.testing.scenario import Scenario
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.model.cluster import Settings
 from bireme.core.model.policy import Policy
+from bireme.core.model.refusals import Refusal, Why
 from bireme.testing.scenario import Scenario
 
 REFUSED = [

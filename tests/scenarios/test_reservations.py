@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from bireme.core.lifecycle.refusals import Why
-from bireme.core.lifecycle.reservation_orders import (
+from bireme.core.model.cluster import Settings
+from bireme.core.model.refusals import Why
+from bireme.core.reservations.orders import (
     ReservationOrder,
     create_reservation,
     delete_reservation,
     update_reservation,
 )
-from bireme.core.model.cluster import Settings
 from bireme.store.snapshots import decode_state, encode_state, pack
 from bireme.testing.scenario import Scenario, caller_named
 

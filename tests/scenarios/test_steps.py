@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.core.lifecycle import requests
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
 from bireme.core.lifecycle.outstanding import outstanding
-from bireme.core.lifecycle.refusals import Why
-from bireme.core.lifecycle.requests import Target
 from bireme.core.model.commands import TerminateStep
+from bireme.core.model.refusals import Why
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.steps import Step, StepState
 from bireme.testing.scenario import Scenario, caller_named

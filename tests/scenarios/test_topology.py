@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.model.refusals import Refusal, Why
 from bireme.core.why.running import explain_running
 from bireme.testing.scenario import Scenario
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bireme.core.explain.wording import UNTOLD
-from bireme.core.lifecycle.mirroring import take_standings
-from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
+from bireme.core.jobs.mirroring import take_standings
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import PrioritySettings, Settings
 from bireme.core.model.jobs import JobSpec, Owner, Pending, ResourceRequest
@@ -14,6 +13,7 @@ from bireme.core.model.policy import Policy, Preemption
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.sightings import Sighting, Standing
+from bireme.core.reservations.orders import ReservationOrder, create_reservation
 from bireme.core.why.answers import Certainty, Suggestion, Waiting
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner

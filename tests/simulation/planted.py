@@ -17,13 +17,16 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle import charging, gates, job_applying, job_due, job_intake, requests, reserving, submission
+from bireme.core.accounts import charging
+from bireme.core.cluster import loss as lost
+from bireme.core.jobs import applying as job_applying
+from bireme.core.jobs import due as job_due
+from bireme.core.jobs import gates, requests, submission
+from bireme.core.jobs import intake as job_intake
+from bireme.core.kinds.kind import Entry, RunOver
 from bireme.core.lifecycle import due as passing
 from bireme.core.lifecycle import intake as hearing
-from bireme.core.lifecycle import loss as lost
-from bireme.core.lifecycle.kind import Entry, RunOver
 from bireme.core.lifecycle.registry import INTERPRETERS, PROGRAMME
-from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.limits import rules
 from bireme.core.limits.rules import Rulebook
 from bireme.core.model import commands as c
@@ -37,6 +40,8 @@ from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.plan import consider, decisions, preempt, seniority
 from bireme.core.plan.reserved import Reserved
+from bireme.core.reservations import reserving
+from bireme.core.state.state import ArrayTally, State
 from bireme.engines.crew.engine import CrewEngine
 from bireme.engines.crew.gangs import Farewell, Gang, Next
 from bireme.engines.simulated.agents import Run, SimulatedAgent

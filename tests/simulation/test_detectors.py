@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.planted import PLANTED, Planted, found
 from tests.simulation.test_worlds import LOSSES, SEEDS
 
-from bireme.core.lifecycle import charging
+from bireme.core.accounts import charging
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.engines.simulated.agents import Behaviour

@@ -9,17 +9,18 @@ from typing import get_args
 
 import pytest
 
-from bireme.core.lifecycle import ranking
-from bireme.core.lifecycle.kind import Kind
+from bireme.core.kinds.kind import Kind
 from bireme.core.lifecycle.registry import KINDS
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.plan import stands
+from bireme.core.priority import following
 
 SOURCE = Path(__file__).parents[2] / "src" / "bireme"
 EVENTS = frozenset(get_args(e.Event))
 OF_ALL_KINDS = ("runtime/kernel.py", "core/lifecycle/apply.py", "core/lifecycle/due.py", "core/lifecycle/intake.py")
 """What knows the shape of a kind, and no kind."""
+ROOMS = tuple(f"bireme.core.{room}" for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster"))
 
 
 def names(events: object) -> list[str]:
@@ -60,7 +61,7 @@ def test_kinds_have_names_of_their_own() -> None:
     [
         (stands.HARMLESS, stands.FOLLOWED, stands.VOIDS),
         (stands.CHANGES_NOTHING_FREE, stands.CALLS_FOR_A_PASS),
-        (ranking.RANKS_ALL, ranking.RANKS_ONE, ranking.RANKS_NONE),
+        (following.RANKS_ALL, following.RANKS_ONE, following.RANKS_NONE),
     ],
     ids=["the planner's outlook", "the planner's passes", "priorities"],
 )
@@ -75,9 +76,9 @@ def test_who_follows_events_without_being_a_kind_takes_a_stand_too(
 def test_the_kernel_knows_no_kind(path: str) -> None:
     """Neither their modules nor their events: a new kind changes nothing there."""
     tree = ast.parse((SOURCE / path).read_text())
-    kinds = {Path(part).stem for part in ("job_kind", "step_kind", "node_kind", "reservation_kind", "account_kind")}
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not [name for name in imported if name.rpartition(".")[2] in kinds or name.startswith("bireme.slurm")]
+    strangers = [name for name in imported if name.startswith((*ROOMS, "bireme.slurm"))]
+    assert not strangers, f"{path} imports {strangers}"
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & {
         each.__name__ for each in EVENTS
     }

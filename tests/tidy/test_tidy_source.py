@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ BANNED_CALLS_IN_PURE = {"open", "print", "input", "exec", "eval"}
 BANNED_MODULES_IN_PURE = {"os", "time", "random", "secrets", "socket", "subprocess", "logging", "threading", "asyncio"}
 FILE_LINES = {"core": 600, "": 1000}
 FUNCTION_LINES = 70
+ROOM_MODULES = 20
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -57,6 +59,12 @@ def test_functions_are_small(path: Path) -> None:
         if function.end_lineno is not None and function.end_lineno - function.lineno + 1 > FUNCTION_LINES
     ]
     assert not long, f"{name_of(path)}: {', '.join(long)}"
+
+
+def test_the_rooms_of_the_core_fit_in_a_head() -> None:
+    rooms = Counter(path.parent for path in MODULES if "core" in path.parts and path.name != "__init__.py")
+    crowded = {name_of(room): count for room, count in rooms.items() if count > ROOM_MODULES}
+    assert not crowded, f"more than {ROOM_MODULES} modules: {crowded}"
 
 
 @pytest.mark.parametrize("path", PURE, ids=name_of)

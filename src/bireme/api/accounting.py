@@ -15,10 +15,10 @@ from bireme.api.passing import check_own_book
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
 from bireme.core.accounting.orders import Orders, Outcome
-from bireme.core.lifecycle.bookkeeping import change_accounts
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.state import State
+from bireme.core.accounts.bookkeeping import change_accounts
 from bireme.core.model.events import Event
+from bireme.core.model.refusals import Caller
+from bireme.core.state.state import State
 from bireme.slurm.records.accounts import book_record, fair_tree_in_force, share_records
 from bireme.slurm.records.association_manager import association_manager_record
 from bireme.store import codec

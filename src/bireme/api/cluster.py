@@ -1,7 +1,7 @@
 """What the API asks of the runtime and of whoever started it: the whole boundary of `api/`, on one page.
 
 `runtime.service.Runtime` is a Cluster; tests have a small one of their own. The API never changes `state`: it hands a
-pure function of `core/lifecycle` to `do`, which runs it against the newest state.
+pure function of a kind of `core/` to `do`, which runs it against the newest state.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.state import State
 from bireme.core.model.events import Event, Recorded
+from bireme.core.model.refusals import Caller, Refusal
+from bireme.core.state.state import State
 from bireme.ports import Clock, Engine
 from bireme.store.history import Query
 

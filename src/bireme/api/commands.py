@@ -28,7 +28,7 @@ from bireme.api.routing import OUT_OF_DATE, Context, Routes
 from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
 from bireme.commands.refused import refusal_in
 from bireme.commands.surroundings import OWN_COMMAND, NearError, Port, surrounded_by
-from bireme.core.lifecycle.refusals import Caller
+from bireme.core.model.refusals import Caller
 from bireme.slurm.formats.visible import visible_lines
 from bireme.store.codec import dumps, loads
 

@@ -1,6 +1,6 @@
 """Jobs that exist: list, show, wait, and everything that changes one.
 
-Each change is one pure function of `core/lifecycle/requests.py`, run by the runtime against the newest state. Not here:
+Each change is one pure function of `core/jobs/requests.py`, run by the runtime against the newest state. Not here:
 submission (`submissions.py`), steps (`steps.py`), finished jobs (`history.py`).
 """
 
@@ -23,13 +23,13 @@ from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, fields_of, number, words
 from bireme.api.slices import as_of_now
 from bireme.api.targets import named_jobs, one_target
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
 from bireme.core.model.events import JobCheckpointed, JobMirrored, JobSubmitted, JobUpdated, Recorded
 from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, Running, Starting
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import ExitStatus
+from bireme.core.state.state import State
 from bireme.ports import Order
 from bireme.store.history import Query
 

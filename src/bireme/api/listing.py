@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.api.targets import NamedJobs
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.states import base_state, job_state
+from bireme.core.jobs.states import base_state, job_state
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation
+from bireme.core.state.state import State
 from bireme.slurm.records.jobs import job_record, job_records
 from bireme.slurm.records.steps import batch_step_record, step_record
 from bireme.slurm.variables.allocation import salloc_variables

@@ -14,12 +14,13 @@ from bireme.api.live import Missed, event_content
 from bireme.api.machine import machine_facts
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
-from bireme.core.lifecycle import operators, requests
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
+from bireme.core.jobs import requests
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.nodes import Node
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.nodes import operators
 from bireme.ports import ConfinesJobs, KeepsAgents, Order, foreign_queue
 from bireme.slurm.hostlist import compress, expand
 from bireme.slurm.records.nodes import node_recorder

@@ -1,7 +1,7 @@
 """What is asked of jobs that exist: one verb with its words, read from a request; and the routes that ask it of many.
 
 Many jobs are one request, one commit and one look of the planner: `scancel -u`, `scontrol hold 1_[0-49999]`. Each is
-decided by the same pure function of `core/lifecycle/requests.py` as it would be by itself (`jobs.py`), after those
+decided by the same pure function of `core/jobs/requests.py` as it would be by itself (`jobs.py`), after those
 before it, and a refusal keeps none of the others back. Invariant: ranges of tasks are looked up among those that exist,
 and no more than `MOST_TARGETS` jobs and tasks are decided one by one.
 """
@@ -19,12 +19,12 @@ from bireme.api.passing import passed_on, written
 from bireme.api.problems import ProblemError, answer, refusal_content
 from bireme.api.routing import Context, Routes
 from bireme.api.targets import MOST_TARGETS, named_target
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
 from bireme.core.model.events import Event
 from bireme.core.model.jobs import ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.state.state import State
 from bireme.ports import Order, foreign_queue
 from bireme.slurm.changes import CHANGEABLE, check_changes
 from bireme.slurm.errors import SlurmSyntaxError

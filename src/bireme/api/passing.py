@@ -1,7 +1,7 @@
 """Orders about jobs in another scheduler's queue are passed on to it, with the caller's identity.
 
-The handlers of `jobs`, `steps` and `operations` ask here first; what is not passed on is decided by `core/lifecycle`.
-Invariant: nothing is changed here: what the order did is seen when the queue is looked at again.
+The handlers of `jobs`, `steps` and `operations` ask here first; what is not passed on is decided by
+the kinds of `core/`. Invariant: nothing is changed here: what the order did is seen when the queue is looked at again.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bireme.api.routing import Context
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.steps import step_label
 from bireme.ports import Order, foreign_queue
 

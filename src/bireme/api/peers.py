@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bireme.api.turns import Slots
-from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
+from bireme.core.model.refusals import Caller
 
 SCOPE_KEY = "bireme.peer"
 TRANSPORT_KEY = "bireme.transport"

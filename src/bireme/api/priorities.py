@@ -13,11 +13,11 @@ from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, words
 from bireme.api.targets import all_targets, named_jobs
-from bireme.core.lifecycle.ranking import top
-from bireme.core.lifecycle.requests import find
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.ranking import top
+from bireme.core.jobs.requests import find
 from bireme.core.model.events import Event
 from bireme.core.model.jobs import Job, Pending
+from bireme.core.state.state import State
 from bireme.slurm.records.priorities import priority_records, weights_record
 
 routes = Routes("priorities")

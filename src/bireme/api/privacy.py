@@ -7,7 +7,7 @@ Words of PrivateData and whom they leave what:
   reservations  who may use them
   nodes, partitions, events   nobody
 Operators and administrators (the daemon's owner and root, the `operators` setting, AdminLevel in the account book) know
-everything. Not here: who may change what (`core/lifecycle`).
+everything. Not here: who may change what (the kinds of `core/`).
 
 Invariant: nothing is private to those who may change it. `tests/unit/api/test_api_privacy.py` walks all routes with all
 words and roles.
@@ -15,13 +15,13 @@ words and roles.
 
 from __future__ import annotations
 
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.reserving import may_use
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.accounts import AdminLevel
 from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.refusals import Caller
 from bireme.core.model.reservations import Reservation
+from bireme.core.reservations.reserving import may_use
+from bireme.core.state.state import State
 
 WORDS = ("accounts", "events", "jobs", "nodes", "partitions", "reservations", "usage", "users")
 

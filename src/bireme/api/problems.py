@@ -2,7 +2,7 @@
 
 Every error has the shape {"error": {"message", "code", "slurm_errno", "hint", "remark"}}: Slurm's sentence, name and
 number where Slurm has them, what Bireme knows beyond it, and the line Slurm says before it, if any.
-Not here: deciding what is wrong (`core/lifecycle` raises Refusal).
+Not here: deciding what is wrong (the kinds of `core/` raise Refusal).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from bireme.api.peers import SCOPE_KEY
-from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.model.refusals import Refusal, Why
 from bireme.ports import BlobShareError, JournalError
 from bireme.store.codec import WrongShapeError, dumps, loads_foreign
 from bireme.store.database import StoreError

@@ -1,6 +1,6 @@
 """Reservations over the API: list them, make them, change them, remove them.
 
-An order has the fields of `core/lifecycle/reservation_orders.ReservationOrder`. Users and groups are looked up here.
+An order has the fields of `core/reservations/orders.ReservationOrder`. Users and groups are looked up here.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from fastapi import Request, Response
 from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes
-from bireme.core.lifecycle.refusals import Refusal, Why
-from bireme.core.lifecycle.reservation_orders import (
+from bireme.core.model.events import ReservationSet
+from bireme.core.model.refusals import Refusal, Why
+from bireme.core.reservations.orders import (
     ReservationOrder,
     create_reservation,
     delete_reservation,
     edited,
     update_reservation,
 )
-from bireme.core.model.events import ReservationSet
 from bireme.slurm.records.reservations import reservation_record
 from bireme.store import codec
 

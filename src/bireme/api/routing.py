@@ -22,8 +22,8 @@ from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.privacy import Viewer
 from bireme.api.problems import Bodies, ProblemError, read_json
 from bireme.api.turns import Slots, Turns
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.model.jobs import Job
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.ports import Followed, foreign_queue
 
 OUT_OF_DATE = "bireme-out-of-date"

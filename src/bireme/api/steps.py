@@ -17,14 +17,14 @@ from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, number
 from bireme.api.submissions import put_environment, refuse_containers
 from bireme.api.targets import one_target
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.step_creation import Part, create_spanning_step
-from bireme.core.lifecycle.submission import MOST_COMPONENTS
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
+from bireme.core.jobs.submission import MOST_COMPONENTS
 from bireme.core.model.events import StepCreated
 from bireme.core.model.jobs import Job, Starting
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.steps import StepSpec
+from bireme.core.steps.creation import Part, create_spanning_step
 from bireme.ports import Order
 from bireme.store import codec
 

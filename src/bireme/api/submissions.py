@@ -21,12 +21,12 @@ from bireme.api.problems import ProblemError, answer, read_body, refusal_content
 from bireme.api.routing import Context, Routes, flag
 from bireme.api.slices import slices_of
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.rights import passed_over
-from bireme.core.lifecycle.sizes import ENVIRONMENT, KEY, check_sizes
-from bireme.core.lifecycle.submission import MOST_COMPONENTS, submit
+from bireme.core.jobs.rights import passed_over
+from bireme.core.jobs.sizes import ENVIRONMENT, KEY, check_sizes
+from bireme.core.jobs.submission import MOST_COMPONENTS, submit
 from bireme.core.model.events import JobSubmitted, Recorded
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, JobSpec, Pending
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.steps import StepSpec
 from bireme.core.plan.trial import try_jobs
 from bireme.ports import BlobShareError, ForeignQueue, foreign_queue

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from bireme.core.lifecycle.refusals import Refusal, Why
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.submission import LARGEST_TASK_ID
+from bireme.core.jobs.requests import Target
+from bireme.core.jobs.submission import LARGEST_TASK_ID
 from bireme.core.model.jobs import ArrayWaiting, Job
+from bireme.core.model.refusals import Refusal, Why
 
 MOST_TARGETS = 100_000
 """So many jobs and tasks one order may name; whole arrays count as one."""

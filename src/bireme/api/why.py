@@ -17,11 +17,11 @@ from bireme.api.privacy import WORDS, Viewer
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes, flag
 from bireme.api.targets import one_target
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.states import job_state
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
+from bireme.core.jobs.states import job_state
 from bireme.core.model.jobs import Finished, Job, Pending
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.why.ended import ended_text
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner

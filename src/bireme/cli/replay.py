@@ -17,10 +17,10 @@ from bireme.cli.connection import make_transport
 from bireme.commands.reports import make_stamp
 from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.state import State
 from bireme.core.plan.decisions import Plan
 from bireme.core.plan.planner import plan as make_plan
 from bireme.core.plan.snapshot import Snapshot
+from bireme.core.state.state import State
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.records.plans import plan_record
 from bireme.store.planning_input import NotASnapshotError, PlanningInput, decode_input, with_decided

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bireme.client.transport import ApiError, BiremeError, Params, Transport
-from bireme.core.lifecycle.states import FINAL_STATES
+from bireme.core.jobs.states import FINAL_STATES
 from bireme.core.model.jobs import Owner
 from bireme.slurm.options.batch import read_batch
 from bireme.slurm.options.context import SubmitContext

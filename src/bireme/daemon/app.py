@@ -25,8 +25,8 @@ from bireme.api.peers import Peer
 from bireme.api.problems import ProblemError
 from bireme.api.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
-from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
+from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.files import changed_settings

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bireme.core.lifecycle.state import State
+from bireme.core.state.state import State
 from bireme.daemon.configuration import Loaded
 from bireme.daemon.settings import Settings, SettingsError
 from bireme.ports import Blobs, Engine

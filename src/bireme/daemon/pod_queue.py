@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from bireme.core.accounting.edits import BookError
 from bireme.core.accounting.ranks import Rank, ranked
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target, cancel
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.requests import Target, cancel
 from bireme.core.model.events import AccountsChanged, Event
 from bireme.core.model.jobs import HOLDING, Job, JobSpec, Pending
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.state.state import State
 from bireme.ports import JournalError, QueueRefusal
 from bireme.runtime.service import Runtime
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.ports import (
     ConfinesJobs,
     Engine,

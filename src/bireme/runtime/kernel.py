@@ -17,15 +17,13 @@ from math import inf
 from typing import Any
 
 from bireme.core.calendar.booking import Booking
+from bireme.core.kinds.kind import Entry
+from bireme.core.kinds.life import IllegalTransition
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due, settled
 from bireme.core.lifecycle.intake import interpret, remarks
-from bireme.core.lifecycle.kind import Entry
-from bireme.core.lifecycle.life import IllegalTransition
 from bireme.core.lifecycle.outstanding import outstanding
-from bireme.core.lifecycle.ranking import follow_priorities
 from bireme.core.lifecycle.registry import MEANING, Meaning
-from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command, TerminateJob
@@ -38,7 +36,9 @@ from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.stands import CHANGES_NOTHING_FREE
 from bireme.core.plan.work import Enough, look_anew
+from bireme.core.priority.following import follow_priorities
 from bireme.core.priority.order import reprioritise
+from bireme.core.state.state import State, Verdict
 from bireme.ports import HistoryRow, Journal, JournalError, Records
 from bireme.runtime.collector import without_collecting
 from bireme.runtime.stories import with_story
@@ -197,7 +197,7 @@ class Kernel:
         return {job_id: verdicts[job_id] for job_id in verdicts if job_id in pending and pending[job_id].mirrored}
 
     def _verdicts_after_loss(self) -> dict[int, Verdict]:
-        """Nobody starts who may be running already: the nodes are asked first (`core/lifecycle/loss.py`)."""
+        """Nobody starts who may be running already: the nodes are asked first (`core/cluster/loss.py`)."""
         asking = Verdict((reason(ReasonKind.SYSTEM_FAILURE, why=ASKING),))
         return {job_id: asking for job_id, job in self.state.pending.items() if not job.mirrored}
 

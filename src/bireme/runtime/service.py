@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
 
+from bireme.core.jobs.requests import cancel_all
+from bireme.core.jobs.submission import submit
 from bireme.core.lifecycle.due import next_due
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import cancel_all
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.state.state import State
 from bireme.ports import Clock, Engine, Journal, JournalError, Records, RemembersPast, foreign_queue
 from bireme.runtime.collector import without_collecting
 from bireme.runtime.kernel import Decide, Group, Kernel, Request

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bireme.core.lifecycle.life import IllegalTransition
+from bireme.core.kinds.life import IllegalTransition
 from bireme.core.model import events as e
 from bireme.ports import Journal
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Pending
+from bireme.core.state.state import State
 from bireme.sim.workloads.trace import TraceJob
 
 SAMPLES = 400

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Job, JobSpec
+from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine

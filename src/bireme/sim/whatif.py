@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bireme.core.lifecycle import operators
-from bireme.core.lifecycle.job_due import time_limit_s
-from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.due import time_limit_s
+from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Switch, Topology
 from bireme.core.model.jobs import Job, JobSpec, Running, Suspended
 from bireme.core.model.nodes import Health
+from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.model.resources import Allocation
+from bireme.core.nodes import operators
 from bireme.core.placement.demand import requested_tres, resolve
+from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.sim.clusters import spec_nodes, with_keys

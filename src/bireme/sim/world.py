@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from bireme.core.lifecycle.due import next_due
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.observations import Observation
+from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import SimulatedEngine
 from bireme.ports import Journal, JournalError

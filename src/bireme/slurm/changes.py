@@ -2,7 +2,7 @@
 
 Pure facts and their check, in the names of JobSpec and ResourceRequest. The command reads Slurm's words into these
 fields (`commands/scontrol/update.py`), the API takes them as they are (`api/orders.py`); both ask here. What a change
-means for a job, and who may make it, is decided by `core/lifecycle/requests.py`.
+means for a job, and who may make it, is decided by `core/jobs/requests.py`.
 Invariant: a field that is not named here is never changed after the submission (a job's script, kind or array).
 """
 

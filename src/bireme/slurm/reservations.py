@@ -1,4 +1,4 @@
-"""`scontrol create|update reservation`: `Key=Value` pairs to an order (`core/lifecycle/reservation_orders.py`).
+"""`scontrol create|update reservation`: `Key=Value` pairs to an order (`core/reservations/orders.py`).
 
 Pure: `now` and the local offset are arguments. Called by `commands/scontrol/reservations.py`, which sends the order as
 JSON. Invariant: one wrong pair and there is no order; the message is Slurm's where Slurm has one.

@@ -13,12 +13,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bireme.core.accounting.book import AccountBook
-from bireme.core.lifecycle.state import ArrayTally, State
 from bireme.core.model.accounts import ROOT
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
 from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, JobSpec, Owner, Phase
 from bireme.core.model.reservations import Reservation
 from bireme.core.priority.order import reprioritise
+from bireme.core.state.state import ArrayTally, State
 from bireme.store import codec
 from bireme.store.snapshots import decode_lines, encode_state
 

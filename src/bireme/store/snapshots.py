@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import ArrayTask, Finished, Job, JobSpec, Pending
+from bireme.core.state.state import State
 from bireme.store import codec
 from bireme.store.events import SpecPool
 from bireme.store.plain import to_plain

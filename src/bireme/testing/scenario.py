@@ -20,29 +20,30 @@ from contextlib import contextmanager
 from typing import Any
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.lifecycle import operators, requests
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target, ranges_of
+from bireme.core.jobs.states import job_reasons
+from bireme.core.jobs.submission import submit
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due, next_due
 from bireme.core.lifecycle.intake import interpret
-from bireme.core.lifecycle.ranking import follow_priorities
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.requests import Target, ranges_of
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.states import job_reasons
-from bireme.core.lifecycle.step_creation import create_step
-from bireme.core.lifecycle.submission import submit
-from bireme.core.lifecycle.timetable import Timetable
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, Pending, Running, Starting
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import NO_USAGE, ExitStatus
 from bireme.core.model.steps import Step, StepSpec
+from bireme.core.nodes import operators
 from bireme.core.plan.decisions import accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.work import look_anew
+from bireme.core.priority.following import follow_priorities
 from bireme.core.priority.order import reprioritise
+from bireme.core.state.state import State
+from bireme.core.state.timetable import Timetable
+from bireme.core.steps.creation import create_step
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.slurm.arrays import format_task_ids, parse_array
 from bireme.slurm.hostlist import compress
@@ -117,7 +118,7 @@ class Scenario:
         self.finish(label, code)
 
     def ask(self, request: Request, label: str, *arguments: Any, user: str = "alice", **options: Any) -> None:
-        """Any function of `core/lifecycle/requests`: `ask(requests.hold, "a", user="root")`."""
+        """Any function of `core/jobs/requests`: `ask(requests.hold, "a", user="root")`."""
         self.record(request(self.state, caller_named(user), self.target(label), *arguments, **options))
 
     def cancel(self, label: str, *, user: str = "alice") -> None:

@@ -15,10 +15,10 @@ from bireme.api.cluster import Decide, Service
 from bireme.api.server import Server, listen
 from bireme.client.transport import Transport
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.refusals import Refusal
-from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
 from bireme.core.model.events import ClusterConfigured, Event, NodeRegistered, Recorded
+from bireme.core.model.refusals import Refusal
+from bireme.core.state.state import State
 from bireme.ports import StepEndpoint
 from bireme.store.journal import SqliteStore
 

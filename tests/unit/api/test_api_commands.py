@@ -19,7 +19,7 @@ from bireme.cli import main, thin
 from bireme.client.transport import ApiError
 from bireme.commands import parcels
 from bireme.commands.surroundings import around
-from bireme.core.lifecycle.refusals import Caller
+from bireme.core.model.refusals import Caller
 
 Said = tuple[int | None, str, str]
 

@@ -24,10 +24,10 @@ from bireme.api import why
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
 from bireme.api.peers import SCOPE_KEY, Peer
-from bireme.core.lifecycle.reservation_orders import ReservationOrder
 from bireme.core.model.events import JobSubmitted
 from bireme.core.model.jobs import ArraySpec, JobSpec, Owner, ResourceRequest
 from bireme.core.model.steps import StepSpec
+from bireme.core.reservations.orders import ReservationOrder
 from bireme.store.journal import SqliteStore
 
 CALLS = 400_000

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.api.conftest import Running
 from tests.unit.api.test_api_routes import refused, start, submit
 
-from bireme.core.lifecycle.requests import split_events
+from bireme.core.jobs.requests import split_events
 from bireme.core.model.jobs import Finished, Pending
 
 

@@ -16,8 +16,8 @@ from tests.unit.api.conftest import Running
 
 from bireme.api.peers import SCOPE_KEY, Callers, Peer, groups_of_user, peer_of
 from bireme.client.transport import Transport
-from bireme.core.lifecycle.refusals import Caller
 from bireme.core.model.jobs import Owner
+from bireme.core.model.refusals import Caller
 
 MANY = 400
 """More groups than fit into what Python's getsockopt returns."""

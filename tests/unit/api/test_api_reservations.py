@@ -12,7 +12,7 @@ import pytest
 
 from bireme.api.privacy import Viewer
 from bireme.client.transport import ApiError
-from bireme.core.lifecycle.refusals import Caller
+from bireme.core.model.refusals import Caller
 from bireme.core.model.reservations import Reservation
 
 Running = Any

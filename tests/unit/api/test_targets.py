@@ -9,9 +9,9 @@ from tests.unit.api.conftest import Running
 
 from bireme.api.listing import Filter, candidates, matching
 from bireme.api.targets import MOST_RANGES, MOST_STRIDES, MOST_TARGETS, named_jobs, one_target, targets_of
-from bireme.core.lifecycle.refusals import Refusal
-from bireme.core.lifecycle.requests import Target
+from bireme.core.jobs.requests import Target
 from bireme.core.model.jobs import ArrayTask, ArrayWaiting, Job, JobSpec, Owner, Pending
+from bireme.core.model.refusals import Refusal
 
 SPEC = JobSpec(owner=Owner(uid=1, gid=1, user="ann"))
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.lifecycle import requests
+from bireme.core.jobs import requests
+from bireme.core.kinds.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.registry import KINDS, PROGRAMME
-from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
+from bireme.core.reservations.orders import ReservationOrder, create_reservation
+from bireme.core.state.state import State
 from bireme.runtime.kernel import Group, Kernel
 from bireme.runtime.stories import IllegalTransitionError
 from bireme.slurm.records.steps import rows_of

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.sizes import (
+from bireme.core.jobs.sizes import (
     ELEMENT,
     LARGEST,
     LIST,
@@ -21,8 +19,8 @@ from bireme.core.lifecycle.sizes import (
     check_sizes,
     check_step,
 )
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.submission import submit
+from bireme.core.lifecycle.apply import apply
 from bireme.core.model.distribution import Distribution, NodeMethod
 from bireme.core.model.events import ClusterConfigured, Recorded
 from bireme.core.model.jobs import (
@@ -35,8 +33,10 @@ from bireme.core.model.jobs import (
     ResourceRequest,
     WarningSignal,
 )
+from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.steps import StepSpec
+from bireme.core.state.state import State
 from bireme.testing.worlds import build_cluster
 
 OWNER = Owner(uid=1, gid=1, user="ann")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle import rights
+from bireme.core.jobs import rights
+from bireme.core.jobs.submission import submit
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import submit
 from bireme.core.model.events import ClusterConfigured, JobSubmitted, Recorded
 from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.state.state import State
 from bireme.testing.worlds import build_cluster
 
 ANN = Caller(uid=1, gid=1, user="ann")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Refusal
+from bireme.core.model.refusals import Refusal
 from bireme.daemon.discovery import discover
 from bireme.testing.scenario import Scenario
 

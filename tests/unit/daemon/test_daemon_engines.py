@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
+from bireme.core.state.state import State
 from bireme.daemon import engines
 from bireme.daemon.configuration import load_cluster
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from bireme.core.jobs.submission import submit
 from bireme.core.lifecycle.due import next_due
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.submission import submit
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Finished, Owner, Pending, Running, Starting
 from bireme.core.model.reasons import ReasonKind
+from bireme.core.model.refusals import Caller
 from bireme.core.model.resources import ExitStatus
 from bireme.ports import JournalError
 from bireme.runtime.kernel import Group, Kernel, Request

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Owner, Pending
 from bireme.core.model.observations import BatchFinished, JobLaunched, NodeAnswered, NodeClosed
 from bireme.core.model.policy import Policy
+from bireme.core.model.refusals import Caller
 from bireme.core.model.resources import SUCCESS
+from bireme.core.state.state import State
 from bireme.runtime.kernel import Kernel, Request
 from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore

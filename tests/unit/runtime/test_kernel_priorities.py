@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.accounts import Qos
 from bireme.core.model.cluster import ClusterConfig, PrioritySettings, Settings
 from bireme.core.model.jobs import Owner
+from bireme.core.model.refusals import Caller
 from bireme.runtime.kernel import Kernel, Request
 from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore

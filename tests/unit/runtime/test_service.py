@@ -11,14 +11,14 @@ from unittest.mock import ANY
 
 import pytest
 
-from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.requests import Target, cancel, update
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.requests import Target, cancel, update
+from bireme.core.jobs.submission import submit
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import ClusterConfigured, Event, EventsLost, NodeLost
 from bireme.core.model.jobs import Owner, Running
 from bireme.core.model.observations import NodeAnswered
+from bireme.core.model.refusals import Caller, Refusal
+from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.ports import HistoryRow, JournalError, Report
@@ -215,7 +215,7 @@ def test_who_asked_for_much_has_the_answer_before_the_snapshot_that_is_due_for_i
 
     async def scenario() -> None:
         store = SqliteStore(str(tmp_path / "journal.db"), durable=False)
-        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock())
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock(), rows_of)
         order: list[str] = []
         taken, take = asyncio.Event(), store.snapshot_writer
 
@@ -243,7 +243,7 @@ def test_who_asks_has_the_answer_before_the_pass_that_it_calls_for(
 ) -> None:
     async def scenario() -> None:
         runtime = Runtime(
-            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), JumpingClock()
+            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), JumpingClock(), rows_of
         )
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bireme.core.calendar import releases
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.submission import submit
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Owner
+from bireme.core.model.refusals import Caller
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.sim.world import World

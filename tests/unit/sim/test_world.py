@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
+from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Finished, Owner, Pending, Running
+from bireme.core.model.refusals import Caller
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine

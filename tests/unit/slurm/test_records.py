@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bireme.core.lifecycle import requests
-from bireme.core.lifecycle.job_applying import finished_phase
+from bireme.core.jobs import requests
+from bireme.core.jobs.applying import finished_phase
 from bireme.core.model import events as e
 from bireme.core.model.cluster import NodeConfig, Settings
 from bireme.core.model.jobs import Ending, Finished, JobKind, Outcome

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.lifecycle.reservation_orders import edited
 from bireme.core.model.reservations import ReservationFlag
+from bireme.core.reservations.orders import edited
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.show_job import block_text
 from bireme.slurm.formats.show_reservation import reservation_block, reservation_lines

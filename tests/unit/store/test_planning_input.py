@@ -8,12 +8,12 @@ from dataclasses import fields
 import pytest
 
 from bireme.core.accounting.book import AccountBook
-from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
 from bireme.core.model.accounts import Account, Association, User
 from bireme.core.model.events import AccountsChanged
 from bireme.core.model.jobs import JobSpec
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
+from bireme.core.reservations.orders import ReservationOrder, create_reservation
 from bireme.slurm.records.plans import plan_record
 from bireme.store.planning_input import PRIVATE, NotASnapshotError, decode_input, encode_input, with_decided
 from bireme.testing.scenario import Scenario, caller_named

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.events import Event
 from bireme.core.model.jobs import Job, JobSpec, Owner, ResourceRequest, Running
 from bireme.core.model.resources import Allocation, GresRequest
+from bireme.core.state.state import State
 from bireme.store import codec, snapshots
 from bireme.store.events import KINDS, EventReader, EventWriter
 

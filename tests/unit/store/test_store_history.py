@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.cli.store import main
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs.submission import submit
 from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome, Owner
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.daemon.paths import Paths

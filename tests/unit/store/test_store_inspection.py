@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.events import JobReleased, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.state.state import State
 from bireme.ports import HistoryRow
 from bireme.store.guard import mark_path
 from bireme.store.inspection import inspect

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.events import ArrayTaskSplit, JobCancelled, JobHeld, JobReleased, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Outcome, Owner
 from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.state.state import State
 from bireme.ports import BlobShareError, HistoryRow, JournalError
 from bireme.store import shelf
 from bireme.store.checks import event_sum

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.state.state import State
 from bireme.ports import HistoryRow
 from bireme.runtime.kernel import load
 from bireme.store.database import StoreError

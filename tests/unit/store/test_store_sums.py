@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.events import JobHeld, JobReleased, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.state.state import State
 from bireme.ports import HistoryRow
 from bireme.store.database import DamagedBlobError, StoreError
 from bireme.store.guard import LostEventsError, mark_path

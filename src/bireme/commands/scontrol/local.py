@@ -75,7 +75,7 @@ def errnumstr(session: Session, words: list[str]) -> int:
         raise reports.CommandError(
             "numeric arguments required for keyword:errnumstr" if words else "too few arguments for keyword:errnumstr"
         )
-    from bireme.core.lifecycle.refusals import Why  # late: only this verb reads the table
+    from bireme.core.model.refusals import Why  # late: only this verb reads the table
 
     number = int(words[0])
     texts = {why.value.errno: why.value.text for why in Why}

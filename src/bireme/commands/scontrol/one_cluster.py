@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bireme.commands.refused import ApiError
-from bireme.core.lifecycle.refusals import Refusal, Why
+from bireme.core.model.refusals import Refusal, Why
 from bireme.slurm.hostlist import expand
 
 if TYPE_CHECKING:

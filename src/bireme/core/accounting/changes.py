@@ -1,7 +1,7 @@
 """Orders carried out on the account book: what `sacctmgr` may do, in its own words where it may not.
 
 `carry_out(book, order, jobs_of)` gives the event that makes the next book, or raises BookError; nothing is changed
-here. Who may give an order is decided above (`core/lifecycle/bookkeeping.py`), which also knows the jobs.
+here. Who may give an order is decided above (`core/accounts/bookkeeping.py`), which also knows the jobs.
 Invariant: every book that comes out of here is one tree of accounts, whose defaults are allowed where they apply and
 whose QOS preempt one another without a loop.
 """

@@ -1,1 +1,1 @@
-"""The state, the tables of what may happen to it, and the functions that turn requests and reports into events."""
+"""The fold over all kinds: the registry, and what asks it (`apply`, `due`, `intake`, `outstanding`)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bireme.core.lifecycle.registry import PROGRAMME
-from bireme.core.lifecycle.state import State
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
+from bireme.core.state.state import State
 
 
 def apply(state: State, recorded: e.Recorded) -> Sequence[c.Command]:

@@ -6,8 +6,8 @@ Asked by the runtime's timer, or the simulator's clock. Neither reads a clock.
 from __future__ import annotations
 
 from bireme.core.lifecycle.registry import KINDS, widened
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
+from bireme.core.state.state import State
 
 
 def due(state: State, now: float) -> list[e.Event]:

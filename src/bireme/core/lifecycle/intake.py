@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bireme.core.lifecycle.kind import Aside
+from bireme.core.kinds.kind import Aside
 from bireme.core.lifecycle.registry import INTERPRETERS, REMARKS, widened
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.state.state import State
 
 
 def interpret(state: State, seen: o.Observation, now: float) -> list[e.Event]:

@@ -7,8 +7,8 @@ Invariant: whatever `apply` commands, and a crash may swallow, is either here or
 from __future__ import annotations
 
 from bireme.core.lifecycle.registry import KINDS
-from bireme.core.lifecycle.state import State
 from bireme.core.model import commands as c
+from bireme.core.state.state import State
 
 
 def outstanding(state: State) -> list[c.Command]:

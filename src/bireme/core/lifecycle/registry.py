@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, get_args
 
-from bireme.core.lifecycle.account_kind import ACCOUNTS
-from bireme.core.lifecycle.cluster_kind import CLUSTERS
-from bireme.core.lifecycle.job_kind import JOBS
-from bireme.core.lifecycle.kind import Chronicler, Follower, Handler, Interpreter, Kind, Remark
-from bireme.core.lifecycle.life import FREE, Law
-from bireme.core.lifecycle.node_kind import NODES
-from bireme.core.lifecycle.reservation_kind import RESERVATIONS
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.step_kind import STEPS
+from bireme.core.accounts.kind import ACCOUNTS
+from bireme.core.cluster.kind import CLUSTERS
+from bireme.core.jobs.kind import JOBS
+from bireme.core.kinds.kind import Chronicler, Follower, Handler, Interpreter, Kind, Remark
+from bireme.core.kinds.life import FREE, Law
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.nodes.kind import NODES
+from bireme.core.reservations.kind import RESERVATIONS
+from bireme.core.state.state import State
+from bireme.core.steps.kind import STEPS
 
 KINDS: tuple[Kind, ...] = (CLUSTERS, JOBS, STEPS, NODES, RESERVATIONS, ACCOUNTS)
 

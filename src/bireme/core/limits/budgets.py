@@ -1,7 +1,7 @@
 """Budgets that run out while jobs run: GrpTRESMins and GrpWall without `safe` end them, as Slurm does.
 
 With AccountingStorageEnforce=safe a job starts only if its budget pays for all of its time, and none is ended here.
-Asked by `lifecycle/due`. Usage between two events has a closed form, so the moment is computed, not looked for.
+Asked by `core/jobs/due.py`. Usage between two events has a closed form, so the moment is computed, not looked for.
 """
 
 from __future__ import annotations

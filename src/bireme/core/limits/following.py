@@ -37,7 +37,7 @@ COUNTED = frozenset({*CHANGES_A_JOB, *CHANGES_RULES})
 
 
 class Counted(Protocol):
-    """What of the state the ledger depends on; `lifecycle.state.State` is one."""
+    """What of the state the ledger depends on; `state.state.State` is one."""
 
     @property
     def config(self) -> ClusterConfig: ...

@@ -1,8 +1,9 @@
 """Facts of the journal, in the past tense. State is the fold of these (`core/lifecycle/apply.py`).
 
 Every event is a frozen dataclass; the journal adds an id, a time and a cause (`Recorded`). Decisions are recorded
-with everything they decided, so that a replay repeats them without deciding again. A new event needs a class here,
-a handler in `apply`, and nothing else (the journal's codec reads the types).
+with everything they decided, so that a replay repeats them without deciding again. A new event needs a class here, a
+handler in the kind that it belongs to, and the stand of every other kind (`core/lifecycle/registry.py`); the journal's
+codec reads the types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A job: what was asked for (`JobSpec`, frozen) and where it is in its life (`Job.phase`).
 
 Each phase is a frozen dataclass that holds exactly what is true in it. The state a user sees is derived from it
-(`core/lifecycle/states.py`), never stored beside it. Who changes a `Job`: only `core/lifecycle.apply`.
+(`core/jobs/states.py`), never stored beside it. Who changes a `Job`: only `core/lifecycle/apply.py`.
 """
 
 from __future__ import annotations

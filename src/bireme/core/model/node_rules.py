@@ -99,7 +99,7 @@ class NodeRules:
         return all(any(one.covers(taint) for one in self.tolerations) for taint in taints)
 
     def admits_labels(self, name: str, labels: Mapping[str, str]) -> bool:
-        """The same, whatever the node's taints."""
+        """Whether the node's labels admit the job; its taints are another question (`admit`)."""
         named = {**labels, NODE_NAME: name}
         if not all(rule.holds(named) for rule in self.all_of):
             return False

@@ -1,7 +1,7 @@
 """A node as it is now: its configuration, whether it answers, and whether an operator took it out.
 
 What runs on it is not stored here: `core/placement/occupancy.py` counts what allocations hold. The state word that
-users see (IDLE, MIXED, ALLOCATED, DOWN*, DRAINING ...) is derived in `core/lifecycle/states.py`.
+users see (IDLE, MIXED, ALLOCATED, DOWN*, DRAINING ...) is derived in `core/jobs/states.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A reservation: whole nodes that are set aside for some users from one moment to another.
 
-A value; `core/lifecycle/reservation_orders.py` decides what may be reserved, `core/lifecycle/reserving.py` what it
+A value; `core/reservations/orders.py` decides what may be reserved, `core/reservations/reserving.py` what it
 means for jobs and time, `core/plan/reserved.py` what it means for the planner. Invariant: `begin < end` or the
 reservation is over at once; `nodes` are names of the configuration at the time it was made.
 """

@@ -1,6 +1,6 @@
 """Fitting in what somebody else decided: how much of a node is held stands, which CPUs and devices is chosen here.
 
-Used for the jobs of another scheduler's queue (`lifecycle/mirroring`) and for what runs on nodes beside Bireme's jobs
+Used for the jobs of another scheduler's queue (`core/jobs/mirroring`) and for what runs on nodes beside Bireme's jobs
 (`State.take_others`). Invariant: what comes out can always be held, also when others hold more than there is.
 """
 

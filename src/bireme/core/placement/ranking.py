@@ -56,7 +56,7 @@ class Ranking:
         return not self._supply.models
 
     def expect(self, counts: Mapping[Ask, float]) -> None:
-        """Another target."""
+        """Takes a new expectation of what will be asked for: from now on places are scored by it."""
         self._score = make_score(self._name, counts, self._supply)
         self._points.clear()
 

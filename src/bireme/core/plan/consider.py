@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.lifecycle.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
-from bireme.core.lifecycle.state import Verdict
+from bireme.core.jobs.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
 from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending
@@ -23,6 +22,7 @@ from bireme.core.plan.preempt import awaits_victims, guards, victims_for
 from bireme.core.plan.queue import Entry, best_first
 from bireme.core.plan.seniority import preempts
 from bireme.core.plan.work import FOR_ROOM, Pass
+from bireme.core.state.state import Verdict
 
 Found = tuple[PartitionConfig | None, Fit | None, tuple[Reason, ...]]
 """Where a job fits now: partition and shares, or what keeps it from there."""

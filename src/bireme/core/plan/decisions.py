@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bireme.core.lifecycle.components import with_companions
-from bireme.core.lifecycle.requests import split_events
-from bireme.core.lifecycle.state import State, Verdict
-from bireme.core.lifecycle.suspending import cpus_are_free
+from bireme.core.jobs.components import with_companions
+from bireme.core.jobs.requests import split_events
+from bireme.core.jobs.suspending import cpus_are_free
 from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayWaiting, Job, Outcome, Pending, Running, Suspended
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.plan.outlook import Outlook
+from bireme.core.state.state import State, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from itertools import islice
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job
 from bireme.core.model.policy import Policy
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.needs import part_of
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.target import Ask
+from bireme.core.state.state import State
 
 LATEST = 1_000
 """So many jobs say what to expect."""

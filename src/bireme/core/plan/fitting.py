@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.lifecycle.placing import search_for
+from bireme.core.jobs.placing import search_for
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.resources import Allocation

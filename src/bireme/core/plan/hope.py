@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from math import inf
 
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ResourceRequest
 from bireme.core.placement.needs import Need
 from bireme.core.placement.table import BoolArray, Free
+from bireme.core.state.state import State
 
 Shape = tuple[ResourceRequest, str]
 """A request in a partition."""

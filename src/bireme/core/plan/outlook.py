@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.lifecycle.job_due import gone_by
-from bireme.core.lifecycle.placing import schedulable_nodes
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.due import gone_by
+from bireme.core.jobs.placing import schedulable_nodes
 from bireme.core.model import events as e
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job
@@ -31,6 +30,7 @@ from bireme.core.plan.hope import Waiting
 from bireme.core.plan.lines import Line
 from bireme.core.plan.queue import Entry
 from bireme.core.plan.stands import HARMLESS
+from bireme.core.state.state import State
 
 Whose = int | str | tuple[int, str] | tuple[str, int]
 """Slots of a user, in a partition, of an association (user, account), of a user in a partition."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job, Pending
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import ReasonKind, reason
@@ -29,6 +28,7 @@ from bireme.core.plan.queue import Entry, entries_of
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Enough, Pass, begin, look_anew
+from bireme.core.state.state import State
 
 
 def plan(

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job, Pending
+from bireme.core.state.state import State
 
 FIRST = -(1 << 30)
 """The rank of a job with an expedited requeue."""

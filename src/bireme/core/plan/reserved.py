@@ -14,11 +14,11 @@ from itertools import islice
 from math import inf
 
 from bireme.core.calendar.closures import Closure, Closures
-from bireme.core.lifecycle.reserving import entered, may_use
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job
 from bireme.core.model.reservations import Reservation, ReservationFlag
 from bireme.core.placement.table import BoolArray
+from bireme.core.reservations.reserving import entered, may_use
+from bireme.core.state.state import State
 
 OCCURRENCES_SEEN = 4
 """Of a reservation that recurs: enough for slots; what starts now is always held against the next one."""

@@ -7,11 +7,11 @@ a QOS), so that a victim never evicts its evictor.
 
 from __future__ import annotations
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job, JobKind
 from bireme.core.model.policy import Preemption
 from bireme.core.plan.decisions import Victim
+from bireme.core.state.state import State
 
 SUSPEND = "SUSPEND"
 
@@ -22,7 +22,7 @@ def outranks(state: State, job: Job, partition: PartitionConfig, other: Job, rul
 
 
 def would_outrank(state: State, job: Job, partition: PartitionConfig, other: Job, rules: Preemption) -> bool:
-    """The same, whatever guards the other."""
+    """Whether the job would outrank the other if nobody's rule guarded that one."""
     how = mode(state, other, rules)
     if how == "OFF" or (how != SUSPEND and other.spec.kind is JobKind.INTERACTIVE):
         return False

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-from bireme.core.lifecycle.job_due import gone_by, time_limit_s
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.due import gone_by, time_limit_s
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.policy import Policy
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.search import Fit
+from bireme.core.state.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.suspending import cpus_are_free
+from bireme.core.jobs.suspending import cpus_are_free
 from bireme.core.model.jobs import Job, Running, Suspended
 from bireme.core.model.nodes import Health
 from bireme.core.model.policy import Preemption
@@ -26,6 +25,7 @@ from bireme.core.plan.decisions import Decision, Preempt, Resume
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.seniority import SUSPEND, as_victim, mode, outranks, tier
 from bireme.core.plan.snapshot import Snapshot
+from bireme.core.state.state import State
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.lifecycle.state import State, Verdict
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import NodeShare
 from bireme.core.plan.decisions import Plan, Preempt, Resume, Start, StartGang
@@ -19,6 +18,7 @@ from bireme.core.plan.planner import plan
 from bireme.core.plan.queue import entries_of
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.priority.order import rank
+from bireme.core.state.state import State, Verdict
 
 EVERY_START = 1_000_000
 

@@ -13,8 +13,7 @@ from math import inf
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.lifecycle.job_due import gone_by
-from bireme.core.lifecycle.state import State, Verdict
+from bireme.core.jobs.due import gone_by
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running, Starting, Suspended
 from bireme.core.model.policy import Policy
@@ -34,6 +33,7 @@ from bireme.core.plan.seniority import preempts
 from bireme.core.plan.slots import Slots
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.standby import Standby, expect_resumptions, waiting_for_cpus
+from bireme.core.state.state import State, Verdict
 
 FOR_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
 """The reasons of jobs that start as soon as there is room."""

@@ -25,7 +25,7 @@ from bireme.core.priority.multifactor import Basis, Fixed, Parts, sum_of
 
 
 class Queue(Protocol):
-    """What of the state a priority depends on; `lifecycle.state.State` is one."""
+    """What of the state a priority depends on; `state.state.State` is one."""
 
     @property
     def config(self) -> ClusterConfig: ...

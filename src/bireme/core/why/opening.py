@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from bireme.core.lifecycle.gates import Met, began_at, condition_met, namesakes, throttle_of
-from bireme.core.lifecycle.job_due import gone_by
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.due import gone_by
+from bireme.core.jobs.gates import Met, began_at, condition_met, namesakes, throttle_of
 from bireme.core.limits.relief import Relief
 from bireme.core.model.jobs import (
     ArrayWaiting,
@@ -26,6 +25,7 @@ from bireme.core.model.jobs import (
     Starting,
 )
 from bireme.core.model.reasons import Reason, ReasonKind
+from bireme.core.state.state import State
 
 Times = list[tuple[float, int]]
 """When, and with which job."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bireme.core.lifecycle.job_due import time_limit_s
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.due import time_limit_s
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind
+from bireme.core.state.state import State
 from bireme.core.why.answers import Running
 from bireme.core.why.waiting import sent_back
 

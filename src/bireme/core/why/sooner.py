@@ -14,17 +14,17 @@ from math import inf
 from typing import Any
 
 from bireme.core.explain.wording import clock
-from bireme.core.lifecycle.gates import closed_gates
-from bireme.core.lifecycle.job_due import time_limit_s
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.submission import admitted, can_ever_run, check_access
+from bireme.core.jobs.due import time_limit_s
+from bireme.core.jobs.gates import closed_gates
+from bireme.core.jobs.submission import admitted, can_ever_run, check_access
 from bireme.core.model.cluster import PartitionState
 from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobSpec, Pending, ResourceRequest
 from bireme.core.model.reasons import ReasonKind
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import resolve
 from bireme.core.plan.trial import Trial, try_jobs
+from bireme.core.state.state import State
 from bireme.core.why.answers import Suggestion
 
 MINUTE_S = 60

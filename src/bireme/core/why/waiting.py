@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.gates import Met, closed_gates, condition_met
-from bireme.core.lifecycle.job_due import time_limit_s
-from bireme.core.lifecycle.placing import schedulable_nodes, search_for
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.states import job_state
+from bireme.core.jobs.due import time_limit_s
+from bireme.core.jobs.gates import Met, closed_gates, condition_met
+from bireme.core.jobs.placing import schedulable_nodes, search_for
+from bireme.core.jobs.states import job_state
 from bireme.core.limits.asks import ask_of
 from bireme.core.limits.checks import about_the_job_alone
 from bireme.core.limits.relief import Relief, relief
@@ -28,6 +27,7 @@ from bireme.core.plan.reserved import Reserved
 from bireme.core.plan.trial import Trial, try_jobs
 from bireme.core.priority.multifactor import Parts
 from bireme.core.priority.order import parts_of
+from bireme.core.state.state import State
 from bireme.core.why.answers import (
     Block,
     Certainty,

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core.lifecycle.refusals import Refusal, Why
 from bireme.core.model.jobs import Owner
+from bireme.core.model.refusals import Refusal, Why
 
 log = logging.getLogger("bireme.engines.slurm")
 

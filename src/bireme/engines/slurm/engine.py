@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bireme.core.lifecycle.refusals import Caller, Refusal, Why
 from bireme.core.model import commands as c
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobKind, JobSpec, Owner
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.engines.slurm.commands import (
     WHAT_TO_CHECK,
     Done,

@@ -1,6 +1,6 @@
 """A job of `squeue --json` (or slurmrestd) as a sighting.
 
-Called by the engine for every job that changed. Not here: what the sighting changes (`core/lifecycle/mirroring`), jobs
+Called by the engine for every job that changed. Not here: what the sighting changes (`core/jobs/mirroring`), jobs
 of the accounting database (`accounting`). Pure: no IO. Invariant: any object that names a job gives a sighting, however
 odd the rest of it is; a record that names none gives ValueError.
 """

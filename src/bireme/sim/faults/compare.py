@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job
+from bireme.core.state.state import State
 
 _PLAIN = ("config", "nodes", "partitions", "arrays", "next_job_id", "submissions", "keys", "seq", "reservations")
 _INDEXES = ("pending", "holding", "finished", "array_members", "array_tasks", "het_members")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import inf
 
 from bireme.core.lifecycle.due import next_due
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
+from bireme.core.state.state import State
 from bireme.engines.simulated.crew import Fleet, SimulatedCrew
 from bireme.ports import HistoryRow, JournalError
 from bireme.runtime.kernel import Group, Kernel

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model import events as e
+from bireme.core.state.state import State
 
 CPU = "cpu"
 RELATIVE_ERROR = 1e-6

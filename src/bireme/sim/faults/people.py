@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bireme.core.lifecycle import operators, requests
-from bireme.core.lifecycle.refusals import Caller, Refusal
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.reservation_orders import ReservationOrder, create_reservation
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.step_creation import create_step
-from bireme.core.lifecycle.submission import submit
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
+from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.jobs import JobKind, JobSpec, Owner
+from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.model.resources import ExitStatus
 from bireme.core.model.steps import StepSpec
+from bireme.core.nodes import operators
+from bireme.core.reservations.orders import ReservationOrder, create_reservation
+from bireme.core.state.state import State
+from bireme.core.steps.creation import create_step
 from bireme.ports import JournalError
 from bireme.runtime.kernel import Decide, Kernel, Request
 from bireme.sim.faults.draw import USERS, Act

@@ -21,19 +21,19 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from bireme.core.lifecycle import requests
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
+from bireme.core.jobs.states import job_reasons
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.refusals import Caller
-from bireme.core.lifecycle.requests import Target
-from bireme.core.lifecycle.reservation_orders import delete_reservation
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.states import job_reasons
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Ending, Finished, Job, JobKind, Pending, Suspended
 from bireme.core.model.observations import NodeClosed, Observation
 from bireme.core.model.reasons import ReasonKind
+from bireme.core.model.refusals import Caller
 from bireme.core.model.steps import StepState
+from bireme.core.reservations.orders import delete_reservation
+from bireme.core.state.state import State
 from bireme.engines.simulated.agents import read_behaviour
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.crew import Fleet

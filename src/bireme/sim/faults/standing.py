@@ -1,4 +1,4 @@
-"""Where every job stands, read from the journal's events alone: a second, simpler reading beside `core/lifecycle`.
+"""Where every job stands, read from the journal's events alone: a second, simpler reading beside `core/jobs`.
 
 The judge (`judge.py`) asks it; nothing of the core is called, only its types are read. Lenient where the truth is a
 matter of timing: what was once so counts as having been so. Invariant: it only listens.

@@ -10,11 +10,11 @@ from dataclasses import fields
 from typing import Any
 
 from bireme.core.accounting.book import AccountBook
-from bireme.core.lifecycle.job_due import time_limit_s
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.due import time_limit_s
 from bireme.core.model.accounts import Association, Limits, Qos, tres_rank
 from bireme.core.model.jobs import Running, Suspended
 from bireme.core.priority.fair_share import standings, uses_fair_tree
+from bireme.core.state.state import State
 
 ALWAYS_TRACKED = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 _LIMIT_FIELDS = tuple(field.name for field in fields(Limits))

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.core.accounting.usage import WALL
-from bireme.core.lifecycle.job_due import gone_by, time_limit_s
-from bireme.core.lifecycle.state import State
+from bireme.core.jobs.due import gone_by, time_limit_s
 from bireme.core.model.jobs import ArrayWaiting, Finished, Job, Pending
+from bireme.core.state.state import State
 from bireme.slurm.records.accounts import book_record, share_records
 
 MINUTE_S = 60

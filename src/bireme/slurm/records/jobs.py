@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
+from bireme.core.accounts.charging import MAX_TRES
 from bireme.core.explain.wording import sentence
-from bireme.core.lifecycle.charging import MAX_TRES
-from bireme.core.lifecycle.gates import Met, condition_met
-from bireme.core.lifecycle.job_due import time_limit_s
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.states import base_state, job_reasons, phase_state
+from bireme.core.jobs.due import time_limit_s
+from bireme.core.jobs.gates import Met, condition_met
+from bireme.core.jobs.states import base_state, job_reasons, phase_state
 from bireme.core.model.cluster import PartitionConfig, Settings
 from bireme.core.model.jobs import (
     ArrayWaiting,
@@ -34,6 +33,7 @@ from bireme.core.model.jobs import (
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import SUCCESS, Allocation, ExitStatus
 from bireme.core.placement.demand import Demand, requested_tres, resolve
+from bireme.core.state.state import State
 from bireme.slurm.arrays import format_array
 from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.gres import format_gres

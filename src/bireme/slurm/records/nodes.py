@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bireme.core.lifecycle.reserving import reserved_nodes
-from bireme.core.lifecycle.state import State
-from bireme.core.lifecycle.states import node_base_state, node_flags
+from bireme.core.jobs.states import node_base_state, node_flags
 from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.nodes import Node
 from bireme.core.model.resources import GresPool, add_gres_tres
 from bireme.core.placement.occupancy import NOBODYS_JOB, NodeRoom
+from bireme.core.reservations.reserving import reserved_nodes
+from bireme.core.state.state import State
 from bireme.slurm.arrays import format_task_ids
 from bireme.slurm.records.values import with_billing
 

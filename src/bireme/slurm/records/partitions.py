@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from bireme.core.lifecycle.charging import MAX_TRES
-from bireme.core.lifecycle.state import State
+from bireme.core.accounts.charging import MAX_TRES
 from bireme.core.model.cluster import PartitionConfig, Settings
+from bireme.core.state.state import State
 from bireme.slurm.hostlist import compress
 from bireme.slurm.records.nodes import node_tres
 from bireme.slurm.records.values import with_billing

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.jobs import Job
 from bireme.core.priority.multifactor import Parts
 from bireme.core.priority.order import is_ranked, parts_of
+from bireme.core.state.state import State
 
 PRIORITY_FIELDS = {
     "job_id": "its id; of an array, that of the array",

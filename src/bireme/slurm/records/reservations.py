@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.core.lifecycle.state import State
 from bireme.core.model.reservations import Reservation, ReservationFlag
+from bireme.core.state.state import State
 from bireme.slurm.hostlist import compress
 
 

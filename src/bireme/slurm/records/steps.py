@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core.lifecycle.kind import Entry, RunOver, StepOver
-from bireme.core.lifecycle.state import State
+from bireme.core.kinds.kind import Entry, RunOver, StepOver
 from bireme.core.model.distribution import NodeMethod
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
 from bireme.core.model.resources import SUCCESS, ExitStatus, GresShare, add_gres_tres
 from bireme.core.model.steps import BATCH_STEP, Step, StepState, step_label
+from bireme.core.state.state import State
 from bireme.slurm.gres import format_gres
 from bireme.slurm.records import values
 from bireme.slurm.records.jobs import JobView, job_record, record_of_waiting_end

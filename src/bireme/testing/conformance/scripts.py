@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bireme.core.lifecycle.states import FINAL_STATES
+from bireme.core.jobs.states import FINAL_STATES
 from bireme.testing.conformance.checks import Check, CheckList
 from bireme.testing.conformance.programs import Program
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bireme.core.lifecycle.refusals import Why
 from bireme.core.model.jobs import ArraySpec, Dependencies, Dependency, DependencyKind, JobSpec, Owner, ResourceRequest
+from bireme.core.model.refusals import Why
 from bireme.core.model.resources import GresRequest
 from bireme.engines.slurm.commands import Done, Silent, refusal, why_silent
 from bireme.engines.slurm.queries import parsed, version_of, version_warning

@@ -1,0 +1,1 @@
+"""The account book: orders to it, whose a job is, what was used and what counts."""

@@ -1,0 +1,1 @@
+"""The shape of a kind, and the law of its life."""

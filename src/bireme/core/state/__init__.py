@@ -1,0 +1,1 @@
+"""The state: everything that Bireme knows, the fold of the journal."""
