@@ -281,6 +281,7 @@ def test_what_is_asked_of_many_jobs_is_one_commit_and_each_has_its_answer(tmp_pa
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         jobs = [await submitted(runtime, f"job{number}") for number in range(30)]
+        assert await runtime.until(jobs[3], lambda state: jobs[3] in state.holding, 60.0), "it is asked of twice below"
         wishes = [*jobs, 999, jobs[3]]
         store.groups.clear()
         answers = await runtime.do_all(
