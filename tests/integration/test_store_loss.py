@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.rollback import journal, keep, keep_home, put_back, put_home_back
 
 MakeCluster = Callable[..., Cluster]
 ONE_RUN = "echo run >> {place}\n"
@@ -19,41 +19,6 @@ ONE_RUN = "echo run >> {place}\n"
 @pytest.fixture
 def cluster(make_cluster: MakeCluster) -> Iterator[Cluster]:
     return make_cluster(virtual_nodes(2, cpus=4))
-
-
-def journal(cluster: Cluster) -> Path:
-    return cluster.home / "journal.db"
-
-
-def keep(cluster: Cluster) -> Path:
-    """The journal as it is now, for `put_back`: what comes after it will be lost."""
-    copy = cluster.folder / "older.db"
-    with sqlite3.connect(journal(cluster)) as source, sqlite3.connect(copy) as target:
-        source.backup(target)
-    return copy
-
-
-def put_back(cluster: Cluster, copy: Path) -> None:
-    """An older copy in the journal's place, without its write-ahead file."""
-    for beside in ("-wal", "-shm"):
-        Path(f"{journal(cluster)}{beside}").unlink(missing_ok=True)
-    shutil.copy(copy, journal(cluster))
-
-
-def keep_home(cluster: Cluster) -> dict[Path, bytes]:
-    """The journal and its mark as they are now: a backup of everything that the daemon has."""
-    return {journal(cluster): keep(cluster).read_bytes(), mark(cluster): mark(cluster).read_bytes()}
-
-
-def mark(cluster: Cluster) -> Path:
-    return cluster.home / "journal.mark"
-
-
-def put_home_back(cluster: Cluster, kept: dict[Path, bytes]) -> None:
-    for beside in ("-wal", "-shm"):
-        Path(f"{journal(cluster)}{beside}").unlink(missing_ok=True)
-    for path, content in kept.items():
-        path.write_bytes(content)
 
 
 def test_a_home_that_went_back_to_an_earlier_day_is_found_out_by_its_nodes(cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.kubernetes_cluster import fake_nodes
 from tests.kubernetes_cluster.cluster import Kubernetes, missing
 
+from bireme.engines.kubernetes import lease as lease_module
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, read_kubeconfig
 from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.mirror import Mirror
@@ -199,5 +200,30 @@ def test_a_lease_that_ran_out_is_taken_again_before_anything_is_placed_or_somebo
         await first.confirm()
         assert first.held
         await api.ask("DELETE", path)
+
+    with_api(kubernetes.kubeconfig, steps)
+
+
+def test_a_lease_carries_notes_until_the_next_daemon_reads_them(
+    kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "_RENEW_S", 1e6)  # only news make it write
+
+    async def steps(api: KubernetesApi) -> None:
+        notes = {"bireme.dev/ends": "one"}
+        first = Lease(api, "default", "noted", "first", lambda: notes)
+        assert await first.note("bireme.dev/ends") == ""
+        await first.take()
+        keeping = asyncio.create_task(first.keep())
+        notes["bireme.dev/ends"] = "two"
+        first.write_soon()
+        async with asyncio.timeout(60):
+            while await first.note("bireme.dev/ends") != "two":
+                await asyncio.sleep(0.05)
+        keeping.cancel()
+        notes["bireme.dev/ends"] = "three"
+        await first.release()
+        assert await Lease(api, "default", "noted", "second").note("bireme.dev/ends") == "three"
+        await api.ask("DELETE", "/apis/coordination.k8s.io/v1/namespaces/default/leases/bireme-noted")
 
     with_api(kubernetes.kubeconfig, steps)

@@ -14,6 +14,7 @@ that died between two requests finds it, and finishes or removes it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
@@ -37,6 +38,7 @@ from bireme.engines.kubernetes import nodes, pods
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object, read_kubeconfig
 from bireme.engines.kubernetes.brought import BroughtInput
 from bireme.engines.kubernetes.checks import check_same_cluster, check_version
+from bireme.engines.kubernetes.ends import ANNOTATION, Ends
 from bireme.engines.kubernetes.gateway import Berth, Gateway
 from bireme.engines.kubernetes.guests import Guests
 from bireme.engines.kubernetes.harbour import open_harbour
@@ -55,6 +57,8 @@ log = logging.getLogger("bireme.engines.kubernetes")
 
 _FIRST_LIST_S = 60.0
 _LEASE_AGAIN_S = 10.0
+_CALL_S = 30.0
+"""An agent that runs calls within this time."""
 _SWEEP_AFTER_S = 5.0
 """The runtime says first what it still wants; what is then nobody's is removed."""
 
@@ -111,6 +115,8 @@ class KubernetesEngine(CrewEngine):
         self._gpus_a_node = 0
         """The most that a node has."""
         self._landscape: Landscape | None = None
+        self._ends: Ends | None = None
+        """How the newest jobs ended, as far as the cluster is told."""
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -121,13 +127,13 @@ class KubernetesEngine(CrewEngine):
             await check_version(self._api)
             check_same_cluster(self._api, self._home / "kubernetes" / "cluster")
             self._rules, self.problem = await settle_priority_classes(self._api, self._rules)
-            self._lease = Lease(self._api, self._rules.namespace, self._rules.cluster, self._identity())
-            await self._lease.take()
+            await self._take_lease(self._api)
         except ApiProblem as problem:
             if self._api is not None:
                 await self._api.close()
             needs = "; deploy/kubernetes/rights.yaml has the rights that the daemon needs" * (problem.status == 403)
             raise EngineUnavailable(f"{problem}{needs}") from problem
+        assert self._lease is not None
         self._work(self._lease.keep())
         await self._open_harbour(self._api)
         self._landscape = self._survey(self._api)
@@ -143,17 +149,55 @@ class KubernetesEngine(CrewEngine):
                 self.link(berth.node, (berth.job_id, berth.generation))
         assert self._gateway is not None
         self._gateway.settle()
+        if self.recalls():
+            self._tell_ends()
         self._landscape.open()
         if self._guests is not None:
             for settled in self._guests.check():  # a job holds what they have: they are nobody else's
                 self._pod_changed("MODIFIED", dict(settled))
         self._work(self._sweep())
 
+    async def _take_lease(self, api: KubernetesApi) -> None:
+        self._ends = ends = Ends(self._home / "kubernetes" / "name")
+        self._lease = Lease(
+            api, self._rules.namespace, self._rules.cluster, self._identity(), lambda: {ANNOTATION: ends.text}
+        )
+        ends.read(await self._lease.note(ANNOTATION))
+        await self._lease.take()
+
+    # --- after a loss --------------------------------------------------------------------------------------
+
+    def hear_again(self) -> None:
+        """Not at once: the runtime is in the middle of its turn."""
+        self.later(0.0, self._say_all_again)
+
+    def _say_all_again(self) -> None:
+        """How jobs ended before that the nodes are there: when all have answered, jobs may start."""
+        assert self._landscape is not None
+        self._tell_ends()
+        self._landscape.tell_again()
+
+    def _tell_ends(self) -> None:
+        assert self._ends is not None
+        if ends := self._ends.told_again():
+            self._report(ends)
+
+    def _note_end(self, node: str, end: o.BatchFinished) -> None:
+        assert self._ends is not None
+        assert self._lease is not None
+        self._ends.note(node, end)
+        self._lease.write_soon()
+
+    def _ended_on(self, node: str) -> tuple[Key, ...]:
+        return self._ends.on(node) if self._ends is not None else ()
+
+    # -------------------------------------------------------------------------------------------------------
+
     def _survey(self, api: KubernetesApi) -> Landscape:
         return Landscape(
             api,
             self._base,
-            Surroundings(self._seen, self._take_config, self._held_on, self.now, self.later),
+            Surroundings(self._seen, self._take_config, self._held_on, self._ended_on, self.now, self.later),
             tolerated=frozenset(str(each["key"]) for each in self._rules.tolerations if "key" in each),
             topology_keys=self._settings.topology_keys,
             partition_selectors=self._settings.partition_selectors,
@@ -478,9 +522,22 @@ class KubernetesEngine(CrewEngine):
 
     def _terminate_on(self, node: str, key: Key, grace_s: int, cause: str = "") -> None:
         """The agent ends the job and then the pod; a pod whose agent cannot be told is deleted."""
-        berth = Berth(*key, node)
-        if self.link(node, key).connected.is_set():
+        berth, link = Berth(*key, node), self.link(node, key)
+        pod = self._pod_of.get(berth)
+        if link.connected.is_set():
             super()._terminate_on(node, key, grace_s, cause)
+        elif self.recalls() and pod is not None and not pods.is_over(pod) and not self._is_lost(node):
+            self._work(self._terminate_when_heard(link, berth, grace_s, cause))
+        else:
+            self._delete_pod(berth)
+
+    async def _terminate_when_heard(self, link: AgentLink, berth: Berth, grace_s: int, cause: str) -> None:
+        """After a loss its agent may be the only one that knows how the job ended, and says so when it calls."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CALL_S):
+                await link.connected.wait()
+        if link.connected.is_set():
+            super()._terminate_on(berth.node, (berth.job_id, berth.generation), grace_s, cause)
         else:
             self._delete_pod(berth)
 
@@ -491,6 +548,8 @@ class KubernetesEngine(CrewEngine):
             seen.append(o.JobVanished(*key, node, self._sent_away[key], event.at))
             return
         super()._on_batch_ended(node, key, msgspec.structs.replace(event, cleared=False), seen)
+        assert isinstance(seen[-1], o.BatchFinished)
+        self._note_end(node, seen[-1])
 
     def _on_cleared(self, node: str, key: Key, event: Cleared, seen: list[o.Observation]) -> None:
         if isinstance(event, _PodGone):
@@ -596,7 +655,9 @@ class KubernetesEngine(CrewEngine):
         key = (berth.job_id, berth.generation)
         if pods.out_of_memory(pod):
             status = ExitStatus(signal=9, out_of_memory=True)
-            self._report([o.BatchFinished(*key, status, self.now())])
+            end = o.BatchFinished(*key, status, self.now())
+            self._note_end(berth.node, end)
+            self._report([end])
             return
         why = self._sent_away.get(key) or ("the pod was deleted" if kind == "DELETED" else pods.ending(pod))
         log.warning("job %d on node %s: %s", berth.job_id, berth.node, why)

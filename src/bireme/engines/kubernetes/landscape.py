@@ -36,6 +36,8 @@ class Surroundings:
     """Told of a cluster that is another than before, before it is reported."""
     held_on: Callable[[str], tuple[tuple[int, int], ...]]
     """Starts of which something is on this node."""
+    ended_on: Callable[[str], tuple[tuple[int, int], ...]]
+    """Starts whose script is known to have ended there."""
     now: Callable[[], float]
     later: Callable[[float, Callable[[], object]], object]
 
@@ -74,6 +76,12 @@ class Landscape:
     def open(self) -> None:
         """All nodes and pods are known: from now on changes are told."""
         self._open = True
+        self._tell()
+
+    def tell_again(self) -> None:
+        """Every node that is there answers once more."""
+        self._told.clear()
+        self._described = False
         self._tell()
 
     def _node_changed(self, kind: str, node: Object) -> None:
@@ -189,7 +197,7 @@ class Landscape:
         version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
         said: list[o.Observation] = []
         if before is None or not before.up:
-            said.append(o.NodeAnswered(name, version, self._around.held_on(name), at))
+            said.append(o.NodeAnswered(name, version, self._around.held_on(name), at, self._around.ended_on(name)))
         said.append(o.NodeClosed(name, now.closed, at))
         return said
 

@@ -9,9 +9,11 @@ Invariant: while `held` is true nobody else could have taken the Lease, as far a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import logging
 import time
+from collections.abc import Callable, Mapping
 
 from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object
 
@@ -19,16 +21,28 @@ log = logging.getLogger("bireme.engines.kubernetes")
 
 DURATION_S = 30
 _RENEW_S = 8.0
+_GATHER_S = 1.0
+"""What is to be written soon waits so long for more of it."""
 
 
 class Lease:
-    def __init__(self, api: KubernetesApi, namespace: str, cluster: str, identity: str) -> None:
-        """`identity`: of this daemon, the same after a restart; a person should recognise it."""
+    def __init__(
+        self,
+        api: KubernetesApi,
+        namespace: str,
+        cluster: str,
+        identity: str,
+        notes: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`identity`: of this daemon, the same after a restart; a person should recognise it. `notes`: annotations that
+        it is to carry."""
         self._api = api
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = f"bireme-{cluster}"
         self._namespace = namespace
         self._identity = identity
+        self._notes = notes
+        self._news = asyncio.Event()
         self._until = 0.0
         self.lost_to = ""
         """Who has it instead; empty while nobody has taken it."""
@@ -36,6 +50,15 @@ class Lease:
     @property
     def held(self) -> bool:
         return not self.lost_to and time.monotonic() < self._until
+
+    async def note(self, name: str) -> str:
+        """An annotation of the Lease as it is; empty if there is none."""
+        found = await self._find()
+        return str((found["metadata"].get("annotations") or {}).get(name, "")) if found is not None else ""
+
+    def write_soon(self) -> None:
+        """The notes have changed."""
+        self._news.set()
 
     async def take(self) -> None:
         """Raises ApiProblem: somebody else has it, or it may not be written."""
@@ -70,7 +93,11 @@ class Lease:
     async def keep(self) -> None:
         """Renews until cancelled, or until somebody else has it."""
         while True:
-            await asyncio.sleep(_RENEW_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RENEW_S):
+                    await self._news.wait()
+                    await asyncio.sleep(_GATHER_S)
+            self._news.clear()
             try:
                 await self.take()
             except ApiProblem as problem:
@@ -86,7 +113,9 @@ class Lease:
             found = await self._find()
             if found is not None and found["spec"].get("holderIdentity") == self._identity:
                 spec = {**found["spec"], "holderIdentity": ""}
-                await self._api.ask("PUT", f"{self._folder}/{self._name}", {**found, "spec": spec})
+                metadata = {**found["metadata"], "annotations": dict(self._notes())}
+                body = {**found, "metadata": metadata, "spec": spec}
+                await self._api.ask("PUT", f"{self._folder}/{self._name}", body)
         except ApiProblem as problem:
             log.warning("the Lease of this cluster could not be given back: %s", problem)
 
@@ -107,7 +136,7 @@ class Lease:
             raise
 
     def _body(self, before: Object | None) -> Object:
-        metadata: Object = {"name": self._name, "namespace": self._namespace}
+        metadata: Object = {"name": self._name, "namespace": self._namespace, "annotations": dict(self._notes())}
         if before is not None:  # refused if somebody was quicker
             metadata["resourceVersion"] = before["metadata"]["resourceVersion"]
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
