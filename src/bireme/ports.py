@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from bireme.core.accounting.ranks import Rank
 from bireme.core.kinds.kind import Entry
@@ -56,7 +56,10 @@ class Engine(Protocol):
     """Takes commands, returns observations. Every method returns at once; failures come back as observations."""
 
     name: str
-    places_by_itself: bool
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do beyond this, and who does it."""
 
     @property
     def problem(self) -> str:
@@ -95,14 +98,12 @@ Admit = Callable[[socket.socket, Owner, int], None]
 """Takes a connected socket and serves the API on it, as this owner and only for this job."""
 
 
-@runtime_checkable
 class AdmitsCommands(Protocol):
     """An engine whose jobs run on other machines: the commands inside them come to the API through it."""
 
     admit: Admit
 
 
-@runtime_checkable
 class ConfinesJobs(Protocol):
     """An engine that holds jobs to their memory, CPUs and devices itself, as far as its nodes let it."""
 
@@ -133,7 +134,6 @@ Followed = Literal["queue", "nodes", "history"]
 """What is known of another scheduler from looking at it now and then."""
 
 
-@runtime_checkable
 class ForeignQueue(Protocol):
     """The queue of an engine that places by itself. It decides: a refusal is its own, in its words."""
 
@@ -157,11 +157,6 @@ class ForeignQueue(Protocol):
 
     def out_of_date(self, what: Followed) -> str:
         """How old what is known of it is, and why, in one sentence; empty while it is as young as it is meant to be."""
-
-
-def foreign_queue(engine: Engine) -> ForeignQueue | None:
-    """The engine's own queue, where it has one."""
-    return engine if engine.places_by_itself and isinstance(engine, ForeignQueue) else None
 
 
 class QueueRefusal(Exception):  # noqa: N818  (caught as what it is: a refusal)
@@ -194,7 +189,6 @@ class JobQueue(Protocol):
         """A QOS for each, that may preempt every lower one."""
 
 
-@runtime_checkable
 class KeepsAgents(Protocol):
     """An engine whose jobs are held by agents on this machine."""
 
@@ -202,7 +196,6 @@ class KeepsAgents(Protocol):
         """Nodes that have an agent now; whether it is heard here, and will be ended by `end_jobs`."""
 
 
-@runtime_checkable
 class RemembersPast(Protocol):
     """An engine whose agents know for some time how jobs ended that they were told to forget."""
 
@@ -213,19 +206,35 @@ class RemembersPast(Protocol):
         """Has every node answer once more, and say what it knows."""
 
 
-@runtime_checkable
 class TakesGuests(Protocol):
     """An engine that brings jobs of its own into the queue."""
 
     queue: JobQueue | None
 
 
-@runtime_checkable
 class KnowsPods(Protocol):
     """An engine that can say why a pod is not in the queue."""
 
     def why_outside(self, namespace: str, pod: str) -> str:
         """Empty if it does not know the pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do beyond `Engine`: for each port that not every engine has, who answers it, or None.
+
+    One value, so that an engine that is made of others says it in their words (`engines/routing`), and so that nobody
+    asks an engine for its class. The same for as long as the engine lives.
+    """
+
+    queue: ForeignQueue | None = None
+    """It has a scheduler of its own, which places what is in this queue."""
+    past: RemembersPast | None = None
+    confinement: ConfinesJobs | None = None
+    agents: KeepsAgents | None = None
+    commands: AdmitsCommands | None = None
+    guests: TakesGuests | None = None
+    pods: KnowsPods | None = None
 
 
 class JournalError(OSError):

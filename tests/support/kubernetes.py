@@ -38,10 +38,14 @@ class KubernetesCluster(Cluster):
         slurm_conf: str = "",
         *,
         for_everyone: bool = False,
+        engine: str = "kubernetes",
+        beside: str = "",
         **settings: str | int | list[str],
     ) -> None:
-        """`slurm_conf`: without nodes, which are the cluster's own; none: no configuration file at all."""
+        """`slurm_conf`: without nodes, which are the cluster's own; none: no configuration file at all. `beside`: what
+        bireme.toml has beside the settings of Kubernetes."""
         super().__init__(slurm_conf, for_everyone=for_everyone)
+        self._engine, self._beside = engine, beside
         self._has_conf = bool(slurm_conf)
         self.kubernetes = kubernetes
         self.work.chmod(0o777)
@@ -58,9 +62,9 @@ class KubernetesCluster(Cluster):
     def up(self) -> KubernetesCluster:
         self.home.mkdir(mode=0o700, exist_ok=True)
         lines = [f"{key} = {json.dumps(value)}" for key, value in self.settings.items()]
-        (self.home / "bireme.toml").write_text("[kubernetes]\n" + "\n".join(lines) + "\n")
+        (self.home / "bireme.toml").write_text(self._beside + "[kubernetes]\n" + "\n".join(lines) + "\n")
         self.bireme(
-            "up", "--quiet", "--engine", "kubernetes", "--conf", str(self.conf_file) if self._has_conf else "none"
+            "up", "--quiet", "--engine", self._engine, "--conf", str(self.conf_file) if self._has_conf else "none"
         )
         return self
 

@@ -13,7 +13,6 @@ from bireme.api.routing import Context, Routes, fields_of, flag, is_id, number, 
 from bireme.api.slices import as_of_now, slices_of
 from bireme.api.targets import NamedJobs, named_jobs
 from bireme.core.model.jobs import Finished
-from bireme.ports import foreign_queue
 from bireme.store.history import Query
 
 routes = Routes("history")
@@ -46,7 +45,7 @@ async def history(api: Context, request: Request) -> Response:
     """
     named = named_jobs(request.query_params.get("job", ""))
     query = _query(request, named)
-    queue = foreign_queue(api.cluster.engine)
+    queue = api.cluster.engine.capabilities.queue
     if queue is not None:
         await queue.catch_up(list(dict.fromkeys(job_id for job_id, _ in query.jobs)))
         await api.cluster.settled()

@@ -21,7 +21,7 @@ from bireme.core.model.events import Event, Recorded
 from bireme.core.model.nodes import Node
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.nodes import operators
-from bireme.ports import ConfinesJobs, KeepsAgents, Order, foreign_queue
+from bireme.ports import Order
 from bireme.slurm.hostlist import compress, expand
 from bireme.slurm.records.nodes import node_recorder
 from bireme.slurm.records.partitions import cluster_names, config_record, partition_record
@@ -35,6 +35,7 @@ _PAGE = 500
 async def ping(api: Context, request: Request) -> Response:
     """Whether the daemon is there, and which cluster it serves."""
     state, engine = api.cluster.state, api.cluster.engine
+    confinement = engine.capabilities.confinement
     return answer(
         {
             "cluster": state.config.name,
@@ -49,7 +50,7 @@ async def ping(api: Context, request: Request) -> Response:
             "up_since": api.service.up_since,
             "notices": list(api.service.notices()),
             "confined": api.service.confined(),
-            "unconfined": engine.unconfined() if isinstance(engine, ConfinesJobs) else {},
+            "unconfined": confinement.unconfined() if confinement is not None else {},
         }
     )
 
@@ -201,7 +202,7 @@ async def update_nodes(api: Context, request: Request) -> Response:
     if features is not None:
         features = tuple(str(feature) for feature in features)
     state_word, note, weight = body.get("state"), body.get("reason"), body.get("weight")
-    queue = foreign_queue(api.cluster.engine)
+    queue = api.cluster.engine.capabilities.queue
     if queue is not None and queue.takes_nodes(names):
         changes = {"state": state_word, "reason": note, "weight": weight, "features": features}
         await queue.obey(caller, Order(verb="update_nodes", target=compress(names), changes=changes))
@@ -257,8 +258,8 @@ async def shutdown(api: Context, request: Request) -> Response:
 
 
 async def _what_ends(api: Context) -> dict[str, Any]:
-    engine = api.cluster.engine
-    agents = await engine.living_agents() if isinstance(engine, KeepsAgents) else {}
+    keeper = api.cluster.engine.capabilities.agents
+    agents = await keeper.living_agents() if keeper is not None else {}
     return {
         "jobs": len(requests.cancel_all(api.cluster.state, 0)),
         "agents": [node for node, heard in agents.items() if heard],

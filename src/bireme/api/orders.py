@@ -25,7 +25,7 @@ from bireme.core.model.events import Event
 from bireme.core.model.jobs import ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
-from bireme.ports import Order, foreign_queue
+from bireme.ports import Order
 from bireme.slurm.changes import CHANGEABLE, check_changes
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.store import codec
@@ -169,7 +169,7 @@ async def _carry_out(
     caller = api.caller(request)
     decides: list[Decide] = []
     whose: list[_Errand] = []
-    beside = foreign_queue(api.cluster.engine) is not None
+    beside = api.cluster.engine.capabilities.queue is not None
     for errand in errands:
         if beside and await _passed_on(api, caller, errand, order):
             continue

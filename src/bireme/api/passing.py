@@ -13,12 +13,12 @@ from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.steps import step_label
-from bireme.ports import Order, foreign_queue
+from bireme.ports import Order
 
 
 async def passed_on(api: Context, caller: Caller, target: Target, order: Order) -> bool:
     """Whether the job is in another scheduler's queue; the order is then obeyed there. Raises its refusal."""
-    queue = foreign_queue(api.cluster.engine)
+    queue = api.cluster.engine.capabilities.queue
     jobs = requests.find(api.cluster.state, target) if queue is not None else []
     if queue is None or not any(job.mirrored for job in jobs):
         return False
@@ -36,7 +36,7 @@ def _written_range(tasks: tuple[int, int, int]) -> str:
 
 def check_own_book(api: Context) -> None:
     """Accounts, limits, priorities and reservations of a cluster that places by itself are in its book, not in ours."""
-    queue = foreign_queue(api.cluster.engine)
+    queue = api.cluster.engine.capabilities.queue
     if queue is not None and queue.takes(()):
         raise Refusal(Why.OWN_COMMAND, "the cluster's own scheduler keeps this: use its own commands")
 

@@ -24,7 +24,7 @@ from bireme.api.problems import Bodies, ProblemError, read_json
 from bireme.api.turns import Slots, Turns
 from bireme.core.model.jobs import Job
 from bireme.core.model.refusals import Caller, Refusal, Why
-from bireme.ports import Followed, foreign_queue
+from bireme.ports import Followed
 
 OUT_OF_DATE = "bireme-out-of-date"
 """The header that says how old an answer's facts are, when they are older than they should be."""
@@ -91,7 +91,7 @@ class Context:
 
     def out_of_date(self, request: Request) -> str:
         """How old what is shown here of another scheduler is, where it should be younger; printable ASCII."""
-        queue = foreign_queue(self.cluster.engine) if request.method == "GET" else None
+        queue = self.cluster.engine.capabilities.queue if request.method == "GET" else None
         if queue is None:
             return ""
         shown = next((what for path, what in _SHOWS.items() if request.url.path.startswith(path)), None)

@@ -29,7 +29,7 @@ from bireme.core.model.jobs import ArrayWaiting, Dependencies, Job, JobKind, Job
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.steps import StepSpec
 from bireme.core.plan.trial import try_jobs
-from bireme.ports import BlobShareError, ForeignQueue, foreign_queue
+from bireme.ports import BlobShareError, ForeignQueue
 from bireme.slurm.options.help import is_applied
 from bireme.slurm.records.partitions import cluster_names
 from bireme.store import codec
@@ -163,7 +163,7 @@ def refuse_containers(api: Context, spec: JobSpec | StepSpec) -> None:
 
 def _chosen_queue(api: Context, submission: Submission) -> ForeignQueue | None:
     """Another scheduler's, when its cluster is named or one of its partitions; None: it is planned here."""
-    queue, own = foreign_queue(api.cluster.engine), api.cluster.state.config.name
+    queue, own = api.cluster.engine.capabilities.queue, api.cluster.state.config.name
     if queue is None:
         return None
     named = submission.clusters

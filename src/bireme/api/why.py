@@ -26,7 +26,6 @@ from bireme.core.why.ended import ended_text
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting
-from bireme.ports import KnowsPods
 from bireme.store.codec import all_fields
 from bireme.store.history import Query
 from bireme.store.planning_input import encode_input
@@ -74,8 +73,8 @@ async def explain_pod(api: Context, request: Request) -> Response:
         return api.sees(caller, job.spec.owner.uid, job.spec.account)
 
     found = [job for job in requests.with_pod(api.cluster.state, path["namespace"], path["pod"]) if sees(job)]
-    engine = api.cluster.engine
-    outside = engine.why_outside(path["namespace"], path["pod"]) if isinstance(engine, KnowsPods) and not found else ""
+    pods = api.cluster.engine.capabilities.pods
+    outside = pods.why_outside(path["namespace"], path["pod"]) if pods is not None and not found else ""
     if outside:
         return answer({"jobs": [], "left_out": 0, "now": api.now(), "outside": outside})
     return answer(await _told(api, caller, found[-1:], sees, suggest=False))  # what one may suggest is about scripts

@@ -35,7 +35,7 @@ from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
-from bireme.ports import Admit, AdmitsCommands, Engine, EngineUnavailable, JournalError, TakesGuests
+from bireme.ports import Admit, Engine, EngineUnavailable, JournalError
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
@@ -97,10 +97,10 @@ class Daemon:
         descriptors.tell_agents()
         turns = app.state.context.turns
         server = Server(app, keep_alive_s=self._settings.keep_alive_s, limits=self._limits(), turns=turns)
-        if isinstance(engine, AdmitsCommands):
-            engine.admit = self._adopter(server)
-        if isinstance(engine, TakesGuests):
-            engine.queue = PodQueue(runtime)
+        if (commands := engine.capabilities.commands) is not None:
+            commands.admit = self._adopter(server)
+        if (guests := engine.capabilities.guests) is not None:
+            guests.queue = PodQueue(runtime)
         await runtime.start(None if self._settings.has_guest else loaded.cluster)
         self._watch_signals(runtime)
         await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))

@@ -10,7 +10,7 @@ Not here: how either does its work. Invariant: a partition or node of the guest 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,17 +19,7 @@ from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.refusals import Caller, Refusal, Why
-from bireme.ports import (
-    ConfinesJobs,
-    Engine,
-    Followed,
-    ForeignQueue,
-    KeepsAgents,
-    Order,
-    RemembersPast,
-    Report,
-    StepEndpoint,
-)
+from bireme.ports import Capabilities, Engine, Followed, Order, Report, StepEndpoint
 
 log = logging.getLogger("bireme.engines.routing")
 
@@ -38,13 +28,13 @@ OWN_IDS_FROM = 60_000_000
 
 
 class RoutingEngine:
-    places_by_itself = True
-
     def __init__(self, host: Engine, config: ClusterConfig | None, guest: Engine) -> None:
         """`config`: the host's cluster; None when the host reports it. The guest has a queue of its own."""
-        assert isinstance(guest, ForeignQueue), f"{guest.name} has no queue of its own"
+        queue = guest.capabilities.queue
+        assert queue is not None, f"{guest.name} has no queue of its own"
         self.name = f"{host.name}+{guest.name}"
-        self._host, self._guest, self._queue = host, guest, guest
+        self._host, self._guest, self._queue = host, guest, queue
+        self._host_reports = config is None
         self._host_config, self._guest_config = config, ClusterConfig(name="")
         self._guest_jobs: set[int] = set()
         self._report: Report = lambda _: None
@@ -61,23 +51,9 @@ class RoutingEngine:
         return "; ".join(filter(None, (self._host.about, self._guest.about)))
 
     @property
-    def recalls(self) -> Callable[[], bool]:
-        return self._host.recalls if isinstance(self._host, RemembersPast) else lambda: False
-
-    @recalls.setter
-    def recalls(self, whether: Callable[[], bool]) -> None:
-        if isinstance(self._host, RemembersPast):
-            self._host.recalls = whether
-
-    def hear_again(self) -> None:
-        if isinstance(self._host, RemembersPast):
-            self._host.hear_again()
-
-    def unconfined(self) -> dict[str, str]:
-        return self._host.unconfined() if isinstance(self._host, ConfinesJobs) else {}
-
-    async def living_agents(self) -> dict[str, bool]:
-        return await self._host.living_agents() if isinstance(self._host, KeepsAgents) else {}
+    def capabilities(self) -> Capabilities:
+        """The host's, and the guest's queue as far as partitions lead there."""
+        return replace(self._host.capabilities, queue=self)
 
     async def start(self, report: Report) -> None:
         """The guest first: its nodes are known before the state is told of a cluster without them."""
@@ -97,9 +73,10 @@ class RoutingEngine:
         await self._host.end_jobs(grace_s)
 
     def reconfigure(self, config: ClusterConfig) -> None:
-        """`config`: the host's."""
-        self._host_config = config
-        self._host.reconfigure(config)
+        """`config`: the host's; where the host reports it, that of both, as the state has it."""
+        if not self._host_reports:
+            self._host_config = config
+        self._host.reconfigure(self._host_config or config)
         self._guest.reconfigure(config)
         self._tell_cluster()
 

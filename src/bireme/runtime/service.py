@@ -25,7 +25,7 @@ from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
-from bireme.ports import Clock, Engine, Journal, JournalError, Records, RemembersPast, foreign_queue
+from bireme.ports import Clock, Engine, Journal, JournalError, Records
 from bireme.runtime.collector import without_collecting
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
 
@@ -94,8 +94,9 @@ class Runtime:
 
         `config` None: the engine reports it.
         """
-        if isinstance(self.engine, RemembersPast):
-            self.engine.recalls = lambda: self.state.loss is not None
+        past = self.engine.capabilities.past
+        if past is not None:
+            past.recalls = lambda: self.state.loss is not None
         if config is not None:
             group = self.kernel.configure(config, self.clock.now())
             group.commands.clear()  # the engine is not there yet: `outstanding` says them
@@ -144,7 +145,7 @@ class Runtime:
 
     async def do(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:
         """Has a request decided and committed; its events when they are on disk. Raises Refusal or JournalError."""
-        queue = foreign_queue(self.engine)
+        queue = self.engine.capabilities.queue
         if queue is not None and queue.takes(()):
             raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
         return await self._decided(cause, decide)
@@ -156,7 +157,7 @@ class Runtime:
         """
         if not decides:
             return []
-        queue = foreign_queue(self.engine)
+        queue = self.engine.capabilities.queue
         if queue is not None and queue.takes(()):
             raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
         if self.failure is not None:
@@ -356,8 +357,9 @@ class Runtime:
         lost = [recorded.event for recorded in group.events if isinstance(recorded.event, e.EventsLost)]
         for event in lost:
             log.error("events were lost, and nothing starts before every node was heard: %s", event.note)
-        if lost and isinstance(self.engine, RemembersPast):
-            self.engine.hear_again()
+        past = self.engine.capabilities.past
+        if lost and past is not None:
+            past.hear_again()
 
     def _tell(self, events: Sequence[e.Recorded]) -> None:
         if not events:

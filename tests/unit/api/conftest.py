@@ -19,7 +19,7 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
 from bireme.core.model.events import ClusterConfigured, Event, NodeRegistered, Recorded
 from bireme.core.model.refusals import Refusal
 from bireme.core.state.state import State
-from bireme.ports import StepEndpoint
+from bireme.ports import Capabilities, StepEndpoint
 from bireme.store.journal import SqliteStore
 
 NODES = tuple(NodeConfig(name=f"n{n}", cpus=4, cores_per_socket=4, memory_mib=1000) for n in (1, 2))
@@ -39,7 +39,7 @@ class StandingClock:
 
 class NoEngine:
     name = "none"
-    places_by_itself = False
+    capabilities = Capabilities()
     problem = ""
     about = ""
 

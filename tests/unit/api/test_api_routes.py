@@ -16,7 +16,7 @@ from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobStarted
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.resources import Allocation, NodeShare
-from bireme.ports import JournalError
+from bireme.ports import Capabilities, JournalError
 
 Running = Any
 """The fixture `api` of conftest.py: `transport`, `cluster`, `happen`."""
@@ -362,14 +362,15 @@ def test_operators_change_nodes_and_partitions(api: Running) -> None:
 
 
 def test_a_shutdown_says_what_it_ends_and_whom_it_does_not_reach(api: Running) -> None:
-    async def living_agents() -> dict[str, bool]:
-        return {"n1": True, "n2": False}
+    class Agents:
+        async def living_agents(self) -> dict[str, bool]:
+            return {"n1": True, "n2": False}
 
     assert api.transport.post("/v1/shutdown", {"end_jobs": False}) == {"pid": 42}
     assert api.transport.post("/v1/shutdown", {"end_jobs": True}) == {
         "pid": 42, "jobs": 0, "agents": [], "left_agents": []
     }  # fmt: skip
-    api.cluster.engine.living_agents = living_agents
+    api.cluster.engine.capabilities = Capabilities(agents=Agents())
     job_id = submit(api)
     share = NodeShare("n1", 1, 0)
     api.happen(JobAllocated(job_id, Allocation(job_id, 1, "main", (share,))), JobStarted(job_id, 1, 1000.0))

@@ -22,7 +22,7 @@ def fitting(folder: Path, settings: Settings) -> Fitting:
 
 def test_the_setting_chooses_the_engine(tmp_path: Path) -> None:
     engine = build_engine(fitting(tmp_path, Settings(gpus="off")))
-    assert (engine.name, engine.places_by_itself) == ("embedded", False)
+    assert (engine.name, engine.capabilities.queue) == ("embedded", None)
 
 
 def test_a_missing_library_is_told_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ from bireme.core.model.resources import ExitStatus, Usage, merge_usage
 from bireme.engines.crew.gangs import Farewell, Gang, Next, StepStart
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
-from bireme.ports import LostBlobError, Report, StepEndpoint
+from bireme.ports import Capabilities, LostBlobError, Report, StepEndpoint
 from bireme.slurm.variables.allocation import Component
 
 log = logging.getLogger("bireme.engines")
@@ -59,6 +59,10 @@ class Alarm(Protocol):
 
 class CrewEngine(ABC):
     """What is left to an engine of this kind: its name, its life (`start`, `stop`, `reconfigure`) and `link`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(past=self)
 
     problem = ""
     """Nodes that do not answer are reported one by one."""

@@ -21,7 +21,7 @@ from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.embedded.agents import AgentStarter, kills_over_memory, launch_entries, living_agents
-from bireme.ports import Blobs, Report
+from bireme.ports import Blobs, Capabilities, Report
 from bireme.slurm.hostlist import compress
 from bireme.slurm.variables.cluster import ClusterFacts
 
@@ -32,7 +32,6 @@ _START_PATIENCE_S = 15.0
 
 class EmbeddedEngine(CrewEngine):
     name = "embedded"
-    places_by_itself = False
 
     def __init__(
         self,
@@ -68,6 +67,10 @@ class EmbeddedEngine(CrewEngine):
             where = f" on {compress(nodes)}" if len(ways) > 1 else ""
             said.append(f"jobs{where} are tracked by {how}" + (f" ({shortfall})" if shortfall else ""))
         return "; ".join(said)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(past=self, confinement=self, agents=self)
 
     def hear_again(self) -> None:
         for link in self._links.values():

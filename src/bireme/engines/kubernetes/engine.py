@@ -50,7 +50,7 @@ from bireme.engines.kubernetes.priority_classes import settle_priority_classes
 from bireme.engines.kubernetes.returned import ReturnedOutput
 from bireme.engines.kubernetes.scripts import with_scripts
 from bireme.engines.kubernetes.settings import KubernetesSettings
-from bireme.ports import Admit, Blobs, EngineUnavailable, JobQueue, Report
+from bireme.ports import Admit, Blobs, Capabilities, EngineUnavailable, JobQueue, Report
 from bireme.slurm.variables.cluster import cluster_facts
 
 log = logging.getLogger("bireme.engines.kubernetes")
@@ -69,7 +69,6 @@ class _PodGone(Cleared, tag="cleared"):
 
 class KubernetesEngine(CrewEngine):
     name = "kubernetes"
-    places_by_itself = False
 
     def __init__(
         self, home: Path, config: ClusterConfig, blobs: Blobs, settings: KubernetesSettings, rules: pods.PodRules
@@ -117,6 +116,10 @@ class KubernetesEngine(CrewEngine):
         self._landscape: Landscape | None = None
         self._ends: Ends | None = None
         """How the newest jobs ended, as far as the cluster is told."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(past=self, commands=self, guests=self, pods=self)
 
     # --- life ----------------------------------------------------------------------------------------------
 

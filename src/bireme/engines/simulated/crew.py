@@ -160,7 +160,6 @@ class SimulatedCrew(CrewEngine):
     """A `ports.Engine`."""
 
     name = "simulated crew"
-    places_by_itself = False
 
     def __init__(self, fleet: Fleet, config: ClusterConfig) -> None:
         super().__init__(config, SimulatedPayloads(config))

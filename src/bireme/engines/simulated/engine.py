@@ -22,7 +22,7 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus
 from bireme.engines.simulated.clock import VirtualClock
-from bireme.ports import Report, StepEndpoint
+from bireme.ports import Capabilities, Report, StepEndpoint
 
 KILL, TERM = 9, 15
 AGENT = "simulated"
@@ -92,7 +92,6 @@ class SimulatedEngine:
     """A `ports.Engine`."""
 
     name = "simulated"
-    places_by_itself = False
     problem = ""
     about = ""
 
@@ -106,6 +105,8 @@ class SimulatedEngine:
         self._report: Report = lambda seen: None
 
     # -- ports.Engine --------------------------------------------------------------------------------------------------
+
+    capabilities = Capabilities()
 
     async def start(self, report: Report) -> None:
         self.connect(report)

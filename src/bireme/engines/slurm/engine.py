@@ -38,7 +38,7 @@ from bireme.engines.slurm.queries import CommandSource, Source
 from bireme.engines.slurm.rounds import Round
 from bireme.engines.slurm.submission import batch_words, order_words
 from bireme.engines.slurm.usage import USAGE_WORDS, read_usage
-from bireme.ports import Blobs, Followed, Order, Report, StepEndpoint
+from bireme.ports import Blobs, Capabilities, Followed, Order, Report, StepEndpoint
 
 log = logging.getLogger("bireme.engines.slurm")
 
@@ -51,7 +51,6 @@ _OWN_VARIABLES = ("BIREME_",)
 
 class SlurmEngine:
     name = "slurm"
-    places_by_itself = True
 
     def __init__(
         self, commands: SlurmCommands, blobs: Blobs, *, source: Source | None = None, pace: Pace | None = None
@@ -63,6 +62,10 @@ class SlurmEngine:
         self._submitting: dict[str, asyncio.Task[int]] = {}
 
     # -- ports.Engine ------------------------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(queue=self)
 
     @property
     def problem(self) -> str:

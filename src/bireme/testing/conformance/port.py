@@ -180,7 +180,7 @@ PORT_CHECKS: CheckList[PortBody] = CheckList()
 async def run_port_check(check: Check[PortBody], bench: Bench) -> None:
     """Runs one check on a fresh bench. Raises AssertionError, or NotApplicable with the reason."""
     talk = Talk(bench)
-    check.require(places_by_itself=talk.engine.places_by_itself, inapplicable=bench.inapplicable)
+    check.require(places_by_itself=talk.engine.capabilities.queue is not None, inapplicable=bench.inapplicable)
     unknown = [name for name in bench.inapplicable if name not in PORT_CHECKS]
     assert not unknown, f"no such checks: {unknown}"
     try:
