@@ -1,4 +1,4 @@
-"""What the inside asks of the outside: Engine, ForeignQueue, Journal, Blobs, Clock: the boundary of the runtime.
+"""What the inside asks of the outside, and the boundary of the runtime: Engine, ForeignQueue, Store, Clock.
 
 The runtime knows these and never an engine or a database. Engines obey and report; they never decide.
 """
@@ -6,7 +6,7 @@ The runtime knows these and never an engine or a database. Engines obey and repo
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -267,6 +267,44 @@ class Journal(Protocol):
         """Every event about one job, oldest first."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryQuery:
+    """Which finished jobs. Empty or None: no such condition."""
+
+    start: float | None = None
+    """Jobs that ended at or after this time."""
+    end: float | None = None
+    """Jobs that were submitted before this time."""
+    users: tuple[str, ...] = ()
+    uids: tuple[int, ...] = ()
+    accounts: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    jobs: tuple[tuple[int, int | range | None], ...] = ()
+    """(job id, array task id or several, None for all of it)."""
+    with_steps: bool = False
+    duplicates: bool = False
+    """Also the earlier runs of requeued jobs."""
+    limit: int | None = None
+
+
+class Archive(Protocol):
+    """What was: finished jobs, and the events that tell of them."""
+
+    def finished(self, query: HistoryQuery) -> list[dict[str, Any]]:
+        """Records of jobs, as `slurm/records` describes them. Raises StoreError if one of them is damaged."""
+
+    def sound_and_damaged(self, query: HistoryQuery) -> tuple[list[dict[str, Any]], list[str]]:
+        """The same, and beside it which could not be read, in words."""
+
+    def story(self, job_id: int) -> list[Recorded]:
+        """Every event about one job, oldest first."""
+
+    def events_after(self, after: int, limit: int) -> list[Recorded]:
+        """So many events after `after`, oldest first."""
+
+
 class LostBlobError(Exception):
     """A script or an environment is gone, or is not what was stored: who needs it cannot run. The text names it."""
 
@@ -279,3 +317,23 @@ class Blobs(Protocol):
 
     def get(self, blob_id: str) -> bytes:
         """What was put. Raises LostBlobError."""
+
+
+class StoreError(Exception):
+    """The store cannot be used. The text names the file and says what to do."""
+
+
+class Store(Journal, Blobs, Archive, Protocol):
+    """All that a cluster keeps. Which database has it, the composition roots choose (`daemon/`, `sim/`)."""
+
+    def prune(self, older_than: float) -> int:
+        """Drops events that a snapshot covers and that are older; how many."""
+
+    def prune_history(self, older_than: float, kept: Collection[int] = ()) -> int:
+        """Drops the records of jobs that ended earlier, but for these jobs and arrays; how many jobs."""
+
+    def prune_blobs(self, older_than: float, needed: Collection[str]) -> int:
+        """Drops blobs that are not needed and that no event names since then; how many."""
+
+    def close(self) -> None:
+        """Nothing is asked of it any more."""

@@ -20,9 +20,8 @@ from bireme.daemon import inspection
 from bireme.daemon.files import changed_settings
 from bireme.daemon.paths import Paths
 from bireme.daemon.settings import SettingsError, load
+from bireme.ports import HistoryQuery, StoreError
 from bireme.runtime import kernel
-from bireme.store.database import StoreError
-from bireme.store.history import Query
 from bireme.store.inspection import inspect
 from bireme.store.journal import SqliteStore
 from bireme.store.snapshots import encode_state
@@ -86,7 +85,7 @@ def content(home: Path) -> Any:
         specs = [job.spec for job in state.jobs.values()]
         blobs = sorted({blob for spec in specs for blob in (spec.script, spec.environment) if blob})
         stories = [store.story(job_id) for job_id in state.jobs]
-        history = store.finished(Query(with_steps=True, duplicates=True))
+        history = store.finished(HistoryQuery(with_steps=True, duplicates=True))
         return settings, encode_state(state), history, [store.get(blob) for blob in blobs], stories
     finally:
         store.close()

@@ -26,7 +26,7 @@ from bireme.api import (
     why,
 )
 from bireme.api.answers import Answers
-from bireme.api.cluster import Archive, Cluster, Service
+from bireme.api.cluster import Cluster, Service
 from bireme.api.errands import Errands
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
@@ -34,6 +34,7 @@ from bireme.api.problems import Bodies
 from bireme.api.routing import ERROR_RESPONSE, Context
 from bireme.api.turns import Slots, Turns
 from bireme.collector import collect_a_little
+from bireme.ports import Store
 
 DESCRIPTION = """The API of one Bireme cluster, on a unix socket. Who asks is known from the socket's peer credentials.
 
@@ -58,7 +59,7 @@ class TakesTurns:
         collect_a_little()
 
 
-def create_app(cluster: Cluster, archive: Archive, service: Service) -> FastAPI:
+def create_app(cluster: Cluster, archive: Store, service: Service) -> FastAPI:
     app = FastAPI(
         title="Bireme",
         version=service.version,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.state.state import State
 from bireme.ports import Clock, Engine
-from bireme.store.history import Query
 
 Decide = Callable[[State, float], list[Event]]
 """(newest state, now) -> events, or raises Refusal."""
@@ -41,22 +40,6 @@ class Cluster(Protocol):
 
     def subscribe(self, subscriber: Callable[[Sequence[Recorded]], None]) -> Callable[[], None]:
         """Calls `subscriber` with every committed group; returns the way out."""
-
-
-class Archive(Protocol):
-    """The store, as far as the API reads it."""
-
-    def put(self, data: bytes, uid: int | None = None) -> str: ...
-
-    def get(self, blob_id: str) -> bytes: ...
-
-    def story(self, job_id: int) -> list[Recorded]: ...
-
-    def events_after(self, after: int, limit: int) -> list[Recorded]: ...
-
-    def finished(self, query: Query) -> list[dict[str, Any]]: ...
-
-    def sound_and_damaged(self, query: Query) -> tuple[list[dict[str, Any]], list[str]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

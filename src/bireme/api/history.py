@@ -13,7 +13,7 @@ from bireme.api.routing import Context, Routes, fields_of, flag, is_id, number, 
 from bireme.api.slices import as_of_now, slices_of
 from bireme.api.targets import NamedJobs, named_jobs
 from bireme.core.model.jobs import Finished
-from bireme.store.history import Query
+from bireme.ports import HistoryQuery
 
 routes = Routes("history")
 
@@ -84,10 +84,10 @@ def _place(record: dict[str, Any]) -> tuple[int, int, int, int]:
     return (array or record["job_id"], -1 if task is None else task, record["job_id"], record.get("restarts") or 0)
 
 
-def _query(request: Request, named: NamedJobs | None) -> Query:
+def _query(request: Request, named: NamedJobs | None) -> HistoryQuery:
     users = words(request, "user")
     start, end = request.query_params.get("start"), request.query_params.get("end")
-    return Query(
+    return HistoryQuery(
         start=number(request, "start", 0.0) if start else None,
         end=number(request, "end", 0.0) if end else None,
         users=tuple(user for user in users if not is_id(user)),
@@ -125,7 +125,7 @@ def _run(record: dict[str, Any]) -> tuple[int, int]:
     return record["job_id"], record.get("restarts") or 0
 
 
-async def _remembered(api: Context, request: Request, query: Query, named: NamedJobs | None) -> Records:
+async def _remembered(api: Context, request: Request, query: HistoryQuery, named: NamedJobs | None) -> Records:
     """Jobs that did not end yet, and those whose end may still be on its way to the disk."""
     now = api.now()
     wanted = listing.Filter(

@@ -30,8 +30,7 @@ from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, Running, Sta
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import ExitStatus
 from bireme.core.state.state import State
-from bireme.ports import Order
-from bireme.store.history import Query
+from bireme.ports import HistoryQuery, Order
 
 routes = Routes("jobs")
 LONGEST_WAIT_S = 3600.0
@@ -191,7 +190,7 @@ async def _wait_answer(api: Context, request: Request, target: Target, jobs: lis
     array = api.cluster.state.arrays.get(target.job_id)
     some_forgotten = not jobs or (array is not None and target.task_id is None and len(jobs) < array.total)
     if done and some_forgotten:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
-        past = Query(jobs=((target.job_id, target.task_id),))
+        past = HistoryQuery(jobs=((target.job_id, target.task_id),))
         known, caller = {job.id for job in jobs}, api.caller(request)
         finished = await asyncio.to_thread(api.archive.finished, past)
         seen = [each for each in finished if api.sees(caller, each["user_id"], each.get("account") or "")]

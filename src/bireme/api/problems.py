@@ -18,9 +18,8 @@ from starlette.requests import ClientDisconnect
 
 from bireme.api.peers import SCOPE_KEY
 from bireme.core.model.refusals import Refusal, Why
-from bireme.ports import BlobShareError, JournalError
+from bireme.ports import BlobShareError, JournalError, StoreError
 from bireme.store.codec import WrongShapeError, dumps, loads_foreign
-from bireme.store.database import StoreError
 
 log = logging.getLogger(__name__)
 

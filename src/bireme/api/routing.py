@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 
 from bireme.api.answers import Answers, Recipe, answer_in_slices, shared_answer
-from bireme.api.cluster import Archive, Cluster, Service
+from bireme.api.cluster import Cluster, Service
 from bireme.api.errands import Errands
 from bireme.api.live import Live
 from bireme.api.peers import SCOPE_KEY, Callers
@@ -24,7 +24,7 @@ from bireme.api.problems import Bodies, ProblemError, read_json
 from bireme.api.turns import Slots, Turns
 from bireme.core.model.jobs import Job
 from bireme.core.model.refusals import Caller, Refusal, Why
-from bireme.ports import Followed
+from bireme.ports import Followed, Store
 
 OUT_OF_DATE = "bireme-out-of-date"
 """The header that says how old an answer's facts are, when they are older than they should be."""
@@ -43,7 +43,7 @@ class Context:
     """What every handler needs."""
 
     cluster: Cluster
-    archive: Archive
+    archive: Store
     service: Service
     live: Live
     callers: Callers

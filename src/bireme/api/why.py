@@ -26,8 +26,8 @@ from bireme.core.why.ended import ended_text
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting
+from bireme.ports import HistoryQuery
 from bireme.store.codec import all_fields
-from bireme.store.history import Query
 from bireme.store.planning_input import encode_input
 
 routes = Routes("planning")
@@ -138,7 +138,7 @@ async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], sugges
 
 async def _from_history(api: Context, target: Target, caller: Caller) -> dict[str, Any]:
     """Of a job that the cluster no longer has in memory."""
-    query = Query(jobs=((target.job_id, target.task_id),))
+    query = HistoryQuery(jobs=((target.job_id, target.task_id),))
     found = await asyncio.to_thread(api.archive.finished, query)
     past = [record for record in found if api.sees(caller, record["user_id"], record.get("account") or "")]
     if not past:

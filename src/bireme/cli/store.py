@@ -1,7 +1,7 @@
 """`bireme store verify|recover|prune`: what is on disk, held against its sums; going on after damage; dropping the old.
 
 Reads the files of the home itself: the daemon need not run, and usually cannot. Not here: how damage is found
-(`store/inspection`, `daemon/inspection`) and what is made of what is left (`store/recovery`).
+(`daemon/at_rest`, `daemon/inspection`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ import time
 from typing import Any
 
 from bireme.commands.voice import CommandFailure, run_command
-from bireme.daemon import files, inspection
+from bireme.daemon import at_rest, files, inspection
+from bireme.daemon.at_rest import Inspection
 from bireme.daemon.paths import Paths
 from bireme.daemon.process import DaemonError, Lock
-from bireme.runtime.kernel import load
-from bireme.store.database import StoreError
-from bireme.store.inspection import Inspection, inspect
-from bireme.store.journal import SqliteStore
-from bireme.store.recovery import loss_of, recover
+from bireme.ports import StoreError
 
 _DAMAGED = 1
 _DAY_S = 86_400
@@ -64,19 +61,11 @@ def _days(text: str) -> int:
 def _prune(paths: Paths, days: int, events: bool) -> int:
     lock = _locked(paths)
     try:
-        inspection.check_journal_there(paths)
-        store = SqliteStore(paths.journal)
-        try:
-            state, before = load(store), time.time() - days * _DAY_S
-            jobs = store.prune_history(before, {*state.jobs, *state.arrays})
-            blobs = store.prune_blobs(before, state.blobs())
-            print(f"Dropped the records of {jobs} jobs that ended more than {days} days ago.")
-            print(f"Dropped {blobs} scripts and environments that nothing names since then.")
-            if events:
-                store.write_snapshot(state.seq, state)
-                print(f"Dropped {store.prune(before)} events.")
-        finally:
-            store.close()
+        dropped = at_rest.prune(paths, time.time() - days * _DAY_S, events=events)
+        print(f"Dropped the records of {dropped.jobs} jobs that ended more than {days} days ago.")
+        print(f"Dropped {dropped.blobs} scripts and environments that nothing names since then.")
+        if events:
+            print(f"Dropped {dropped.events} events.")
     except (StoreError, OSError) as error:
         raise CommandFailure(f"it could not be pruned: {error}") from error
     finally:
@@ -94,15 +83,8 @@ def _locked(paths: Paths) -> Lock:
 # --- verify ------------------------------------------------------------------------------------------------
 
 
-def _inspected(paths: Paths) -> Inspection:
-    found = inspect(paths.journal)
-    if gone := inspection.vanished_journal(paths):
-        found.findings.append(gone)
-    return found
-
-
 def _verify(paths: Paths, as_json: bool) -> int:
-    found = _inspected(paths)
+    found = at_rest.inspected(paths)
     beside = inspection.inspect(paths)
     changed = os.path.exists(paths.mark) and files.changed_settings(paths)
     if as_json:
@@ -151,7 +133,7 @@ def _as_dict(paths: Paths, found: Inspection, beside: list[str]) -> dict[str, An
 def _recover(paths: Paths, accepted: bool) -> int:
     lock = _locked(paths)
     try:
-        found = _inspected(paths)
+        found = at_rest.inspected(paths)
         if found.sound:
             print(f"{paths.journal} is not damaged: there is nothing to recover.")
             return 0
@@ -162,7 +144,7 @@ def _recover(paths: Paths, accepted: bool) -> int:
         if not accepted:
             print("Nothing was changed. To go on so: bireme store recover --accept-loss")
             return _DAMAGED
-        done = recover(found, time.time())
+        done = at_rest.recover(found, time.time())
     except (StoreError, OSError) as error:
         raise CommandFailure(f"it could not be recovered, and is as it was: {error}") from error
     finally:
@@ -174,7 +156,7 @@ def _recover(paths: Paths, accepted: bool) -> int:
 
 
 def _loss_in_words(found: Inspection) -> str:
-    loss = loss_of(found)
+    loss = at_rest.loss_of(found)
     rows = f" {found.damaged_rows} records, scripts or environments are lost." if found.damaged_rows else ""
     if loss is None:
         return f"No event that matters to the state is lost.{rows}"

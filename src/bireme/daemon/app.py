@@ -35,12 +35,11 @@ from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
-from bireme.ports import Admit, Engine, EngineUnavailable, JournalError
+from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Store, StoreError
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.slurm.records.steps import rows_of
-from bireme.store.database import StoreError
 from bireme.store.journal import SqliteStore
 
 log = logging.getLogger("bireme.daemon")
@@ -88,7 +87,7 @@ class Daemon:
             log.warning("%s", warning)
         return loaded
 
-    async def _serve(self, store: SqliteStore, loaded: Loaded, ready: Readiness) -> int:
+    async def _serve(self, store: Store, loaded: Loaded, ready: Readiness) -> int:
         engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
         runtime = self._recovered(store, engine)
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
@@ -118,7 +117,7 @@ class Daemon:
         await runtime.stop()
         return self._exit_code
 
-    def _recovered(self, store: SqliteStore, engine: Engine) -> Runtime:
+    def _recovered(self, store: Store, engine: Engine) -> Runtime:
         began = time.monotonic()
         with nothing_collected():
             runtime = Runtime(store, engine, SystemClock(), rows_of)
@@ -201,7 +200,7 @@ class Daemon:
             await runtime.reconfigure(loaded.cluster)
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
-    async def _prune(self, store: SqliteStore, runtime: Runtime) -> None:
+    async def _prune(self, store: Store, runtime: Runtime) -> None:
         """Once a day; what of it is asked for may change with every `scontrol reconfigure`."""
         while True:
             now, events, history = time.time(), self._settings.keep_events_days, self._settings.keep_history_days

@@ -19,7 +19,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bireme.ports import JournalError, LostBlobError
+from bireme.ports import JournalError, LostBlobError, StoreError
 from bireme.store.checks import Tip, beginning
 from bireme.store.history import HISTORY_SCHEMA
 from bireme.store.migrations import MIGRATIONS
@@ -37,10 +37,6 @@ CREATE INDEX journal_by_job ON journal (job_id) WHERE job_id IS NOT NULL;
 CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, data BLOB NOT NULL, sum INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE blobs (id TEXT PRIMARY KEY, compressed INTEGER NOT NULL, data BLOB NOT NULL);
 """
-
-
-class StoreError(Exception):
-    """The store cannot be used. The text names the file and says what to do."""
 
 
 class DamagedBlobError(StoreError, LostBlobError):

@@ -11,11 +11,11 @@ import os
 import sqlite3
 from contextlib import closing
 
+from bireme.ports import StoreError
 from bireme.store import mark as marks
 from bireme.store.checks import Tip
 from bireme.store.database import (
     WHAT_TO_DO,
-    StoreError,
     connect_to_read,
     is_marked,
     journal_id_of,

@@ -12,10 +12,9 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from bireme.ports import HistoryRow
+from bireme.ports import HistoryQuery, HistoryRow
 from bireme.store import codec
 from bireme.store.checks import is_row, with_sum
 from bireme.store.shapes import Columns, DamagedRecordError, ShapeReader, ShapeWriter
@@ -43,28 +42,6 @@ OF_A_SHAPE = ("runs", "run_steps")
 """Tables whose rows say only what differs from their shape: without it they are lost."""
 _PRUNED_AT_ONCE = 10_000
 _ID_BATCH = 500  # SQLite allows a limited number of values in one statement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """Which finished jobs. Empty or None: no such condition."""
-
-    start: float | None = None
-    """Jobs that ended at or after this time."""
-    end: float | None = None
-    """Jobs that were submitted before this time."""
-    users: tuple[str, ...] = ()
-    uids: tuple[int, ...] = ()
-    accounts: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    states: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    jobs: tuple[tuple[int, int | range | None], ...] = ()
-    """(job id, array task id or several, None for all of it)."""
-    with_steps: bool = False
-    duplicates: bool = False
-    """Also the earlier runs of requeued jobs."""
-    limit: int | None = None
 
 
 JOB_COLUMNS = (
@@ -208,7 +185,7 @@ class HistoryReader:
     def __init__(self) -> None:
         self._shapes = ShapeReader()
 
-    def select(self, connection: sqlite3.Connection, query: Query, damaged: list[str]) -> list[dict[str, Any]]:
+    def select(self, connection: sqlite3.Connection, query: HistoryQuery, damaged: list[str]) -> list[dict[str, Any]]:
         """The records that are sound; of the others `damaged` gets a sentence each."""
         connection.text_factory = _any_text  # one name that is no text any more must not hide all others
         condition, values = _where(query)
@@ -339,7 +316,7 @@ def _named(jobs: Sequence[Named]) -> tuple[str, ...]:
     return whole, whole, whole, json.dumps(sorted({each[0] for each in ranges})), json.dumps(ranges)
 
 
-def _where(query: Query) -> tuple[str, list[Any]]:
+def _where(query: HistoryQuery) -> tuple[str, list[Any]]:
     conditions: list[str] = ["1"]
     values: list[Any] = []
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bireme.core.model.events import EventsLost
+from bireme.ports import StoreError
 from bireme.store import codec, snapshots
 from bireme.store import mark as marks
 from bireme.store.checks import Tip, is_event, is_row, is_snapshot
-from bireme.store.database import StoreError, begins_after, connect_to_read, is_marked, journal_id_of, schema_of
+from bireme.store.database import begins_after, connect_to_read, is_marked, journal_id_of, schema_of
 from bireme.store.events import GIVE_IDS_KINDS
 from bireme.store.guard import FIRST_WITH_SUMS, mark_path, problem_with
 from bireme.store.history import OF_A_SHAPE

@@ -25,14 +25,13 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from bireme.core.model.events import ArrayPartSplit, ArrayTaskSplit, Event, EventsLost, Recorded
-from bireme.ports import HistoryRow
+from bireme.ports import HistoryQuery, HistoryRow, StoreError
 from bireme.store import snapshots
 from bireme.store.aside import Aside
 from bireme.store.checks import Tip, event_sum, is_event, is_snapshot, snapshot_sum
 from bireme.store.database import (
     DamagedBlobError,
     MissingBlobError,
-    StoreError,
     begins_after,
     connect,
     connect_beside,
@@ -47,7 +46,7 @@ from bireme.store.database import (
 )
 from bireme.store.events import GIVE_IDS, GIVE_IDS_KINDS, EventReader, EventWriter
 from bireme.store.guard import check_whole, mark_path, read_mark
-from bireme.store.history import HistoryReader, HistoryWriter, Query, unused_shapes
+from bireme.store.history import HistoryReader, HistoryWriter, unused_shapes
 from bireme.store.mark import Mark, MarkFile, replace
 from bireme.store.shelf import Shelf
 
@@ -388,14 +387,14 @@ class SqliteStore:
 
     # ------------------------------------------------------------------------------------------- history
 
-    def finished(self, query: Query) -> list[dict[str, Any]]:
+    def finished(self, query: HistoryQuery) -> list[dict[str, Any]]:
         """JobRecords of finished jobs (with "steps" when asked for), oldest first. Raises for one that is damaged."""
         sound, wrong = self.sound_and_damaged(query)
         if wrong:
             raise damaged(self.path, wrong[0])
         return sound
 
-    def sound_and_damaged(self, query: Query) -> tuple[list[dict[str, Any]], list[str]]:
+    def sound_and_damaged(self, query: HistoryQuery) -> tuple[list[dict[str, Any]], list[str]]:
         """The same for whoever can show a part: the records that are sound, and a sentence for each that is not."""
         wrong: list[str] = []
         with self._reading() as connection:
@@ -472,6 +471,3 @@ def _packed(data: bytes) -> tuple[int, bytes]:
         if len(smaller) < len(data) * 0.8:
             return 1, smaller
     return 0, data
-
-
-__all__ = ["SqliteStore", "StoreError"]

@@ -21,11 +21,10 @@ from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
-from bireme.ports import HistoryRow, JournalError, Report
+from bireme.ports import HistoryQuery, HistoryRow, JournalError, Report
 from bireme.runtime.kernel import Group
 from bireme.runtime.service import Runtime
 from bireme.slurm.records.steps import rows_of
-from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
 
@@ -159,7 +158,7 @@ def test_a_job_can_end_though_what_its_record_shares_with_others_rotted(tmp_path
         assert await runtime.until(job, lambda state: job not in state.holding, 10.0)
         assert runtime.failure is None
         await runtime.stop()
-        assert store.sound_and_damaged(Query(jobs=((job, None),)))[1] == []
+        assert store.sound_and_damaged(HistoryQuery(jobs=((job, None),)))[1] == []
         store.close()
 
     asyncio.run(cancelled("DELETE FROM shapes"))

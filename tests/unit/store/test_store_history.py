@@ -17,11 +17,10 @@ from bireme.core.jobs.submission import submit
 from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome, Owner
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.daemon.paths import Paths
-from bireme.ports import HistoryRow, JournalError
+from bireme.ports import HistoryQuery, HistoryRow, JournalError, StoreError
 from bireme.slurm.records.steps import history_rows
 from bireme.store import codec
-from bireme.store.database import StoreError
-from bireme.store.history import HistoryReader, HistoryWriter, Query, repack, unused_shapes
+from bireme.store.history import HistoryReader, HistoryWriter, repack, unused_shapes
 from bireme.store.journal import SqliteStore
 from bireme.testing.scenario import Scenario, caller_named
 from bireme.testing.worlds import build_spec
@@ -93,7 +92,7 @@ def test_a_cancelled_job_takes_less_than_so_many_bytes(store: SqliteStore, array
     for begin in range(0, len(rows), 100):
         store.append([], rows[begin : begin + 100])
     assert bytes_of(store, "runs", "shapes") / len(rows) < BYTES_A_ROW
-    assert store.finished(Query()) == [codec.loads(codec.dumps(row.whole)) for row in rows]
+    assert store.finished(HistoryQuery()) == [codec.loads(codec.dumps(row.whole)) for row in rows]
 
 
 def test_a_job_that_ran_takes_less_than_so_many_bytes_and_so_does_its_script(store: SqliteStore) -> None:
@@ -103,7 +102,7 @@ def test_a_job_that_ran_takes_less_than_so_many_bytes_and_so_does_its_script(sto
     jobs = [row for row in rows if row.step_id is None]
     assert bytes_of(store, "runs", "shapes") / len(jobs) < BYTES_A_ROW
     assert bytes_of(store, "run_steps") / (len(rows) - len(jobs)) < BYTES_A_ROW
-    read = store.finished(Query(with_steps=True))
+    read = store.finished(HistoryQuery(with_steps=True))
     steps = [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is not None]
     assert [step for record in read for step in record.pop("steps")] == steps
     assert read == [codec.loads(codec.dumps(row.whole)) for row in jobs]
@@ -143,7 +142,7 @@ def test_whatever_records_have_in_common_they_come_back_as_they_were(records: li
     writer = HistoryWriter()
     for number, record in enumerate(records):
         writer.insert(connection, [HistoryRow(record["job_id"], None, float(number), 0, record)])
-    read = HistoryReader().select(connection, Query(duplicates=True), [])
+    read = HistoryReader().select(connection, HistoryQuery(duplicates=True), [])
     key = codec.dumps
     assert sorted(read, key=key) == sorted((codec.loads(key(record)) for record in records), key=key)
     connection.close()
@@ -164,7 +163,7 @@ def test_records_that_are_like_one_come_back_as_they_were(
             row = HistoryRow(len(written), None, 1.0, 0, {**own, "job_id": len(written)}, like)
             writer.insert(connection, [row])
             written.append(row.whole)
-    read = HistoryReader().select(connection, Query(duplicates=True), [])
+    read = HistoryReader().select(connection, HistoryQuery(duplicates=True), [])
     assert read == [codec.loads(codec.dumps(record)) for record in written]
     connection.close()
 
@@ -185,9 +184,9 @@ def test_a_transaction_that_is_undone_takes_its_shapes_with_it(store: SqliteStor
 
     with pytest.raises(JournalError):
         store.append([], Full())
-    assert store.finished(Query()) == []
+    assert store.finished(HistoryQuery()) == []
     store.append([], [second])
-    assert [record["job_id"] for record in store.finished(Query())] == [second.job_id]
+    assert [record["job_id"] for record in store.finished(HistoryQuery())] == [second.job_id]
 
 
 def test_a_task_is_found_in_the_row_of_those_that_were_cancelled_with_it(store: SqliteStore) -> None:
@@ -199,9 +198,9 @@ def test_a_task_is_found_in_the_row_of_those_that_were_cancelled_with_it(store: 
     part = world.job("a_10")
     assert isinstance(part.phase, Finished)
     store.append([], history_rows(world.state, part, part.phase, world.now))
-    assert [record["array_tasks"] for record in store.finished(Query(jobs=((array, 20),)))] == ["10-40"]
-    assert store.finished(Query(jobs=((array, 41),))) == []
-    assert len(store.finished(Query(jobs=((array, None),)))) == 1
+    assert [record["array_tasks"] for record in store.finished(HistoryQuery(jobs=((array, 20),)))] == ["10-40"]
+    assert store.finished(HistoryQuery(jobs=((array, 41),))) == []
+    assert len(store.finished(HistoryQuery(jobs=((array, None),)))) == 1
 
 
 def test_the_history_of_an_older_file_is_packed(tmp_path: Path) -> None:
@@ -216,7 +215,7 @@ def test_the_history_of_an_older_file_is_packed(tmp_path: Path) -> None:
         else:
             old.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", (*key, row.step_id, data))
     repack(old)
-    read = HistoryReader().select(old, Query(with_steps=True), [])
+    read = HistoryReader().select(old, HistoryQuery(with_steps=True), [])
     steps = [step for record in read for step in record.pop("steps")]
     assert read == [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is None]
     assert steps == [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is not None]
@@ -240,7 +239,7 @@ def test_what_ended_long_ago_is_dropped_and_nothing_that_is_still_known(store: S
     ends = {row.job_id: row.record["end_time"] for row in rows if row.step_id is None}
     middle = sorted(ends.values())[15]
     assert store.prune_history(middle, kept={1, 2}) == 13
-    left = store.finished(Query(with_steps=True))
+    left = store.finished(HistoryQuery(with_steps=True))
     assert {record["job_id"] for record in left} == {1, 2} | {job for job, end in ends.items() if end >= middle}
     assert all(len(record["steps"]) == 1 for record in left)
     assert store.prune_history(middle, kept={1, 2}) == 0
@@ -251,7 +250,7 @@ def test_what_ended_long_ago_is_dropped_and_nothing_that_is_still_known(store: S
     assert tables == {"runs": (0,), "run_steps": (0,)}
     store.append([], rows)
     expected = [codec.loads(codec.dumps(row.whole)) for row in rows if row.step_id is None]
-    assert store.finished(Query()) == expected, "shapes that were dropped are made again"
+    assert store.finished(HistoryQuery()) == expected, "shapes that were dropped are made again"
 
 
 def test_shapes_that_nobody_uses_are_looked_for_after_something_was_dropped_and_not_by_the_writer(
@@ -268,7 +267,7 @@ def test_shapes_that_nobody_uses_are_looked_for_after_something_was_dropped_and_
     assert store.prune_history(1e12, kept={1}) > 20
     assert sum(each.startswith("INSERT OR IGNORE INTO kept") for each in said) == 1, "what is kept is said once"
     assert [each for each in said if "shape" in each and not each.startswith("DELETE FROM shapes")] == []
-    assert len(store.finished(Query(with_steps=True))) == 1
+    assert len(store.finished(HistoryQuery(with_steps=True))) == 1
 
 
 def test_a_shape_that_comes_into_use_while_unused_ones_are_looked_for_stays(
@@ -288,7 +287,7 @@ def test_a_shape_that_comes_into_use_while_unused_ones_are_looked_for_stays(
     monkeypatch.setattr("bireme.store.journal.unused_shapes", then_one_more_ends)
     assert store.prune_history(1e12) == 2
     assert found, "that of the first, which the second has too"
-    assert [record["job_id"] for record in store.finished(Query())] == [second.job_id]
+    assert [record["job_id"] for record in store.finished(HistoryQuery())] == [second.job_id]
 
 
 @pytest.mark.parametrize(
@@ -308,12 +307,12 @@ def test_a_damaged_record_is_named_and_hides_no_other(store: SqliteStore, damage
     store.append([], rows)
     store._writer.execute(damage)
     store._history_reader.forget()
-    sound, damaged = store.sound_and_damaged(Query())
+    sound, damaged = store.sound_and_damaged(HistoryQuery())
     assert len(sound) == left
     assert len(damaged) == 1
     assert damaged[0].startswith(said)
     with pytest.raises(StoreError, match="damaged"):
-        store.finished(Query())
+        store.finished(HistoryQuery())
 
 
 @pytest.mark.parametrize("damage", ["record = x'00'", "record = CAST(record AS TEXT)", "sum = 7"])
@@ -324,7 +323,7 @@ def test_jobs_that_end_after_a_shape_rotted_get_another(store: SqliteStore, dama
     store._writer.execute(f"UPDATE shapes SET {damage}")
     store._history_writer = HistoryWriter()  # the daemon was started anew
     store.append([], after)
-    sound, damaged = store.sound_and_damaged(Query())
+    sound, damaged = store.sound_and_damaged(HistoryQuery())
     assert [record["job_id"] for record in sound] == [row.job_id for row in after]
     assert len(damaged) == 1
 
@@ -333,7 +332,7 @@ def test_a_damaged_step_leaves_its_job(store: SqliteStore) -> None:
     record = {"job_id": 7, "name": "n", "state": "FAILED"}
     store.append([], [HistoryRow(7, None, 1.0, 0, record), HistoryRow(7, 0, 1.0, 0, {"step_id": 0, "job_id": 7})])
     store._writer.execute("UPDATE run_steps SET start = 3")
-    sound, damaged = store.sound_and_damaged(Query(with_steps=True))
+    sound, damaged = store.sound_and_damaged(HistoryQuery(with_steps=True))
     assert [(row["job_id"], row["steps"]) for row in sound] == [(7, [])]
     assert damaged == ["the record of step 0 of job 7 is not what was written"]
 
@@ -350,5 +349,5 @@ def test_the_command_drops_what_is_old_and_keeps_the_state(tmp_path: Path, capsy
         "Dropped 0 scripts and environments that nothing names since then.\n"
     )
     again = SqliteStore(paths.journal)
-    assert again.finished(Query()) == []
+    assert again.finished(HistoryQuery()) == []
     again.close()

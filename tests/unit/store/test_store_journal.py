@@ -19,11 +19,10 @@ from bireme.core.model.events import ArrayTaskSplit, JobCancelled, JobHeld, JobR
 from bireme.core.model.jobs import JobSpec, Outcome, Owner
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.state.state import State
-from bireme.ports import BlobShareError, HistoryRow, JournalError
+from bireme.ports import BlobShareError, HistoryQuery, HistoryRow, JournalError, StoreError
 from bireme.store import shelf
 from bireme.store.checks import event_sum
-from bireme.store.database import MissingBlobError, StoreError, newest
-from bireme.store.history import Query
+from bireme.store.database import MissingBlobError, newest
 from bireme.store.journal import SqliteStore
 
 
@@ -107,7 +106,7 @@ def test_a_group_is_stored_whole_or_not_at_all(store: SqliteStore) -> None:
     with pytest.raises(TypeError):
         store.append([(2.0, "x", JobHeld(1, "user"))], [finished(1), unwritable])
     assert [r.seq for r in store.replay(0)] == [1]
-    assert store.finished(Query()) == []
+    assert store.finished(HistoryQuery()) == []
     assert store.get(blob) == b"#!/bin/sh\n", "still waiting for a group that names it"
     assert store.append([(3.0, "x", JobReleased(1))], []) == 2
 
@@ -127,7 +126,7 @@ def test_a_full_disk_stores_nothing_and_later_all_works_again(path: str) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
     assert [r.seq for r in store.replay(0)] == [1]
-    assert store.finished(Query()) == []
+    assert store.finished(HistoryQuery()) == []
     assert store.append([(3.0, "x", submitted(2))], [finished(1)]) == 2
     store.close()
     reopened = SqliteStore(path)
@@ -167,7 +166,7 @@ def test_gathered_groups_are_read_as_if_they_were_written(path: str) -> None:
     store.append([(2.0, "x", JobHeld(1, "user"))], [finished(1)])
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT count(*) FROM journal").fetchone() == (0,), "not gathered at all"
-    assert [record["job_id"] for record in store.finished(Query())] == [1]
+    assert [record["job_id"] for record in store.finished(HistoryQuery())] == [1]
     assert [r.event for r in store.story(1)] == [submitted(1), JobHeld(1, "user")]
     store.append([(3.0, "x", JobReleased(1))], [])
     store.close()
@@ -269,7 +268,7 @@ def test_history_is_found_by_every_condition(store: SqliteStore) -> None:
     store.append([(1.0, "x", submitted(1))], rows)
 
     def found(**conditions: object) -> list[int]:
-        return [record["job_id"] for record in store.finished(Query(**conditions))]  # type: ignore[arg-type]
+        return [record["job_id"] for record in store.finished(HistoryQuery(**conditions))]  # type: ignore[arg-type]
 
     assert found() == [1, 2, 10, 11]
     assert found(start=15.0) == [2, 10, 11]
@@ -289,8 +288,8 @@ def test_only_the_last_run_of_a_requeued_job_unless_asked(store: SqliteStore) ->
     step = {"step_id": 0, "state": "COMPLETED"}
     rows = [HistoryRow(1, None, 1.0, 0, first), HistoryRow(1, None, 1.0, 1, second), HistoryRow(1, 0, 1.0, 1, step)]
     store.append([], rows)
-    assert store.finished(Query()) == [second]
-    every = store.finished(Query(duplicates=True, with_steps=True))
+    assert store.finished(HistoryQuery()) == [second]
+    every = store.finished(HistoryQuery(duplicates=True, with_steps=True))
     assert every == [{**first, "steps": []}, {**second, "steps": [step]}]
 
 

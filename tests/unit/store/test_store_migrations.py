@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from bireme.core.model.events import JobReleased
+from bireme.ports import HistoryQuery, StoreError
 from bireme.runtime.kernel import load
 from bireme.store import codec, snapshots
-from bireme.store.database import SCHEMA_VERSION, StoreError
+from bireme.store.database import SCHEMA_VERSION
 from bireme.store.guard import LostEventsError, mark_path
-from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 from bireme.store.mark import Mark, read, replace
 from bireme.testing.scenario import Scenario
@@ -39,7 +39,7 @@ def test_everything_is_there_and_has_its_sum(path: str) -> None:
     state = load(store)
     assert sorted(state.jobs) == [1, 2, 3]
     assert state.seq == 6
-    assert store.finished(Query(with_steps=True))[0]["steps"][0]["state"] == "COMPLETED"
+    assert store.finished(HistoryQuery(with_steps=True))[0]["steps"][0]["state"] == "COMPLETED"
     assert store.get(SCRIPT).startswith(b"#!/bin/sh")
     assert store.append([(9.0, "x", JobReleased(2))]) == 7
     store.close()

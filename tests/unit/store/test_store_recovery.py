@@ -15,11 +15,9 @@ from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
 from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.state.state import State
-from bireme.ports import HistoryRow
+from bireme.ports import HistoryQuery, HistoryRow, StoreError
 from bireme.runtime.kernel import load
-from bireme.store.database import StoreError
 from bireme.store.guard import mark_path
-from bireme.store.history import Query
 from bireme.store.inspection import inspect
 from bireme.store.journal import SqliteStore
 from bireme.store.recovery import Recovered, recover
@@ -95,7 +93,7 @@ def test_what_is_lost_is_said_and_no_number_is_used_twice(path: str, damage: Cal
     store = SqliteStore(path)
     assert [told.event for told in store.events_after(7, 1)] == [done.lost]
     assert [told.seq for told in store.replay(0)] == [1, 2, 3, 4, 5, 6, 7, 10, 11]
-    assert len(store.finished(Query())) == 2
+    assert len(store.finished(HistoryQuery())) == 2
     store.close()
     assert sorted(os.listdir(done.kept_in))[:1] == ["journal.db"]
 
@@ -154,7 +152,7 @@ def test_damaged_records_and_scripts_are_left_behind(path: str) -> None:
     assert done.lost is None
     assert state.seq == 9
     store = SqliteStore(path)
-    assert [row["job_id"] for row in store.finished(Query())] == [102]
+    assert [row["job_id"] for row in store.finished(HistoryQuery())] == [102]
     assert store._writer.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
     store.close()
 
@@ -166,7 +164,7 @@ def test_records_whose_shape_is_damaged_are_left_behind_too(path: str) -> None:
     assert any("2 records are of a shape that is damaged" in finding for finding in found.findings), found.findings
     recovered(path)
     store = SqliteStore(path)
-    assert store.finished(Query()) == []
+    assert store.finished(HistoryQuery()) == []
     assert store._writer.execute("SELECT count(*) FROM runs").fetchone() == (0,)
     store.close()
 

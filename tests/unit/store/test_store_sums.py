@@ -14,10 +14,9 @@ import pytest
 from bireme.core.model.events import JobHeld, JobReleased, JobSubmitted
 from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.state.state import State
-from bireme.ports import HistoryRow
-from bireme.store.database import DamagedBlobError, StoreError
+from bireme.ports import HistoryQuery, HistoryRow, StoreError
+from bireme.store.database import DamagedBlobError
 from bireme.store.guard import LostEventsError, mark_path
-from bireme.store.history import Query
 from bireme.store.journal import SqliteStore
 from bireme.store.mark import Mark, MarkFile, read, replace
 
@@ -130,11 +129,11 @@ def test_a_snapshot_with_another_content_is_passed_over(path: str) -> None:
 def test_an_altered_record_is_told_and_not_shown(path: str, table: str, change: str) -> None:
     fill(path)
     store = SqliteStore(path)
-    assert store.finished(Query(with_steps=True))[0]["steps"] == [record(1).record]
+    assert store.finished(HistoryQuery(with_steps=True))[0]["steps"] == [record(1).record]
     store._writer.execute(f"UPDATE {table} SET {change}")
     of = "job 1" if table == "runs" else "step 0 of job 1"
     with pytest.raises(StoreError, match=f"the record of {of} is not what was written"):
-        store.finished(Query(with_steps=True))
+        store.finished(HistoryQuery(with_steps=True))
     store.close()
 
 
@@ -144,7 +143,7 @@ def test_what_many_records_share_is_told_when_it_is_altered(path: str, change: s
     store = SqliteStore(path)
     store._writer.execute(f"UPDATE shapes SET {change}")
     with pytest.raises(StoreError, match="what many records share"):
-        store.finished(Query(with_steps=True))
+        store.finished(HistoryQuery(with_steps=True))
     store.close()
 
 

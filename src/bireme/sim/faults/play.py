@@ -37,7 +37,7 @@ from bireme.core.state.state import State
 from bireme.engines.simulated.agents import read_behaviour
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.crew import Fleet
-from bireme.ports import JournalError
+from bireme.ports import HistoryQuery, JournalError
 from bireme.runtime.kernel import load
 from bireme.sim.faults.compare import differences
 from bireme.sim.faults.daemon import Daemon, Death, Died, FaultyStore
@@ -47,7 +47,6 @@ from bireme.sim.faults.ledger import UsageLedger
 from bireme.sim.faults.people import Order, People, caller_named
 from bireme.sim.faults.reports import Garbler
 from bireme.sim.faults.witness import GroundTruth, Violation
-from bireme.store.history import Query
 
 CALM_LATENCY_S = 0.002
 PATIENCE_S = 100_000.0
@@ -545,7 +544,7 @@ class Player:
         self._check_rows(daemon)
         for job in daemon.state.finished.values():
             assert isinstance(job.phase, Finished)
-            rows = daemon.store.finished(Query(jobs=((job.id, None),)))
+            rows = daemon.store.finished(HistoryQuery(jobs=((job.id, None),)))
             mine = [row for row in rows if row["job_id"] == job.id and row["restarts"] == job.restarts]
             if not job.is_waiting_array and [row["state"] for row in mine] != [job.phase.outcome.state]:
                 raise Violation(f"job {job.label} ended as {job.phase.outcome.state}, its history says {mine}")
@@ -556,7 +555,7 @@ class Player:
         for job in self.judge.standings.jobs.values():
             if job.array is not None:
                 continue  # what is cancelled of an array before it starts is one row or several
-            found = daemon.store.finished(Query(jobs=((job.id, None),), duplicates=True))
+            found = daemon.store.finished(HistoryQuery(jobs=((job.id, None),), duplicates=True))
             rows = [row for row in found if row["job_id"] == job.id]
             if len(rows) != job.ends:
                 raise Violation(f"job {job.id} came to {job.ends} ends, its history has {len(rows)}")
