@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -199,6 +200,29 @@ def test_whoever_has_no_good_token_is_turned_away(token: str | None, why: str) -
                 await port.gangway(HERE, token=token).dial({"as": "control"})
 
     asyncio.run(run())
+
+
+def test_a_pod_that_has_called_costs_little_memory() -> None:
+    """Thousands of them may be there at once. Both ends of the connection are in this process."""
+    many = 20
+
+    async def run() -> int:
+        async with harbour() as port:
+            calls = []
+            tracemalloc.start()
+            try:
+                before = tracemalloc.get_traced_memory()[0]
+                for number in range(many):
+                    berth = replace(HERE, node=f"n{number}")
+                    port.gateway.expect(berth, OWNER, berth.job_id)
+                    calls.append(await port.gangway(berth).dial({"as": "control", "address": "10.0.0.1"}))
+                return tracemalloc.get_traced_memory()[0] - before
+            finally:
+                tracemalloc.stop()
+                for _, writer in calls:
+                    writer.close()
+
+    assert asyncio.run(run()) < many * 256 * 1024
 
 
 def test_a_pod_cannot_answer_for_another_pod() -> None:

@@ -22,6 +22,7 @@ import logging
 import os
 import socket
 import ssl
+from asyncio import sslproto
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ log = logging.getLogger("bireme.engines.kubernetes")
 
 _HELLO_S = 10.0
 _HELLO_BYTES = 4096
+_TLS_BUFFER_BYTES = 32 * 1024
+"""Read at once of a connection. asyncio sets 256 KiB aside for each, and a job of 2,000 nodes has 4,000 of them."""
 _ATTACH_S = 10.0
 _CARRY_S = 120.0
 """Pods of a large job all come at once, and each of their connections takes some work to greet."""
@@ -153,6 +156,7 @@ class Gateway:
         self._sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._certificate)
+        sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES  # of all in this process: asyncio has no other way to say it
         self._server = await asyncio.start_server(self._greet, host, port, ssl=context, limit=_HELLO_BYTES * 16)
         await self._held.enter_async_context(listening(self._crossing / CROSSING, self._cross, 0o666))
         self._crossing.chmod(0o711)  # anybody may come; who gets which agent is told by the peer's credentials
