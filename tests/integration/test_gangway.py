@@ -17,12 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bireme.agent.batch import batch_streams
 from bireme.agent.fetcher import Fetcher
 from bireme.agent.gangway import Gangway, RefusedError
 from bireme.agent.identity import Identity
+from bireme.agent.orders import Batch
 from bireme.agent.output import OpenFileError, open_output
 from bireme.agent.protocol import socket_path
 from bireme.core.model.jobs import Owner
@@ -352,6 +354,7 @@ def test_a_pod_that_cannot_have_a_socket_is_told_so() -> None:
 
 def order(path: Path, *, append: bool = False, generation: int = 1) -> dict[str, Any]:
     batch = {"stdout": str(path), "stderr": str(path), "append": append, "umask": 0o022, "env": {}}
+    batch |= {"script": "#!/bin/sh\n", "cwd": "/"}
     return {"op": "start", "job": HERE.job_id, "gen": generation, "batch": batch}
 
 
@@ -437,7 +440,7 @@ def test_what_cannot_be_made_here_is_not_made_in_the_pod_either(tmp_path: Path) 
     wanted = tmp_path / "file" / "job.out"
     told = ReturnedOutput(tmp_path / "output", "/spool").divert(OWNER, order(wanted), ())["batch"]
     with pytest.raises(OpenFileError, match=f"Could not open stdout file {wanted}: Not a directory"):
-        batch_streams(told)
+        batch_streams(msgspec.convert(told, Batch))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
@@ -652,7 +655,7 @@ def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:
     ):
         told = brought.divert(OWNER, reading(tmp_path / name), ())["batch"]
         with pytest.raises(OpenFileError, match=f"Could not open stdin file {tmp_path / name}: {why}"):
-            batch_streams(told)
+            batch_streams(msgspec.convert(told, Batch))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
@@ -663,4 +666,4 @@ def test_nothing_is_read_that_the_submitter_may_not_read(tmp_path: Path) -> None
     owner = Owner(uid=nobody.uid, gid=nobody.gid, user="nobody")
     told = BroughtInput(tmp_path / "input", "/inbox").divert(owner, reading(private), ())["batch"]
     with pytest.raises(OpenFileError, match=f"Could not open stdin file {private}: Permission denied"):
-        batch_streams(told)
+        batch_streams(msgspec.convert(told, Batch))
