@@ -114,6 +114,8 @@ def _polled(path: str, kinds: list[tuple[str, bytes]], lasts_s: float) -> dict[s
                     continue
                 asked_at[number] = now
                 socks[number].sendall(kinds[number][1])
+            if ended == len(kinds):
+                break
             for key, _ in ready.select(max(0.0, due[0][0] - now) if due else None):
                 number = key.data
                 received[number] += socks[number].recv(1 << 20)
