@@ -12,6 +12,7 @@ from bireme.slurm.formats.accounting import choose_columns, parsable_lines
 from bireme.slurm.formats.fields import parse_sort, plan_percent, sort_records
 from bireme.slurm.formats.identity import JobSelector, job_label, parse_selector, parse_selectors, waiting_tasks
 from bireme.slurm.formats.job_fields import JOB_FIELDS
+from bireme.slurm.formats.job_values import base_state
 from bireme.slurm.formats.layout import parse_percent
 from bireme.slurm.formats.show_job import block_text, id_ranges, job_block, step_block
 from bireme.slurm.formats.states import LIVE_STATES, compact_state, parse_job_states
@@ -97,6 +98,15 @@ def test_a_waiting_job_has_no_host_nor_end_and_a_reason() -> None:
 
 def test_a_job_over_its_limit_shows_invalid_time_left() -> None:
     assert lines("%L", {**RUNNING, "elapsed_s": 8000}) == ["INVALID"]
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "accounted"),
+    [("CONFIGURING", "CONFIGURING", "RUNNING"), ("COMPLETING", "FAILED", "FAILED"), ("PENDING", "PENDING", "PENDING")],
+)
+def test_the_accounting_knows_no_state_that_passes_by_itself(state: str, outcome: str, accounted: str) -> None:
+    """Clients take every word that sacct says beside the usual ones for an end: submitit did so with CONFIGURING."""
+    assert base_state({**RUNNING, "state": state, "base_state": outcome}) == accounted
 
 
 def test_completing_jobs_show_their_nodes() -> None:

@@ -16,8 +16,11 @@ FINISHED = frozenset({
 
 
 def base_state(job: Record) -> str:
-    """The outcome of a job that is completing; its state otherwise."""
-    return str((job.get("base_state") or job["state"]) if job["state"] == "COMPLETING" else job["state"])
+    """The outcome of a job that is completing, RUNNING while it is configured, as in Slurm; its state otherwise."""
+    state = str(job["state"])
+    if state == "CONFIGURING":
+        return "RUNNING"
+    return str(job.get("base_state") or state) if state == "COMPLETING" else state
 
 
 def reason(job: Record) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bireme.slurm.formats.job_values import FINISHED, error_file
+from bireme.slurm.formats.job_values import FINISHED, base_state, error_file
 from bireme.slurm.formats.values import Record
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, triple
@@ -54,7 +54,7 @@ def _job_shape(job: Record, ids: Mapping[str, int]) -> Shape:
             "user": job.get("user_name") or "",
             "id": 0,
         },
-        "state": {"current": [job["state"]], "reason": job.get("reason") or "None"},
+        "state": {"current": [base_state(job)], "reason": job.get("reason") or "None"},
         "exit_code": exit_shape(job.get("exit_code"), job.get("exit_signal")),
         "derived_exit_code": exit_shape(job.get("derived_exit_code"), job.get("derived_exit_signal")),
         "time": {**_times(job, job.get("steps") or []), **_job_times(job)},

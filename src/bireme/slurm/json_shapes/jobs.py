@@ -71,7 +71,7 @@ def _identity(job: Record) -> Shape:
 
 
 def _standing(job: Record) -> Shape:
-    states = [job["state"]] if job["state"] != "COMPLETING" else [facts.base_state(job), "COMPLETING"]
+    states = [facts.base_state(job), job["state"]]
     return {
         "job_state": list(dict.fromkeys(states)),
         "state_reason": facts.reason_word(job),
