@@ -1,7 +1,7 @@
 """Which jobs, nodes and steps a caller asked for, and their records.
 
 Filters look at the job itself before any record is made; records are made with only the fields that were asked for.
-Not here: what a record contains (`slurm/records.py`).
+Not here: what a record contains (`slurm/records/`).
 """
 
 from __future__ import annotations

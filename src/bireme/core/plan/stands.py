@@ -69,57 +69,17 @@ VOIDS = frozenset(
 )
 """Events that the outlook cannot follow: the next pass looks at everything anew."""
 
-CHANGES_NOTHING_FREE = frozenset(
-    (
-        e.ArrayTaskSplit,
-        e.ArrayPartSplit,
-        e.JobAccrualChanged,
-        e.JobAllocated,
-        e.JobStarted,
-        e.BatchExited,
-        e.JobEnding,
-        e.JobResumed,
-        e.JobCheckpointed,
-        e.JobSignalled,
-        e.JobForgotten,
-        e.StepCreated,
-        e.StepStarted,
-        e.StepEnding,
-        e.StepNodeEnded,
-    )
-)
+CHANGES_NOTHING_FREE = (HARMLESS - {e.JobHeld}) | {e.JobAllocated, e.JobEnding, e.JobResumed}
 """Events after which no waiting job can start that could not before: no pass is needed for them."""
 
-CALLS_FOR_A_PASS = frozenset(
-    (
-        e.ClusterConfigured,
-        e.JobSubmitted,
-        e.JobBecameEligible,
-        e.JobLaunchFailed,
-        e.JobEnded,
-        e.JobCancelled,
-        e.JobRequeued,
-        e.JobHeld,
-        e.JobReleased,
-        e.JobUpdated,
-        e.JobSuspended,
-        e.JobToBeResumed,
-        e.JobGuarded,
-        e.JobMirrored,
-        e.NodeRegistered,
-        e.NodeLost,
-        e.LeftoverFound,
-        e.LeftoverCleared,
-        e.EventsLost,
-        e.LossSettled,
-        e.OthersCounted,
-        e.NodeClosed,
-        e.NodeUpdated,
-        e.PartitionUpdated,
-        e.AccountsChanged,
-        e.UsageReset,
-        e.ReservationSet,
-        e.ReservationRemoved,
-    )
-)
+CALLS_FOR_A_PASS = (VOIDS - {e.JobResumed}) | {
+    e.JobSubmitted,
+    e.JobBecameEligible,
+    e.JobReleased,
+    e.JobRequeued,
+    e.JobHeld,
+    e.JobLaunchFailed,
+    e.JobEnded,
+    e.JobCancelled,
+}
 """Events after which somebody may start who could not before, or stands elsewhere in the queue."""
