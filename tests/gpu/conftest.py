@@ -19,8 +19,8 @@ import pytest
 from tests.gpu.asking import Report
 from tests.support.cluster import Cluster
 
-from bireme.agent.confinement import probe
-from bireme.agent.gpus import GpuInfo, discover
+from bireme.agent.confining.confinement import probe
+from bireme.agent.devices.gpus import GpuInfo, discover
 
 LOG_LINES = 25
 TORCH_START_S = 150  # from a cold disk

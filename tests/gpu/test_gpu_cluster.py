@@ -13,8 +13,8 @@ import pytest
 from tests.gpu.asking import Report
 from tests.support.cluster import Cluster
 
-from bireme.agent.confinement import probe
-from bireme.agent.gpus import GpuInfo
+from bireme.agent.confining.confinement import probe
+from bireme.agent.devices.gpus import GpuInfo
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.gpu.asking import Report, answer
 
-from bireme.agent.gpus import GpuInfo
+from bireme.agent.devices.gpus import GpuInfo
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ import pytest
 from tests.gpu.asking import Report
 from tests.support.cluster import ROOT, Cluster
 
-from bireme.agent.gpus import GpuInfo
+from bireme.agent.devices.gpus import GpuInfo
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(280)]
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from bireme.agent import protocol
-from bireme.agent.confinement import probe
-from bireme.agent.stream_client import Fences, StepStreams
+from bireme.agent.confining.confinement import probe
+from bireme.agent.messages import protocol
+from bireme.agent.stdio.stream_client import Fences, StepStreams
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings

@@ -20,21 +20,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from bireme.agent.batch import batch_streams
-from bireme.agent.fetcher import Fetcher
-from bireme.agent.gangway import Gangway, RefusedError
-from bireme.agent.identity import Identity
-from bireme.agent.orders import Batch
-from bireme.agent.output import OpenFileError, open_output
-from bireme.agent.protocol import socket_path
+from bireme.agent.messages.orders import Batch
+from bireme.agent.messages.protocol import socket_path
+from bireme.agent.pod.fetcher import Fetcher
+from bireme.agent.pod.gangway import Gangway, RefusedError
+from bireme.agent.starting.batch import batch_streams
+from bireme.agent.system.identity import Identity
+from bireme.agent.system.output import OpenFileError, open_output
 from bireme.core.model.jobs import Owner
-from bireme.engines.kubernetes import brought as brought_module
-from bireme.engines.kubernetes.as_submitter import open_for
-from bireme.engines.kubernetes.brought import MIB, MOST_BYTES, BroughtInput
-from bireme.engines.kubernetes.gateway import Berth, Delivery, Gateway, Offer
-from bireme.engines.kubernetes.returned import ReturnedOutput
+from bireme.engines.kubernetes.crossing import brought as brought_module
+from bireme.engines.kubernetes.crossing.as_submitter import open_for
+from bireme.engines.kubernetes.crossing.brought import MIB, MOST_BYTES, BroughtInput
+from bireme.engines.kubernetes.crossing.gateway import Berth, Delivery, Gateway, Offer
+from bireme.engines.kubernetes.crossing.returned import ReturnedOutput
 
-certificate = pytest.importorskip("bireme.engines.kubernetes.certificate", reason="needs the kubernetes extra")
+certificate = pytest.importorskip("bireme.engines.kubernetes.crossing.certificate", reason="needs the kubernetes extra")
 
 DEADLINE_S = 30.0
 HERE = Berth(7, 1, "n1")

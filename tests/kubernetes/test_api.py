@@ -12,9 +12,9 @@ from tests.kubernetes_cluster import fake_nodes
 from tests.kubernetes_cluster.cluster import Kubernetes, missing
 
 from bireme.engines.kubernetes import lease as lease_module
-from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, read_kubeconfig
+from bireme.engines.kubernetes.apiserver.api import ApiProblem, KubernetesApi, read_kubeconfig
+from bireme.engines.kubernetes.apiserver.mirror import Mirror
 from bireme.engines.kubernetes.lease import Lease
-from bireme.engines.kubernetes.mirror import Mirror
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 NODES = "/api/v1/nodes"

@@ -15,7 +15,7 @@ from tests.kubernetes_cluster.cluster import Kubernetes, missing
 from tests.support.kubernetes import BASH, KubernetesCluster
 
 from bireme.client.sdk import Client
-from bireme.engines.kubernetes.brought import MIB, MOST_BYTES
+from bireme.engines.kubernetes.crossing.brought import MIB, MOST_BYTES
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 LONG_S = 120.0

@@ -16,7 +16,7 @@ from tests.support.kubernetes import IMAGE, KubernetesCluster
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.engines.kubernetes import pods
-from bireme.engines.kubernetes.gateway import Berth, Gateway
+from bireme.engines.kubernetes.crossing.gateway import Berth, Gateway
 from bireme.engines.kubernetes.nodes import Amounts
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")

@@ -22,7 +22,7 @@ from tests.oracle.exercised import uses
 from tests.oracle.inventory import load
 from tests.oracle.normal import ADDED, DROPPED
 
-from bireme.cli import sattach as sattach_command
+from bireme.cli.interactive import sattach as sattach_command
 from bireme.commands import sacct as sacct_command
 from bireme.commands import scancel, sinfo, sprio, squeue, sshare, sstat
 from bireme.slurm.conf import keys, stands

@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.engines.kubernetes.guest_census import Census
-from bireme.engines.kubernetes.guest_crowd import Crowd, Turn
-from bireme.engines.kubernetes.guest_neighbours import Ground, World, ruled_out
+from bireme.engines.kubernetes.guests.census import Census
+from bireme.engines.kubernetes.guests.crowd import Crowd, Turn
+from bireme.engines.kubernetes.guests.neighbours import Ground, World, ruled_out
 
 NODES = {f"n{number}": {"host": f"n{number}", "zone": f"z{number // 2}"} for number in range(6)}
 DISK = 4

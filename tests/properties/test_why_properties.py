@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.api.orders import read_order
+from bireme.api.routes.orders import read_order
 from bireme.commands.scontrol.update import job_change
 from bireme.core.model.jobs import ArrayWaiting
 from bireme.core.model.refusals import Refusal

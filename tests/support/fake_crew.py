@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bireme.agent.gangway import Ends, Gangway, RefusedError
-from bireme.agent.protocol import VERSION
+from bireme.agent.messages.protocol import VERSION
+from bireme.agent.pod.gangway import Ends, Gangway, RefusedError
 
 Object = dict[str, Any]
 _AT_ONCE = 32

@@ -35,8 +35,9 @@ def sources(name: str) -> set[str]:
 
 
 def test_every_room_is_in_a_contract() -> None:
-    for name, folder in (("layers", PACKAGE), ("core-layers", PACKAGE / "core"), ("engines", PACKAGE / "engines")):
-        assert set(layers(name)) == rooms(folder), name
+    folders = {"layers": "", "core-layers": "core", "engines": "engines", "agent-layers": "agent", "api-layers": "api"}
+    for name, folder in folders.items():
+        assert set(layers(name)) - {"__main__"} == rooms(PACKAGE / folder), name
         assert contract(name)["exhaustive"] == ["True"]
 
 

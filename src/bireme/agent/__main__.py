@@ -19,11 +19,11 @@ from collections.abc import Mapping
 
 from bireme.agent.birth import Before, fork_agent
 from bireme.agent.census import living_agents
+from bireme.agent.confining.namespaces import shared_user_namespace
 from bireme.agent.leftovers import tasks_by_node
-from bireme.agent.namespaces import shared_user_namespace
 from bireme.agent.node import NodeSettings
-from bireme.agent.processes import process_identity
 from bireme.agent.records import LOCK
+from bireme.agent.system.processes import process_identity
 
 
 def main(arguments: list[str] | None = None) -> int:

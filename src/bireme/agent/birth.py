@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from bireme.agent.descriptors import raise_limit
+from bireme.agent.confining.namespaces import enter_virtual_node
+from bireme.agent.confining.tracking import Tracking, tracking_name
 from bireme.agent.leftovers import kill_leftovers
-from bireme.agent.namespaces import enter_virtual_node
 from bireme.agent.node import NodeSettings
-from bireme.agent.processes import ProcessIdentity, kill_tree
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.server import AgentServer
-from bireme.agent.spawn import close_on_exec_from_here
-from bireme.agent.tracking import Tracking, tracking_name
+from bireme.agent.starting.spawn import close_on_exec_from_here
+from bireme.agent.system.descriptors import raise_limit
+from bireme.agent.system.processes import ProcessIdentity, kill_tree
 from bireme.rationed_log import RationedHandler
 
 log = logging.getLogger("bireme.agent")

@@ -13,11 +13,11 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from bireme.agent import protocol
-from bireme.agent.lines import decode_line, encode_typed
-from bireme.agent.loop import READ, WRITE, Loop
-from bireme.agent.protocol import Message
-from bireme.agent.told import Trouble
+from bireme.agent.messages import protocol
+from bireme.agent.messages.lines import decode_line, encode_typed
+from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.told import Trouble
+from bireme.agent.system.loop import READ, WRITE, Loop
 
 log = logging.getLogger("bireme.agent")
 

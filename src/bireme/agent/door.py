@@ -18,10 +18,11 @@ import socket
 import struct
 from collections.abc import Callable
 
-from bireme.agent import descriptors, protocol
 from bireme.agent.connections import Greeting
-from bireme.agent.loop import READ, Loop
-from bireme.agent.protocol import Message
+from bireme.agent.messages import protocol
+from bireme.agent.messages.protocol import Message
+from bireme.agent.system import descriptors
+from bireme.agent.system.loop import READ, Loop
 
 log = logging.getLogger("bireme.agent")
 

@@ -2,7 +2,7 @@
 
 Two processes of the pod share a folder. The agent asks for a file by a name, and starts the task when it is there; the
 pod's first process fetches what is asked for (`fetcher`). What a name stands for only the daemon knows
-(`engines/kubernetes/brought.py`). Jobs and steps ask before a task starts; anywhere but in a pod all is here.
+(`engines/kubernetes/crossing/brought.py`). Jobs and steps ask before a task starts; anywhere but in a pod all is here.
 
   NAME.wanted   the agent asks        NAME         it is here, whole
   NAME.failed   why it does not come  NAME.part    what has come so far
@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from bireme.agent.loop import Loop, Timer
+from bireme.agent.system.loop import Loop, Timer
 
 LOOK_S = 0.1
 

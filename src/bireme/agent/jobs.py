@@ -24,24 +24,24 @@ from enum import Enum, auto
 
 import msgspec
 
-from bireme.agent.batch import batch_streams, is_sure_to_start
-from bireme.agent.confined import JobGroup
+from bireme.agent.confining.confined import JobGroup
 from bireme.agent.inbox import Wait
-from bireme.agent.keepers import Keeper, signal_below
+from bireme.agent.keeping.keepers import Keeper, signal_below
+from bireme.agent.keeping.launching import Launching
 from bireme.agent.last_words import LastWords
-from bireme.agent.launching import Launching
-from bireme.agent.loop import Timer
+from bireme.agent.messages.orders import Batch, Prepare, Start, StartStep
+from bireme.agent.messages.told import BatchEnded, Cleared, Launched, Prepared, Refused
 from bireme.agent.node import Node, asked_for
-from bireme.agent.orders import Batch, Prepare, Start, StartStep
-from bireme.agent.output import OpenFileError
-from bireme.agent.processes import ProcessEntry, ProcessIdentity, send_signal, signal_all
-from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import ScriptRun
-from bireme.agent.spawn import OPENING, SHORTAGES, Birth, SpawnError
+from bireme.agent.starting.batch import batch_streams, is_sure_to_start
+from bireme.agent.starting.spawn import OPENING, SHORTAGES, Birth, SpawnError
 from bireme.agent.steps import StepOwner, StepRun
+from bireme.agent.system.loop import Timer
+from bireme.agent.system.output import OpenFileError
+from bireme.agent.system.processes import ProcessEntry, ProcessIdentity, send_signal, signal_all
+from bireme.agent.system.reaper import ReapedChild
 from bireme.agent.tasks import PID_VARIABLE, Task
-from bireme.agent.told import BatchEnded, Cleared, Launched, Prepared, Refused
 from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage, merge_usage
 from bireme.core.model.steps import BATCH_STEP, step_label
 

@@ -14,10 +14,10 @@ import os
 import signal
 from collections.abc import Callable
 
-from bireme.agent.identity import Identity
-from bireme.agent.launching import Launching
-from bireme.agent.loop import Loop, Timer
-from bireme.agent.spawn import Birth, SpawnError, TaskFile
+from bireme.agent.keeping.launching import Launching
+from bireme.agent.starting.spawn import Birth, SpawnError, TaskFile
+from bireme.agent.system.identity import Identity
+from bireme.agent.system.loop import Loop, Timer
 
 log = logging.getLogger("bireme.agent")
 

@@ -21,9 +21,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bireme.agent.loop import Loop
+from bireme.agent.confining.tracking import Tracking, TrackingGroup
 from bireme.agent.node import JOB_MARKER
-from bireme.agent.processes import (
+from bireme.agent.records import JobKey, Leftover, RecordedKeeper, RecordedProcess, TaskRecords
+from bireme.agent.system.loop import Loop
+from bireme.agent.system.processes import (
     ProcessIdentity,
     environment_value,
     find_marked,
@@ -34,8 +36,6 @@ from bireme.agent.processes import (
     send_signal,
     signal_all,
 )
-from bireme.agent.records import JobKey, Leftover, RecordedKeeper, RecordedProcess, TaskRecords
-from bireme.agent.tracking import Tracking, TrackingGroup
 
 log = logging.getLogger("bireme.agent")
 

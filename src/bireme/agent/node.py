@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bireme.agent.confined import NodeConfinement
-from bireme.agent.container import Container
-from bireme.agent.identity import Identity
+from bireme.agent.confining.confined import NodeConfinement
+from bireme.agent.confining.container import Container
 from bireme.agent.inbox import Inbox
-from bireme.agent.keepers import Keeper, KeeperPool
-from bireme.agent.loop import Loop
-from bireme.agent.orders import Prepare
-from bireme.agent.processes import ProcessIdentity
+from bireme.agent.keeping.keepers import Keeper, KeeperPool
+from bireme.agent.messages.orders import Prepare
+from bireme.agent.messages.told import Event, Unkillable
 from bireme.agent.records import JobKey, TaskRecords
-from bireme.agent.script_pool import ScriptPool
-from bireme.agent.told import Event, Unkillable
+from bireme.agent.starting.script_pool import ScriptPool
+from bireme.agent.system.identity import Identity
+from bireme.agent.system.loop import Loop
+from bireme.agent.system.processes import ProcessIdentity
 
 log = logging.getLogger("bireme.agent")
 

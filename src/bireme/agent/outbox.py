@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 
-from bireme.agent.lines import encode_line, encode_typed
-from bireme.agent.protocol import Message
+from bireme.agent.messages.lines import encode_line, encode_typed
+from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.told import Event
 from bireme.agent.records import JobKey, TaskRecords
-from bireme.agent.told import Event
 
 log = logging.getLogger("bireme.agent")
 

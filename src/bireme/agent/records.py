@@ -25,9 +25,9 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bireme.agent.lines import encode_line
-from bireme.agent.processes import ProcessIdentity, boot_id
-from bireme.agent.protocol import Message
+from bireme.agent.messages.lines import encode_line
+from bireme.agent.messages.protocol import Message
+from bireme.agent.system.processes import ProcessIdentity, boot_id
 
 log = logging.getLogger("bireme.agent")
 

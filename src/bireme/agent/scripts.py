@@ -13,13 +13,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from bireme.agent.identity import Identity
-from bireme.agent.keepers import Keeper
-from bireme.agent.launching import Launching
-from bireme.agent.loop import READ, Loop, Timer
-from bireme.agent.processes import ProcessIdentity, kill_tree, process_identity
-from bireme.agent.reaper import ReapedChild
-from bireme.agent.spawn import Birth, SpawnError
+from bireme.agent.keeping.keepers import Keeper
+from bireme.agent.keeping.launching import Launching
+from bireme.agent.starting.spawn import Birth, SpawnError
+from bireme.agent.system.identity import Identity
+from bireme.agent.system.loop import READ, Loop, Timer
+from bireme.agent.system.processes import ProcessIdentity, kill_tree, process_identity
+from bireme.agent.system.reaper import ReapedChild
 
 log = logging.getLogger("bireme.agent")
 

@@ -22,18 +22,16 @@ from functools import partial
 from typing import Any
 
 from bireme import __version__
-from bireme.agent import protocol
-from bireme.agent.carried_streams import CarriedClient
-from bireme.agent.confined import NodeConfinement
+from bireme.agent.confining.confined import NodeConfinement
+from bireme.agent.confining.tracking import Tracking
 from bireme.agent.connections import DaemonConnection
 from bireme.agent.door import Door
 from bireme.agent.jobs import JobRun
-from bireme.agent.keepers import KeeperPool
+from bireme.agent.keeping.keepers import KeeperPool
 from bireme.agent.leftovers import Remains, needs_vanished
-from bireme.agent.lines import encode_typed
-from bireme.agent.loop import Loop
-from bireme.agent.node import Node, NodeSettings
-from bireme.agent.orders import (
+from bireme.agent.messages import protocol
+from bireme.agent.messages.lines import encode_typed
+from bireme.agent.messages.orders import (
     Acknowledge,
     Exit,
     Gist,
@@ -52,16 +50,29 @@ from bireme.agent.orders import (
     UnreadableOrderError,
     read_order,
 )
+from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.told import (
+    Answer,
+    Cleared,
+    Did,
+    Event,
+    Refused,
+    StepBegan,
+    StepEnded,
+    Trouble,
+    Vanished,
+    Welcome,
+)
+from bireme.agent.node import Node, NodeSettings
 from bireme.agent.outbox import Outbox
-from bireme.agent.processes import process_table
-from bireme.agent.protocol import Message
-from bireme.agent.reaper import become_subreaper
 from bireme.agent.records import JobKey, TaskRecords
-from bireme.agent.spawn import SHORTAGES
+from bireme.agent.starting.spawn import SHORTAGES
+from bireme.agent.stdio.carried_streams import CarriedClient
+from bireme.agent.stdio.streams import StreamClient, StreamHub
 from bireme.agent.steps import UNREADABLE, in_words
-from bireme.agent.streams import StreamClient, StreamHub
-from bireme.agent.told import Answer, Cleared, Did, Event, Refused, StepBegan, StepEnded, Trouble, Vanished, Welcome
-from bireme.agent.tracking import Tracking
+from bireme.agent.system.loop import Loop
+from bireme.agent.system.processes import process_table
+from bireme.agent.system.reaper import become_subreaper
 from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
 
 log = logging.getLogger("bireme.agent")

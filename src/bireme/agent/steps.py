@@ -18,26 +18,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bireme.agent import protocol
-from bireme.agent.binding import bound_cpus, mask_text, wants_verbose
-from bireme.agent.identity import Identity
+from bireme.agent.devices.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.inbox import Wait
-from bireme.agent.keepers import Keeper, signal_below
-from bireme.agent.launching import Launching
-from bireme.agent.loop import Timer
+from bireme.agent.keeping.keepers import Keeper, signal_below
+from bireme.agent.keeping.launching import Launching
+from bireme.agent.messages import protocol
+from bireme.agent.messages.orders import StartStep, StepTask
+from bireme.agent.messages.told import StepBegan, StepEnded
+from bireme.agent.mpi.step_pmi import StepPmi
 from bireme.agent.node import Node
-from bireme.agent.orders import StartStep, StepTask
-from bireme.agent.output import OpenFileError
-from bireme.agent.processes import ProcessIdentity, signal_tree
-from bireme.agent.reaper import ReapedChild
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import Done, Heard, ScriptRun, apply_task_prolog
-from bireme.agent.spawn import OPENING, Birth, SpawnError, TaskFile
-from bireme.agent.step_pmi import StepPmi
-from bireme.agent.step_stdio import TaskStdio, open_stdio, shared_outputs
-from bireme.agent.streams import StepEvents, StreamHub
+from bireme.agent.starting.spawn import OPENING, Birth, SpawnError, TaskFile
+from bireme.agent.stdio.step_stdio import TaskStdio, open_stdio, shared_outputs
+from bireme.agent.stdio.streams import StepEvents, StreamHub
+from bireme.agent.system.identity import Identity
+from bireme.agent.system.loop import Timer
+from bireme.agent.system.output import OpenFileError
+from bireme.agent.system.processes import ProcessIdentity, signal_tree
+from bireme.agent.system.reaper import ReapedChild
 from bireme.agent.tasks import PID_VARIABLE, Task, worst_status
-from bireme.agent.told import StepBegan, StepEnded
 from bireme.core.model.resources import ExitStatus, merge_usage
 
 log = logging.getLogger("bireme.agent")

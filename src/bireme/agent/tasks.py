@@ -13,10 +13,10 @@ import resource
 import time
 from dataclasses import dataclass, field, replace
 
-from bireme.agent.keepers import Keeper
-from bireme.agent.processes import ProcessEntry, ProcessIdentity, descendants, sample_usage
-from bireme.agent.reaper import ReapedChild
-from bireme.agent.usage import TaskUsage
+from bireme.agent.keeping.keepers import Keeper
+from bireme.agent.system.processes import ProcessEntry, ProcessIdentity, descendants, sample_usage
+from bireme.agent.system.reaper import ReapedChild
+from bireme.agent.system.usage import TaskUsage
 from bireme.core.model.resources import ExitStatus, Usage
 
 PID_VARIABLE = "SLURM_TASK_PID"

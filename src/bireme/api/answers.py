@@ -22,9 +22,9 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from bireme.api.peers import SCOPE_KEY, is_gone
-from bireme.api.slices import Slicer
-from bireme.api.turns import Turns
+from bireme.api.serving.peers import SCOPE_KEY, is_gone
+from bireme.api.serving.slices import Slicer
+from bireme.api.serving.turns import Turns
 from bireme.store.codec import dumps
 
 AT_ONCE = 256 * 1024

@@ -11,7 +11,13 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bireme.api import (
+from bireme.api import problems
+from bireme.api.answers import Answers
+from bireme.api.cluster import Cluster, Service
+from bireme.api.errands import Errands
+from bireme.api.live import Live
+from bireme.api.problems import Bodies
+from bireme.api.routes import (
     accounting,
     commands,
     history,
@@ -19,20 +25,14 @@ from bireme.api import (
     operations,
     orders,
     priorities,
-    problems,
     reservations,
     steps,
     submissions,
     why,
 )
-from bireme.api.answers import Answers
-from bireme.api.cluster import Cluster, Service
-from bireme.api.errands import Errands
-from bireme.api.live import Live
-from bireme.api.peers import SCOPE_KEY, Callers
-from bireme.api.problems import Bodies
 from bireme.api.routing import ERROR_RESPONSE, Context
-from bireme.api.turns import Slots, Turns
+from bireme.api.serving.peers import SCOPE_KEY, Callers
+from bireme.api.serving.turns import Slots, Turns
 from bireme.collector import collect_a_little
 from bireme.ports import Store
 

@@ -1,8 +1,8 @@
 """Where commands run that the daemon answers: a few threads beside the loop, users in turn.
 
 A command is written as one plain function that asks and prints; in a thread it may wait for its questions, which the
-loop answers in the caller's turns like any request's (`api/commands.py`). Two hundred people who watch the queue ask
-for the same: it is printed once for all of them, as long as nothing has changed.
+loop answers in the caller's turns like any request's (`api/routes/commands.py`). Two hundred people who watch the queue
+ask for the same: it is printed once for all of them, as long as nothing has changed.
 
 Invariants: nobody's command holds the loop: a thread gives way to it after one slice of time (`SLICE_S`). Who is told
 what another was told asked in the same words, sees the same of what may be private, and nothing had changed since it
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bireme.api.answers import FRESH_S
-from bireme.api.slices import SLICE_S
-from bireme.api.turns import Slots
+from bireme.api.serving.slices import SLICE_S
+from bireme.api.serving.turns import Slots
 
 THREADS, THREADS_EACH = 4, 2
 """So many commands run at a time, and so many of one user."""

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from bireme.api.peers import SCOPE_KEY
+from bireme.api.serving.peers import SCOPE_KEY
 from bireme.core.model.refusals import Refusal, Why
 from bireme.ports import BlobShareError, JournalError, StoreError
 from bireme.store.codec import WrongShapeError, dumps, loads_foreign

@@ -18,10 +18,10 @@ from bireme.api.answers import Answers, Recipe, answer_in_slices, shared_answer
 from bireme.api.cluster import Cluster, Service
 from bireme.api.errands import Errands
 from bireme.api.live import Live
-from bireme.api.peers import SCOPE_KEY, Callers
 from bireme.api.privacy import Viewer
 from bireme.api.problems import Bodies, ProblemError, read_json
-from bireme.api.turns import Slots, Turns
+from bireme.api.serving.peers import SCOPE_KEY, Callers
+from bireme.api.serving.turns import Slots, Turns
 from bireme.core.model.jobs import Job
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.ports import Followed, Store

@@ -49,7 +49,7 @@ sys.path[:0] = {paths!r}
 os.makedirs({home!r}, exist_ok=True)
 if not os.path.islink({bin!r}):
     os.symlink({own_bin!r}, {bin!r})
-from bireme.agent.pod import main
+from bireme.agent.pod.__main__ import main
 sys.exit(main())
 '''
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import bireme
-from bireme.agent import confinement, gpus, namespaces, tracking
+from bireme.agent.confining import confinement, namespaces, tracking
+from bireme.agent.devices import gpus
 from bireme.cli.lifecycle import agents_without_a_daemon
 from bireme.cli.main import SLURM_COMMANDS
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport

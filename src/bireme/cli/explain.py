@@ -10,8 +10,8 @@ import argparse
 import json
 import sys
 
-from bireme.commands.caller import submit_context
 from bireme.commands.sbatch import read_named_script
+from bireme.commands.submitting.caller import submit_context
 from bireme.commands.voice import run_command
 from bireme.slurm.formats.visible import visible
 from bireme.slurm.options.batch import BatchSubmission, read_batch

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bireme.cli.allocation import ENDED_STATES
 from bireme.cli.connection import make_transport
+from bireme.cli.interactive.allocation import ENDED_STATES
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.slurm.formats.visible import visible

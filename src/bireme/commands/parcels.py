@@ -1,7 +1,7 @@
 """What a thin command and the daemon send each other: parts, each with a letter and its length.
 
 A part is `LETTER LENGTH`, a line end, and so many bytes; parts follow each other. Read and written by `cli/thin.py`,
-whose imports are the time that a command takes, and by `api/commands.py`; so nothing is imported here.
+whose imports are the time that a command takes, and by `api/routes/commands.py`; so nothing is imported here.
 
 What a command sends:
   a  a word of its command line        v  a variable, NAME=VALUE          h  the name of its machine

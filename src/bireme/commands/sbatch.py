@@ -10,9 +10,9 @@ import posixpath
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.commands.caller import submit_context
 from bireme.commands.refused import ApiError, BiremeUnavailable
-from bireme.commands.submission import (
+from bireme.commands.submitting.caller import submit_context
+from bireme.commands.submitting.submission import (
     cluster_of,
     clusters_asked,
     submission_body,
@@ -93,7 +93,7 @@ def _send(transport: Port, batch: BatchSubmission, voice: Voice) -> int:
     requests = batch.requests
     if any(request.spec.get_user_env for request in requests):
         # Late: few jobs begin with a login, and sbatch starts often.
-        from bireme.commands.login_environment import with_login_environment
+        from bireme.commands.submitting.login_environment import with_login_environment
 
         requests = with_login_environment(requests, voice)
     clusters = clusters_asked(transport, batch.options)

@@ -1,7 +1,7 @@
 """What surrounds a command: its variables, who asks, where its text goes, and who answers its questions.
 
 Set by whoever runs a command, for the time that it runs: `cli/near.py` in the process that a user started,
-`api/commands.py` in the daemon. Commands ask `around()`.
+`api/routes/commands.py` in the daemon. Commands ask `around()`.
 
 Invariant: what belongs to one who asks is never seen by a command of another: the surroundings are a context's own.
 """

@@ -17,13 +17,13 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import bireme
-from bireme.agent import descriptors
+from bireme.agent.system import descriptors
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
-from bireme.api.crowd import Limits
-from bireme.api.peers import Peer
 from bireme.api.problems import ProblemError
-from bireme.api.server import Server, listen
+from bireme.api.serving.crowd import Limits
+from bireme.api.serving.peers import Peer
+from bireme.api.serving.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller

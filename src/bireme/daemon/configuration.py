@@ -10,8 +10,8 @@ import os
 import socket
 from dataclasses import dataclass, field, replace
 
-from bireme.agent.gpus import GpuInfo
-from bireme.agent.gpus import discover as discover_gpus
+from bireme.agent.devices.gpus import GpuInfo
+from bireme.agent.devices.gpus import discover as discover_gpus
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.resources import Device, GresPool
 from bireme.daemon.discovery import discover

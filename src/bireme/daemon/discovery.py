@@ -1,6 +1,6 @@
 """This machine as a cluster of one node: what there is when nobody wrote a slurm.conf.
 
-Reads /proc and /sys, and asks `agent/gpus.py` for GPUs. Not here: reading slurm.conf (`slurm/conf`).
+Reads /proc and /sys, and asks `agent/devices/gpus.py` for GPUs. Not here: reading slurm.conf (`slurm/conf`).
 Invariant: the node's CPUs are those this process may use; sockets × cores × threads is never less than them.
 """
 

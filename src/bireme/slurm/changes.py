@@ -1,8 +1,8 @@
 """What `scontrol update` may change of a job, and within which ranges: one table for the command and for the API.
 
 Pure facts and their check, in the names of JobSpec and ResourceRequest. The command reads Slurm's words into these
-fields (`commands/scontrol/update.py`), the API takes them as they are (`api/orders.py`); both ask here. What a change
-means for a job, and who may make it, is decided by `core/jobs/requests.py`.
+fields (`commands/scontrol/update.py`), the API takes them as they are (`api/routes/orders.py`); both ask here. What a
+change means for a job, and who may make it, is decided by `core/jobs/requests.py`.
 Invariant: a field that is not named here is never changed after the submission (a job's script, kind or array).
 """
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bireme.agent import lines, protocol
+from bireme.agent.messages import lines, protocol
 
 DEADLINE_S = 30.0
 Message = dict[str, Any]

@@ -2,7 +2,7 @@
 
 `python tests/unit/agent/bench_spawn.py [COUNT] [MIB]`: COUNT starts, four at a time; MIB is memory the
 parent holds, since a fork pays for it and a vfork does not.
-The choice in `bireme.agent.spawn` rests on this.
+The choice in `bireme.agent.starting.spawn` rests on this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from bireme.agent.spawn import Birth, TaskFile, spawn
+from bireme.agent.starting.spawn import Birth, TaskFile, spawn
 
 ARGV = ["/bin/bash", "-c", "true"]
 NULL = os.open("/dev/null", os.O_RDWR)

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from agent_process import DEADLINE_S, AgentProcess, DaemonEnd, job_environment
 
-from bireme.agent import carried_streams, protocol, stream_client
-from bireme.agent.resumption import Heard, Kept
-from bireme.agent.stream_client import AWAY, BACK, LOST, Fences, Frame, StepStreams
+from bireme.agent.messages import protocol
+from bireme.agent.stdio import carried_streams, stream_client
+from bireme.agent.stdio.resumption import Heard, Kept
+from bireme.agent.stdio.stream_client import AWAY, BACK, LOST, Fences, Frame, StepStreams
 
 
 class Ferry:
@@ -279,8 +280,8 @@ def test_whoever_cannot_go_on_is_told_why(daemon: DaemonEnd, ferry: Ferry, hello
 
 def test_a_client_is_given_up_only_while_it_could_have_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, with looks that come at once: else it takes two minutes."""
-    from bireme.agent.loop import Loop
-    from bireme.agent.streams import StepEvents, StreamHub
+    from bireme.agent.stdio.streams import StepEvents, StreamHub
+    from bireme.agent.system.loop import Loop
 
     monkeypatch.setattr(carried_streams, "_LOOK_S", 0.0)
     loop = Loop()

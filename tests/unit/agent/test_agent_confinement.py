@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from agent_process import AgentProcess
 
-from bireme.agent.capability import Capability
-from bireme.agent.confinement import KINDS, Confinement, Limits, probe
-from bireme.agent.device_filter import DeviceId, deny_devices, device_program
-from bireme.agent.hierarchy import find_v1, find_v2
-from bireme.agent.spawn import Birth, spawn
+from bireme.agent.confining.confinement import KINDS, Confinement, Limits, probe
+from bireme.agent.confining.device_filter import DeviceId, deny_devices, device_program
+from bireme.agent.confining.hierarchy import find_v1, find_v2
+from bireme.agent.starting.spawn import Birth, spawn
+from bireme.agent.system.capability import Capability
 
 MIB = 1 << 20
 FULL = DeviceId("c", 1, 7)  # /dev/full: always there, and nothing depends on it

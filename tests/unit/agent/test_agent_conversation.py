@@ -8,10 +8,10 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from bireme.agent import orders, told
-from bireme.agent.lines import encode_typed
-from bireme.agent.protocol import ProtocolError
-from bireme.agent.told import NotUnderstoodError, Told, read_told
+from bireme.agent.messages import orders, told
+from bireme.agent.messages.lines import encode_typed
+from bireme.agent.messages.protocol import ProtocolError
+from bireme.agent.messages.told import NotUnderstoodError, Told, read_told
 from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
 from bireme.engines.crew.engine import CrewEngine
 

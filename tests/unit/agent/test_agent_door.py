@@ -13,9 +13,9 @@ import pytest
 
 from bireme.agent import door as module
 from bireme.agent.door import Door
-from bireme.agent.lines import encode_line
-from bireme.agent.loop import Loop
-from bireme.agent.protocol import Message
+from bireme.agent.messages.lines import encode_line
+from bireme.agent.messages.protocol import Message
+from bireme.agent.system.loop import Loop
 
 HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

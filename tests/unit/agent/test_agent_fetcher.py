@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bireme.agent import fetcher
-from bireme.agent.fetcher import Fetcher
-from bireme.agent.gangway import Ends, RefusedError
 from bireme.agent.inbox import Inbox
-from bireme.agent.loop import Loop
+from bireme.agent.pod import fetcher
+from bireme.agent.pod.fetcher import Fetcher
+from bireme.agent.pod.gangway import Ends, RefusedError
+from bireme.agent.system.loop import Loop
 
 DEADLINE_S = 30.0
 REFUSED = b""

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bireme.agent import gpus
-from bireme.agent.gpu_types import parse_cpu_list
-from bireme.agent.kfd import discover_amd
-from bireme.agent.nvml import discover_nvidia
+from bireme.agent.devices import gpus
+from bireme.agent.devices.gpu_types import parse_cpu_list
+from bireme.agent.devices.kfd import discover_amd
+from bireme.agent.devices.nvml import discover_nvidia
 
 GIB = 1 << 30
 

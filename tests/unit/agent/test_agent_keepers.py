@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from bireme.agent import keepers
-from bireme.agent.identity import Identity
-from bireme.agent.keeper_words import Spawn, ordered_birth, read_order, spawn_order
-from bireme.agent.keepers import Keeper, KeeperPool, signal_below
-from bireme.agent.launching import Launching
-from bireme.agent.lines import encode_typed
-from bireme.agent.loop import READ, Loop
-from bireme.agent.processes import read_process, send_signal
-from bireme.agent.protocol import ProtocolError
-from bireme.agent.reaper import ReapedChild, become_subreaper, reap_exited
-from bireme.agent.spawn import Birth, SpawnError, TaskFile
+from bireme.agent.confining.tracking import LINUXPROC, PGID, Tracking
+from bireme.agent.keeping import keepers
+from bireme.agent.keeping.keeper_words import Spawn, ordered_birth, read_order, spawn_order
+from bireme.agent.keeping.keepers import Keeper, KeeperPool, signal_below
+from bireme.agent.keeping.launching import Launching
+from bireme.agent.messages.lines import encode_typed
+from bireme.agent.messages.protocol import ProtocolError
+from bireme.agent.starting.spawn import Birth, SpawnError, TaskFile
+from bireme.agent.system.identity import Identity
+from bireme.agent.system.loop import READ, Loop
+from bireme.agent.system.processes import read_process, send_signal
+from bireme.agent.system.reaper import ReapedChild, become_subreaper, reap_exited
 from bireme.agent.tasks import Task
-from bireme.agent.tracking import LINUXPROC, PGID, Tracking
 
 PR_SET_CHILD_SUBREAPER = 36
 WHOLE = Birth(

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from bireme.agent.connections import DaemonConnection
-from bireme.agent.lines import decode_line, encode_line
-from bireme.agent.loop import READ, Loop
+from bireme.agent.messages.lines import decode_line, encode_line
+from bireme.agent.system.loop import READ, Loop
 
 
 @pytest.fixture

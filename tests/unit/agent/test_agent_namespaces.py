@@ -17,9 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.agent import namespaces
-from bireme.agent.capability import Capability
-from bireme.agent.namespaces import enter_virtual_node, hosts_file, loopback_address, nsswitch_with_files_first
+from bireme.agent.confining import namespaces
+from bireme.agent.confining.namespaces import (
+    enter_virtual_node,
+    hosts_file,
+    loopback_address,
+    nsswitch_with_files_first,
+)
+from bireme.agent.system.capability import Capability
 
 UNPRIVILEGED = os.geteuid() or 65534
 HOSTS = {"n1": "127.0.1.1", "n2": "127.0.1.2", "n3": "127.0.1.3"}

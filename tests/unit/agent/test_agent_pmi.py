@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.agent.pmi import Abort, Fence, FenceMerger, PmiNode, PmiStep, Send, process_mapping
+from bireme.agent.mpi.pmi import Abort, Fence, FenceMerger, PmiNode, PmiStep, Send, process_mapping
 
 MPI_PROGRAM = r"""
 #include <mpi.h>

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.agent import processes
-from bireme.agent.processes import ProcessIdentity
+from bireme.agent.system import processes
+from bireme.agent.system.processes import ProcessIdentity
 
 
 @pytest.fixture

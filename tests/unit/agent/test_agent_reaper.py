@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from bireme.agent.reaper import ExitStatus, become_subreaper, reap_exited, reap_process
-from bireme.agent.usage import TaskUsage
+from bireme.agent.system.reaper import ExitStatus, become_subreaper, reap_exited, reap_process
+from bireme.agent.system.usage import TaskUsage
 
 
 def start(*argv: str) -> int:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bireme.agent.lines import encode_line
+from bireme.agent.messages.lines import encode_line
+from bireme.agent.messages.told import BatchEnded, Launched
 from bireme.agent.outbox import Outbox
-from bireme.agent.processes import ProcessIdentity
 from bireme.agent.records import TaskRecords, read_records
-from bireme.agent.told import BatchEnded, Launched
+from bireme.agent.system.processes import ProcessIdentity
 from bireme.core.model.resources import NO_USAGE, ExitStatus
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.agent.script_pool import ScriptPool
+from bireme.agent.starting.script_pool import ScriptPool
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from agent_process import AgentProcess, DaemonEnd, connect_raw, is_running, job_environment, until
 
-from bireme.agent import lines, protocol
+from bireme.agent.messages import lines, protocol
 
 
 @pytest.fixture

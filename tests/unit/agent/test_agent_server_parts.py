@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.agent import lines, protocol
-from bireme.agent.binding import bound_cpus, mask_text
+from bireme.agent.devices.binding import bound_cpus, mask_text
+from bireme.agent.messages import lines, protocol
+from bireme.agent.messages.told import BatchEnded, Cleared, Launched
 from bireme.agent.outbox import Outbox
 from bireme.agent.records import NodeTakenError, TaskRecords, take_node
 from bireme.agent.scripts import apply_task_prolog
 from bireme.agent.tasks import worst_status
-from bireme.agent.told import BatchEnded, Cleared, Launched
 from bireme.core.model.resources import NO_USAGE, ExitStatus
 
 frames = st.lists(st.tuples(st.integers(0, 255), st.integers(0, protocol.ALL_TASKS), st.binary(max_size=50)))

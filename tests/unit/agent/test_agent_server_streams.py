@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from agent_process import DEADLINE_S, AgentProcess, DaemonEnd, job_environment
 
-from bireme.agent import protocol, stream_client
-from bireme.agent.stream_client import Fences, Frame, StepStreams
+from bireme.agent.messages import protocol
+from bireme.agent.stdio import stream_client
+from bireme.agent.stdio.stream_client import Fences, Frame, StepStreams
 
 MEGABYTES = 20
 

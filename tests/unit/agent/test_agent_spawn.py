@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from bireme.agent.identity import Identity
-from bireme.agent.output import OpenFileError, open_input, open_output, open_stream
-from bireme.agent.spawn import Birth, SpawnError, TaskFile, close_on_exec_from_here, spawn
-from bireme.agent.swift import spawn_swiftly
+from bireme.agent.starting.spawn import Birth, SpawnError, TaskFile, close_on_exec_from_here, spawn
+from bireme.agent.starting.swift import spawn_swiftly
+from bireme.agent.system.identity import Identity
+from bireme.agent.system.output import OpenFileError, open_input, open_output, open_stream
 
 NOBODY = Identity(65534, 65534, (65534,))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act for others")

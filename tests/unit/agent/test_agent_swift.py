@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from bireme.agent.identity import Identity
-from bireme.agent.spawn import Birth, TaskFile, close_on_exec_from_here
-from bireme.agent.swift import spawn_swiftly
+from bireme.agent.starting.spawn import Birth, TaskFile, close_on_exec_from_here
+from bireme.agent.starting.swift import spawn_swiftly
+from bireme.agent.system.identity import Identity
 
 ENV = {"PATH": "/usr/bin:/bin"}
 STDIN = TaskFile("stdin", "/dev/null", "read")

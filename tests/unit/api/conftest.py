@@ -12,7 +12,7 @@ import pytest
 
 from bireme.api.app import create_app
 from bireme.api.cluster import Decide, Service
-from bireme.api.server import Server, listen
+from bireme.api.serving.server import Server, listen
 from bireme.client.transport import Transport
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig

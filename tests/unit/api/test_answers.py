@@ -11,9 +11,9 @@ import pytest
 from starlette.responses import StreamingResponse
 
 from bireme.api import answers as module
-from bireme.api import slices
 from bireme.api.answers import Answer, Answers, Follower, Recipe
-from bireme.api.turns import Turns
+from bireme.api.serving import slices
+from bireme.api.serving.turns import Turns
 
 
 class Listing:

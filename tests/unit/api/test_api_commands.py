@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 from tests.unit.api.conftest import Running
 
-from bireme.api import commands
 from bireme.api.errands import Errands, Told
+from bireme.api.routes import commands
 from bireme.cli import main, thin
 from bireme.client.transport import ApiError
 from bireme.commands import parcels

@@ -20,10 +20,10 @@ from urllib.parse import quote
 import pytest
 from tests.unit.api.conftest import SmallCluster
 
-from bireme.api import why
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
-from bireme.api.peers import SCOPE_KEY, Peer
+from bireme.api.routes import why
+from bireme.api.serving.peers import SCOPE_KEY, Peer
 from bireme.core.model.events import JobSubmitted
 from bireme.core.model.jobs import ArraySpec, JobSpec, Owner, ResourceRequest
 from bireme.core.model.steps import StepSpec

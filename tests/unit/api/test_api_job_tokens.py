@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bireme.api.peers import Peer
+from bireme.api.serving.peers import Peer
 from bireme.client.transport import ApiError, Transport
 from bireme.core.model.events import JobAllocated, JobStarted
 from bireme.core.model.resources import Allocation, NodeShare

@@ -142,7 +142,7 @@ def test_a_whole_array_is_held_and_released_by_one_event(api: Running) -> None:
 
 def test_what_is_decided_one_by_one_is_counted_first(api: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range is one word, however many tasks it names: each of them is an event, and is decided by itself."""
-    monkeypatch.setattr("bireme.api.orders.MOST_TARGETS", 5)
+    monkeypatch.setattr("bireme.api.routes.orders.MOST_TARGETS", 5)
     array = waiting_array(api)
     since = api.cluster.state.seq
     many = [f"{array}_[0-3]", f"{array}_[4-5]"]

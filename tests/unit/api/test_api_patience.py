@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import Running
 
-from bireme.api.crowd import Crowd, Limits
-from bireme.api.protocol import AHEAD, BEGUN_BYTES, HEAD_BYTES
+from bireme.api.serving.crowd import Crowd, Limits
+from bireme.api.serving.protocol import AHEAD, BEGUN_BYTES, HEAD_BYTES
 from bireme.client.transport import ApiError, Transport
 
 PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"

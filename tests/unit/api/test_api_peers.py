@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import Running
 
-from bireme.api.peers import SCOPE_KEY, Callers, Peer, groups_of_user, peer_of
+from bireme.api.serving.peers import SCOPE_KEY, Callers, Peer, groups_of_user, peer_of
 from bireme.client.transport import Transport
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller
@@ -69,7 +69,7 @@ def test_a_user_whom_the_database_does_not_know_has_the_groups_of_its_process_al
 
 def test_names_are_asked_for_once_a_minute_and_not_kept_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("bireme.api.peers.user_name", lambda uid: asked.append(uid) or f"u{uid}")
+    monkeypatch.setattr("bireme.api.serving.peers.user_name", lambda uid: asked.append(uid) or f"u{uid}")
     now = [1_000.0]
     callers = Callers(0, frozenset({"u7"}), lambda: now[0])
     for job_id in (0, 4, 5):
@@ -97,7 +97,7 @@ def test_a_user_database_that_does_not_answer_keeps_nobody_but_those_it_is_asked
             assert answers.wait(60)
         return f"u{uid}"
 
-    monkeypatch.setattr("bireme.api.peers.user_name", slow)
+    monkeypatch.setattr("bireme.api.serving.peers.user_name", slow)
     ended: list[dict[str, Any]] = []
 
     def ask() -> None:
@@ -134,7 +134,7 @@ def test_who_set_a_node_aside_is_named_and_asked_for_beside_the_loop(
 ) -> None:
     threads: list[str] = []
     monkeypatch.setattr(
-        "bireme.api.peers.user_name", lambda uid: threads.append(threading.current_thread().name) or f"u{uid}"
+        "bireme.api.serving.peers.user_name", lambda uid: threads.append(threading.current_thread().name) or f"u{uid}"
     )
     api.transport.post("/v1/nodes/update", {"nodes": "n[1-2]", "state": "drain", "reason": "disk"})
     named = {node["reason_user"] for node in api.transport.get("/v1/nodes")["nodes"]}

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import SmallCluster
 
-from bireme.api import commands
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
-from bireme.api.peers import SCOPE_KEY, Peer
 from bireme.api.privacy import WORDS
+from bireme.api.routes import commands
+from bireme.api.serving.peers import SCOPE_KEY, Peer
 from bireme.commands.parcels import pack
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e

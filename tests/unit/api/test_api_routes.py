@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bireme.api.history import _merged
+from bireme.api.routes.history import _merged
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobStarted
 from bireme.core.model.jobs import Outcome

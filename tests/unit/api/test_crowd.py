@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bireme.api.crowd import FEW, RESERVED_FILES, Crowd, Limits
+from bireme.api.serving.crowd import FEW, RESERVED_FILES, Crowd, Limits
 
 
 class Someone:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bireme.api import door as module
-from bireme.api.door import Door
+from bireme.api.serving import door as module
+from bireme.api.serving.door import Door
 
 TURNED_AWAY = b"HTTP/1.1 429 x\r\n\r\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.api.history import _place
+from bireme.api.routes.history import _place
 
 
 def record(job_id: int, array: int | None = None, task: int | None = None, restarts: int = 0) -> dict[str, Any]:

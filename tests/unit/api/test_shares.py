@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.unit.api.conftest import Running
 
-from bireme.api import submissions
-from bireme.api.turns import Turns
+from bireme.api.routes import submissions
+from bireme.api.serving.turns import Turns
 from bireme.client import transport
 from bireme.client.transport import ApiError
 from bireme.store import shelf
@@ -74,7 +74,7 @@ def test_many_jobs_are_taken_in_groups_with_turns_between(
 
 
 def test_long_answers_are_made_in_slices(turns: list[int], api: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bireme.api.slices.SLICE_S", 1e-9)
+    monkeypatch.setattr("bireme.api.serving.slices.SLICE_S", 1e-9)
     array = {"spec": {"array": {"task_ids": list(range(20))}}, "script": SCRIPT}
     job = api.transport.post("/v1/jobs", array)["job_id"]
     for task in range(19):

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bireme.api.socket_transport import SocketTransport
+from bireme.api.serving.socket_transport import SocketTransport
 
 
 class Diary(asyncio.Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from bireme.api.turns import Slots, Turns
+from bireme.api.serving.turns import Slots, Turns
 
 
 def test_one_request_of_somebody_waits_for_one_of_another_and_not_for_all() -> None:

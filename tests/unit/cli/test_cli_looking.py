@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.cli import doctor, explain, logs, sattach, top
+from bireme.cli import doctor, explain, logs, top
+from bireme.cli.interactive import sattach
 from bireme.daemon.paths import Paths
 
 SCRIPT = "#!/bin/bash\n#SBATCH -J train -N 4 --gpus-per-node=h100:8 -t 12:00:00\n#SBATCH --mail-type=END\nsrun true\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.cli.salloc import main, program_environment
+from bireme.cli.interactive.salloc import main, program_environment
 
 RUNNING = {"job_id": 42, "state": "RUNNING"}
 

@@ -212,7 +212,7 @@ def test_a_job_that_leaves_its_environment_behind_begins_with_a_login(
 def test_a_login_shell_that_does_not_answer_is_told(
     accepting: FakeDaemon, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bireme.commands.login_environment.login_environment", lambda: None)
+    monkeypatch.setattr("bireme.commands.submitting.login_environment.login_environment", lambda: None)
     assert main(["--export=NONE", script("#!/bin/bash\n")]) == 0
     message = "sbatch: error: Unable to get user's local environment, running only with passed environment\n"
     assert capfd.readouterr().err == message

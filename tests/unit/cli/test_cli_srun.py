@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.agent import protocol
-from bireme.agent.stream_client import LOST, Frame
-from bireme.cli.srun import main, seen_from_group
-from bireme.cli.srun_session.outputs import Output, Style
-from bireme.cli.srun_session.session import Leg, Manners, Session
-from bireme.cli.srun_session.streams import choose_input, open_outputs, opened_here, sent_to_nodes
-from bireme.cli.srun_session.tally import Tally, TaskEnd, ranges_text, tasks_text
+from bireme.agent.messages import protocol
+from bireme.agent.stdio.stream_client import LOST, Frame
+from bireme.cli.interactive.session.outputs import Output, Style
+from bireme.cli.interactive.session.session import Leg, Manners, Session
+from bireme.cli.interactive.session.streams import choose_input, open_outputs, opened_here, sent_to_nodes
+from bireme.cli.interactive.session.tally import Tally, TaskEnd, ranges_text, tasks_text
+from bireme.cli.interactive.srun import main, seen_from_group
 from bireme.commands.voice import CommandFailure, Voice
 from bireme.core.model.steps import StepSpec
 

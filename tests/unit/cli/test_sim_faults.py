@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.cli.sim import main
+from bireme.cli.simulator.run import main
 from bireme.core.accounts import charging
 from bireme.core.model import events as e
 

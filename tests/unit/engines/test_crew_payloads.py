@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bireme.agent.lines import encode_line
-from bireme.agent.orders import Prepare, Start, StartStep, read_order
+from bireme.agent.messages.lines import encode_line
+from bireme.agent.messages.orders import Prepare, Start, StartStep, read_order
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, Settings
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
 from bireme.core.model.resources import Allocation, NodeShare

@@ -12,13 +12,13 @@ from tests.unit.engines.test_kubernetes_places import NOW, job
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.resources import Allocation, NodeShare
-from bireme.engines.kubernetes import insistence
-from bireme.engines.kubernetes.api import ApiProblem
-from bireme.engines.kubernetes.guest_binding import Binder
-from bireme.engines.kubernetes.guest_eviction import evict
-from bireme.engines.kubernetes.guest_places import Places
-from bireme.engines.kubernetes.guest_telling import Teller
-from bireme.engines.kubernetes.insistence import Insistence
+from bireme.engines.kubernetes.apiserver import insistence
+from bireme.engines.kubernetes.apiserver.api import ApiProblem
+from bireme.engines.kubernetes.apiserver.insistence import Insistence
+from bireme.engines.kubernetes.guests.binding import Binder
+from bireme.engines.kubernetes.guests.eviction import evict
+from bireme.engines.kubernetes.guests.places import Places
+from bireme.engines.kubernetes.guests.telling import Teller
 
 SHARES = (NodeShare("n1", 2, 1024, tasks=1),)
 

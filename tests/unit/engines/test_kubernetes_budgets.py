@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bireme.engines.kubernetes.guest_budgets import keepers
+from bireme.engines.kubernetes.guests.budgets import keepers
 
 
 def pod(name: str, app: str = "web", born: int = 0, namespace: str = "team") -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from bireme.engines.kubernetes.guest_crowd import Crowd, Turn
-from bireme.engines.kubernetes.guest_neighbours import Ground
+from bireme.engines.kubernetes.guests.crowd import Crowd, Turn
+from bireme.engines.kubernetes.guests.neighbours import Ground
 
 HOSTS = {name: {"kubernetes.io/hostname": name} for name in ("n1", "n2")}
 

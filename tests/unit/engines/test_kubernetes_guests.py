@@ -8,9 +8,9 @@ import pytest
 
 from bireme.core.model.node_rules import LabelRule
 from bireme.core.model.resources import ExitStatus
-from bireme.engines.kubernetes import guest_words
-from bireme.engines.kubernetes.guest_gangs import Group, group_of, rank_of, size_of, stages_of, whole_of
-from bireme.engines.kubernetes.guest_pods import is_guest, needs_of, requests_of, selects, unsupported
+from bireme.engines.kubernetes.guests import words as guest_words
+from bireme.engines.kubernetes.guests.gangs import Group, group_of, rank_of, size_of, stages_of, whole_of
+from bireme.engines.kubernetes.guests.pods import is_guest, needs_of, requests_of, selects, unsupported
 
 
 def pod(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from bireme.engines.kubernetes.guest_census import Census
-from bireme.engines.kubernetes.guest_neighbours import (
+from bireme.engines.kubernetes.guests.census import Census
+from bireme.engines.kubernetes.guests.neighbours import (
     Claim,
     Claims,
     Ground,
@@ -19,7 +19,7 @@ from bireme.engines.kubernetes.guest_neighbours import (
     room_left,
     ruled_out,
 )
-from bireme.engines.kubernetes.guest_pods import own_rules
+from bireme.engines.kubernetes.guests.pods import own_rules
 
 UIDS = count()
 LABELS = {f"n{number}": {"zone": f"z{number // 2}", "host": f"n{number}"} for number in range(4)}

@@ -7,7 +7,7 @@ from typing import Any
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import Job, JobKind, JobSpec, Owner, Pending, ResourceRequest, Workload
 from bireme.core.model.resources import Allocation, ExitStatus, NodeShare
-from bireme.engines.kubernetes.guest_places import Place, Places
+from bireme.engines.kubernetes.guests.places import Place, Places
 
 NOW = 1_000.0
 

@@ -9,7 +9,7 @@ import pytest
 
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
 from bireme.core.model.resources import Allocation, GresShare, NodeShare
-from bireme.engines.kubernetes.gateway import Berth, Gateway
+from bireme.engines.kubernetes.crossing.gateway import Berth, Gateway
 from bireme.engines.kubernetes.nodes import Amounts, autodetect
 from bireme.engines.kubernetes.pods import Mount, PodRules, Size, pod, scratch_folder, secret, start_name
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bireme.core.model.node_rules import NodeRules
-from bireme.engines.kubernetes.guest_census import Census
-from bireme.engines.kubernetes.guest_neighbours import Ground, World
-from bireme.engines.kubernetes.guest_preferences import has_preferences, preferences_of
+from bireme.engines.kubernetes.guests.census import Census
+from bireme.engines.kubernetes.guests.neighbours import Ground, World
+from bireme.engines.kubernetes.guests.preferences import has_preferences, preferences_of
 
 LABELS = {f"n{number}": {"zone": f"z{number // 2}", "host": f"n{number}"} for number in range(4)} | {"bare": {}}
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bireme.engines.kubernetes.guest_census import Census
-from bireme.engines.kubernetes.guest_crowd import Sight
-from bireme.engines.kubernetes.guest_neighbours import Ground, World, is_particular, lacking, room_left, ruled_out
-from bireme.engines.kubernetes.guest_pods import needs_of
-from bireme.engines.kubernetes.guest_volumes import Stock, attachments_of, volume_rules, why_not_yet
+from bireme.engines.kubernetes.guests.census import Census
+from bireme.engines.kubernetes.guests.crowd import Sight
+from bireme.engines.kubernetes.guests.neighbours import Ground, World, is_particular, lacking, room_left, ruled_out
+from bireme.engines.kubernetes.guests.pods import needs_of
+from bireme.engines.kubernetes.guests.volumes import Stock, attachments_of, volume_rules, why_not_yet
 
 
 def pod(*volumes: dict[str, Any], **spec: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.cli import sim
+from bireme.cli.simulator import run as sim
 from bireme.core.placement.target import Ask
 from bireme.sim.openb import Node, Pod, read_nodes, read_pods
 from bireme.sim.placement import arrivals, study

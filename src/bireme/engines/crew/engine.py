@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from bireme.agent.protocol import Message
-from bireme.agent.told import (
+from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.told import (
     BatchEnded,
     Cleared,
     Event,

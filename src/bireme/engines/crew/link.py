@@ -19,10 +19,10 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
-from bireme.agent import protocol
-from bireme.agent.lines import encode_line
-from bireme.agent.protocol import Message
-from bireme.agent.told import Answer, Did, Event, JobEvent, NotUnderstoodError, Trouble, Welcome, read_told
+from bireme.agent.messages import protocol
+from bireme.agent.messages.lines import encode_line
+from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.told import Answer, Did, Event, JobEvent, NotUnderstoodError, Trouble, Welcome, read_told
 
 log = logging.getLogger("bireme.engines")
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from bireme.agent.messages.protocol import Message
 from bireme.agent.node import JOB_MARKER
-from bireme.agent.protocol import Message
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, NodeShare

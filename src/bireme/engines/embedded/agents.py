@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bireme.agent.namespaces import loopback_address
+from bireme.agent.confining.namespaces import loopback_address
 from bireme.core.model.cluster import ClusterConfig
 
 log = logging.getLogger("bireme.engines.embedded")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bireme.agent import census
-from bireme.agent.told import Welcome
+from bireme.agent.messages.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.engines.crew.engine import CrewEngine, Key

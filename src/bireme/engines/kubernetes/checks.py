@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from bireme.engines.kubernetes.api import OLDEST, TESTED, ApiProblem, KubernetesApi
+from bireme.engines.kubernetes.apiserver.api import OLDEST, TESTED, ApiProblem, KubernetesApi
 
 log = logging.getLogger("bireme.engines.kubernetes")
 

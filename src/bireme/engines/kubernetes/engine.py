@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from bireme.agent.protocol import Message
-from bireme.agent.told import BatchEnded, Cleared, Launched, Refused, StepBegan
+from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.told import BatchEnded, Cleared, Launched, Refused, StepBegan
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
@@ -35,20 +35,20 @@ from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.kubernetes import nodes, pods
-from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object, read_kubeconfig
-from bireme.engines.kubernetes.brought import BroughtInput
+from bireme.engines.kubernetes.apiserver.api import ApiProblem, KubernetesApi, Object, read_kubeconfig
+from bireme.engines.kubernetes.apiserver.insistence import Insistence, path_of
+from bireme.engines.kubernetes.apiserver.mirror import Mirror
 from bireme.engines.kubernetes.checks import check_same_cluster, check_version
+from bireme.engines.kubernetes.crossing.brought import BroughtInput
+from bireme.engines.kubernetes.crossing.gateway import Berth, Gateway
+from bireme.engines.kubernetes.crossing.harbour import open_harbour
+from bireme.engines.kubernetes.crossing.returned import ReturnedOutput
+from bireme.engines.kubernetes.crossing.scripts import with_scripts
 from bireme.engines.kubernetes.ends import ANNOTATION, Ends
-from bireme.engines.kubernetes.gateway import Berth, Gateway
-from bireme.engines.kubernetes.guests import Guests
-from bireme.engines.kubernetes.harbour import open_harbour
-from bireme.engines.kubernetes.insistence import Insistence, path_of
+from bireme.engines.kubernetes.guests.scheduler import Guests
 from bireme.engines.kubernetes.landscape import Landscape, Surroundings
 from bireme.engines.kubernetes.lease import Lease
-from bireme.engines.kubernetes.mirror import Mirror
 from bireme.engines.kubernetes.priority_classes import settle_priority_classes
-from bireme.engines.kubernetes.returned import ReturnedOutput
-from bireme.engines.kubernetes.scripts import with_scripts
 from bireme.engines.kubernetes.settings import KubernetesSettings
 from bireme.ports import Admit, Blobs, Capabilities, EngineUnavailable, JobQueue, Report
 from bireme.slurm.variables.cluster import cluster_facts

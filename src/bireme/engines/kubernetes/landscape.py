@@ -15,9 +15,9 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
 from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.policy import Policy, Preemption
 from bireme.engines.kubernetes import nodes
-from bireme.engines.kubernetes.api import KubernetesApi, Object
-from bireme.engines.kubernetes.guest_neighbours import Ground
-from bireme.engines.kubernetes.mirror import Mirror, key_of
+from bireme.engines.kubernetes.apiserver.api import KubernetesApi, Object
+from bireme.engines.kubernetes.apiserver.mirror import Mirror, key_of
+from bireme.engines.kubernetes.guests.neighbours import Ground
 from bireme.engines.kubernetes.others import Others
 from bireme.slurm.conf.partitions import EVERY_NODE
 

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object
+from bireme.engines.kubernetes.apiserver.api import ApiProblem, KubernetesApi, Object
 
 log = logging.getLogger("bireme.engines.kubernetes")
 

@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any
 
 from bireme.core.model.resources import GresShare, NodeShare
-from bireme.engines.kubernetes.guest_pods import held_by
+from bireme.engines.kubernetes.guests.pods import held_by
 from bireme.engines.kubernetes.nodes import NO_AMOUNTS, Amounts, amounts, gres_type
 from bireme.engines.kubernetes.pods import is_over
 

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bireme.agent.gangway import ADDRESS_VARIABLE
+from bireme.agent.pod.gangway import ADDRESS_VARIABLE
 from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.resources import Allocation, GresShare, NodeShare
-from bireme.engines.kubernetes.gateway import Berth
+from bireme.engines.kubernetes.crossing.gateway import Berth
 from bireme.engines.kubernetes.nodes import GPU_RESOURCES, MIG_PREFIX, Amounts
 
 Object = dict[str, Any]

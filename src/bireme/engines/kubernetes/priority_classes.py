@@ -2,7 +2,7 @@
 
 Looked at once, when the engine starts. The usual class is made if it is missing and that is allowed (deploy/kubernetes
 has it too); others are the operator's, and must be there. What a class is worth to Bireme's own queue is another matter
-(`guest_catalogue`).
+(`guests/catalogue`).
 Invariant: pods name only classes that were there, since Kubernetes refuses those that name others.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from bireme.engines.kubernetes.api import ApiProblem, KubernetesApi, Object
+from bireme.engines.kubernetes.apiserver.api import ApiProblem, KubernetesApi, Object
 from bireme.engines.kubernetes.pods import PodRules
 from bireme.ports import EngineUnavailable
 

@@ -16,8 +16,8 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol
 
-from bireme.agent import protocol
-from bireme.agent.protocol import Message
+from bireme.agent.messages import protocol
+from bireme.agent.messages.protocol import Message
 from bireme.core.model.resources import ExitStatus
 from bireme.engines.simulated.clock import VirtualClock
 

@@ -15,9 +15,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, cast
 
-from bireme.agent.lines import decode_line, encode_line
-from bireme.agent.protocol import Message
-from bireme.agent.told import Welcome
+from bireme.agent.messages.lines import decode_line, encode_line
+from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Job

@@ -1,0 +1,1 @@
+"""Holding a job to its share: cgroups, namespaces, device filters, and what this machine grants of them."""

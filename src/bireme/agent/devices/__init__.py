@@ -1,0 +1,1 @@
+"""Which devices this machine has, and which of them a task may use."""

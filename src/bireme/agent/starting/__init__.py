@@ -1,0 +1,1 @@
+"""Starting one program with the rights, streams and limits that were ordered."""

@@ -1,0 +1,1 @@
+"""The standard streams of steps, from the pipes of tasks to `srun` and `sattach`."""

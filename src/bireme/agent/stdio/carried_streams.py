@@ -1,0 +1,114 @@
+"""A client of a step's streams whose connection is carried by others, and may break while the client lives.
+
+`server` makes one where a hello names its client ({"client": NAME}), and hands it the next connection of the same
+name ({"client": NAME, "heard": POSITION}). Meanwhile its output is kept, as that of a client that reads slowly: more
+than some of it makes the tasks wait in their writes.
+
+Nobody can tell a client that was killed from one whose carrier is away. As long as there is no daemon, which is what
+carries, every client is waited for; one that does not come within a minute or two of a daemon's being there is gone.
+
+Invariant: a client that comes back gets every frame it has not heard, once, or is told that it came too late.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from bireme.agent.messages import protocol
+from bireme.agent.stdio.resumption import Heard, Kept
+from bireme.agent.stdio.streams import StreamClient, StreamHub
+from bireme.agent.system.loop import READ, Loop, Timer
+
+_LOOK_S = 60.0
+
+
+class CarriedClient(StreamClient):
+    def __init__(
+        self,
+        loop: Loop,
+        connection: socket.socket,
+        hub: StreamHub,
+        early: bytes,
+        on_close: Callable[[], None],
+        name: str,
+        may_return: Callable[[], bool],
+    ) -> None:
+        """`may_return`: whether there is a way by which it could have come back by now."""
+        self.name = name
+        self._may_return = may_return
+        self._could_return = False
+        """At the last look, since when it is away."""
+        self._kept = Kept()
+        self._heard = Heard()
+        self._left = False
+        self._looking: Timer | None = None
+        super().__init__(loop, connection, hub, early, on_close)
+
+    def _greet(self) -> None:
+        self._send_now(self._heard.confirmation())
+
+    @property
+    def waiting(self) -> int:
+        return len(self._kept)
+
+    def send(self, data: bytes) -> None:
+        if self._left or not data:
+            return
+        self._kept.add(data)
+        self._send_now(data)
+
+    def resume(self, connection: socket.socket, heard: int, early: bytes, on_close: Callable[[], None]) -> None:
+        """The client is there again, over another connection. Raises ProtocolError."""
+        missed = self._kept.since(heard)
+        self._disconnect()
+        if self._looking is not None:
+            self._looking.cancel()
+        self._splitter = protocol.FrameSplitter()
+        self._deaf = False
+        self._socket, self._on_close = connection, on_close
+        self._loop.watch(connection.fileno(), READ, self._ready)
+        self._send_now(self._heard.confirmation() + missed)
+        if early:
+            self._receive(early)
+        self._flush()
+
+    def _take(self, kind: int, task: int, payload: bytes) -> None:
+        if kind == protocol.CONFIRM:
+            self._kept.confirm(protocol.decode_position(payload))
+            self._hub.balance()
+            return
+        if kind == protocol.LEAVE:
+            self._left = True
+            return
+        due = self._heard.take(payload)
+        super()._take(kind, task, payload)
+        if due:
+            self._send_now(self._heard.confirmation())
+
+    def _receive(self, data: bytes) -> None:
+        super()._receive(data)
+        if self._left:
+            self._close()
+
+    def _close(self) -> None:
+        """The connection is over; the client only if it said so."""
+        self._disconnect()
+        if self._left:
+            self._forget()
+        else:
+            self._could_return = self._may_return()
+            self._looking = self._loop.call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        if self._could_return and self._may_return():
+            self._hub.late_clients.add(self.name)
+            self._forget()
+            return
+        self._could_return = self._may_return()
+        self._looking = self._loop.call_later(_LOOK_S, self._look)
+
+    def _forget(self) -> None:
+        self._left = True
+        self._kept.clear()
+        self._hub.detach(self)

@@ -1,0 +1,372 @@
+"""`POST /v1/commands/{command}`: runs one of Slurm's commands for who asks, and answers with its text and exit code.
+
+What the thin commands send and get is in `commands/parcels.py`; the commands themselves are in `commands/`. Each runs
+in a thread (`errands.py`); what it asks of the cluster goes through this application's own routes, as the caller's.
+
+Invariants: a command sees and changes what its caller could by asking the routes, in the caller's turns: there is no
+other way from here to the cluster. No file is opened and no variable read that the caller names. What would take too
+much is sent back to run near (`NearError`), before anything is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NoReturn, cast
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+from starlette.types import ASGIApp, Message, Scope
+
+from bireme.api.errands import Told
+from bireme.api.problems import ProblemError, read_body
+from bireme.api.routing import OUT_OF_DATE, Context, Routes
+from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, is_gone
+from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
+from bireme.commands.refused import refusal_in
+from bireme.commands.surroundings import OWN_COMMAND, NearError, Port, surrounded_by
+from bireme.core.model.refusals import Caller
+from bireme.slurm.formats.visible import visible_lines
+from bireme.store.codec import dumps, loads
+
+log = logging.getLogger(__name__)
+routes = Routes("commands")
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "sbatch": sbatch.main,
+    "scancel": scancel.main,
+    "squeue": squeue.main,
+    "sinfo": sinfo.main,
+    "sacct": sacct.main,
+    "sprio": sprio.main,
+    "sshare": sshare.main,
+    "sstat": sstat.main,
+    "scontrol": scontrol.main,
+}
+LOOKS = frozenset({"squeue", "sinfo"})
+"""Commands that many ask for at the same time, and that change nothing."""
+MOST_SAID = 256 * 1024
+"""Bytes of a request, but for submissions, which bring files."""
+MOST_WORDS = 16 * 1024
+"""Bytes of words, of variables that are read, and of lines with options in a script."""
+MOST_ANSWER = 16 << 20
+"""Bytes of what the cluster answers to a command's questions, together."""
+MOST_OUTPUT = 16 << 20
+MOST_NUMBERED = 20_000
+"""Tasks or hosts that all ranges in them may stand for."""
+_RANGE = re.compile(r"([0-9]{1,18})-([0-9]+)")
+_OPTION_LINES = re.compile(rb"^#[A-Z]+ .*", re.MULTILINE)
+
+
+@routes.post("/v1/commands/{command}", body="Its words and variables, in parts (`commands/parcels.py`).")
+async def run_command(api: Context, request: Request) -> Response:
+    """Run one of Slurm's commands and answer with what it prints and its exit code, in parts."""
+    command = COMMANDS.get(request.path_params["command"])
+    if command is None:
+        raise ProblemError(404, "there is no such command")
+    limit = api.service.max_body_bytes if command is sbatch.main else MOST_SAID
+    data = await read_body(request, limit, api.bodies)
+    caller = api.caller(request)
+    private = bool(api.cluster.state.config.words("PrivateData"))
+    try:
+        errand = Errand(request, caller, parcels.unpack(data), asyncio.get_running_loop())
+    except parcels.BadParcelError as error:
+        raise ProblemError(400, str(error)) from error
+    with api.bodies.held(caller.uid, len(data)):  # it may wait for its turn
+        if errand.command in LOOKS:
+            told = await api.errands.look(errand.question(private), caller.uid, lambda: errand.run(command))
+        else:
+            told = await api.errands.run(caller.uid, lambda: errand.run(command))
+    return _answer(told.content)
+
+
+def _answer(content: bytes) -> Response:
+    return Response(content, media_type="application/octet-stream")
+
+
+class WantedError(Exception):
+    """The command needs a file that only its user may read. `places`: as the user's process is told them."""
+
+    def __init__(self, places: bytes) -> None:
+        super().__init__("a file is wanted")
+        self.places = places
+
+
+class Errand:
+    """One command of one caller: `commands.surroundings.Surroundings` within the daemon."""
+
+    def __init__(
+        self, request: Request, caller: Caller, parts: list[tuple[str, bytes]], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.command: str = request.path_params["command"]
+        self._caller = caller
+        self._personal = False
+        self.host, self.folder, self.key = "", "/", ""
+        self.umask, self.nice = 0o022, 0
+        self.argv: list[str] = []
+        self.environment: Mapping[str, str] = {}
+        self._files: dict[bytes, bytes | int] = {}
+        """By places: what the file holds, or the number of the error."""
+        self._request = request
+        self._loop = loop
+        self._said: list[bytes] = []
+        self._size = 0
+        self._changed = False
+        self._read(parts)
+
+    def _read(self, parts: list[tuple[str, bytes]]) -> None:
+        variables: dict[str, str] = {}
+        for letter, content in parts:
+            if letter in (parcels.FILE, parcels.MISSING):
+                places, said = parcels.unpack_file(content)
+                self._files[places] = said if letter == parcels.FILE else _number(said)
+                continue
+            text = content.decode("utf-8", "surrogateescape")
+            if letter == parcels.ARGUMENT:
+                self.argv.append(text)
+            elif letter == parcels.VARIABLE:
+                name, _, variables[name] = text.partition("=")
+            elif letter == parcels.HOST:
+                self.host = text.partition(".")[0]
+            elif letter == parcels.FOLDER:
+                self.folder = text
+            elif letter == parcels.UMASK:
+                self.umask = _number(content) & 0o777
+            elif letter == parcels.NICE:
+                self.nice = _number(content)
+            elif letter == parcels.KEY:
+                self.key = text
+            else:
+                raise parcels.BadParcelError(f"there are no parts {letter!r}")
+        self.environment = variables
+
+    def keep_to_bounds(self) -> None:
+        """Raises NearError for what would be large, and where local time is another than here.
+
+        In a thread: there may be a long script to look through.
+        """
+        read = ("SLURM_", f"{self.command.upper()}_")
+        words = [*self.argv, *(value for name, value in self.environment.items() if name.startswith(read))]
+        for content in self._files.values():
+            if isinstance(content, bytes):
+                words += [line.decode("latin-1") for line in _OPTION_LINES.findall(content)]
+        self.keep_small(sum(map(len, words)), MOST_WORDS)
+        numbered = 0
+        for word in words:
+            numbered += sum(max(0, int(last[:18]) - int(first)) for first, last in _RANGE.findall(word))
+        self.keep_small(numbered, MOST_NUMBERED)
+        if self.environment.get("TZ") != os.environ.get("TZ"):
+            raise NearError
+
+    def question(self, private: bool) -> Hashable:
+        """The same for all who are told the same. `private`: something is, so that each is told something else."""
+        variables = tuple(sorted(self.environment.items()))
+        return self.command, tuple(self.argv), variables, self.host, self._caller.uid if private else None
+
+    def run(self, command: Callable[[list[str]], int]) -> Told:
+        """In a thread. What the command said, in parts."""
+        return Told(self._run(command), self._personal)
+
+    def _run(self, command: Callable[[list[str]], int]) -> bytes:
+        try:
+            self.keep_to_bounds()
+            with surrounded_by(self):
+                code = command(self.argv)
+        except WantedError as wanted:
+            return parcels.pack(parcels.WANTED, wanted.places)
+        except NearError:
+            if not self._changed:
+                return parcels.pack(parcels.NEAR, b"")
+            code = self._failed("there is more to say than fits")
+        except Exception:
+            log.exception("%s failed", self.command)  # not its words: they are as long as users like, and theirs
+            if not self._changed:
+                return parcels.pack(parcels.NEAR, b"")
+            code = self._failed("the daemon failed to answer; its log says why")
+        return b"".join([*self._said, parcels.pack(parcels.EXIT, str(code).encode())])
+
+    def _failed(self, why: str) -> int:
+        self._said.append(parcels.pack(parcels.ERROR, f"{self.command}: error: {why}\n".encode()))
+        return 1
+
+    # -- what surrounds it ------------------------------------------------------------------------------------------
+
+    @property
+    def uid(self) -> int:
+        self._personal = True
+        return self._caller.uid
+
+    @property
+    def gid(self) -> int:
+        self._personal = True
+        return self._caller.gid
+
+    @property
+    def user(self) -> str:
+        self._personal = True
+        return self._caller.user
+
+    def write(self, text: str) -> None:
+        self._say(parcels.OUTPUT, visible_lines(text).encode("utf-8", shown.SHOWN))
+
+    def write_bytes(self, data: bytes) -> None:
+        self._say(parcels.OUTPUT, data)
+
+    def tell(self, text: str) -> None:
+        self._say(parcels.ERROR, visible_lines(f"{text}\n").encode("utf-8", shown.SHOWN))
+
+    def remark(self, line: str, end: str) -> None:
+        self._say(parcels.ERROR, (visible_lines(line) + end).encode("utf-8", shown.SHOWN))
+
+    def read_file(self, *places: str) -> bytes:
+        """What the user's process has sent of it."""
+        named = b"\0".join(place.encode("utf-8", "surrogateescape") for place in places)
+        content = self._files.get(named)
+        if content is None:
+            raise WantedError(named)
+        if isinstance(content, int):
+            raise OSError(content, os.strerror(content))
+        return content
+
+    def _say(self, letter: str, data: bytes) -> None:
+        self._size += len(data)
+        self.keep_small(self._size, MOST_OUTPUT)
+        self._said.append(parcels.pack(letter, data))
+
+    def flush(self) -> None:
+        """Nothing waits: all is sent together."""
+
+    def abandon_output(self) -> None:
+        """Who does not read is not seen from here."""
+
+    def port(self, *, may_be_slurms: bool = False, acts: bool = False) -> Questions:
+        return Questions(self, tells_age=not acts)
+
+    def become_slurms_own(self, port: Port) -> NoReturn:
+        raise NearError
+
+    def only_near(self) -> None:
+        raise NearError
+
+    def keep_small(self, count: int, most: int) -> None:
+        if count > most:
+            raise NearError
+
+    # -- its questions ----------------------------------------------------------------------------------------------
+
+    def ask(self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes) -> Asked:
+        """From the command's thread: the answer of this application's own route."""
+        asked = Asked(self._request, method, path, params, body, self.command)
+        asyncio.run_coroutine_threadsafe(asked.put_to(self._request.app), self._loop).result()
+        self._changed = self._changed or (method == "POST" and not 400 <= asked.status < 500)
+        if asked.too_much:
+            raise NearError
+        return asked
+
+
+class Questions:
+    """`commands.surroundings.Port` of an errand."""
+
+    patience_s = 0.0
+
+    def __init__(self, errand: Errand, *, tells_age: bool) -> None:
+        """`tells_age`: whether it says how old what is shown of another scheduler is."""
+        self._errand = errand
+        self._tells_age = tells_age
+        self._told: set[str] = set()
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Any:
+        return loads(self.get_bytes(path, params))
+
+    def get_bytes(self, path: str, params: Mapping[str, Any] | None = None) -> bytes:
+        return self._answer(self._errand.ask("GET", path, params, b""))
+
+    def post(
+        self, path: str, body: Any = None, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Any:
+        return loads(self._answer(self._errand.ask("POST", path, params, dumps({} if body is None else body))))
+
+    def _answer(self, asked: Asked) -> bytes:
+        if asked.status >= 400:
+            try:
+                content = loads(asked.body)
+            except ValueError:
+                content = None
+            refusal = refusal_in(asked.status, content)
+            if refusal.code == OWN_COMMAND:  # nothing was done: the process becomes Slurm's own command
+                raise NearError
+            raise refusal
+        remark = asked.headers.get(OUT_OF_DATE, "")
+        if remark and self._tells_age and remark not in self._told:
+            self._told.add(remark)
+            self._errand.tell(f"{self._errand.command}: {remark}")
+        return asked.body
+
+
+class Asked:
+    """A request that comes from within: put to the application as if its caller had sent it."""
+
+    def __init__(
+        self, outer: Request, method: str, path: str, params: Mapping[str, Any] | None, body: bytes, agent: str
+    ) -> None:
+        given = [(name, str(value)) for name, value in (params or {}).items() if value is not None]
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.too_much = False
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._sent = body
+        self._outer = outer.scope
+        self._scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode("utf-8", "surrogateescape"),
+            "query_string": urlencode(given, errors="surrogateescape").encode("ascii"),
+            "root_path": "",
+            "headers": [(b"user-agent", agent.encode()), (b"content-length", str(len(body)).encode())],
+            SCOPE_KEY: self._outer[SCOPE_KEY],
+            TRANSPORT_KEY: self,
+        }
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def is_closing(self) -> bool:
+        """As of a connection: whether the rest of the answer is for nobody."""
+        return self.too_much or is_gone(self._outer)
+
+    async def put_to(self, app: ASGIApp) -> None:
+        try:
+            await app(self._scope, self._receive, self._send)
+        except Exception:
+            if not self.status:  # else it was answered and logged
+                raise
+
+    async def _receive(self) -> Message:
+        sent, self._sent = self._sent, b""
+        return {"type": "http.request", "body": sent, "more_body": False}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+            return
+        piece = cast(bytes, message.get("body", b""))
+        self._size += len(piece)
+        self.too_much = self.too_much or self._size > MOST_ANSWER
+        if not self.too_much:
+            self._pieces.append(piece)
+
+
+def _number(digits: bytes) -> int:
+    if not re.fullmatch(rb"-?[0-9]{1,9}", digits):
+        raise parcels.BadParcelError("a number is expected")
+    return int(digits)

@@ -1,0 +1,163 @@
+"""The door of the API: takes connections off the kernel's queue at once, and lets their users in by turns.
+
+The kernel keeps who knocks in one row: a thousand connections of one user stand before the next user's one. To take one
+off that row costs a tenth of serving it; so all are taken, sorted by user, and of each user one is let in at a turn of
+the loop. Not here: how many a user may have inside (`crowd.py`).
+
+Invariants: at a turn of the loop at most one connection of a user is let in; no more than `most` wait, and of one user
+no more than half of them: who comes then is told to come again. When all places are taken, the first connection of
+another user takes one of whoever has the most; where everybody has one (one person may have thousands of uids), none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from itertools import islice
+
+from bireme.api.serving.peers import uid_of
+
+log = logging.getLogger(__name__)
+
+_TAKEN_A_TURN = 24
+"""A quarter of a millisecond; few enough that those inside do not notice who knocks and runs away."""
+_USERS_A_TURN = 4
+_TURNS_OF_MANY = 4
+"""Who asks for much is let in at one turn of the loop in so many."""
+_BACK_OFF_S = 0.2
+_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Door:
+    """Open from `open` until `close`. `let_in` serves a connection, `refusal` is what one hears that cannot wait."""
+
+    def __init__(
+        self,
+        let_in: Callable[[socket.socket, int], None],
+        refusal: bytes,
+        most: int,
+        is_light: Callable[[int], bool] = lambda uid: True,
+        seen: Callable[[int, int], None] = lambda uid, turns: None,
+    ) -> None:
+        """`is_light`: whether a user asks for little at present (`turns.py`); others are let in more rarely.
+
+        `seen` is told of everybody who knocks, also of who has left again, and what of turns that is worth.
+        """
+        self._let_in = let_in
+        self._refusal = refusal
+        self._most = most
+        self._is_light = is_light
+        self._seen = seen
+        self._turn = 0
+        self._waiting: OrderedDict[int, deque[socket.socket]] = OrderedDict()
+        """By user; the next to be let in first."""
+        self._count = 0
+        self._came: set[int] = set()
+        """Users of whom one was let in at this turn of the loop."""
+        self._ticking = False
+        self._listener: socket.socket | None = None
+
+    def open(self, listener: socket.socket) -> None:
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener, self._take)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+        for queue in self._waiting.values():
+            for sock in queue:
+                sock.close()
+        self._waiting.clear()
+        self._count = 0
+
+    def _take(self) -> None:
+        assert self._listener is not None
+        for _ in range(_TAKEN_A_TURN):
+            try:
+                sock, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_RESOURCES:
+                    raise
+                self._back_off(error)
+                return
+            sock.setblocking(False)
+            self._sort(sock)
+
+    def _back_off(self, error: OSError) -> None:
+        """The kernel goes on saying that somebody knocks: that is not listened to for a while."""
+        assert self._listener is not None
+        log.warning("no connection can be taken: %s", error.strerror)
+        loop, listener = asyncio.get_running_loop(), self._listener
+        loop.remove_reader(listener)
+        loop.call_later(_BACK_OFF_S, lambda: self.open(listener) if self._listener is listener else None)
+
+    def _sort(self, sock: socket.socket) -> None:
+        uid = uid_of(sock)
+        if not self._ticking:
+            self._ticking = True
+            asyncio.get_running_loop().call_soon(self._next)
+        queue = self._waiting.get(uid)
+        if queue is None and uid not in self._came and self._is_light(uid):
+            self._came.add(uid)
+            self._seen(uid, 0)
+            self._let_in(sock, uid)
+            return
+        self._seen(uid, 1)
+        if _has_left(sock):
+            sock.close()
+        elif queue is not None and (len(queue) >= self._most // 2 or self._count >= self._most):
+            self._turn_away(sock)
+        elif self._count < self._most or self._make_room():
+            self._waiting.setdefault(uid, deque()).append(sock)
+            self._count += 1
+        else:
+            self._turn_away(sock)
+
+    def _make_room(self) -> bool:
+        """The newest of whoever has the most is turned away, unless they all have one."""
+        longest = max(self._waiting.values(), key=len)
+        if len(longest) <= 1:
+            return False
+        self._turn_away(longest.pop())
+        self._count -= 1
+        return True
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError), sock:
+            sock.send(self._refusal)
+
+    def _next(self) -> None:
+        """At each turn of the loop while somebody comes."""
+        self._came.clear()
+        self._ticking = bool(self._waiting)
+        self._turn = (self._turn + 1) % _TURNS_OF_MANY
+        coming = self._waiting if not self._turn else filter(self._is_light, self._waiting)
+        for uid in list(islice(coming, _USERS_A_TURN)):
+            queue = self._waiting.pop(uid)
+            sock = queue.popleft()
+            self._count -= 1
+            if queue:
+                self._waiting[uid] = queue  # behind the others
+            self._came.add(uid)
+            self._let_in(sock, uid)
+        if self._ticking:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
+def _has_left(sock: socket.socket) -> bool:
+    """Whether the other side has closed it without a word: who only knocks takes nobody's place."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,1 @@
+"""Commands that stay at the terminal while something runs: `srun`, `salloc`, `sattach`."""

@@ -1,0 +1,1 @@
+"""Commands that try things out instead of doing them: `bireme sim`, `whatif`, `snapshot`, `plan`."""

@@ -1,0 +1,1 @@
+"""What crosses between the daemon's machine and the pods: the agents' calls, input, output, scripts."""
