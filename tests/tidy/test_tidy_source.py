@@ -21,6 +21,24 @@ FILE_LINES = {"core": 600, "": 1000}
 FUNCTION_LINES = 70
 ROOM_MODULES = 20
 
+LATE_IMPORTS = {
+    "__init__.py": "`import bireme` costs nothing; the SDK is imported when a name of it is asked for",
+    "agent/devices/gpus.py": "NVML: most machines and most starts have no use for it",
+    "cli/explain.py": "rich: only for a terminal",
+    "cli/interactive/sattach.py": "only a Slurm cluster needs it",
+    "cli/interactive/srun.py": "only --multi-prog and --prolog need them, and srun starts often",
+    "cli/main.py": "--version and --help answer with the start of Python alone",
+    "cli/near.py": "only a Slurm cluster needs it",
+    "cli/sacctmgr/__init__.py": "each of its commands pays for its own tables only",
+    "cli/sacctmgr/session.py": "the same",
+    "cli/sacctmgr/show.py": "the same",
+    "cli/thin.py": "what the daemon answers must not pay for what runs near",
+    "commands/sbatch.py": "help texts and logins: srun imports this module too",
+    "daemon/__main__.py": "forking is cheap only while little is imported",
+    "daemon/engines.py": "an engine's client library is an extra: only the engine that is chosen is imported",
+}
+"""The modules that import inside functions, and why; all others import at their top."""
+
 
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
@@ -65,6 +83,14 @@ def test_rooms_fit_in_a_head() -> None:
     rooms = Counter(path.parent for path in MODULES if "slurm" not in path.parts and path.name != "__init__.py")
     crowded = {name_of(room): count for room, count in rooms.items() if count > ROOM_MODULES}
     assert not crowded, f"more than {ROOM_MODULES} modules: {crowded}"
+
+
+def test_imports_stand_at_the_top() -> None:
+    def is_late(path: Path) -> bool:
+        inside = (node for function in functions(tree_of(path)) for node in ast.walk(function))
+        return any(isinstance(node, ast.Import | ast.ImportFrom) for node in inside)
+
+    assert {name_of(path) for path in MODULES if is_late(path)} == set(LATE_IMPORTS)
 
 
 @pytest.mark.parametrize("path", PURE, ids=name_of)

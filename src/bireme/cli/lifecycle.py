@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import glob
+import json
 import os
 import signal
 import sys
@@ -269,8 +270,6 @@ def _status(argv: list[str]) -> int:
         raise CommandFailure(error.message) from error
     states = Counter(job["state"] for job in jobs)
     if given.json:
-        import json  # late: only --json prints it
-
         print(json.dumps({**about, "up": True, "home": paths.home, "jobs": states, "nodes": _node_states(nodes)}))
         return 0
     print(f"Cluster   {about['cluster']} ({about['engine']} engine), up {_ago(about['now'] - about['up_since'])}")

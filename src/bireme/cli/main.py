@@ -14,21 +14,14 @@ from importlib import import_module
 
 from bireme.cli.thin import ANSWERED, ask
 
-SLURM_COMMANDS = (
-    "sbatch",
-    "srun",
-    "salloc",
-    "squeue",
-    "sinfo",
-    "scancel",
-    "scontrol",
-    "sacct",
-    "sstat",
-    "sattach",
-    "sprio",
-    "sshare",
-    "sacctmgr",
-)
+_NEAR = {
+    "srun": "bireme.cli.interactive.srun",
+    "salloc": "bireme.cli.interactive.salloc",
+    "sattach": "bireme.cli.interactive.sattach",
+    "sacctmgr": "bireme.cli.sacctmgr",
+}
+"""Slurm's commands that always run in the process that was started."""
+SLURM_COMMANDS = (*sorted(ANSWERED), *_NEAR)
 
 _OWN_COMMANDS = {
     "up": ("bireme.cli.lifecycle", "up"),
@@ -110,7 +103,7 @@ def run(name: str, argv: list[str]) -> int:
     if name in SLURM_COMMANDS:
         if argv in (["--version"], ["-V"]):
             return _print_slurm_version()
-        module, function = f"bireme.{'commands' if name in ANSWERED else 'cli'}.{name}", "main"
+        module, function = _NEAR.get(name, f"bireme.commands.{name}"), "main"
     elif name in _OWN_COMMANDS:
         module, function = _OWN_COMMANDS[name]
     else:

@@ -7,6 +7,7 @@ Reads the files of the home itself: the daemon need not run, and usually cannot.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from typing import Any
@@ -88,8 +89,6 @@ def _verify(paths: Paths, as_json: bool) -> int:
     beside = inspection.inspect(paths)
     changed = os.path.exists(paths.mark) and files.changed_settings(paths)
     if as_json:
-        import json  # late: only --json prints it
-
         print(json.dumps({**_as_dict(paths, found, beside), "settings_changed": changed}))
     else:
         _tell(found, beside, changed)

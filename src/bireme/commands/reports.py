@@ -6,12 +6,16 @@ sstat and scontrol runs inside `guarded`. Invariant: a reader that goes away (`s
 
 from __future__ import annotations
 
+import pwd
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bireme.commands.clusters import UnknownClusterError, chosen_clusters
 from bireme.commands.optline import Opt, OptionLineError, read
+from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.surroundings import Port, around
+from bireme.commands.usage import help_text, usage_text
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.accounting import AccountingColumn, fixed_lines, parsable_lines
 from bireme.slurm.formats.fields import Plan
@@ -72,7 +76,6 @@ def keep_latest(asked: dict[str, str | None], *rivals: str) -> None:
 
 
 def print_help(name: str, table: Sequence[Opt], option: str) -> None:
-    from bireme.commands.usage import help_text, usage_text  # late: only people ask for it
 
     say(usage_text(name, table) if option == "usage" else help_text(name, table))
 
@@ -269,8 +272,6 @@ def each_cluster(command: str, text: str | None, body: Callable[[str], int], *, 
 
 def clusters_named(command: str, text: str) -> list[str]:
     """Those that -M names; the command ends where none has such a name."""
-    from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few ask for one
-    from bireme.commands.refused import ApiError, BiremeUnavailable
 
     try:
         return chosen_clusters(transport(), text)
@@ -288,7 +289,6 @@ def positive_seconds(text: str, name: str) -> int:
 
 def user_ids(command: str, text: str) -> set[int]:
     """Uids of a comma list of names or numbers. A name nobody has is said and selects nothing, as in Slurm."""
-    import pwd  # late: only filters by user need it
 
     uids: set[int] = set()
     for word in words_of(text):

@@ -10,6 +10,17 @@ from typing import Any, NamedTuple
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats import accounting, sacct_fields
+from bireme.slurm.formats.accounting import name_lines
+from bireme.slurm.formats.identity import parse_selectors
+from bireme.slurm.formats.sacct_fields import OVER, SACCT_FIELDS, rows_of
+from bireme.slurm.formats.states import job_state
+from bireme.slurm.hostlist import expand
+from bireme.slurm.json_shapes.accounting import accounting_shapes
+from bireme.slurm.json_shapes.envelope import dump, envelope
+from bireme.slurm.times import parse_timestamp
 
 TABLE: list[Opt] = aliases(
     options(
@@ -43,9 +54,6 @@ def _main(argv: list[str]) -> int:
     if words:
         raise reports.CommandError(f"sacct: error: Unknown arguments: {' '.join(words)}")
     if "helpformat" in asked:
-        from bireme.slurm.formats.accounting import name_lines
-        from bireme.slurm.formats.sacct_fields import SACCT_FIELDS
-
         reports.show(name_lines(SACCT_FIELDS.values()))
         return 0
     report = _Report(asked)
@@ -57,8 +65,6 @@ class _Report:
 
     def __init__(self, asked: dict[str, str | None]) -> None:
         # Late imports: `sacct --version` must not pay for tables it does not print.
-        from bireme.slurm.errors import SlurmSyntaxError
-        from bireme.slurm.formats.identity import parse_selectors
 
         self.asked = asked
         self.now = time.time()
@@ -91,7 +97,6 @@ class _Report:
         return int(bool(self.damaged))
 
     def _states(self) -> frozenset[str] | None:
-        from bireme.slurm.formats.states import job_state
 
         states: set[str] = set()
         for word in reports.words_of(self.asked.get("state")):
@@ -117,8 +122,6 @@ class _Report:
         return Window(start, end)
 
     def _moment(self, name: str) -> float | None:
-        from bireme.slurm.errors import SlurmSyntaxError
-        from bireme.slurm.times import parse_timestamp
 
         text = self.asked.get(name)
         if not text:
@@ -137,7 +140,6 @@ class _Report:
         return {reports.my_uid()}
 
     def _columns(self) -> Any:
-        from bireme.slurm.formats import accounting, sacct_fields
 
         if self.asked.get("format"):
             text = self.asked["format"] or ""
@@ -150,7 +152,6 @@ class _Report:
         return accounting.choose_columns(text, sacct_fields.SACCT_FIELDS, sacct_fields.SACCT_ALIASES)
 
     def _load(self) -> list[dict[str, Any]]:
-        from bireme.commands.refused import ApiError, BiremeUnavailable
 
         params: dict[str, str | int | float | None] = {
             "start": self.window.start or None,
@@ -184,7 +185,6 @@ class _Report:
 
     def _in_window(self, job: dict[str, Any]) -> bool:
         """Jobs that were eligible or running at some time of the window."""
-        from bireme.slurm.formats.sacct_fields import OVER
 
         over = job["state"] in OVER
         began = job.get("eligible_time") or job.get("start_time") or (job.get("end_time") if over else None)
@@ -195,7 +195,6 @@ class _Report:
 
     def _was_in_states(self, job: dict[str, Any]) -> bool:
         """In one of the asked states at some time of the window: waiting, running, or ended so within it."""
-        from bireme.slurm.formats.sacct_fields import OVER
 
         assert self.states is not None
         low, high = self.window.start, self.window.end or self.now + 1
@@ -214,7 +213,6 @@ class _Report:
         return False
 
     def _rows(self, jobs: list[dict[str, Any]]) -> list[Any]:
-        from bireme.slurm.formats.sacct_fields import rows_of
 
         rows = [row for job in jobs for row in rows_of(job, steps="allocations" not in self.asked)]
         asked_steps = [selector for selector in self.selectors if selector.step is not None]
@@ -257,7 +255,6 @@ class _Report:
         return {**job, "start_time": low, "end_time": high, "elapsed_s": max(0, int(high - low))}
 
     def _script(self, job_id: int) -> str:
-        from bireme.commands.refused import ApiError
 
         try:
             return self.transport.get_bytes(f"/v1/jobs/{job_id}/script").decode("utf-8", "replace")
@@ -275,8 +272,6 @@ class _Report:
         return 0
 
     def _print_data(self, jobs: list[dict[str, Any]]) -> int:
-        from bireme.slurm.json_shapes.accounting import accounting_shapes
-        from bireme.slurm.json_shapes.envelope import dump, envelope
 
         body = {"jobs": accounting_shapes(jobs)}
         reports.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))
@@ -314,7 +309,6 @@ def _cpu_range(text: str, job: dict[str, Any]) -> bool:
 
 
 def _on_nodes(text: str, job: dict[str, Any]) -> bool:
-    from bireme.slurm.hostlist import expand  # late: only -N needs it
 
     return not set(expand(text)).isdisjoint(expand(job.get("node_list") or ""))
 

@@ -7,16 +7,20 @@ job that is not there (any more) is no error worth a word unless -v or -i was gi
 
 from __future__ import annotations
 
+import pwd
 import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.commands.clusters import UnknownClusterError, chosen_clusters
 from bireme.commands.optline import options, read
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.surroundings import Port, around
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.hostlist import expand
+from bireme.slurm.signals import parse_signal
 from bireme.slurm.version import VERSION_LINE
 
 TABLE = options(
@@ -117,8 +121,6 @@ def _main(argv: list[str]) -> int:
 
 def _check_clusters(transport: Port, order: Order) -> None:
     if "cluster" in order.filters:
-        from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few name one
-
         try:
             order.filters["cluster"] = ",".join(chosen_clusters(transport, order.filters["cluster"]))
         except UnknownClusterError as error:
@@ -174,7 +176,6 @@ def _apply(order: Order, name: str, value: str) -> None:
 
 
 def _uid(name: str) -> int:
-    import pwd  # late: only -u needs it
 
     try:
         number = name.isascii() and name.isdigit() and len(name) < 12
@@ -184,7 +185,6 @@ def _uid(name: str) -> int:
 
 
 def _signal(text: str) -> int:
-    from bireme.slurm.signals import parse_signal  # late: only -s needs it
 
     try:
         return parse_signal(text)
@@ -307,8 +307,6 @@ def _filters_sent(filters: dict[str, str]) -> dict[str, list[str]]:
     if sent.get("state") == ["RUNNING"]:
         sent["state"] = ["RUNNING", "CONFIGURING"]
     if "nodelist" in sent:
-        from bireme.slurm.hostlist import expand  # late: only -w needs it
-
         sent["nodes"] = list(expand(filters["nodelist"]))
         del sent["nodelist"]
     return sent
@@ -357,7 +355,6 @@ def matches(record: dict[str, Any], filters: dict[str, str]) -> bool:
 
 
 def _on_one_of(wanted: str, held: str) -> bool:
-    from bireme.slurm.hostlist import expand  # late: only -w needs it
 
     return bool(set(expand(wanted)) & set(expand(held)))
 

@@ -6,6 +6,13 @@ from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, options
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.slurm.formats import fields, layout, node_states, sinfo_fields
+from bireme.slurm.formats import sinfo_fields as forms
+from bireme.slurm.formats.show_reservation import reservation_lines
+from bireme.slurm.hostlist import expand, sort_names
+from bireme.slurm.json_shapes.envelope import dump, envelope
+from bireme.slurm.json_shapes.nodes import sinfo_shape
 
 TABLE: list[Opt] = options(
     "-a--all -M--clusters= -d--dead -e--exact --federation -o--format= -O--Format= --help --hide -i--iterate="
@@ -32,8 +39,6 @@ def _main(argv: list[str]) -> int:
 
 
 def _reservations(asked: dict[str, str | None]) -> int:
-    from bireme.commands.refused import ApiError, BiremeUnavailable
-    from bireme.slurm.formats.show_reservation import reservation_lines
 
     try:
         answer = reports.transport().get("/v1/reservations")
@@ -63,8 +68,6 @@ class _Listing:
 
     def __init__(self, asked: dict[str, str | None]) -> None:
         # Late imports: `sinfo --version` must not pay for tables it does not print.
-        from bireme.slurm.formats import fields, node_states, sinfo_fields
-        from bireme.slurm.hostlist import expand
 
         self.asked = asked
         self.iterate = reports.positive_seconds(asked["iterate"] or "", "iterate") if "iterate" in asked else 0
@@ -80,7 +83,6 @@ class _Listing:
         self.transport = reports.transport()
 
     def _load(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        from bireme.commands.refused import ApiError, BiremeUnavailable
 
         try:
             nodes = self.transport.get("/v1/nodes")["nodes"]
@@ -90,7 +92,6 @@ class _Listing:
         return nodes, partitions
 
     def _shows(self, node: dict[str, Any]) -> bool:
-        from bireme.slurm.formats import node_states
 
         silent = "NOT_RESPONDING" in (node.get("flags") or ())
         if ("dead" in self.asked and not silent) or ("responding" in self.asked and silent):
@@ -102,7 +103,6 @@ class _Listing:
         return self.state_test is None or self.state_test(node)
 
     def _format(self) -> str:
-        from bireme.slurm.formats import sinfo_fields as forms
 
         long = "long" in self.asked
         if self.asked.get("format") is not None:
@@ -143,7 +143,6 @@ class _Listing:
 
     def _groups(self, partitions: list[dict[str, Any]], shown: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The lines to be, and the format with its `#` widths filled in, which depend on them."""
-        from bireme.slurm.formats import fields, layout, sinfo_fields
 
         table = sinfo_fields.SINFO_FIELDS
         named = self.asked.get("Format")
@@ -179,8 +178,6 @@ class _Listing:
         return text.replace("%#N", f"%{max(9, widest_node)}N")
 
     def _sort(self, groups: list[Any], context: Any) -> None:
-        from bireme.slurm.formats import fields, sinfo_fields
-        from bireme.slurm.hostlist import sort_names
 
         table = sinfo_fields.SINFO_FIELDS
         for spec in reversed(self.sort):
@@ -194,8 +191,6 @@ class _Listing:
                 fields.sort_records(groups, [spec], table, context)
 
     def _print_data(self, nodes: list[dict[str, Any]], partitions: list[dict[str, Any]]) -> int:
-        from bireme.slurm.json_shapes.envelope import dump, envelope
-        from bireme.slurm.json_shapes.nodes import sinfo_shape
 
         shown = [node for node in nodes if self._shows(node)]
         wanted = [p for p in partitions if not self.partitions or p["name"] in self.partitions]

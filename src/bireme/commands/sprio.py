@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.slurm.formats import fields, sprio_fields
+from bireme.slurm.formats.layout import PercentFormat, parse_percent
 
 TABLE: list[Opt] = aliases(
     options(
@@ -41,8 +45,6 @@ def _main(argv: list[str]) -> int:
 
 def _print_priorities(asked: dict[str, str | None]) -> int:
     # Late imports: `sprio --version` must not pay for tables it does not print.
-    from bireme.slurm.formats import fields, sprio_fields
-    from bireme.slurm.formats.layout import PercentFormat, parse_percent
 
     sort = fields.parse_sort(asked.get("sort") or "i")
     reports.keep_bounds(sort)
@@ -88,7 +90,6 @@ def _check_sort(unknown: list[str]) -> None:
 
 
 def _ask(asked: dict[str, str | None]) -> dict[str, Any]:
-    from bireme.commands.refused import ApiError, BiremeUnavailable
 
     query: dict[str, str] = {}
     for word in reports.words_of(asked.get("jobs")):
@@ -110,7 +111,6 @@ def _ask(asked: dict[str, str | None]) -> dict[str, Any]:
 
 def _print_json(answer: dict[str, Any]) -> int:
     """Slurm's sprio has none; this is what the API says."""
-    import json
 
     reports.say(json.dumps(answer, indent=2))
     return 0

@@ -11,6 +11,15 @@ from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats import fields, identity, job_fields, layout, states, step_fields
+from bireme.slurm.formats.identity import expand_tasks, label_in_steps
+from bireme.slurm.formats.job_fields import JOB_FIELDS, UNSORTABLE
+from bireme.slurm.formats.step_fields import STEP_FIELDS
+from bireme.slurm.hostlist import expand
+from bireme.slurm.json_shapes.envelope import dump, envelope
+from bireme.slurm.json_shapes.jobs import NODE_FIELDS, job_shape, latest_pass
 
 TABLE: list[Opt] = aliases(
     options(
@@ -80,7 +89,6 @@ class _Listing:
 
     def __init__(self, asked: dict[str, str | None]) -> None:
         # Late imports: `squeue --version` must not pay for tables it does not print.
-        from bireme.slurm.formats import fields, identity, states
 
         self.asked = asked
         self.cluster = ""
@@ -103,8 +111,6 @@ class _Listing:
         reports.keep_bounds(self.sort, [*self.selectors, *self.step_selectors])
 
     def _step_selectors(self, text: str | None) -> list[Any]:
-        from bireme.slurm.errors import SlurmSyntaxError
-        from bireme.slurm.formats import identity
 
         chosen = []
         for item in identity.split_ids(text or ""):
@@ -118,21 +124,15 @@ class _Listing:
         return chosen
 
     def _sort_text(self) -> str:
-        from bireme.slurm.formats import job_fields, step_fields
 
         default = job_fields.START_SORT if self.start else job_fields.DEFAULT_SORT
         return self.asked.get("sort") or (step_fields.DEFAULT_STEP_SORT if self.steps else default)
 
     def _table(self) -> Any:
-        from bireme.slurm.formats.job_fields import JOB_FIELDS
-        from bireme.slurm.formats.step_fields import STEP_FIELDS
 
         return STEP_FIELDS if self.steps else JOB_FIELDS
 
     def _check_sort(self) -> None:
-        from bireme.slurm.errors import SlurmSyntaxError
-        from bireme.slurm.formats import fields
-        from bireme.slurm.formats.job_fields import UNSORTABLE
 
         unknown = fields.unknown_sorts(self.sort, self._table())
         unknown += [spec.letter for spec in self.sort if spec.letter in UNSORTABLE]
@@ -140,7 +140,6 @@ class _Listing:
             raise SlurmSyntaxError(f"Invalid sort specification: {unknown[0]}")
 
     def _plan(self) -> Any:
-        from bireme.slurm.formats import fields, job_fields, layout, step_fields
 
         table = self._table()
         complaint = f"Invalid {table.kind} format specification"
@@ -172,7 +171,6 @@ class _Listing:
             reports.show([reports.date_line()])
         if self.steps:
             return self._print_steps(plan)
-        from bireme.slurm.formats import fields
 
         jobs, now = self._jobs(plan.needs() | self._sort_needs())
         context = reports.make_context(convert="noconvert" not in self.asked, now=now)
@@ -187,7 +185,6 @@ class _Listing:
 
     def _jobs(self, needs: set[str]) -> tuple[list[dict[str, Any]], float]:
         """The jobs that pass the filters, each with the keys in `needs`."""
-        from bireme.commands.refused import ApiError, BiremeUnavailable
 
         self._check_nodes()
         keys = needs | {"job_id", "state", "array_job_id", "array_task_id", "array_tasks", "het_job_id"}
@@ -210,9 +207,6 @@ class _Listing:
         """-w with a node nobody has is an error, found before the queue is asked for."""
         if not self.asked.get("nodelist"):
             return
-        from bireme.commands.refused import ApiError, BiremeUnavailable
-        from bireme.slurm.errors import SlurmSyntaxError
-        from bireme.slurm.hostlist import expand
 
         try:
             nodes = self.transport.get("/v1/nodes", {"fields": "name,hostname"})["nodes"]
@@ -249,7 +243,6 @@ class _Listing:
 
     def _spread(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """--array: a line for each waiting task. --priority: a line for each partition of a waiting job."""
-        from bireme.slurm.formats.identity import expand_tasks
 
         if "array" in self.asked:
             jobs = [
@@ -268,8 +261,6 @@ class _Listing:
         return jobs
 
     def _print_steps(self, plan: Any) -> int:
-        from bireme.slurm.formats import fields
-        from bireme.slurm.formats.identity import label_in_steps
 
         wanted = {"user_name", "user_id", "array_job_id", "array_throttle", "het_offset", "partition"}
         jobs, now = self._jobs(wanted)
@@ -294,9 +285,6 @@ class _Listing:
 
     def _print_data(self) -> int:
         """--json and --yaml: everything, in the shape of Slurm's own; filters by job and user still hold."""
-        from bireme.commands.refused import ApiError, BiremeUnavailable
-        from bireme.slurm.json_shapes.envelope import dump, envelope
-        from bireme.slurm.json_shapes.jobs import NODE_FIELDS, job_shape, latest_pass
 
         try:
             answer = self._ask({})
@@ -337,7 +325,6 @@ def _uses_license(text: str) -> Test:
 
 
 def _on_nodes(text: str) -> Test:
-    from bireme.slurm.hostlist import expand  # late: only -w needs it
 
     wanted = set(expand(text))
     return lambda job: not wanted.isdisjoint(expand(job.get("node_list") or ""))

@@ -7,6 +7,11 @@ from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.slurm.formats import share_fields as forms
+from bireme.slurm.formats.accounting import choose_columns
+from bireme.slurm.formats.share_fields import SHARE_FIELDS
+from bireme.slurm.json_shapes.envelope import dump, envelope
 
 _OPTIONS = (
     "-A--accounts= -a--all -M--clusters= -o--format= -e--helpformat --help --json[=] -l--long -n--noheader -p--parsable"
@@ -26,8 +31,6 @@ def _main(argv: list[str]) -> int:
     if words:
         raise reports.CommandError(f"sshare: error: Unknown arguments: {' '.join(words)}")
     # Late imports: `sshare --version` must not pay for tables it does not print.
-    from bireme.slurm.formats.accounting import choose_columns
-    from bireme.slurm.formats.share_fields import SHARE_FIELDS
 
     if "helpformat" in asked:
         names = [field.name for field in SHARE_FIELDS.values()]
@@ -48,7 +51,6 @@ def _main(argv: list[str]) -> int:
 
 
 def _load() -> dict[str, Any]:
-    from bireme.commands.refused import ApiError, BiremeUnavailable  # late: --version needs no daemon
 
     try:
         answer: dict[str, Any] = reports.transport().get("/v1/accounting/shares")
@@ -58,7 +60,6 @@ def _load() -> dict[str, Any]:
 
 
 def _format(asked: dict[str, str | None], fair_tree: bool) -> str:
-    from bireme.slurm.formats import share_fields as forms
 
     if asked.get("format"):
         return asked["format"] or ""
@@ -98,7 +99,6 @@ def _myself() -> str:
 
 
 def _print_data(answer: dict[str, Any], rows: list[Row], yaml: bool) -> int:
-    from bireme.slurm.json_shapes.envelope import dump, envelope
 
     body = {"shares": {"shares": [{**row, "cluster": answer["cluster"]} for row in rows], "total_shares": len(rows)}}
     reports.write(dump(envelope("sshare", body), yaml=yaml))

@@ -6,6 +6,9 @@ from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.slurm.formats import accounting, sstat_fields
+from bireme.slurm.formats.identity import parse_selectors
 
 TABLE: list[Opt] = aliases(
     options(
@@ -23,7 +26,6 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     asked, words = reports.options_of("sstat", TABLE, argv, ("format", "jobs"))
-    from bireme.slurm.formats import accounting, sstat_fields  # late: --version must not pay for the tables
 
     if "helpformat" in asked:
         reports.show(accounting.name_lines(sstat_fields.SSTAT_FIELDS.values()))
@@ -46,8 +48,6 @@ def _main(argv: list[str]) -> int:
 
 def _live_steps(ids: str, *, all_steps: bool) -> list[dict[str, Any]]:
     """The running steps that were asked for: one named, all with --allsteps, else the first numbered one."""
-    from bireme.commands.refused import ApiError, BiremeUnavailable
-    from bireme.slurm.formats.identity import parse_selectors
 
     transport = reports.transport()
     rows: list[dict[str, Any]] = []

@@ -13,6 +13,7 @@ from typing import Any
 
 from bireme.core.model.queue_numbers import LARGEST_NICE, LARGEST_PRIORITY
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.options.words import MAIL_GROUPS, MAIL_TYPES
 
 _COUNT = 2**31 - 2
 
@@ -50,7 +51,6 @@ def check_changes(changes: Mapping[str, Any]) -> None:
 
 
 def check_mail_types(words: tuple[str, ...] | list[str]) -> None:
-    from bireme.slurm.options.words import MAIL_GROUPS, MAIL_TYPES  # late: with it come all options of jobs
 
     for word in words:
         if word not in MAIL_TYPES and word not in MAIL_GROUPS and word != "NONE":

@@ -11,9 +11,12 @@ one may take as long as opening it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import grp
 import os
 import pty
+import struct
+import termios
 from collections import Counter
 from dataclasses import dataclass
 
@@ -110,10 +113,6 @@ def _open_terminal(window: Window | None, identity: Identity | None) -> TaskStdi
         check_for_user(stdio.stdin_pipe)
         _give_terminal(slave, identity)
         if window is not None:
-            import fcntl  # terminals are rare; the two modules are not needed for anything else here
-            import struct
-            import termios
-
             size = struct.pack("HHHH", window.rows, window.columns, 0, 0)
             fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
     except BaseException:

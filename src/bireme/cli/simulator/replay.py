@@ -15,6 +15,7 @@ from typing import Any
 
 from bireme.cli.connection import make_transport
 from bireme.commands.reports import make_stamp
+from bireme.commands.submitting.caller import local_utc_offset
 from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.core.explain.wording import sentence
 from bireme.core.plan.decisions import Plan
@@ -23,6 +24,7 @@ from bireme.core.plan.snapshot import Snapshot
 from bireme.core.state.state import State
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.records.plans import plan_record
+from bireme.slurm.times import parse_timestamp
 from bireme.store.planning_input import NotASnapshotError, PlanningInput, decode_input, with_decided
 
 
@@ -120,8 +122,6 @@ def _time(text: str, now: float) -> float:
     except ValueError:
         pass
     # Late: dates are asked for seldom.
-    from bireme.commands.submitting.caller import local_utc_offset
-    from bireme.slurm.times import parse_timestamp
 
     try:
         return parse_timestamp(text, now, local_utc_offset)

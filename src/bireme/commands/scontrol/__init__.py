@@ -6,10 +6,13 @@ needs no daemon at all (`show hostnames` is in half of all batch scripts).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, OptionLineError, options, read
+from bireme.commands.scontrol import actions, local, reservations, show, update
+from bireme.commands.scontrol.manual import HELP
 from bireme.commands.scontrol.session import Session
 from bireme.commands.surroundings import around
 from bireme.slurm.version import VERSION_LINE
@@ -71,7 +74,6 @@ def run(session: Session, words: list[str]) -> int:
 def _converse(session: Session) -> int:
     """The prompt: commands until quit, exit or the end of input. A failed one is told and the next is read."""
     around().only_near()
-    import shlex  # late: only the prompt splits lines
 
     code, last = 0, ""
     while not session.ended:
@@ -99,7 +101,6 @@ def _converse(session: Session) -> int:
 
 def _verbs() -> dict[str, _Verb]:
     # Late imports: `scontrol show hostnames` must not pay for the update tables, nor `--version` for anything.
-    from bireme.commands.scontrol import actions, local, reservations, show, update
 
     return {
         "show": show.show,
@@ -168,7 +169,6 @@ def _version(_session: Session, _words: list[str]) -> int:
 
 
 def _help(_session: Session, _words: list[str]) -> int:
-    from bireme.commands.scontrol.manual import HELP  # late: only people ask for it
 
     reports.say(HELP, end="")
     return 0

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 from bireme.commands import reports
+from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.scontrol.session import Session
 from bireme.commands.surroundings import around
+from bireme.slurm.formats.identity import split_ids
+from bireme.slurm.formats.job_values import FINISHED
+from bireme.slurm.json_shapes.envelope import dump, envelope
 
 _WAIT_ROUND_S = 60
 _INCOMPLETE = frozenset({"CONFIGURING", "RUNNING", "STOPPED", "SUSPENDED"})
@@ -69,7 +74,6 @@ def resume(session: Session, words: list[str]) -> int:
 
 def top(session: Session, words: list[str]) -> int:
     """Each word is a list of jobs, the one that is to go first first."""
-    from bireme.commands.refused import ApiError
 
     _needed("top", words)
     code = 0
@@ -89,7 +93,6 @@ def _needed(verb: str, words: list[str]) -> None:
 
 def job_ids(session: Session, words: list[str]) -> list[str]:
     """Ids as typed; `jobname=NAME` stands for every job of that name."""
-    from bireme.slurm.formats.identity import split_ids
 
     ids: list[str] = []
     for word in words:
@@ -121,7 +124,6 @@ def _each(session: Session, verb: str, words: list[str], route: str, body: dict[
 
 def ask_all(session: Session, jobs: list[str], verb: str, body: dict[str, Any]) -> list[tuple[str, str]]:
     """Who was refused, and in which words. A job by itself has a route of its own, open to it from inside too."""
-    from bireme.commands.refused import ApiError
 
     if not jobs:
         return []
@@ -147,7 +149,6 @@ def write(session: Session, words: list[str]) -> int:
 
 
 def _write_script(session: Session, words: list[str]) -> int:
-    from bireme.commands.refused import ApiError, BiremeUnavailable
 
     if not words:
         raise reports.CommandError("too few arguments for keyword:write")
@@ -171,7 +172,6 @@ def _write_script(session: Session, words: list[str]) -> int:
 
 def _write_config(session: Session, words: list[str]) -> int:
     """slurm.conf's keys as written, under a name with the time in it."""
-    import time  # late: only this verb names a file by the time
 
     answer = session.get("/v1/config", "slurm_load_ctl_conf error")
     base = words[0] if words else answer.get("source") or "slurm.conf"
@@ -193,7 +193,6 @@ def wait_job(session: Session, words: list[str]) -> int:
         answer = session.get(f"/v1/jobs/{words[0]}/wait", "slurm_job_node_ready error", params)
         if answer.get("done"):
             break
-    from bireme.slurm.formats.job_values import FINISHED
 
     if all(job["state"] in FINISHED for job in answer["jobs"]):
         raise reports.CommandError(f"scontrol: Job {words[0]} is no longer running")
@@ -202,7 +201,6 @@ def wait_job(session: Session, words: list[str]) -> int:
 
 
 def ping(session: Session, words: list[str]) -> int:
-    from bireme.commands.refused import ApiError, BiremeUnavailable
 
     host = around().host
     try:
@@ -212,8 +210,6 @@ def ping(session: Session, words: list[str]) -> int:
         reports.tell(f"scontrol: {getattr(error, 'hint', error)}")
         return 1
     if session.wants_data:
-        from bireme.slurm.json_shapes.envelope import dump, envelope
-
         pings = [{"hostname": host, "pinged": "UP", "responding": True, "mode": "primary", "primary": True}]
         reports.write(dump(envelope("scontrol", {"pings": pings}), yaml=session.has("yaml")))
         return 0
@@ -239,7 +235,6 @@ def shutdown(session: Session, words: list[str]) -> int:
 
 
 def _operate(session: Session, path: str, body: dict[str, Any], what: str) -> dict[str, Any]:
-    from bireme.commands.refused import ApiError
 
     try:
         answer: dict[str, Any] = session.post(path, body)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 import time
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ from typing import NamedTuple
 from bireme.commands import reports
 from bireme.commands.scontrol.session import Session
 from bireme.commands.surroundings import around
+from bireme.core.model.refusals import Why
+from bireme.slurm.hostlist import compress, compress_sorted, expand
 
 
 def show_hostnames(session: Session, words: list[str]) -> int:
     """One name a line; without an argument, those of $SLURM_JOB_NODELIST."""
-    from bireme.slurm.hostlist import expand
 
     variables = reports.environment()
     text = ",".join(words) or variables.get("SLURM_JOB_NODELIST") or variables.get("SLURM_NODELIST") or ""
@@ -30,14 +32,12 @@ def show_hostnames(session: Session, words: list[str]) -> int:
 
 
 def show_hostlist(session: Session, words: list[str]) -> int:
-    from bireme.slurm.hostlist import compress, expand
 
     reports.say(compress(expand(_hosts(words))))
     return 0
 
 
 def show_hostlist_sorted(session: Session, words: list[str]) -> int:
-    from bireme.slurm.hostlist import compress_sorted, expand
 
     reports.say(compress_sorted(expand(_hosts(words))))
     return 0
@@ -75,7 +75,6 @@ def errnumstr(session: Session, words: list[str]) -> int:
         raise reports.CommandError(
             "numeric arguments required for keyword:errnumstr" if words else "too few arguments for keyword:errnumstr"
         )
-    from bireme.core.model.refusals import Why  # late: only this verb reads the table
 
     number = int(words[0])
     texts = {why.value.errno: why.value.text for why in Why}
@@ -141,7 +140,6 @@ def pid_info(session: Session, words: list[str]) -> int:
 
 def getent(session: Session, words: list[str]) -> int:
     """`getent NODE`: Slurm asks nss_slurm on that node; here every node shares this machine's users."""
-    import pwd  # late: only this verb
 
     entry = pwd.getpwuid(reports.my_uid())
     reports.say(f"{entry.pw_name}:x:{entry.pw_uid}:{entry.pw_gid}:{entry.pw_gecos}:{entry.pw_dir}:{entry.pw_shell}")

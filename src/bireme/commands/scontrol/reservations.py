@@ -6,7 +6,12 @@ import time
 from typing import Any
 
 from bireme.commands import reports
+from bireme.commands.refused import ApiError
 from bireme.commands.scontrol.session import Session
+from bireme.slurm.formats.show_job import block_text
+from bireme.slurm.formats.show_reservation import reservation_block
+from bireme.slurm.json_shapes.envelope import dump, envelope
+from bireme.slurm.reservations import ReservationSyntaxError, check_complete, read_order
 
 Pairs = list[tuple[str, str]]
 _BUSY_NOTE = (
@@ -30,8 +35,6 @@ def create(session: Session, words: list[str]) -> int:
 
 
 def _create(session: Session, pairs: Pairs) -> int:
-    from bireme.commands.refused import ApiError
-    from bireme.slurm.reservations import check_complete
 
     name, order = _read(pairs, "No reservation created.", check_complete)
     try:
@@ -44,7 +47,6 @@ def _create(session: Session, pairs: Pairs) -> int:
 
 
 def update(session: Session, pairs: Pairs) -> int:
-    from bireme.commands.refused import ApiError
 
     try:
         name, order = _read(pairs, "No reservation update.")
@@ -61,7 +63,6 @@ def update(session: Session, pairs: Pairs) -> int:
 
 def delete(session: Session, words: list[str]) -> int:
     """`delete reservation=NAME` or `delete reservation NAME`."""
-    from bireme.commands.refused import ApiError
 
     if not words:
         raise reports.CommandError("too few arguments for delete keyword")
@@ -82,14 +83,10 @@ def delete(session: Session, words: list[str]) -> int:
 
 
 def show(session: Session, ids: list[str]) -> int:
-    from bireme.slurm.formats.show_job import block_text
-    from bireme.slurm.formats.show_reservation import reservation_block
 
     answer = session.get("/v1/reservations", "slurm_load_reservations error")
     found = [each for each in answer["reservations"] if not ids or each["name"] == ids[0]]
     if session.wants_data:
-        from bireme.slurm.json_shapes.envelope import dump, envelope
-
         reports.write(dump(envelope("scontrol", {"reservations": found}), yaml=session.has("yaml")))
         return 0
     if not found:
@@ -114,7 +111,6 @@ def _pairs(words: list[str]) -> Pairs:
 
 
 def _read(pairs: Pairs, outcome: str, check: Any = None) -> tuple[str, dict[str, Any]]:
-    from bireme.slurm.reservations import ReservationSyntaxError, read_order
 
     try:
         name, order = read_order(pairs, time.time(), lambda at: time.localtime(at).tm_gmtoff)

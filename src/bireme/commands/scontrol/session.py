@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bireme.commands import reports
+from bireme.commands.clusters import UnknownClusterError, chosen_clusters
+from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.commands.scontrol.one_cluster import OneCluster
 
 if TYPE_CHECKING:
     from bireme.commands.scontrol.one_cluster import OneCluster
@@ -59,7 +62,6 @@ class Session:
 
     def get(self, path: str, what: str, params: dict[str, Any] | None = None) -> Any:
         """Asks the API; a refusal becomes `what: message`, as Slurm's own loading functions say it."""
-        from bireme.commands.refused import ApiError, BiremeUnavailable  # late: some commands need no daemon
 
         try:
             return self.transport.get(path, params)
@@ -68,7 +70,6 @@ class Session:
 
     def post(self, path: str, body: Any = None) -> Any:
         """As `get`, for changes; the caller words the refusal (`ApiError`)."""
-        from bireme.commands.refused import BiremeUnavailable  # late: some commands need no daemon
 
         try:
             return self.transport.post(path, body)
@@ -82,8 +83,6 @@ class Session:
 
 def _to_one_cluster(transport: Port, text: str) -> OneCluster:
     """As Slurm's scontrol: one cluster at a time, the first of those that are named."""
-    from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few name one
-    from bireme.commands.scontrol.one_cluster import OneCluster
 
     try:
         return OneCluster(transport, chosen_clusters(transport, text)[0])

@@ -10,6 +10,20 @@ from bireme.commands import reports
 from bireme.commands.scontrol import local, reservations
 from bireme.commands.scontrol.session import Session
 from bireme.commands.surroundings import around
+from bireme.core.model.cluster import ClusterConfig, NodeConfig
+from bireme.slurm.conf.show import DaemonFacts, render_config
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.filenames import NO_TASK
+from bireme.slurm.formats.identity import expand_tasks, label_in_steps, parse_selector
+from bireme.slurm.formats.show_association_manager import manager_lines
+from bireme.slurm.formats.show_cluster import node_block, partition_block, topology_lines
+from bireme.slurm.formats.show_job import block_text, job_block, step_block
+from bireme.slurm.formats.values import long_duration
+from bireme.slurm.hostlist import expand
+from bireme.slurm.json_shapes.envelope import dump, envelope
+from bireme.slurm.json_shapes.jobs import job_shape, latest_pass
+from bireme.slurm.json_shapes.nodes import node_shape, partition_shape
+from bireme.slurm.version import SLURM_VERSION
 
 _Shower = Callable[[Session, list[str]], int]
 LOAD_JOBS = "slurm_load_jobs error"
@@ -35,7 +49,6 @@ def _shower(name: str) -> _Shower | None:
 
 
 def _print_blocks(session: Session, blocks: Iterable[Sequence[str]]) -> None:
-    from bireme.slurm.formats.show_job import block_text
 
     for block in blocks:
         reports.write(block_text(block, oneliner=session.oneliner))
@@ -43,7 +56,6 @@ def _print_blocks(session: Session, blocks: Iterable[Sequence[str]]) -> None:
 
 def _print_data(session: Session, body: dict[str, Any], **times: float) -> int:
     """`times`: when what is shown was looked at, as Slurm says it behind the records."""
-    from bireme.slurm.json_shapes.envelope import dump, envelope
 
     whole = {name: int(at) for name, at in times.items()}
     reports.write(dump(envelope("scontrol", body, whole), yaml=session.has("yaml")))
@@ -51,8 +63,6 @@ def _print_data(session: Session, body: dict[str, Any], **times: float) -> int:
 
 
 def jobs(session: Session, ids: list[str]) -> int:
-    from bireme.slurm.formats.identity import expand_tasks, parse_selector
-    from bireme.slurm.formats.show_job import job_block
 
     if not ids:
         answer = session.get("/v1/jobs", LOAD_JOBS)
@@ -65,8 +75,6 @@ def jobs(session: Session, ids: list[str]) -> int:
         if len(selector.tasks) == 1:  # one task of those that still wait under one record
             answer["jobs"] = [_as_task(job, selector.tasks[0], expand_tasks) for job in answer["jobs"]]
     if session.wants_data:
-        from bireme.slurm.json_shapes.jobs import job_shape, latest_pass
-
         nodes = {node["name"]: node for node in session.get("/v1/nodes", LOAD_JOBS)["nodes"]}
         shapes = [job_shape(job, nodes) for job in answer["jobs"]]
         times = {"last_backfill": latest_pass(answer["jobs"]), "last_update": answer.get("now") or 0}
@@ -83,7 +91,6 @@ def _as_task(job: dict[str, Any], task: int, expand: Callable[[str], list[int]])
     waits = job.get("array_task_id") is None and task in expand(job.get("array_tasks") or "")
     if not waits:
         return job
-    from bireme.slurm.filenames import NO_TASK  # late: only one waiting task's files are named again
 
     named = {name: job[name] for name in ("std_in", "std_out", "std_err") if job.get(name)}
     files = {name: path.replace(str(NO_TASK), str(task)) for name, path in named.items()}
@@ -91,7 +98,6 @@ def _as_task(job: dict[str, Any], task: int, expand: Callable[[str], list[int]])
 
 
 def _selector(text: str, parse: Callable[[str], Any]) -> Any:
-    from bireme.slurm.errors import SlurmSyntaxError
 
     try:
         return parse(text)
@@ -100,8 +106,6 @@ def _selector(text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def steps(session: Session, ids: list[str]) -> int:
-    from bireme.slurm.formats.identity import label_in_steps, parse_selector
-    from bireme.slurm.formats.show_job import step_block
 
     what = "slurm_get_job_steps error"
     selector = _selector(ids[0], parse_selector) if ids else None
@@ -130,8 +134,6 @@ def steps(session: Session, ids: list[str]) -> int:
 
 
 def nodes(session: Session, ids: list[str]) -> int:
-    from bireme.slurm.formats.show_cluster import node_block
-    from bireme.slurm.hostlist import expand
 
     answer = session.get("/v1/nodes", "slurm_load_node error")
     known = {node["name"]: node for node in answer["nodes"]}
@@ -144,8 +146,6 @@ def nodes(session: Session, ids: list[str]) -> int:
             reports.say(f"Node {name} not found")
             code = 1
     if session.wants_data:
-        from bireme.slurm.json_shapes.nodes import node_shape
-
         return _print_data(session, {"nodes": [node_shape(node) for node in found]}, last_update=answer.get("now") or 0)
     context = session.context(answer)
     _print_blocks(session, (node_block(node, context, details=session.has("details")) for node in found))
@@ -153,7 +153,6 @@ def nodes(session: Session, ids: list[str]) -> int:
 
 
 def partitions(session: Session, ids: list[str]) -> int:
-    from bireme.slurm.formats.show_cluster import partition_block
 
     answer = session.get("/v1/partitions", "slurm_load_partitions error")
     chosen = [
@@ -165,8 +164,6 @@ def partitions(session: Session, ids: list[str]) -> int:
         reports.say(f"Partition {ids[0]} not found")
         return 1
     if session.wants_data:
-        from bireme.slurm.json_shapes.nodes import partition_shape
-
         shapes = [partition_shape(partition) for partition in chosen]
         return _print_data(session, {"partitions": shapes}, last_update=answer.get("now") or 0)
     context = session.context(answer)
@@ -175,7 +172,6 @@ def partitions(session: Session, ids: list[str]) -> int:
 
 
 def topology(session: Session, ids: list[str]) -> int:
-    from bireme.slurm.formats.show_cluster import topology_lines
 
     lines = topology_lines(session.get("/v1/topology", "slurm_load_topo error"), ids[0] if ids else "")
     if not lines and ids:
@@ -188,9 +184,6 @@ def topology(session: Session, ids: list[str]) -> int:
 
 def config(session: Session, ids: list[str]) -> int:
     """slurm.conf with Slurm's defaults, then what `bireme.toml` says."""
-    from bireme.core.model.cluster import ClusterConfig, NodeConfig
-    from bireme.slurm.conf.show import DaemonFacts, render_config
-    from bireme.slurm.version import SLURM_VERSION
 
     answer = session.get("/v1/config", "slurm_load_ctl_conf error")
     alive = session.get("/v1/ping", "slurm_load_ctl_conf error")
@@ -240,7 +233,6 @@ def completing(session: Session, words: list[str]) -> int:
 
 
 def _clock(seconds: float) -> str:
-    from bireme.slurm.formats.values import long_duration
 
     return long_duration(max(0, seconds))
 
@@ -302,7 +294,6 @@ def slurmd(session: Session, ids: list[str]) -> int:
 
 def association_manager(session: Session, words: list[str]) -> int:
     """`users=`, `accounts=`, `qos=` name whom to show, `flags=` which kinds of records."""
-    from bireme.slurm.formats.show_association_manager import manager_lines
 
     named: dict[str, list[str]] = {}
     for word in words:

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from bireme.commands import reports
+from bireme.commands.refused import ApiError
 from bireme.commands.scontrol import reservations
 from bireme.commands.scontrol.actions import ask_all, job_ids
 from bireme.commands.scontrol.session import Session
 from bireme.core.model.queue_numbers import LARGEST_NICE
 from bireme.slurm.changes import RANGES, check_changes, check_mail_types
+from bireme.slurm.constraints import parse_constraint
+from bireme.slurm.dependencies import parse_dependencies
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.gres import parse_gres
+from bireme.slurm.hostlist import expand
+from bireme.slurm.sizes import parse_memory
+from bireme.slurm.times import Infinite, parse_job_time_limit, parse_time_limit, parse_timestamp
 
 Changes = dict[str, Any]
 _Reader = Callable[[str], Changes]
@@ -83,7 +91,6 @@ def _update_jobs(session: Session, pairs: list[tuple[str, str]]) -> int:
     named, changes, relative = _job_changes(pairs)
     if not changes and not relative:
         raise reports.CommandError("No changes specified")
-    from bireme.commands.refused import ApiError
 
     ids = job_ids(session, named)
     if not ids:
@@ -155,7 +162,6 @@ def job_change(key: str, value: str) -> Changes:
 
 
 def _relative_limit(session: Session, job: str, text: str) -> Changes:
-    from bireme.slurm.times import Infinite, parse_time_limit
 
     by = parse_time_limit(text[1:])
     answer = session.get(f"/v1/jobs/{job}", "slurm_load_jobs error", {"fields": "time_limit_s"})
@@ -225,7 +231,6 @@ def _yes_no(field: str) -> _Reader:
 
 def _hosts(field: str) -> _Reader:
     def reader(value: str) -> Changes:
-        from bireme.slurm.hostlist import expand
 
         return {field: expand(value)}
 
@@ -234,7 +239,6 @@ def _hosts(field: str) -> _Reader:
 
 def _limit(field: str) -> _Reader:
     def reader(value: str) -> Changes:
-        from bireme.slurm.times import parse_job_time_limit
 
         return {field: parse_job_time_limit(value)}
 
@@ -243,7 +247,6 @@ def _limit(field: str) -> _Reader:
 
 def _moment(field: str) -> _Reader:
     def reader(value: str) -> Changes:
-        from bireme.slurm.times import parse_timestamp
 
         return {field: parse_timestamp(value, time.time(), lambda at: time.localtime(at).tm_gmtoff)}
 
@@ -252,7 +255,6 @@ def _moment(field: str) -> _Reader:
 
 def _memory(field: str, *others: str) -> _Reader:
     def reader(value: str) -> Changes:
-        from bireme.slurm.sizes import parse_memory
 
         return {field: parse_memory(value), **dict.fromkeys(others)}
 
@@ -260,17 +262,11 @@ def _memory(field: str, *others: str) -> _Reader:
 
 
 def _dependency(value: str) -> Changes:
-    from dataclasses import asdict  # late: only this key builds a nested value
-
-    from bireme.slurm.dependencies import parse_dependencies
 
     return {"dependencies": asdict(parse_dependencies(value)) if value else {}}
 
 
 def _gres(value: str) -> Changes:
-    from dataclasses import asdict  # late: only this key builds a nested value
-
-    from bireme.slurm.gres import parse_gres
 
     return {"gres_per_node": [asdict(one) for one in parse_gres(value)] if value else []}
 
@@ -292,7 +288,6 @@ def _constraint(field: str) -> _Reader:
     """The text itself, of which the core makes a tree: one that it cannot read must not be stored."""
 
     def reader(value: str) -> Changes:
-        from bireme.slurm.constraints import parse_constraint
 
         parse_constraint(value)
         return {field: value}
@@ -301,7 +296,6 @@ def _constraint(field: str) -> _Reader:
 
 
 def _switches(value: str) -> Changes:
-    from bireme.slurm.times import Infinite, parse_time_limit
 
     count, at, wait = value.partition("@")
     limit = parse_time_limit(wait) if at else None
@@ -389,7 +383,6 @@ _WITHOUT_VALUE = frozenset({"arraytaskthrottle", "timelimit", "timemin"})
 
 
 def _update_nodes(session: Session, pairs: list[tuple[str, str]]) -> int:
-    from bireme.commands.refused import ApiError
 
     body: Changes = {}
     for key, value in pairs:
@@ -434,7 +427,6 @@ def _node_change(key: str, value: str) -> Changes:
 
 
 def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
-    from bireme.commands.refused import ApiError
 
     name, changes = "", {}
     for key, value in pairs:
@@ -475,7 +467,6 @@ def _names_or_all(field: str) -> _Reader:
 
 def _seconds(field: str) -> _Reader:
     def reader(value: str) -> Changes:
-        from bireme.slurm.times import Infinite, parse_time_limit
 
         limit = None if value.upper() == "NONE" else parse_time_limit(value)
         return {field: None if isinstance(limit, Infinite) else limit}

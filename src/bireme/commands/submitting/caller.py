@@ -17,7 +17,9 @@ from bireme.commands.surroundings import around
 from bireme.commands.voice import CommandFailure
 from bireme.core.model.jobs import Owner
 from bireme.slurm.options.arbitrary import HOST_FILE
+from bireme.slurm.options.catalogue import TABLES
 from bireme.slurm.options.context import SubmitContext
+from bireme.slurm.options.getopt import read_command_line
 from bireme.slurm.options.layers import peek
 from bireme.slurm.options.table import Command
 
@@ -102,8 +104,6 @@ def _multi_prog(command: Command, argv: Sequence[str], written: Mapping[str, str
     if command is not Command.SRUN or "multi-prog" not in written:
         return ""
     # Late: only srun --multi-prog needs the words after the options here.
-    from bireme.slurm.options.catalogue import TABLES
-    from bireme.slurm.options.getopt import read_command_line
 
     words = read_command_line(TABLES[command], argv)[0].words
     if not words:

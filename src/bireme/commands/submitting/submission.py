@@ -10,11 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bireme.commands.clusters import UnknownClusterError, chosen_clusters
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.submitting.caller import plain_spec
 from bireme.commands.surroundings import OWN_COMMAND, Port, around
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.slurm.hostlist import compress
+from bireme.slurm.options.help import engine_notices
 from bireme.slurm.options.job import JobRequest
 from bireme.slurm.options.layers import Options
 
@@ -118,7 +120,6 @@ def tell_options(voice: Voice, options: Options) -> None:
 
 def tell_of_engine(voice: Voice, transport: Port, components: Sequence[Options], *, step: bool = False) -> None:
     """Says which of these options this cluster's engine does not apply, where engines differ."""
-    from bireme.slurm.options.help import engine_notices  # late, as `help` is everywhere: few jobs need it
 
     if not engine_notices(components, "", step=step):
         return
@@ -134,7 +135,6 @@ def clusters_asked(transport: Port, options: Options) -> list[str]:
     """Those that -M names; empty when it is not given."""
     if "clusters" not in options:
         return []
-    from bireme.commands.clusters import UnknownClusterError, chosen_clusters  # late: few submissions name one
 
     try:
         return chosen_clusters(transport, options.text("clusters"))

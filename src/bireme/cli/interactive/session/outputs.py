@@ -8,6 +8,7 @@ Invariant: `finish` writes whatever still waits; no byte a task wrote is lost wh
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -90,6 +91,5 @@ class Output:
 
 
 def _await_writable(fd: int) -> None:
-    import select  # late: only where our stdout was made non-blocking by somebody else
 
     select.select([], [fd], [])
