@@ -4,7 +4,7 @@ Lines of JSON: a heading (when, by which version, and once it was planned, what 
 `snapshots` writes it. What planning does not read is left out: scripts, environments, arguments, paths, comments,
 steps, and slurm.conf's keys that are not about scheduling. Names of users, accounts and jobs stay unless they are to be
 replaced; names of nodes, partitions and QOS always stay.
-Invariant: every field of JobSpec is either kept or in PRIVATE (a test asks), so that a new one is thought about.
+Invariant: of a JobSpec the fields are in it that are declared as planned with (`core/model/field_rules`), no others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from bireme.core.accounting.book import AccountBook
 from bireme.core.model.accounts import ROOT
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
-from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, JobSpec, Owner, Phase
+from bireme.core.model.jobs import RULES, ArrayWaiting, Ending, Finished, Job, JobSpec, Owner, Phase
 from bireme.core.model.reservations import Reservation
 from bireme.core.priority.order import reprioritise
 from bireme.core.state.state import ArrayTally, State
@@ -23,14 +23,8 @@ from bireme.store import codec
 from bireme.store.snapshots import decode_lines, encode_state
 
 FORMAT = 1
-PRIVATE = frozenset({
-    "wckey", "warning", "work_dir", "submit_dir", "umask", "process_nice", "std_in", "std_out",
-    "std_err", "open_append", "script", "environment", "command", "argv", "submit_line",
-    "submit_host", "comment", "admin_comment", "mail_type", "mail_user", "container_image", "container_bundle",
-    "container_mounts",
-    "container_workdir", "export", "get_user_env", "step_defaults", "ignored", "workload",
-})  # fmt: skip
-_DEFAULTS = {field.name: field.default for field in fields(JobSpec) if field.name in PRIVATE}
+_DEFAULTS = {each.name: each.default for each in fields(JobSpec) if not RULES[each.name].planned}
+"""What takes the place of the fields that the planner does not read."""
 _SCHEDULING_KEYS = ("Scheduler", "Priority", "Preempt", "Select", "Dependency", "Topology", "Resv", "Licenses")
 
 

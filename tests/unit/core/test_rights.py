@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -12,14 +11,14 @@ from bireme.core.jobs import rights
 from bireme.core.jobs.submission import submit
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model.events import ClusterConfigured, JobSubmitted, Recorded
-from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.field_rules import Giver
+from bireme.core.model.jobs import RULES, JobSpec, Owner
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 from bireme.testing.worlds import build_cluster
 
 ANN = Caller(uid=1, gid=1, user="ann")
 ROOT = Caller(uid=0, gid=0, user="root", admin=True)
-TABLES = (rights.OPERATORS, rights.LOWERED, rights.PASSED_OVER, rights.MADE_HERE, rights.ANYBODY)
 RAISED: dict[str, Any] = {"site_factor": 5, "admin_comment": "mine", "nice": -1, "priority": 1_000}
 REFUSED = {"site_factor": Why.ACCESS_DENIED, "admin_comment": Why.ACCESS_DENIED, "nice": Why.INVALID_NICE}
 
@@ -33,13 +32,17 @@ def submitted(caller: Caller, **given: Any) -> JobSubmitted:
     return event
 
 
-def test_every_field_of_a_job_has_one_rule() -> None:
-    assert set().union(*TABLES) == {field.name for field in fields(JobSpec)}
-    assert not any(one & other for one, other in combinations(TABLES, 2))
-    assert RAISED.keys() == rights.OPERATORS | rights.LOWERED | rights.PASSED_OVER
+def given_by(*givers: Giver) -> list[str]:
+    return [name for name, rule in RULES.items() if rule.giver in givers]
 
 
-@pytest.mark.parametrize("name", sorted(rights.OPERATORS | rights.LOWERED))
+def test_every_field_of_a_job_has_a_rule() -> None:
+    assert RULES.keys() == {field.name for field in fields(JobSpec)}
+    assert RAISED.keys() == set(given_by(Giver.OPERATOR, Giver.LOWERING, Giver.PASSED_OVER))
+    assert given_by(Giver.NOBODY) == ["owner", "het_component", "workload"]
+
+
+@pytest.mark.parametrize("name", given_by(Giver.OPERATOR, Giver.LOWERING))
 def test_what_operators_alone_give_is_refused_to_others(name: str) -> None:
     with pytest.raises(Refusal) as refusal:
         submitted(ANN, **{name: RAISED[name]})

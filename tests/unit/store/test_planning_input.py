@@ -10,20 +10,15 @@ import pytest
 from bireme.core.accounting.book import AccountBook
 from bireme.core.model.accounts import Account, Association, User
 from bireme.core.model.events import AccountsChanged
-from bireme.core.model.jobs import JobSpec
+from bireme.core.model.jobs import RULES, JobSpec, WarningSignal
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.reservations.orders import ReservationOrder, create_reservation
 from bireme.slurm.records.plans import plan_record
-from bireme.store.planning_input import PRIVATE, NotASnapshotError, decode_input, encode_input, with_decided
+from bireme.store.planning_input import NotASnapshotError, decode_input, encode_input, with_decided
 from bireme.testing.scenario import Scenario, caller_named
 
 HOUR = 3600
-PLANNED_WITH = {
-    "kind", "name", "owner", "account", "qos", "partitions", "resources", "time_limit_s", "time_limit_given",
-    "time_min_s", "begin_at", "deadline_at", "dependencies", "kill_on_invalid_dependency", "array", "het_component",
-    "hold", "nice", "priority", "site_factor", "reservation", "requeue", "expedite_requeue", "kill_on_node_fail",
-}  # fmt: skip
 
 
 def world() -> Scenario:
@@ -98,10 +93,15 @@ def test_reservations_are_for_the_same_people_under_other_names() -> None:
     assert decided(data) == plan_record(plan(Snapshot(made.state, made.state.config.settings.policy, made.now)))
 
 
-def test_each_field_of_a_specification_is_planned_with_or_private() -> None:
-    names = {field.name for field in fields(JobSpec)}
-    assert names - PRIVATE == PLANNED_WITH, "a new field: is it planned with, or does it belong into PRIVATE?"
-    assert names >= PRIVATE
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not rule.planned and name != "workload"])
+def test_what_is_only_carried_is_left_out(name: str) -> None:
+    made = Scenario("1x8")
+    given = {"umask": 0o077, "process_nice": 5, "open_append": True, "get_user_env": True}.get(name, "secret")
+    if name in ("argv", "mail_type", "step_defaults", "ignored"):
+        given = (("A", "secret"),) if name == "step_defaults" else ("secret",)
+    made.submit("job", user="root", **{name: WarningSignal(10) if name == "warning" else given})
+    spec = decode_input(encode_input(made.state, made.now, "1")).state.jobs[1].spec
+    assert getattr(spec, name) == next(each.default for each in fields(JobSpec) if each.name == name)
 
 
 def test_decisions_are_kept_beside_it() -> None:

@@ -23,7 +23,9 @@ from bireme.core.jobs.states import job_reasons
 from bireme.core.jobs.submission import can_ever_run, check_node_names
 from bireme.core.jobs.suspending import cpus_are_free
 from bireme.core.model import events as e
+from bireme.core.model.field_rules import Until
 from bireme.core.model.jobs import (
+    RULES,
     ArraySpec,
     ArrayWaiting,
     Ending,
@@ -419,13 +421,12 @@ def complete(state: State, caller: Caller, target: Target, status: ExitStatus) -
 
 # -- update ----------------------------------------------------------------------------------------------------------
 
-ALWAYS = {
-    "name", "comment", "admin_comment", "requeue", "nice", "site_factor", "time_limit_s", "mail_type", "mail_user",
-    "wckey",
-    "array_throttle",
-}  # fmt: skip
-"""What may change while the job runs; anything may while it waits."""
-AFTERWARDS = {"comment", "admin_comment"}
+_MAY_CHANGE: dict[Until, frozenset[str]] = {
+    until: frozenset(name for name, rule in RULES.items() if rule.until >= until)
+    | ({"array_throttle"} if RULES["array"].until >= until else set())
+    for until in Until
+}
+"""What may still change when a job has come so far; anything may while it waits."""
 SPEC_FIELDS = {field.name for field in fields(JobSpec)}
 RESOURCE_FIELDS = {field.name for field in fields(ResourceRequest)}
 
@@ -452,8 +453,8 @@ def update(state: State, caller: Caller, target: Target, changes: Mapping[str, A
 
 def _too_late(job: Job, changes: Mapping[str, Any]) -> Why | None:
     if isinstance(job.phase, Finished):
-        return None if changes.keys() <= AFTERWARDS else Why.ALREADY_DONE
-    if isinstance(job.phase, Pending) or changes.keys() <= ALWAYS:
+        return None if changes.keys() <= _MAY_CHANGE[Until.FORGOTTEN] else Why.ALREADY_DONE
+    if isinstance(job.phase, Pending) or changes.keys() <= _MAY_CHANGE[Until.ENDS]:
         return Why.TRANSITION_STATE_NO_UPDATE if isinstance(job.phase, Ending) else None
     return Why.JOB_NOT_PENDING
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from bireme.core.model.field_rules import FieldRule, Giver, Until, carried, planned, ruled, rules_of
 from bireme.core.model.hashing import HashedOnce
 from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.reasons import Reason
@@ -160,88 +161,96 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What the user asked for, after Slurm's precedence, before any decision. Changed only by `scontrol update`."""
+    """What the user asked for, after Slurm's precedence, before any decision. Changed only by `scontrol update`.
 
-    kind: JobKind = JobKind.BATCH
-    name: str = "bireme"
-    owner: Owner
-    account: str = ""
-    qos: str = ""
+    Each field says its rule (`field_rules`): who may give it, until when it may change, whether the planner reads it.
+    """
+
+    kind: JobKind = planned(JobKind.BATCH)
+    name: str = planned("bireme", until=Until.ENDS)
+    owner: Owner = field(metadata=ruled(FieldRule(giver=Giver.NOBODY, planned=True)))
+    account: str = planned("")
+    qos: str = planned("")
     """Empty: the association's default, known once it is submitted."""
-    wckey: str = ""
-    partitions: tuple[str, ...] = ()
+    wckey: str = carried("", until=Until.ENDS)
+    partitions: tuple[str, ...] = planned(())
     """Empty: the cluster's default partition."""
-    resources: ResourceRequest = ResourceRequest()
-    time_limit_s: int | None = None
-    time_limit_given: bool = False
+    resources: ResourceRequest = planned(ResourceRequest())
+    time_limit_s: int | None = planned(None, until=Until.ENDS)
+    time_limit_given: bool = planned(False)
     """With time_limit_s None: True is UNLIMITED, False is 'not asked' (the partition's default)."""
-    time_min_s: int | None = None
-    begin_at: float | None = None
-    deadline_at: float | None = None
-    dependencies: Dependencies = Dependencies()
-    kill_on_invalid_dependency: bool | None = None
-    array: ArraySpec | None = None
-    het_component: int | None = None
+    time_min_s: int | None = planned(None)
+    begin_at: float | None = planned(None)
+    deadline_at: float | None = planned(None)
+    dependencies: Dependencies = planned(Dependencies())
+    kill_on_invalid_dependency: bool | None = planned(None, unseen=True)
+    array: ArraySpec | None = planned(None, until=Until.ENDS)
+    """Only its throttle changes."""
+    het_component: int | None = planned(None, giver=Giver.NOBODY)
     """0 for the leader, 1... for the others of a heterogeneous job; None for an ordinary job."""
-    hold: bool = False
-    nice: int = 0
-    priority: int | None = None
+    hold: bool = planned(False)
+    nice: int = planned(0, giver=Giver.LOWERING, until=Until.ENDS)
+    priority: int | None = planned(None, giver=Giver.PASSED_OVER)
     """Set by an operator, and then fixed; None: computed."""
-    site_factor: int = 0
+    site_factor: int = planned(0, giver=Giver.OPERATOR, until=Until.ENDS)
     """Set by an operator: added to the computed priority."""
-    reservation: str = ""
-    requeue: bool | None = None
+    reservation: str = planned("")
+    requeue: bool | None = planned(None, until=Until.ENDS)
     """None: the cluster's JobRequeue."""
-    expedite_requeue: bool = False
+    expedite_requeue: bool = planned(False)
     """--requeue=expedite: requeued, it stands before all others."""
-    kill_on_node_fail: bool = True
-    warning: WarningSignal | None = None
-    work_dir: str = "/"
-    submit_dir: str = ""
+    kill_on_node_fail: bool = planned(True)
+    warning: WarningSignal | None = carried(None, unseen=True)
+    work_dir: str = carried("/")
+    submit_dir: str = carried("", unseen=True)
     """Where the submitter was; differs from work_dir with --chdir."""
-    umask: int = 0o022
-    process_nice: int = 0
+    umask: int = carried(0o022, unseen=True)
+    process_nice: int = carried(0)
     """Of the process that submitted it: its own processes are told."""
-    std_in: str = "/dev/null"
-    std_out: str = ""
+    std_in: str = carried("/dev/null")
+    std_out: str = carried("")
     """A filename pattern; empty is Slurm's default (`slurm-%j.out`, `slurm-%A_%a.out`)."""
-    std_err: str = ""
+    std_err: str = carried("")
     """Empty: the same file as std_out."""
-    open_append: bool | None = None
+    open_append: bool | None = carried(None, unseen=True)
     """--open-mode: None is the cluster's JobFileAppend (truncate)."""
-    script: str = ""
+    script: str = carried("", unseen=True)
     """Blob id of the batch script's text."""
-    environment: str = ""
+    environment: str = carried("", unseen=True)
     """Blob id of the environment to run with (JSON object)."""
-    command: str = ""
+    command: str = carried("", unseen=True)
     """Path of the script or command, as shown by `scontrol show job`."""
-    argv: tuple[str, ...] = ()
+    argv: tuple[str, ...] = carried((), unseen=True)
     """The script's own arguments."""
-    submit_line: str = ""
-    submit_host: str = ""
-    comment: str = ""
-    admin_comment: str = ""
-    mail_type: tuple[str, ...] = ()
-    mail_user: str = ""
-    container_image: str = ""
+    submit_line: str = carried("", unseen=True)
+    submit_host: str = carried("", unseen=True)
+    comment: str = carried("", until=Until.FORGOTTEN)
+    admin_comment: str = carried("", giver=Giver.OPERATOR, until=Until.FORGOTTEN)
+    mail_type: tuple[str, ...] = carried((), until=Until.ENDS, unseen=True)
+    mail_user: str = carried("", until=Until.ENDS, unseen=True)
+    container_image: str = carried("")
     """--container-image (Pyxis): an image by its name in a registry."""
-    container_bundle: str = ""
+    container_bundle: str = carried("")
     """--container: the folder of an OCI bundle. Only Slurm itself runs these."""
-    container_mounts: str = ""
-    container_workdir: str = ""
-    export: str = "ALL"
-    get_user_env: bool = False
-    step_defaults: tuple[tuple[str, str], ...] = ()
+    container_mounts: str = carried("", unseen=True)
+    container_workdir: str = carried("", unseen=True)
+    export: str = carried("ALL", unseen=True)
+    get_user_env: bool = carried(False, unseen=True)
+    step_defaults: tuple[tuple[str, str], ...] = carried((), unseen=True)
     """Options that only change what `srun` inside does, as (variable, value): SLURM_DISTRIBUTION and the like."""
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = carried(())
     """Options accepted but not applied yet."""
-    workload: Workload | None = None
+    workload: Workload | None = carried(None, giver=Giver.NOBODY)
     """With JobKind.PODS: whose place this is."""
 
     def revised(self, **fields: Any) -> JobSpec:
         """With these fields; itself where it has them already, so that jobs that ask the same share one object."""
         changed = any(getattr(self, name) != value for name, value in fields.items())
         return replace(self, **fields) if changed else self
+
+
+RULES = rules_of(JobSpec)
+"""The rule of each field of a specification."""
 
 
 @dataclass(frozen=True, slots=True)

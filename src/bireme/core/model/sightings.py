@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bireme.core.model.jobs import ArrayTask, JobSpec, Phase
+from bireme.core.model.jobs import RULES, ArrayTask, JobSpec, Phase
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, ExitStatus, Usage
 from bireme.core.model.steps import Step
 
-UNSEEN_FIELDS = (
-    "script", "environment", "command", "argv", "submit_line", "submit_host", "submit_dir", "umask", "export",
-    "step_defaults", "container_mounts", "container_workdir", "get_user_env", "open_append", "warning", "mail_type",
-    "mail_user", "kill_on_invalid_dependency",
-)  # fmt: skip
+UNSEEN_FIELDS = tuple(name for name, rule in RULES.items() if rule.unseen)
 """Of a JobSpec: what a queue does not show. Where Bireme submitted the job it knows them all the same."""
 
 
