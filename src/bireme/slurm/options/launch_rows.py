@@ -1,4 +1,4 @@
-"""The options that say how tasks are started and watched: srun's own, containers, and what every command has.
+"""The options that say how tasks are started and watched: srun's own, and what every command has.
 
 Rows of the catalogue, nothing else; `rows.option` explains how to read one.
 """
@@ -11,24 +11,8 @@ from bireme.slurm.options.table import Command, Kind, Option
 STEP = "Steps and tasks"
 BINDING = "Binding"
 STREAMS = "Streams and signals"
-CONTAINERS = "Containers"
 COMMAND = "This command"
 
-_ON_HOST = "the embedded engine refuses jobs and steps for an image"
-_NOT_PASSED_ON = "it is not passed on to Slurm"
-_ITS_POD = "a job runs in a pod as the engine makes it; docs/kubernetes.md says what can be set"
-
-
-def _elsewhere(job: str, step: str, slurm: str = _NOT_PASSED_ON) -> dict[str, str]:
-    """Why an option is not applied to jobs and to steps in pods, and to those of Slurm; empty: it is."""
-    return {"kubernetes": job, "kubernetes step": step, "slurm": slurm, "slurm step": slurm}
-
-
-_IN_PODS = _elsewhere(_ITS_POD, _ITS_POD)
-_IMAGE = _elsewhere("", "steps run in the image of their job", "")
-_BUNDLE = _elsewhere("", "", "")
-_MOUNTS = _elsewhere(*2 * ("volumes of jobs are a setting (kubernetes.volumes)",), "")
-_FOLDER = _elsewhere(*2 * ("use --chdir",), "")
 _NO_COPY = "programs are not copied: nodes see the same files"
 
 # A row is easier to compare with its neighbours on few lines.
@@ -121,38 +105,7 @@ _STREAM_ROWS = (
            ignored="X11 is not forwarded; on this machine DISPLAY just works"),
 )
 
-
-def _pyxis(signature: str, kind: Kind, summary: str, elsewhere: dict[str, str] = _IN_PODS) -> Option:
-    return option("", signature, ALL, kind, CONTAINERS, summary, ignored=_ON_HOST, elsewhere=elsewhere)
-
-
-_CONTAINER_ROWS = (
-    option("", "container=PATH", ALL, Kind.TEXT, CONTAINERS, "OCI bundle",
-           variables={Command.SBATCH: ("SBATCH_CONTAINER",), Command.SRUN: ("SRUN_CONTAINER",),
-                      Command.SALLOC: ("SALLOC_CONTAINER",)},
-           ignored=_ON_HOST, elsewhere=_BUNDLE),
-    option("", "container-id=ID", ALL, Kind.TEXT, CONTAINERS, "id of the OCI container",
-           variables={Command.SBATCH: ("SBATCH_CONTAINER_ID",), Command.SRUN: ("SRUN_CONTAINER_ID",),
-                      Command.SALLOC: ("SALLOC_CONTAINER_ID",)},
-           ignored=_ON_HOST, elsewhere=_IN_PODS),
-    _pyxis("container-image=IMAGE", Kind.TEXT, "image to run in (Pyxis)", _IMAGE),
-    _pyxis("container-mounts=SRC:DST[:FLAGS],...", Kind.TEXT, "mounts (Pyxis)", _MOUNTS),
-    _pyxis("container-workdir=PATH", Kind.TEXT, "working directory (Pyxis)", _FOLDER),
-    _pyxis("container-name=NAME", Kind.TEXT, "keep under a name (Pyxis)"),
-    _pyxis("container-save=PATH", Kind.TEXT, "save as a file (Pyxis)"),
-    _pyxis("container-mount-home", Kind.FLAG, "mount the home folder (Pyxis)"),
-    _pyxis("no-container-mount-home", Kind.FLAG, "do not mount it (Pyxis)"),
-    _pyxis("container-remap-root", Kind.FLAG, "look like root inside (Pyxis)"),
-    _pyxis("no-container-remap-root", Kind.FLAG, "be oneself inside (Pyxis)"),
-    _pyxis("container-entrypoint", Kind.FLAG, "run the image's entry point (Pyxis)"),
-    _pyxis("no-container-entrypoint", Kind.FLAG, "do not run it (Pyxis)"),
-    _pyxis("container-entrypoint-log", Kind.FLAG, "show the entry point's output (Pyxis)"),
-    _pyxis("container-writable", Kind.FLAG, "writable image (Pyxis)"),
-    _pyxis("container-readonly", Kind.FLAG, "read-only image (Pyxis)"),
-    _pyxis("container-env=NAME,...", Kind.TEXT, "variables that win over the image's (Pyxis)"),
-)
-
-_COMMAND_ROWS = (
+COMMAND_ROWS: tuple[Option, ...] = (
     option("h", "help", ALL, Kind.FLAG, COMMAND, "this text"),
     option("", "usage", ALL, Kind.FLAG, COMMAND, "a short text"),
     option("V", "version", ALL, Kind.FLAG, COMMAND, "version"),
@@ -165,10 +118,4 @@ _COMMAND_ROWS = (
 )
 
 # fmt: on
-LAUNCH_ROWS: tuple[Option, ...] = (
-    *_STEP_ROWS,
-    *_BINDING_ROWS,
-    *_STREAM_ROWS,
-    *_CONTAINER_ROWS,
-    *_COMMAND_ROWS,
-)
+LAUNCH_ROWS: tuple[Option, ...] = (*_STEP_ROWS, *_BINDING_ROWS, *_STREAM_ROWS)

@@ -1,26 +1,21 @@
-"""What a job asks to hold: options to `ResourceRequest`, with the numbers that follow from other numbers.
+"""What a job asks to hold: a `ResourceRequest` of what options give, with the numbers that follow from other numbers.
 
-Used by `job` for sbatch, salloc and srun's own allocation. Slurm's rules for combinations are here, each with
-Slurm's message; whether a cluster can satisfy the request is not asked.
+Used by `job` for sbatch, salloc and srun's own allocation; what each option gives is `given`. Slurm's rules for
+combinations are here, each with Slurm's message; whether a cluster can satisfy the request is not asked.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from bireme.core.model.distribution import Distribution
 from bireme.core.model.jobs import ResourceRequest
-from bireme.core.model.resources import GresRequest
-from bireme.slurm.distribution import format_distribution
-from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.gres import parse_gres
-from bireme.slurm.hostlist import expand
 from bireme.slurm.options.arbitrary import is_arbitrary, most_tasks_of_a_host
 from bireme.slurm.options.errors import fatal, refused
+from bireme.slurm.options.given import Asked, fields_of_resources, gres_of
 from bireme.slurm.options.gpus import INVALID_GRES, Derived, settle_gpus
 from bireme.slurm.options.layers import Options
 from bireme.slurm.options.table import Command
-from bireme.slurm.options.values import NodeCount, NodeShape, Switches, TresPerTask
+from bireme.slurm.options.values import NodeShape
 
 _HINT_CLASH = (
     "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and --cpu-bind "
@@ -28,10 +23,11 @@ _HINT_CLASH = (
 )
 
 
-def resources_of(options: Options, node_file: str = "") -> Derived:
+def resources_of(asked: Asked) -> Derived:
     """The request that these options make."""
+    options = asked.options
     _refuse_contradictions(options)
-    derived = Derived(_as_asked(options, node_file))
+    derived = Derived(ResourceRequest(**fields_of_resources(asked)))
     if said_twice(options):
         derived.warnings.append(SAID_TWICE)
     shared_with = options.text("exclusive", "exclusive")
@@ -45,70 +41,15 @@ def resources_of(options: Options, node_file: str = "") -> Derived:
     return derived
 
 
-def gres_of(options: Options, name: str) -> tuple[GresRequest, ...]:
-    found = options.typed(name, tuple)
-    return tuple(found) if found else ()
-
-
 SAID_TWICE = (
     "--gpus-per-node and --gres=gpu ask for the same GPUs, which are counted once; newer Slurm refuses the two together"
 )
-
-
-def gres_per_node_of(options: Options) -> tuple[GresRequest, ...]:
-    """--gres and --gpus-per-node: two words for the GPUs of a node, which count once and must not contradict."""
-    gres, gpus = gres_of(options, "gres"), gres_of(options, "gpus-per-node")
-    also = tuple(one for one in gres if one.name == "gpu")
-    if not gpus or not also:
-        return (*gres, *gpus)
-    if {one.type is None for one in (*gpus, *also)} == {True, False}:
-        return (*gres, *gpus)  # which is refused for that
-    if sorted(gpus, key=str) != sorted(also, key=str):
-        raise fatal("--gpus-per-node and --gres=gpu are mutually exclusive.")
-    return gres
 
 
 def said_twice(options: Options) -> bool:
     """Whether --gpus-per-node and --gres=gpu stand beside each other."""
     gres, gpus = gres_of(options, "gres"), gres_of(options, "gpus-per-node")
     return bool(gpus) and any(one.name == "gpu" for one in gres)
-
-
-def per_task_gres(options: Options) -> tuple[GresRequest, ...]:
-    """--gpus-per-task, and the generic resources of --tres-per-task; what both name, as a job's variables do, once."""
-    tres = options.typed("tres-per-task", TresPerTask)
-    first, second = gres_of(options, "gpus-per-task"), parse_gres(tres.gres) if tres else ()
-    if _asked_as_tres(options, "gpus-per-task"):
-        first, second = second, first
-    named = {request.name for request in first}
-    return (*first, *(request for request in second if request.name not in named))
-
-
-def cpus_per_task_of(options: Options) -> int | None:
-    tres = options.typed("tres-per-task", TresPerTask)
-    by_tres, by_number = tres.cpus if tres else None, options.number("cpus-per-task")
-    return by_tres or by_number if _asked_as_tres(options, "cpus-per-task") else by_number or by_tres
-
-
-def _asked_as_tres(options: Options, name: str) -> bool:
-    """By hand with --tres-per-task, where the job's variables have the other option."""
-    return options.asked("tres-per-task") and not options.asked(name)
-
-
-def distribution_text(options: Options) -> str:
-    distribution = options.typed("distribution", Distribution)
-    return format_distribution(distribution) if distribution else ""
-
-
-def hosts_of(options: Options, node_file: str) -> tuple[str, ...]:
-    """--nodelist, or the nodes of the file that the caller read: --nodefile's, or a nodelist's with a `/` in it."""
-    listed = options.typed("nodelist", tuple) or ()
-    if node_file and (not listed or any("/" in host for host in listed)):
-        try:
-            return tuple(expand(",".join(node_file.split())))
-        except SlurmSyntaxError as error:
-            raise refused("Invalid node name specified in the node file", str(error)) from error
-    return tuple(listed)
 
 
 def _refuse_contradictions(options: Options) -> None:
@@ -120,54 +61,6 @@ def _refuse_contradictions(options: Options) -> None:
         raise refused("--cpus-per-gpu is mutually exclusive with --cpus-per-task", INVALID_GRES)
     if "core-spec" in options and "thread-spec" in options:
         raise fatal("-S/--core-spec and --thred-spec options are mutually exclusive")
-
-
-def _as_asked(options: Options, node_file: str) -> ResourceRequest:
-    nodes = options.typed("nodes", NodeCount)
-    switches = options.typed("switches", Switches)
-    return ResourceRequest(
-        nodes_min=nodes.minimum if nodes else 1,
-        nodes_max=nodes.maximum if nodes else None,
-        nodes_given=nodes is not None,
-        ntasks=options.number("ntasks"),
-        ntasks_per_node=options.number("ntasks-per-node"),
-        ntasks_per_socket=options.number("ntasks-per-socket"),
-        ntasks_per_core=options.number("ntasks-per-core"),
-        ntasks_per_gpu=options.number("ntasks-per-gpu"),
-        cpus_per_task=cpus_per_task_of(options),
-        cpus_per_gpu=options.number("cpus-per-gpu"),
-        min_cpus_per_node=options.number("mincpus"),
-        sockets_per_node=options.number("sockets-per-node"),
-        cores_per_socket=options.number("cores-per-socket"),
-        threads_per_core=options.number("threads-per-core"),
-        memory_per_node_mib=options.number("mem"),
-        memory_per_cpu_mib=options.number("mem-per-cpu"),
-        memory_per_gpu_mib=options.number("mem-per-gpu"),
-        tmp_disk_mib=options.number("tmp") or 0,
-        gres_per_node=gres_per_node_of(options),
-        gres_per_job=gres_of(options, "gpus"),
-        gres_per_task=per_task_gres(options),
-        gres_per_socket=gres_of(options, "gpus-per-socket"),
-        exclusive="exclusive" in options,
-        oversubscribe=options.flag("oversubscribe") and "exclusive" not in options,
-        overcommit=options.flag("overcommit"),
-        contiguous=options.flag("contiguous"),
-        constraint=options.text("constraint"),
-        prefer=options.text("prefer"),
-        nodelist=hosts_of(options, node_file),
-        exclude=tuple(options.typed("exclude", tuple) or ()),
-        switches=switches.count if switches else None,
-        switches_wait_s=switches.wait_s if switches else None,
-        segment=options.number("segment"),
-        licenses=options.text("licenses"),
-        hint=options.text("hint"),
-        distribution=distribution_text(options),
-        spread=options.flag("spread-job"),
-        use_min_nodes=options.flag("use-min-nodes"),
-        gres_flags=tuple(options.typed("gres-flags", tuple) or ()),
-        core_spec=options.number("core-spec"),
-        thread_spec=options.number("thread-spec"),
-    )
 
 
 def _apply_shape(derived: Derived, options: Options) -> None:

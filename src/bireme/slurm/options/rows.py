@@ -1,6 +1,6 @@
 """How a row of the option catalogue is written: `option("A", "account=NAME", ...)`.
 
-Used by `job_rows` and `launch_rows`, which hold the rows and nothing else.
+Used by `slurm/job_fields`, where a row of a job's field has its option, and by `launch_rows`.
 """
 
 from __future__ import annotations

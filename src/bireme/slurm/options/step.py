@@ -17,8 +17,8 @@ from bireme.slurm.options.arbitrary import is_arbitrary
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import fatal
 from bireme.slurm.options.export import exported
+from bireme.slurm.options.given import cpus_per_task_of, gres_of, gres_per_node_of, hosts_of, per_task_gres
 from bireme.slurm.options.layers import Options
-from bireme.slurm.options.resources import cpus_per_task_of, gres_of, gres_per_node_of, hosts_of, per_task_gres
 from bireme.slurm.options.values import NodeCount
 
 ROWS_VARIABLE, COLUMNS_VARIABLE = "SLURM_PTY_WIN_ROW", "SLURM_PTY_WIN_COL"

@@ -1,0 +1,62 @@
+"""The table of job fields: every field of a job has a row, every row is read, and what a row promises is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+from bireme.core.model.jobs import JobSpec, ResourceRequest
+from bireme.slurm.job_fields.row import RESOURCES_PREFIX, Form, Place
+from bireme.slurm.job_fields.table import FIELDS, with_own
+from bireme.slurm.options.given import GIVEN
+
+
+def test_every_field_of_a_job_has_one_row() -> None:
+    of_job = [field.name for field in fields(JobSpec) if field.name != "resources"]
+    of_resources = [RESOURCES_PREFIX + field.name for field in fields(ResourceRequest)]
+    assert Counter(field.path for field in FIELDS) == Counter([*of_job, *of_resources])
+
+
+def test_a_field_without_a_record_says_why() -> None:
+    assert not [field.path for field in FIELDS if bool(field.record) is bool(field.hidden)]
+    assert not [field.path for field in FIELDS if bool(field.record) is not bool(field.says)]
+
+
+def test_no_two_rows_have_the_same_name_in_one_place() -> None:
+    names = {
+        "option": [field.option.name for field in FIELDS if field.option],
+        "record": [field.record for field in FIELDS if field.record],
+        "squeue": [field.squeue.name for field in FIELDS if field.squeue],
+        "squeue -o": [field.squeue.letter for field in FIELDS if field.squeue and field.squeue.letter],
+        "sacct": [field.sacct.name for field in FIELDS if field.sacct],
+        "show": [field.show for field in FIELDS if field.show],
+        "json": [field.json for field in FIELDS if field.json],
+        "accounting": [field.accounting for field in FIELDS if field.accounting],
+        "change": [field.change for field in FIELDS if field.update],
+    }
+    twice = {place: [name for name, count in Counter(each).items() if count > 1] for place, each in names.items()}
+    assert not {place: each for place, each in twice.items() if each}
+
+
+def test_an_own_function_is_for_a_place_that_the_field_has() -> None:
+    """`own` names a place that nothing else of the row names: it would be read by nobody."""
+    for field in FIELDS:
+        has = {
+            Place.RECORD: field.record,
+            Place.SQUEUE: field.squeue,
+            Place.SACCT: field.sacct,
+            Place.SHOW: field.show,
+            Place.JSON: field.json,
+            Place.ACCOUNTING: field.accounting,
+            Place.UPDATE: field.update,
+            Place.ORDERED: field.update,
+            Place.PASSED: field.option,
+        }
+        assert not [place for place in field.own if place in has and not has[place]], field.path
+        if field.form is Form.OTHER:
+            needed = {place for place, there in has.items() if there and place in (Place.RECORD, Place.UPDATE)}
+            assert needed <= field.own, f"{field.path}: nobody knows how to read or write it"
+
+
+def test_what_options_give_has_a_function_where_the_row_says_so() -> None:
+    assert GIVEN.keys() == {field.path for field in with_own(Place.GIVEN)}
