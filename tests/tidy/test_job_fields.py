@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import fields
 
+from bireme.commands.scontrol import job_keys
 from bireme.core.model.jobs import JobSpec, ResourceRequest
+from bireme.engines.slurm import submission
 from bireme.slurm.job_fields.row import RESOURCES_PREFIX, Form, Place
 from bireme.slurm.job_fields.table import FIELDS, with_own
 from bireme.slurm.options.given import GIVEN
@@ -58,5 +60,13 @@ def test_an_own_function_is_for_a_place_that_the_field_has() -> None:
             assert needed <= field.own, f"{field.path}: nobody knows how to read or write it"
 
 
-def test_what_options_give_has_a_function_where_the_row_says_so() -> None:
+def test_own_functions_are_where_the_rows_say_so() -> None:
     assert GIVEN.keys() == {field.path for field in with_own(Place.GIVEN)}
+    assert job_keys.OWN.keys() == {key.lower() for field in with_own(Place.UPDATE) for key in field.update}
+    assert submission.PASSED.keys() == {field.path for field in with_own(Place.PASSED)}
+    assert submission.ORDERED.keys() == {field.update[0] for field in with_own(Place.ORDERED)}
+
+
+def test_every_form_can_be_read_and_written() -> None:
+    forms = set(Form) - {Form.OTHER}
+    assert job_keys.READERS.keys() == submission.AS_OPTION.keys() == submission.AS_KEY.keys() == forms

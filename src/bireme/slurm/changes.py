@@ -1,9 +1,9 @@
-"""What `scontrol update` may change of a job, and within which ranges: one table for the command and for the API.
+"""What `scontrol update` may change of a job, and within which ranges: the same for the command and for the API.
 
-Pure facts and their check, in the names of JobSpec and ResourceRequest. The command reads Slurm's words into these
-fields (`commands/scontrol/update.py`), the API takes them as they are (`api/routes/orders.py`); both ask here. What a
-change means for a job, and who may make it, is decided by `core/jobs/requests.py`.
-Invariant: a field that is not named here is never changed after the submission (a job's script, kind or array).
+The fields of `slurm/job_fields` that have a key, in the names of JobSpec and ResourceRequest, and their check. The
+command reads Slurm's words into these fields (`commands/scontrol/job_keys.py`), the API takes them as they are
+(`api/routes/orders.py`); both ask here. What a change means, and who may make it, decides `core/jobs/requests.py`.
+Invariant: a field without a key is never changed after the submission (a job's script, kind or array).
 """
 
 from __future__ import annotations
@@ -11,29 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bireme.core.model.queue_numbers import LARGEST_NICE, LARGEST_PRIORITY
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.job_fields.table import FIELDS
 from bireme.slurm.options.words import MAIL_GROUPS, MAIL_TYPES
 
-_COUNT = 2**31 - 2
-
 RANGES: Mapping[str, tuple[int, int]] = {
-    **dict.fromkeys(("array_throttle", "core_spec", "min_cpus_per_node", "switches"), (0, _COUNT)),
-    **dict.fromkeys(("cpus_min", "cpus_per_task", "nodes_min", "nodes_max", "ntasks"), (1, _COUNT)),
-    **dict.fromkeys(("cores_per_socket", "sockets_per_node", "threads_per_core"), (1, _COUNT)),
-    **dict.fromkeys(("memory_per_cpu_mib", "memory_per_node_mib", "tmp_disk_mib"), (0, _COUNT)),
-    **dict.fromkeys(("switches_wait_s", "time_limit_s", "time_min_s"), (0, 2**31 * 60)),
-    **dict.fromkeys(("nice", "site_factor"), (-LARGEST_NICE, LARGEST_NICE)),
-    "priority": (0, LARGEST_PRIORITY),
+    field.change: (field.least, field.most) for field in FIELDS if field.least is not None and field.most is not None
 }
 """Of each number the least and the most; None is no number, and lets go of what was asked."""
-
-_OTHERS = """
-account admin_comment begin_at comment constraint contiguous deadline_at dependencies exclude gres_per_node licenses
-mail_type mail_user name nodelist nodes_given oversubscribe partitions prefer qos requeue reservation std_err std_in
-std_out wckey work_dir
-"""
-CHANGEABLE = frozenset(RANGES) | frozenset(_OTHERS.split())
+CHANGEABLE = frozenset(field.change for field in FIELDS if field.update)
 
 
 def check_changes(changes: Mapping[str, Any]) -> None:

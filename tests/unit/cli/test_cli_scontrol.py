@@ -11,7 +11,7 @@ import pytest
 from tests.support.fake_api import FakeApi, absent
 
 from bireme.commands import reports, scontrol
-from bireme.commands.scontrol import update
+from bireme.commands.scontrol.job_keys import JOB_KEYS, job_change
 from bireme.slurm.changes import CHANGEABLE
 
 JOB = {"job_id": 31, "name": "run", "state": "RUNNING", "user_name": "root", "user_id": 0, "group_id": 0,
@@ -262,7 +262,7 @@ def test_the_command_changes_what_the_api_lets_change() -> None:
         "eligibletime": "now", "contiguous": "yes", "oversubscribe": "yes", "shared": "yes", "requeue": "yes",
         "dependency": "afterok:3", "gres": "gpu:1", "trespernode": "gpu:1", "mailtype": "END",
     }  # fmt: skip
-    fields = [name for key in update._JOB_KEYS for name in update.job_change(key, good.get(key, "1"))]
+    fields = [name for key in JOB_KEYS for name in job_change(key, good.get(key, "1"))]
     assert set(fields) == CHANGEABLE
 
 

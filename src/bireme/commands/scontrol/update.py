@@ -1,32 +1,24 @@
 """`scontrol update`: `Key=Value` pairs for a job, a node or a partition, checked and sent as typed changes.
 
-The tables say, for every key of the manual, which field of the specification it sets and how its text is read. What a
-change means for the job is decided by the daemon. Invariant: one wrong pair and nothing is sent, as in Slurm.
+Which fields of a job a key sets is the table of job fields' (`job_keys`); the keys of partitions are here. What a
+change means is decided by the daemon. Invariant: one wrong pair and nothing is sent, as in Slurm.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.refused import ApiError
 from bireme.commands.scontrol import reservations
 from bireme.commands.scontrol.actions import ask_all, job_ids
+from bireme.commands.scontrol.job_keys import Changes, job_change
+from bireme.commands.scontrol.pairs import listed, refused, within, yes_no
 from bireme.commands.scontrol.session import Session
-from bireme.core.model.queue_numbers import LARGEST_NICE
-from bireme.slurm.changes import RANGES, check_changes, check_mail_types
-from bireme.slurm.constraints import parse_constraint
-from bireme.slurm.dependencies import parse_dependencies
 from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.gres import parse_gres
 from bireme.slurm.hostlist import expand
-from bireme.slurm.sizes import parse_memory
-from bireme.slurm.times import Infinite, parse_job_time_limit, parse_time_limit, parse_timestamp
+from bireme.slurm.times import Infinite, parse_time_limit
 
-Changes = dict[str, Any]
 _Reader = Callable[[str], Changes]
 
 _NODE_STATES = (
@@ -78,10 +70,6 @@ def _pair(word: str) -> tuple[str, str]:
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         value = value[1:-1]
     return key, value
-
-
-def _refuse(key: str, value: str, why: str = "Update of this parameter is not supported") -> reports.CommandError:
-    return reports.CommandError(f"{why}: {key}={value}\nRequest aborted")
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------
@@ -143,24 +131,6 @@ def _job_changes(pairs: list[tuple[str, str]]) -> tuple[list[str], Changes, str]
     return named, changes, relative
 
 
-def job_change(key: str, value: str) -> Changes:
-    lower = key.lower()
-    matches = [name for name in _JOB_KEYS if name.startswith(lower)]
-    name = lower if lower in _JOB_KEYS else matches[0] if len(matches) == 1 and len(lower) > 3 else ""
-    if not name:
-        raise _refuse(key, value)
-    try:
-        return _JOB_KEYS[name](value)
-    except _OutOfRangeError:
-        raise reports.CommandError(
-            f"scontrol: error: {_SPELLING[name]} value out of range (+/- {LARGEST_NICE}). Value ignored"
-        ) from None
-    except (SlurmSyntaxError, ValueError) as error:
-        said = f"Invalid {_SPELLING[name]} value" + ("" if name in _WITHOUT_VALUE else f": {value}")
-        hint = f" ({error})" if isinstance(error, SlurmSyntaxError) and str(error) else ""
-        raise reports.CommandError(f"scontrol: error: {said}{hint}") from None
-
-
 def _relative_limit(session: Session, job: str, text: str) -> Changes:
 
     by = parse_time_limit(text[1:])
@@ -169,214 +139,6 @@ def _relative_limit(session: Session, job: str, text: str) -> Changes:
     if now is None or isinstance(by, Infinite):
         raise reports.CommandError(f"Invalid input: TimeLimit={text}: job {job} has no limit to change by")
     return {"time_limit_s": max(60, now + by if text[0] == "+" else now - by)}
-
-
-def _text(field: str) -> _Reader:
-    return lambda value: {field: value}
-
-
-class _OutOfRangeError(ValueError):
-    """A number that Slurm keeps in fewer bits."""
-
-
-def _whole(value: str) -> int:
-    """A decimal number; ValueError for what is none."""
-    if not value.isascii() or not value.removeprefix("-").isdigit():
-        raise ValueError(value)
-    return int(value)
-
-
-def _within(value: str, least: int, most: int) -> int:
-    number = _whole(value)
-    if not least <= number <= most:
-        raise ValueError(value)
-    return number
-
-
-def _number(field: str) -> _Reader:
-    """Of a job, within the range that its field has."""
-    return lambda value: {field: _within(value, *RANGES[field])}
-
-
-def _count(field: str) -> _Reader:
-    """Of a partition."""
-    return lambda value: {field: _within(value, 0, 2**31 - 2)}
-
-
-def _signed(field: str) -> _Reader:
-    """Nice and SiteFactor, whose range has words of its own."""
-
-    def reader(value: str) -> Changes:
-        number = int(value or 100) if value.lstrip("+-").isdigit() or not value else _whole(value)
-        if abs(number) > LARGEST_NICE:
-            raise _OutOfRangeError(value)
-        return {field: number}
-
-    return reader
-
-
-def _words(field: str) -> _Reader:
-    return lambda value: {field: [word for word in value.split(",") if word]}
-
-
-def _yes_no(field: str) -> _Reader:
-    def reader(value: str) -> Changes:
-        word = value.lower()
-        if word not in ("yes", "no", "1", "0", "true", "false"):
-            raise ValueError(f"{value} is neither yes nor no")
-        return {field: word in ("yes", "1", "true")}
-
-    return reader
-
-
-def _hosts(field: str) -> _Reader:
-    def reader(value: str) -> Changes:
-
-        return {field: expand(value)}
-
-    return reader
-
-
-def _limit(field: str) -> _Reader:
-    def reader(value: str) -> Changes:
-
-        return {field: parse_job_time_limit(value)}
-
-    return reader
-
-
-def _moment(field: str) -> _Reader:
-    def reader(value: str) -> Changes:
-
-        return {field: parse_timestamp(value, time.time(), lambda at: time.localtime(at).tm_gmtoff)}
-
-    return reader
-
-
-def _memory(field: str, *others: str) -> _Reader:
-    def reader(value: str) -> Changes:
-
-        return {field: parse_memory(value), **dict.fromkeys(others)}
-
-    return reader
-
-
-def _dependency(value: str) -> Changes:
-
-    return {"dependencies": asdict(parse_dependencies(value)) if value else {}}
-
-
-def _gres(value: str) -> Changes:
-
-    return {"gres_per_node": [asdict(one) for one in parse_gres(value)] if value else []}
-
-
-def _node_range(value: str) -> Changes:
-    low, _, high = value.partition("-")
-    changes = {"nodes_min": _whole(low), "nodes_max": _whole(high or low), "nodes_given": True}
-    check_changes(changes)
-    return changes
-
-
-def _mail_types(value: str) -> Changes:
-    words = [word.strip().upper() for word in value.split(",") if word.strip()]
-    check_mail_types(words)
-    return {"mail_type": words}
-
-
-def _constraint(field: str) -> _Reader:
-    """The text itself, of which the core makes a tree: one that it cannot read must not be stored."""
-
-    def reader(value: str) -> Changes:
-
-        parse_constraint(value)
-        return {field: value}
-
-    return reader
-
-
-def _switches(value: str) -> Changes:
-
-    count, at, wait = value.partition("@")
-    limit = parse_time_limit(wait) if at else None
-    return {
-        "switches": _within(count, *RANGES["switches"]),
-        "switches_wait_s": None if isinstance(limit, Infinite) else limit,
-    }
-
-
-def _first_count(field: str) -> _Reader:
-    """`MIN[-MAX]`, of which the least counts."""
-    return lambda value: {field: _within(value.partition("-")[0], *RANGES[field])}
-
-
-_JOB_KEYS: dict[str, _Reader] = {
-    "account": _text("account"),
-    "admincomment": _text("admin_comment"),
-    "arraytaskthrottle": _number("array_throttle"),
-    "comment": _text("comment"),
-    "constraints": _constraint("constraint"),
-    "contiguous": _yes_no("contiguous"),
-    "corespec": _number("core_spec"),
-    "cpuspertask": _number("cpus_per_task"),
-    "deadline": _moment("deadline_at"),
-    "dependency": _dependency,
-    "eligibletime": _moment("begin_at"),
-    "excnodelist": _hosts("exclude"),
-    "features": _constraint("constraint"),
-    "gres": _gres,
-    "jobname": _text("name"),
-    "licenses": _text("licenses"),
-    "mailtype": _mail_types,
-    "mailuser": _text("mail_user"),
-    "mincpusnode": _number("min_cpus_per_node"),
-    "minmemorycpu": _memory("memory_per_cpu_mib", "memory_per_node_mib"),
-    "minmemorynode": _memory("memory_per_node_mib", "memory_per_cpu_mib"),
-    "mintmpdisknode": _memory("tmp_disk_mib"),
-    "name": _text("name"),
-    "nice": _signed("nice"),
-    "numcpus": _first_count("cpus_min"),
-    "numnodes": _node_range,
-    "numtasks": _number("ntasks"),
-    "oversubscribe": _yes_no("oversubscribe"),
-    "partition": _words("partitions"),
-    "prefer": _constraint("prefer"),
-    "priority": _number("priority"),
-    "qos": _text("qos"),
-    "reqcores": _number("cores_per_socket"),
-    "reqnodelist": _hosts("nodelist"),
-    "reqnodes": _node_range,
-    "reqprocs": _number("ntasks"),
-    "reqsockets": _number("sockets_per_node"),
-    "reqthreads": _number("threads_per_core"),
-    "requeue": _yes_no("requeue"),
-    "reservation": _text("reservation"),
-    "reservationname": _text("reservation"),
-    "shared": _yes_no("oversubscribe"),
-    "sitefactor": _signed("site_factor"),
-    "starttime": _moment("begin_at"),
-    "stderr": _text("std_err"),
-    "stdin": _text("std_in"),
-    "stdout": _text("std_out"),
-    "switches": _switches,
-    "timelimit": _limit("time_limit_s"),
-    "timemin": _limit("time_min_s"),
-    "trespernode": _gres,
-    "wckey": _text("wckey"),
-    "workdir": _text("work_dir"),
-}
-"""Keys of `update job` in lower case, and how they are read into fields of JobSpec and ResourceRequest."""
-_NAMES = """
-Account AdminComment ArrayTaskThrottle Comment Constraints Contiguous CoreSpec CPUsPerTask Deadline Dependency
-EligibleTime ExcNodeList Features Gres JobName Licenses MailType MailUser MinCPUsNode MinMemoryCPU MinMemoryNode
-MinTmpDiskNode Name Nice NumCPUs NumNodes NumTasks OverSubscribe Partition Prefer Priority QOS ReqCores ReqNodeList
-ReqNodes ReqProcs ReqSockets ReqThreads Requeue Reservation ReservationName Shared SiteFactor StartTime StdErr StdIn
-StdOut Switches TimeLimit TimeMin TresPerNode WCKey WorkDir
-"""
-_SPELLING = {word.lower(): word for word in _NAMES.split()}
-assert _SPELLING.keys() == _JOB_KEYS.keys()
-_WITHOUT_VALUE = frozenset({"arraytaskthrottle", "timelimit", "timemin"})
-"""Keys whose wrong value Slurm does not repeat."""
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------
@@ -416,11 +178,11 @@ def _node_change(key: str, value: str) -> Changes:
         return {"reason": value}
     if lower == "weight":
         if not value.isdecimal():
-            raise _refuse(key, value, "Invalid input")
+            raise refused(key, value, "Invalid input")
         return {"weight": int(value)}
     if lower in ("features", "availablefeatures", "activefeatures", "feature"):
         return {"features": [word for word in value.split(",") if word]}
-    raise _refuse(key, value)
+    raise refused(key, value)
 
 
 # -- partitions ------------------------------------------------------------------------------------------------------
@@ -436,17 +198,33 @@ def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
             continue
         reader = _PARTITION_KEYS.get(lower)
         if reader is None:
-            raise _refuse(key, value)
+            raise refused(key, value)
         try:
             changes.update(reader(value))
         except (SlurmSyntaxError, ValueError) as error:
             reports.tell(f"scontrol: error: {error}")
-            raise _refuse(key, value, "Invalid input") from None
+            raise refused(key, value, "Invalid input") from None
     try:
         session.post(f"/v1/partitions/{name}/update", {"changes": changes})
     except ApiError as error:
         raise reports.failure("scontrol", "slurm_update error", error) from None
     return 0
+
+
+def _count(field: str) -> _Reader:
+    return lambda value: {field: within(value, 0, 2**31 - 2)}
+
+
+def _words(field: str) -> _Reader:
+    return lambda value: {field: listed(value)}
+
+
+def _yes_no(field: str) -> _Reader:
+    return lambda value: {field: yes_no(value)}
+
+
+def _hosts(field: str) -> _Reader:
+    return lambda value: {field: expand(value)}
 
 
 def _state(value: str) -> Changes:
@@ -503,7 +281,7 @@ _PARTITION_KEYS: dict[str, _Reader] = {
     "preemptmode": lambda value: {"preempt_mode": value.upper()},
     "priorityjobfactor": _count("priority_job_factor"),
     "prioritytier": _count("priority_tier"),
-    "qos": _text("qos"),
+    "qos": lambda value: {"qos": value},
     "reqresv": _yes_no("req_resv"),
     "rootonly": _yes_no("root_only"),
     "state": _state,

@@ -44,7 +44,7 @@ IDENTITY_ROWS: tuple[Row, ...] = (
     JobField("comment", Form.TEXT,
         option("", "comment=TEXT", ALL, Kind.TEXT, IDENTITY, "a comment kept with the job"), record="comment",
         says="owner's comment", squeue=Squeue("comment", "COMMENT", "k"), sacct=Sacct("Comment", 14), show="Comment",
-        json="comment", accounting="comment/job", update=("Comment",), inherited=True, own=own("passed seen")),
+        json="comment", accounting="comment/job", update=("Comment",), inherited=True, own=own("seen")),
     JobField("admin_comment", Form.TEXT, record="admin_comment", says="operator's comment",
         squeue=Squeue("admin_comment", "ADMIN_COMMENT"), sacct=Sacct("AdminComment", 15), show="AdminComment",
         json="admin_comment", accounting="comment/administrator", update=("AdminComment",)),
