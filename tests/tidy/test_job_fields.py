@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import fields
+from pathlib import Path
 
+import bireme
 from bireme.commands.scontrol import job_keys
 from bireme.core.model.jobs import JobSpec, ResourceRequest
 from bireme.engines.slurm import submission
 from bireme.slurm.job_fields.row import RESOURCES_PREFIX, Form, Place
 from bireme.slurm.job_fields.table import FIELDS, with_own
 from bireme.slurm.options.given import GIVEN
+from bireme.slurm.records import jobs as records
+
+SOURCE = Path(bireme.__file__).parent
+UNUSED = {
+    "admin_comment": "only to be shown",
+    "export": "says at the submission which variables are kept",
+    "submit_line": "only to be shown",
+}
+"""Fields that nobody but Slurm's words know, and why that is right."""
 
 
 def test_every_field_of_a_job_has_one_row() -> None:
@@ -60,8 +72,20 @@ def test_an_own_function_is_for_a_place_that_the_field_has() -> None:
             assert needed <= field.own, f"{field.path}: nobody knows how to read or write it"
 
 
+def test_every_field_is_used() -> None:
+    """A field that is kept and shown, and that nothing reads: what it asks for would not be applied, and nobody told."""
+    not_uses = [SOURCE / "slurm", SOURCE / "core/model", SOURCE / "engines/slurm"]
+    users = [path for path in SOURCE.rglob("*.py") if not any(map(path.is_relative_to, not_uses))]
+    text = "\n".join(path.read_text() for path in [*users, *(SOURCE / "slurm/variables").rglob("*.py")])
+    applied = [field for field in FIELDS if field.option is None or field.option.honoured]
+    unused = [field.path for field in applied if not re.search(rf"\.{field.name}\b", text)]
+    assert set(unused) == UNUSED.keys()
+
+
 def test_own_functions_are_where_the_rows_say_so() -> None:
     assert GIVEN.keys() == {field.path for field in with_own(Place.GIVEN)}
+    own_records = records.OWN_AS_ASKED.keys() | records.OWN_AS_LIVED.keys()
+    assert own_records == {field.record for field in with_own(Place.RECORD)}
     assert job_keys.OWN.keys() == {key.lower() for field in with_own(Place.UPDATE) for key in field.update}
     assert submission.PASSED.keys() == {field.path for field in with_own(Place.PASSED)}
     assert submission.ORDERED.keys() == {field.update[0] for field in with_own(Place.ORDERED)}

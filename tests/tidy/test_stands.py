@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bireme.slurm.conf import keys, stands
+from bireme.slurm.job_fields.table import FIELDS
 from bireme.slurm.options.catalogue import TABLES
 from bireme.slurm.options.table import Command
 
@@ -71,13 +72,16 @@ ALWAYS_SO = {"wait-all-nodes"}
 
 @pytest.mark.parametrize("command", list(Command))
 def test_every_option_is_read_or_says_that_it_is_not(command: Command) -> None:
-    """An option whose row has no `ignored` is read by its name, outside the tables that list it."""
-    text = "\n".join(path.read_text() for path in SOURCE.rglob("*.py") if not path.name.endswith("_rows.py"))
+    """An option without `ignored` sets a field of the job, or is read by its name outside the tables that list it."""
+    tables = [SOURCE / "slurm/job_fields", SOURCE / "slurm/options/launch_rows.py"]
+    readers = [path for path in SOURCE.rglob("*.py") if not any(map(path.is_relative_to, tables))]
+    text = "\n".join(path.read_text() for path in readers)
+    of_fields = {field.option.name for field in FIELDS if field.option}
     silent = [
         option.name
         for option in TABLES[command].options
         if option.honoured
-        and option.name not in ALWAYS_SO
+        and option.name not in ALWAYS_SO | of_fields
         and not option.alias_of
         and not re.search(rf"[\"']{re.escape(option.name)}[\"']", text)
     ]

@@ -1,13 +1,15 @@
 """A job as a record: a table from field name to how it is read, so that a caller pays only for what it asks.
 
 `squeue` with ten thousand jobs asks a dozen cheap fields; the history asks them all, with the phase that the job is
-about to enter. What each field means is said in the package. Invariant: every getter works in every phase.
+about to enter. What was asked for is read as the table of job fields says (`slurm/job_fields`); here is the rest. What
+each field means is said in the package. Invariant: every getter works in every phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
+from operator import attrgetter
 from typing import Any
 
 from bireme.core.accounts.charging import MAX_TRES
@@ -39,6 +41,8 @@ from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.gres import format_gres
 from bireme.slurm.hostlist import compress
 from bireme.slurm.id_ranges import id_ranges
+from bireme.slurm.job_fields.row import Form, JobField, Place
+from bireme.slurm.job_fields.table import FIELDS as TABLE
 from bireme.slurm.records import values
 from bireme.slurm.records.partitions import cluster_names
 from bireme.slurm.records.paths import stream_paths
@@ -380,42 +384,63 @@ def _warning(view: JobView) -> str:
 
 
 Getter = Callable[[JobView], Any]
-FIELDS: dict[str, Getter] = {
-    "job_id": lambda view: view.job.id,
-    "array_job_id": lambda view: view.job.array_job_id,
-    "array_task_id": lambda view: view.job.task_id,
-    "array_tasks": _array_tasks,
+OWN_AS_ASKED: dict[str, Getter] = {
+    "nodes_min": _nodes_wanted,
+    "cpus_per_task": lambda view: view.asked.cpus_per_task or 1,
+    "argv": lambda view: list(view.spec.argv),
+    "open_mode": _open_mode,
+    "oversubscribe": _oversubscribe,
+    "switches_wait_s": _switches_wait_s,
+    "kind": lambda view: view.spec.kind.value,
+    "container_image": lambda view: view.spec.container_image or view.spec.container_bundle,
+    "warning": _warning,
+    "ignored": lambda view: list(view.spec.ignored),
+}
+"""Fields of the table that need more than their form, and only depend on what was asked."""
+OWN_AS_LIVED: dict[str, Getter] = {
     "array_throttle": _array_throttle,
-    "het_job_id": lambda view: view.job.het_job_id,
-    "het_offset": _het_offset,
-    "het_job_id_set": _het_job_id_set,
-    "name": lambda view: view.spec.name,
+    "partition": _partition,
+    "priority": _priority,
+    "time_limit_s": lambda view: time_limit_s(view.state, view.job),
+    "num_tasks": _num_tasks,
+    "dependency": _dependency,
+    "std_in": lambda view: view.paths[0],
+    "std_out": lambda view: view.paths[1],
+    "std_err": lambda view: view.paths[2],
+}
+"""Those that also depend on where the job is in its life."""
+_FROM_THE_REQUEST: dict[str, Getter] = {
     "user_id": lambda view: view.owner.uid,
     "user_name": lambda view: view.owner.user,
     "group_id": lambda view: view.owner.gid,
     "group_name": lambda view: view.owner.group,
-    "account": lambda view: view.spec.account,
-    "qos": lambda view: view.spec.qos,
-    "wckey": lambda view: view.spec.wckey,
+    "memory_mib": lambda view: _memory(view)[0],
+    "memory_per": lambda view: _memory(view)[1],
+    "gres_requested": _per_node,
+    "cpus_per_tres": _cpus_per_tres,
+    "tres_requested": _tres_requested,
+}
+"""What follows from several fields of what was asked."""
+_FROM_ITS_LIFE: dict[str, Getter] = {
+    "job_id": lambda view: view.job.id,
+    "array_job_id": lambda view: view.job.array_job_id,
+    "array_task_id": lambda view: view.job.task_id,
+    "array_tasks": _array_tasks,
+    "het_job_id": lambda view: view.job.het_job_id,
+    "het_offset": _het_offset,
+    "het_job_id_set": _het_job_id_set,
     "cluster": _cluster,
-    "partition": _partition,
     "state": lambda view: phase_state(view.phase),
     "base_state": lambda view: base_state(view.phase),
     "cancelled_by": _cancelled_by,
     "reason": _reason,
     "reasons": _reasons,
-    "priority": _priority,
-    "nice": lambda view: view.spec.nice,
     "submit_time": lambda view: view.job.submitted_at,
     "eligible_time": _eligible_time,
     "accrue_time": _accrue_time,
     "start_time": lambda view: view.started_at,
     "end_time": _end_time,
     "expected_start": _expected_start,
-    "time_limit_s": lambda view: time_limit_s(view.state, view.job),
-    "time_min_s": lambda view: view.spec.time_min_s,
-    "begin_time": lambda view: view.spec.begin_at,
-    "deadline": lambda view: view.spec.deadline_at,
     "suspended_s": lambda view: int(view.suspended_s),
     "suspend_time": lambda view: view.phase.since if isinstance(view.phase, Suspended) else None,
     "elapsed_s": _elapsed,
@@ -426,128 +451,48 @@ FIELDS: dict[str, Getter] = {
     "batch_host": lambda view: view.allocation.first_node if view.allocation else "",
     "shares": _shares,
     "planned_nodes": _planned_nodes,
-    "nodes_min": _nodes_wanted,
-    "nodes_max": lambda view: view.asked.nodes_max,
-    "num_tasks": _num_tasks,
-    "ntasks_per_node": lambda view: view.asked.ntasks_per_node,
-    "ntasks_per_socket": lambda view: view.asked.ntasks_per_socket,
-    "ntasks_per_core": lambda view: view.asked.ntasks_per_core,
-    "cpus_per_task": lambda view: view.asked.cpus_per_task or 1,
     "num_cpus": _num_cpus,
-    "memory_mib": lambda view: _memory(view)[0],
-    "memory_per": lambda view: _memory(view)[1],
-    "tmp_disk_mib": lambda view: view.asked.tmp_disk_mib,
-    "gres_requested": _per_node,
-    "tres_per_job": lambda view: format_gres(view.asked.gres_per_job),
-    "tres_per_node": _per_node,
-    "tres_per_task": lambda view: format_gres(view.asked.gres_per_task),
-    "tres_per_socket": lambda view: format_gres(view.asked.gres_per_socket),
-    "cpus_per_tres": _cpus_per_tres,
-    "tres_requested": _tres_requested,
     "tres_allocated": _tres_allocated,
-    "features": lambda view: view.asked.constraint,
-    "required_nodes": lambda view: compress(view.asked.nodelist),
-    "excluded_nodes": lambda view: compress(view.asked.exclude),
-    "licenses": lambda view: view.asked.licenses,
-    "reservation": lambda view: view.spec.reservation,
-    "dependency": _dependency,
     "exit_code": lambda view: values.shown_status(view.status)[0],
     "exit_signal": lambda view: values.shown_status(view.status)[1],
     "derived_exit_code": lambda view: values.shown_status(view.job.worst_step_status)[0],
     "derived_exit_signal": lambda view: values.shown_status(view.job.worst_step_status)[1],
     "restarts": lambda view: view.job.restarts,
-    "requeue": lambda view: view.spec.requeue,
-    "expedite_requeue": lambda view: view.spec.expedite_requeue,
-    "work_dir": lambda view: view.spec.work_dir,
-    "std_in": lambda view: view.paths[0],
-    "std_out": lambda view: view.paths[1],
-    "std_err": lambda view: view.paths[2],
-    "command": lambda view: view.spec.command,
-    "argv": lambda view: list(view.spec.argv),
-    "comment": lambda view: view.spec.comment,
-    "admin_comment": lambda view: view.spec.admin_comment,
-    "open_mode": _open_mode,
-    "kill_on_node_fail": lambda view: view.spec.kill_on_node_fail,
-    "oversubscribe": _oversubscribe,
-    "exclusive": lambda view: view.asked.exclusive,
-    "prefer": lambda view: view.asked.prefer,
-    "contiguous": lambda view: view.asked.contiguous,
-    "switches": lambda view: view.asked.switches,
-    "switches_wait_s": _switches_wait_s,
-    "segment": lambda view: view.asked.segment,
-    "core_spec": lambda view: view.asked.core_spec,
-    "mail_type": lambda view: ",".join(view.spec.mail_type),
-    "mail_user": lambda view: view.spec.mail_user,
-    "kind": lambda view: view.spec.kind.value,
-    "submit_host": lambda view: view.spec.submit_host,
-    "submit_line": lambda view: view.spec.submit_line,
     "generation": lambda view: view.job.generation,
     "held_by": _held_by,
     "usage": lambda view: values.usage_record(view.job.usage),
-    "container_image": lambda view: view.spec.container_image or view.spec.container_bundle,
-    "warning": _warning,
-    "ignored": lambda view: list(view.spec.ignored),
 }
+"""What is no field of what was asked."""
 
-OF_REQUEST = (
-    "name",
-    "user_id",
-    "user_name",
-    "group_id",
-    "group_name",
-    "account",
-    "qos",
-    "wckey",
-    "nice",
-    "time_min_s",
-    "begin_time",
-    "deadline",
-    "nodes_min",
-    "nodes_max",
-    "ntasks_per_node",
-    "ntasks_per_socket",
-    "ntasks_per_core",
-    "cpus_per_task",
-    "memory_mib",
-    "memory_per",
-    "tmp_disk_mib",
-    "gres_requested",
-    "tres_per_job",
-    "tres_per_node",
-    "tres_per_task",
-    "tres_per_socket",
-    "cpus_per_tres",
-    "tres_requested",
-    "features",
-    "required_nodes",
-    "excluded_nodes",
-    "licenses",
-    "reservation",
-    "requeue",
-    "work_dir",
-    "command",
-    "argv",
-    "comment",
-    "admin_comment",
-    "open_mode",
-    "kill_on_node_fail",
-    "oversubscribe",
-    "exclusive",
-    "prefer",
-    "contiguous",
-    "switches",
-    "switches_wait_s",
-    "segment",
-    "core_spec",
-    "mail_type",
-    "mail_user",
-    "kind",
-    "submit_host",
-    "submit_line",
-    "container_image",
-    "warning",
-    "ignored",
-)
+
+def _by_form(field: JobField) -> Getter:
+    get = attrgetter(f"{'asked' if field.of_resources else 'spec'}.{field.name}")
+    write = FORMS.get(field.form)
+    return get if write is None else lambda view: write(get(view))
+
+
+FORMS: dict[Form, Callable[[Any], Any]] = {
+    Form.WORDS: ",".join,
+    Form.HOSTS: compress,
+    Form.GRES: format_gres,
+    Form.GPUS: format_gres,
+}
+"""How a form is written in a record, where it is not written as it is."""
+
+
+def _fields_of_the_table() -> dict[str, Getter]:
+    own = OWN_AS_ASKED | OWN_AS_LIVED
+    return {
+        field.record: own[field.record] if Place.RECORD in field.own else _by_form(field)
+        for field in TABLE
+        if field.record
+    }
+
+
+_TABLED = _fields_of_the_table()
+FIELDS: dict[str, Getter] = {**_FROM_ITS_LIFE, **_FROM_THE_REQUEST, **_TABLED}
+
+OF_REQUEST = (*_FROM_THE_REQUEST, *(name for name in _TABLED if name not in OWN_AS_LIVED))
 """Fields that only depend on what was asked for, and of which partition: the same for all jobs that share both."""
 _CHANGING = tuple((name, get) for name, get in FIELDS.items() if name not in OF_REQUEST)
 _asked: dict[tuple[int, int, int], tuple[JobSpec, PartitionConfig, Settings, dict[str, Any]]] = {}
