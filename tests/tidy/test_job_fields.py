@@ -73,7 +73,7 @@ def test_an_own_function_is_for_a_place_that_the_field_has() -> None:
 
 
 def test_every_field_is_used() -> None:
-    """A field that is kept and shown, and that nothing reads: what it asks for would not be applied, and nobody told."""
+    """A field that is kept and shown, but read by nothing: what it asks for would not be applied, and nobody told."""
     not_uses = [SOURCE / "slurm", SOURCE / "core/model", SOURCE / "engines/slurm"]
     users = [path for path in SOURCE.rglob("*.py") if not any(map(path.is_relative_to, not_uses))]
     text = "\n".join(path.read_text() for path in [*users, *(SOURCE / "slurm/variables").rglob("*.py")])
