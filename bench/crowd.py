@@ -55,6 +55,9 @@ def measure(sizes: Sizes) -> Iterator[Row]:
         yield from _many_clients(cluster, sizes)
         for name, attack in _ATTACKS.items():
             yield _beside(cluster, sizes, name, attack)
+        with bireme.Client(cluster.home) as client:
+            client.submit_many([SCRIPT] * (sizes.crowd_many_jobs - sizes.crowd_jobs))
+        yield _beside(cluster, sizes, f"ten who ask why one of {sizes.crowd_many_jobs:,} jobs waits", _why)
 
 
 def _beside(cluster: BiremeCluster, sizes: Sizes, name: str, attack: Attack) -> Row:
@@ -239,6 +242,21 @@ def _floods(cluster: BiremeCluster, ready: Connection) -> None:
                 transport.get_bytes("/v1/jobs")
 
     threads = [threading.Thread(target=ask) for _ in range(200)]
+    for thread in threads:
+        thread.start()
+    ready.send("stands")
+    threads[0].join()
+
+
+def _why(cluster: BiremeCluster, ready: Connection) -> None:
+    """Ten people who ask why a job waits, again and again."""
+
+    def ask() -> None:
+        with Transport(cluster.home, tool="bench") as transport:
+            while True:
+                transport.get("/v1/jobs/2/why")
+
+    threads = [threading.Thread(target=ask) for _ in range(10)]
     for thread in threads:
         thread.start()
     ready.send("stands")

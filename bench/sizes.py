@@ -24,6 +24,7 @@ class Sizes:
     queued_jobs: int = 10_000
     repeats: int = 10
     crowd_jobs: int = 1_000
+    crowd_many_jobs: int = 100_000
     crowd_listing: int = 200
     crowd_submitting: int = 20
     crowd_s: float = 20.0
@@ -56,6 +57,7 @@ QUICK = Sizes(
     queued_jobs=100,
     repeats=2,
     crowd_jobs=20,
+    crowd_many_jobs=40,
     crowd_listing=4,
     crowd_submitting=2,
     crowd_s=1.0,

@@ -31,6 +31,7 @@ from bireme.api.routes import (
     why,
 )
 from bireme.api.routing import ERROR_RESPONSE, Context
+from bireme.api.serving.asides import Asides
 from bireme.api.serving.peers import SCOPE_KEY, Callers
 from bireme.api.serving.turns import Slots, Turns
 from bireme.collector import collect_a_little
@@ -76,7 +77,7 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> FastAPI:
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
     answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
     context = Context(
-        cluster, archive, service, live, callers, turns, threads, bodies, answers, Errands(answers.version)
+        cluster, archive, service, live, callers, turns, threads, bodies, answers, Errands(answers.version), Asides()
     )
     app.state.context = context
     app.add_middleware(TakesTurns, turns=turns)

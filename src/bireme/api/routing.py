@@ -20,7 +20,8 @@ from bireme.api.errands import Errands
 from bireme.api.live import Live
 from bireme.api.privacy import Viewer
 from bireme.api.problems import Bodies, ProblemError, read_json
-from bireme.api.serving.peers import SCOPE_KEY, Callers
+from bireme.api.serving.asides import MOST_EACH, Asides, TooManyQuestionsError, UnansweredError
+from bireme.api.serving.peers import SCOPE_KEY, Callers, is_gone
 from bireme.api.serving.turns import Slots, Turns
 from bireme.core.model.jobs import Job
 from bireme.core.model.refusals import Caller, Refusal, Why
@@ -52,6 +53,7 @@ class Context:
     bodies: Bodies
     answers: Answers
     errands: Errands
+    asides: Asides
 
     def now(self) -> float:
         return self.cluster.clock.now()
@@ -116,6 +118,16 @@ class Context:
         """Runs it beside the loop: few at a time, and users in turn."""
         async with self.threads.held_by(request.scope[SCOPE_KEY].uid):
             return await asyncio.to_thread(work, *arguments)
+
+    async def aside(self, request: Request, think: Callable[[], Result]) -> Result:
+        """What takes long to compute, in a process that has the state as it is: it may do nothing but compute."""
+        try:
+            return await self.asides.ask(request.scope[SCOPE_KEY].uid, think, lambda: is_gone(request.scope))
+        except TooManyQuestionsError:
+            hint = f"{MOST_EACH} questions of yours that take long are being thought about: wait for one of them"
+            raise ProblemError(429, "Too many requests at once", errno=11, hint=hint) from None
+        except UnansweredError as error:
+            raise ProblemError(503, f"There is no answer: {error}", errno=11, hint="ask again") from error
 
 
 def _names(job: Job) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The fork of a process that catches signals. Called by `spawn`, `keepers` and `regrouped`.
+"""The fork of a process that catches signals: of agents for their tasks and keepers, of the daemon for what it ponders.
 
 Invariant: no signal reaches a child while it still has its parent's handlers.
 """

@@ -82,7 +82,7 @@ async def submit_jobs(api: Context, request: Request) -> Response:
     if "jobs" not in body:
         submission = read_submission(api, caller, body, {})
         if flag(request, "test_only"):
-            return answer(_would_start(api, caller, submission))
+            return answer(await _would_start(api, request, caller, submission))
         return answer(await _submit(api, caller, submission, api.cause(request)))
     if not isinstance(body["jobs"], list):
         raise ProblemError(400, "jobs: expected a list")
@@ -283,16 +283,17 @@ def put_environment(api: Context, environment: Any, uid: int) -> str:
     return api.archive.put(data, uid)
 
 
-def _would_start(api: Context, caller: Caller, submission: Submission) -> dict[str, Any]:
+async def _would_start(api: Context, request: Request, caller: Caller, submission: Submission) -> dict[str, Any]:
     """`sbatch --test-only`: as the last of the queue, planned in a copy of it.
 
     As with Slurm only resources count: not a hold, and not what it depends on; a begin time is waited for.
     """
     state, now = api.cluster.state, api.now()
     events = [event for event in submit(state, caller, submission.specs, now) if isinstance(event, JobSubmitted)]
-    trial = try_jobs(state, [_as_submitted(event, now) for event in events], now)
+    jobs, next_job_id = [_as_submitted(event, now) for event in events], state.next_job_id
+    trial = await api.aside(request, lambda: try_jobs(state, jobs, now))
     return {
-        "job_id": state.next_job_id,
+        "job_id": next_job_id,
         "start_time": None if trial.start is None else max(trial.start, submission.specs[0].begin_at or 0.0),
         "partition": trial.partition,
         "nodes": list(trial.nodes),

@@ -1,12 +1,13 @@
 """`bireme why` and `bireme snapshot`: what the planner thinks of a job, and everything it plans with.
 
-A suggestion costs a planning pass. They are made one at a time, with other requests served between them, and no more
-are begun once `PATIENCE_S` is spent; the answer says whether all were tried.
+What is said of a waiting job, and each suggestion, costs a planning pass: they are made beside the loop (`asides`), and
+no suggestion is begun once `PATIENCE_S` is spent; the answer says whether all were tried.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,10 @@ from bireme.api.targets import one_target
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.jobs.states import job_state
-from bireme.core.model.jobs import Finished, Job, Pending
+from bireme.core.model.jobs import Finished, Job, Owner, Pending
 from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.plan.trial import Trial
+from bireme.core.state.state import State
 from bireme.core.why.ended import ended_text
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
@@ -32,7 +35,8 @@ from bireme.store.planning_input import encode_input
 
 routes = Routes("planning")
 
-PATIENCE_S = 2.0
+PATIENCE_S = 4.0
+"""For the suggestions to all jobs of an answer."""
 _PRIVATE = "(private)"
 MOST_RECORDS = 8
 """Of an array, so many are explained: those that wait first, then those that run."""
@@ -58,7 +62,7 @@ async def explain_job(api: Context, request: Request) -> Response:
         found = [job for job in requests.find(api.cluster.state, target) if sees(job)]
     except Refusal:
         return answer(await _from_history(api, target, caller))
-    return answer(await _told(api, caller, found, sees, suggest=request.query_params.get("suggestions") != "0"))
+    return answer(await _told(api, request, found, sees, suggest=request.query_params.get("suggestions") != "0"))
 
 
 @routes.get("/v1/pods/{namespace}/{pod}/why")
@@ -77,18 +81,26 @@ async def explain_pod(api: Context, request: Request) -> Response:
     outside = pods.why_outside(path["namespace"], path["pod"]) if pods is not None and not found else ""
     if outside:
         return answer({"jobs": [], "left_out": 0, "now": api.now(), "outside": outside})
-    return answer(await _told(api, caller, found[-1:], sees, suggest=False))  # what one may suggest is about scripts
+    return answer(await _told(api, request, found[-1:], sees, suggest=False))  # what one may suggest is about scripts
 
 
 async def _told(
-    api: Context, caller: Caller, found: list[Job], sees: Callable[[Job], bool], *, suggest: bool
+    api: Context, request: Request, found: list[Job], sees: Callable[[Job], bool], *, suggest: bool
 ) -> dict[str, Any]:
     if not found:
         raise Refusal(Why.INVALID_JOB_ID)
-    viewer = api.viewer(caller)
+    viewer = api.viewer(api.caller(request))
     found.sort(key=lambda job: (isinstance(job.phase, Finished), not isinstance(job.phase, Pending), job.id))
-    told = [_shown(await _explained(api, job, sees, suggest), viewer) for job in found[:MOST_RECORDS]]
-    return {"jobs": told, "left_out": len(found) - len(told), "now": api.now()}
+    shown, now = found[:MOST_RECORDS], api.now()
+    waiting = [job for job in shown if isinstance(job.phase, Pending)]
+    owners = {job.spec.owner: await api.callers.owner(job.spec.owner) for job in waiting} if suggest else {}
+
+    def think() -> list[dict[str, Any]]:
+        return _explained_waiting(api.cluster.state, waiting, now, sees, owners)
+
+    told = await api.aside(request, think) if waiting else []
+    told += [_explained(api, job, sees) for job in shown[len(waiting) :]]
+    return {"jobs": [_shown(each, viewer) for each in told], "left_out": len(found) - len(told), "now": now}
 
 
 def _shown(told: Any, viewer: Viewer) -> Any:
@@ -103,37 +115,49 @@ def _shown(told: Any, viewer: Viewer) -> Any:
     return shown
 
 
-async def _explained(api: Context, job: Job, sees: Callable[[Job], bool], suggest: bool) -> dict[str, Any]:
+def _explained(api: Context, job: Job, sees: Callable[[Job], bool]) -> dict[str, Any]:
+    """One that runs or has ended."""
     state = api.cluster.state
-    told: dict[str, Any] = {
+    if isinstance(job.phase, Finished):
+        record = listing.records_of(state, [job], api.now(), _ENDED_FIELDS.split(","))[0]
+        return {**_named(job), "ended": _ended(record)}
+    return {**_named(job), "running": all_fields(explain_running(state, job, sees))}
+
+
+def _explained_waiting(
+    state: State, jobs: list[Job], now: float, sees: Callable[[Job], bool], owners: dict[Owner, Caller]
+) -> list[dict[str, Any]]:
+    """Those that wait. Suggestions are made for those whose owner is known: the owner's rights count, whoever asks."""
+    explained = [(job, *explain_waiting(state, job, now, sees)) for job in jobs]
+    deadline = time.monotonic() + PATIENCE_S
+    return [
+        {**_named(job), "waiting": all_fields(waiting), **_suggestions(state, job, trial, now, owners, deadline)}
+        for job, waiting, trial in explained
+    ]
+
+
+def _suggestions(
+    state: State, job: Job, trial: Trial, now: float, owners: dict[Owner, Caller], deadline: float
+) -> dict[str, Any]:
+    if job.spec.owner not in owners:
+        return {}
+    found = []
+    for suggestion in find_sooner(state, job, owners[job.spec.owner], trial, now):
+        if suggestion is not None:
+            found.append(all_fields(suggestion))
+        if time.monotonic() > deadline:
+            return {"suggestions": found, "all_tried": False}
+    return {"suggestions": found, "all_tried": True}
+
+
+def _named(job: Job) -> dict[str, Any]:
+    return {
         "job": job.label,
         "job_id": job.id,
         "name": job.spec.name,
         "user": job.spec.owner.user,
         "state": job_state(job),
     }
-    if isinstance(job.phase, Finished):
-        record = listing.records_of(state, [job], api.now(), _ENDED_FIELDS.split(","))[0]
-        return {**told, "ended": _ended(record)}
-    if not isinstance(job.phase, Pending):
-        return {**told, "running": all_fields(explain_running(state, job, sees))}
-    now = api.now()
-    waiting, trial = explain_waiting(state, job, now, sees)
-    told["waiting"] = all_fields(waiting)
-    if suggest:
-        # The owner's rights count, whoever asks.
-        owner = await api.callers.owner(job.spec.owner)
-        loop = asyncio.get_running_loop()
-        deadline, all_tried, found = loop.time() + PATIENCE_S, True, []
-        for suggestion in find_sooner(state, job, owner, trial, now):
-            if suggestion is not None:
-                found.append(all_fields(suggestion))
-            if loop.time() > deadline:
-                all_tried = False
-                break
-            await asyncio.sleep(0)
-        told |= {"suggestions": found, "all_tried": all_tried}
-    return told
 
 
 async def _from_history(api: Context, target: Target, caller: Caller) -> dict[str, Any]:
@@ -187,5 +211,6 @@ async def snapshot(api: Context, request: Request) -> Response:
     """
     if api.viewer(api.caller(request)).hidden(*WORDS):
         raise Refusal(Why.ACCESS_DENIED, "a snapshot shows everybody's jobs, and PrivateData is set on this cluster")
-    data = encode_input(api.cluster.state, api.now(), api.service.version, anonymise=flag(request, "anonymise"))
+    state, now, version, anonymise = api.cluster.state, api.now(), api.service.version, flag(request, "anonymise")
+    data = await api.aside(request, lambda: encode_input(state, now, version, anonymise=anonymise))
     return Response(data, media_type="application/x-ndjson")

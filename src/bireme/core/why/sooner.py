@@ -2,7 +2,7 @@
 
 A `Family` is one kind of change (a shorter limit, fewer GPUs) with its candidates, the mildest first; they are tried
 until one starts now, and those are named that start clearly sooner than a milder one. `find_sooner` is a generator that
-yields after every trial, so that a daemon can do other work between them and stop when it has spent enough time.
+yields after every trial, so that whoever asks can stop when it has spent enough time.
 Invariant: nothing is suggested that submission would refuse, or that was not planned.
 """
 
@@ -65,8 +65,6 @@ def find_sooner(state: State, job: Job, caller: Caller, base: Trial, now: float)
     for family in _families(state, job, base, now):
         best = base.start
         for candidate in family[:TRIES_PER_FAMILY]:
-            if state.jobs.get(job.id) is not job or not isinstance(job.phase, Pending):
-                return  # it moved on while others were served
             trial = _planned(state, candidate, caller, now)
             start = trial.start if trial else None
             if trial is None or start is None or not _clearly_sooner(start, best, now):
