@@ -34,3 +34,14 @@ def test_a_thin_command_imports_almost_nothing(command: str, tmp_path: Path) -> 
     answer, *loaded = done.stdout.split()
     assert answer == "None", "there is no daemon"
     assert set(loaded) - OURS - STANDARD == set()
+
+
+def test_what_is_typed_enters_no_path_as_it_is() -> None:
+    """Commands name the API's routes with `commands/paths.py`."""
+    written = [
+        f"{file.name}: {line.strip()}"
+        for file in (SOURCE / "bireme" / "commands").rglob("*.py")
+        for line in file.read_text().splitlines()
+        if 'f"/v1' in line or '"/v1" +' in line
+    ]
+    assert written == []

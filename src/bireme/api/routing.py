@@ -21,7 +21,7 @@ from bireme.api.live import Live
 from bireme.api.privacy import Viewer
 from bireme.api.problems import Bodies, ProblemError, read_json
 from bireme.api.serving.asides import MOST_EACH, Asides, TooManyQuestionsError, UnansweredError
-from bireme.api.serving.peers import SCOPE_KEY, Callers, is_gone
+from bireme.api.serving.peers import SCOPE_KEY, WITHIN_KEY, Callers, is_gone
 from bireme.api.serving.turns import Slots, Turns
 from bireme.core.model.jobs import Job
 from bireme.core.model.refusals import Caller, Refusal, Why
@@ -147,6 +147,8 @@ class Route:
     query: dict[str, str]
     body: str
     media: str
+    waits: bool
+    """It is not answered at once: nothing that runs within the daemon may ask for it."""
 
 
 class Routes:
@@ -156,17 +158,19 @@ class Routes:
         self.tag = tag
         self.table: list[Route] = []
 
-    def get(self, path: str, *, media: str = "application/json", **query: str) -> Callable[[Handler], Handler]:
-        return self._add("GET", path, query, "", media)
+    def get(
+        self, path: str, *, media: str = "application/json", waits: bool = False, **query: str
+    ) -> Callable[[Handler], Handler]:
+        return self._add("GET", path, query, "", media, waits)
 
-    def post(self, path: str, *, body: str = "", **query: str) -> Callable[[Handler], Handler]:
-        return self._add("POST", path, query, body, "application/json")
+    def post(self, path: str, *, body: str = "", waits: bool = False, **query: str) -> Callable[[Handler], Handler]:
+        return self._add("POST", path, query, body, "application/json", waits)
 
     def _add(
-        self, method: str, path: str, query: dict[str, str], body: str, media: str
+        self, method: str, path: str, query: dict[str, str], body: str, media: str, waits: bool
     ) -> Callable[[Handler], Handler]:
         def register(handler: Handler) -> Handler:
-            self.table.append(Route(method, path, handler, query, body, media))
+            self.table.append(Route(method, path, handler, query, body, media, waits))
             return handler
 
         return register
@@ -176,7 +180,7 @@ class Routes:
             words = (route.handler.__doc__ or "").strip()
             app.add_api_route(
                 route.path,
-                _endpoint(route.handler, context),
+                _endpoint(route, context),
                 methods=[route.method],
                 tags=[self.tag],
                 name=route.handler.__name__,
@@ -189,11 +193,13 @@ class Routes:
             )
 
 
-def _endpoint(handler: Handler, context: Context) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        if route.waits and request.scope.get(WITHIN_KEY):
+            raise ProblemError(400, "a command that runs in the daemon does not wait there")
         await context.callers.learn(request.scope)
         context.keep_to_own_job(request)
-        response = await handler(context, request)
+        response = await route.handler(context, request)
         remark = context.out_of_date(request)
         if remark:
             response.headers[OUT_OF_DATE] = remark

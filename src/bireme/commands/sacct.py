@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import accounting, sacct_fields
@@ -257,7 +258,7 @@ class _Report:
     def _script(self, job_id: int) -> str:
 
         try:
-            return self.transport.get_bytes(f"/v1/jobs/{job_id}/script").decode("utf-8", "replace")
+            return self.transport.get_bytes(path_of("jobs", job_id, "script")).decode("utf-8", "replace")
         except ApiError:
             return "NONE"
 

@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Sequence
 from typing import Any
 
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.submitting.caller import submit_context
 from bireme.commands.submitting.submission import (
@@ -113,7 +114,7 @@ def _send(transport: Port, batch: BatchSubmission, voice: Voice) -> int:
 def wait_for_end(transport: Port, job: str) -> int:
     """Until the job (every task, every component) ended; the largest exit code of them."""
     transport.patience_s = max(transport.patience_s, 60.0)
-    path = f"/v1/jobs/{job}/wait"
+    path = path_of("jobs", job, "wait")
     while True:
         try:
             answer = transport.get(path, {"timeout": _WAIT_S, "fields": _EXIT_FIELDS}, timeout_s=_WAIT_S + 30)

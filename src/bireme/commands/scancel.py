@@ -15,6 +15,7 @@ from typing import Any
 
 from bireme.commands.clusters import UnknownClusterError, chosen_clusters
 from bireme.commands.optline import options, read
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.surroundings import Port, around
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
@@ -244,7 +245,7 @@ def _cancel_one(transport: Port, order: Order, voice: Voice, word: str) -> int:
         return _cancel_together(transport, order, voice, [word])
     _tell(voice, order, f"job {word}")
     try:
-        transport.post(f"/v1/jobs/{word}/cancel", order.body())
+        transport.post(path_of("jobs", word, "cancel"), order.body())
     except BiremeUnavailable as error:
         raise refused_by_daemon(f"Kill job error on job id {word}", error) from error
     except ApiError as error:
@@ -258,9 +259,9 @@ def _cancel_step(transport: Port, order: Order, voice: Voice, word: str, match: 
     _tell(voice, order, f"step {word}")
     try:
         if match["step"] == "batch":
-            transport.post(f"/v1/jobs/{job}/cancel", {"signal": order.signal or 9, "batch_only": True})
+            transport.post(path_of("jobs", job, "cancel"), {"signal": order.signal or 9, "batch_only": True})
         else:
-            transport.post(f"/v1/jobs/{job}/steps/{match['step']}/cancel", {"signal": order.signal})
+            transport.post(path_of("jobs", job, "steps", match["step"], "cancel"), {"signal": order.signal})
     except BiremeUnavailable as error:
         raise refused_by_daemon(f"Kill job error on job step id {word}", error) from error
     except ApiError as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import fields, identity, job_fields, layout, states, step_fields
@@ -220,7 +221,7 @@ class _Listing:
     def _ask(self, params: dict[str, str | int | float | None]) -> dict[str, Any]:
         """One job is asked for by its id, so that an unknown one is an error, as in Slurm; several by a filter."""
         if len(self.selectors) == 1 and not self.steps:
-            return dict(self.transport.get(f"/v1/jobs/{self.selectors[0].job_id}", params))
+            return dict(self.transport.get(path_of("jobs", self.selectors[0].job_id), params))
         if self.selectors:
             params["job"] = ",".join(str(selector.job_id) for selector in self.selectors)
         if self.states is not None:
@@ -269,7 +270,7 @@ class _Listing:
         for job in jobs:
             if job["state"] in ("PENDING", "CONFIGURING"):
                 continue
-            for step in self.transport.get(f"/v1/jobs/{job['job_id']}/steps")["steps"]:
+            for step in self.transport.get(path_of("jobs", job["job_id"], "steps"))["steps"]:
                 own = step["job_id"] == job["job_id"]  # an array's or a heterogeneous job's id means all of it
                 if own and step.get("state") in _LIVE_STEPS and self._wanted_step(job, step):
                     about = {key: job.get(key) for key in ("user_name", "array_job_id", "array_task_id")}

@@ -6,6 +6,7 @@ from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.slurm.formats import accounting, sstat_fields
 from bireme.slurm.formats.identity import parse_selectors
@@ -55,8 +56,8 @@ def _live_steps(ids: str, *, all_steps: bool) -> list[dict[str, Any]]:
     reports.keep_bounds((), selectors)
     for selector in selectors:
         try:
-            steps = transport.get(f"/v1/jobs/{selector.label}/steps")["steps"]
-            usage = transport.get(f"/v1/jobs/{selector.label}/usage")["steps"]
+            steps = transport.get(path_of("jobs", selector.label, "steps"))["steps"]
+            usage = transport.get(path_of("jobs", selector.label, "usage"))["steps"]
         except BiremeUnavailable as error:
             raise reports.failure("sstat", "sstat: error", error) from None
         except ApiError:

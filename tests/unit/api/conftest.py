@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from bireme.api.app import create_app
 from bireme.api.cluster import Decide, Service
@@ -102,6 +103,7 @@ class Running:
         self.transport = Transport(home, timeout_s=20, tool="test")
         self.shutdowns: list[bool] = []
         self.server: Server
+        self.app: FastAPI
 
     def happen(self, *events: Event, cause: str = "engine") -> None:
         """Something happens, as if the engine had reported it."""
@@ -127,7 +129,7 @@ def api(tmp_path: Path) -> Iterator[Running]:
         version="1.2.3", pid=42, up_since=900.0, owner_uid=0, max_body_bytes=8_000_000,
         shutdown=running.shutdowns.append,
     )  # fmt: skip
-    app = create_app(cluster, store, service)  # type: ignore[arg-type]
+    app = running.app = create_app(cluster, store, service)  # type: ignore[arg-type]
     server = running.server = Server(app)
     loop.run_until_complete(server.start(listen(running.transport.paths.socket, for_everyone=True)))
     thread = threading.Thread(target=loop.run_forever)

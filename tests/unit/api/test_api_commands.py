@@ -15,6 +15,7 @@ from tests.unit.api.conftest import Running
 
 from bireme.api.errands import Errands, Told
 from bireme.api.routes import commands
+from bireme.api.serving.peers import Peer
 from bireme.cli import main, thin
 from bireme.client.transport import ApiError
 from bireme.commands import parcels
@@ -193,6 +194,54 @@ def test_a_command_that_fails_in_the_daemon_is_sent_back(
     assert far("squeue secret") == (None, "", "")
     assert "squeue failed" in caplog.text
     assert "secret" not in caplog.text
+
+
+TYPED = ("1/hold-open", "1/wait", "1/wait?timeout=60", "../events", "1/../../events", "1%2Fhold-open")
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("line", ["scontrol update JobId={0} TimeLimit=+5", "scontrol hold {0}",
+                                  "scontrol -M tiny hold {0}", "scontrol requeue incomplete {0}", "scancel {0}",
+                                  "scontrol delete reservation={0}",
+                                  "scontrol update PartitionName={0} State=UP"])  # fmt: skip
+def test_what_is_typed_never_becomes_another_route(
+    api: Running, far: Callable[..., Said], near: Callable[..., Said], line: str
+) -> None:
+    for typed in TYPED:
+        told, alone = far(line.format(typed)), near(line.format(typed))
+        assert told in (alone, (None, "", ""))
+        code, _, errors = alone
+        assert code == 1
+        assert "nvalid" in errors, errors
+    assert api.transport.get("/v1/ping")["cluster"] == "tiny"
+
+
+@pytest.mark.usefixtures("jobs")
+def test_no_route_waits_for_a_command(api: Running) -> None:
+    """Every route, asked from within, has been answered when its caller goes; those that wait are refused at once."""
+
+    async def ask(method: str, path: str) -> int:
+        gone = asyncio.Event()
+
+        async def receive() -> dict[str, str]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        peer = Peer(uid=0, gid=0, pid=1)
+        outer = SimpleNamespace(scope={"bireme.peer": peer}, receive=receive)
+        asked = commands.Asked(outer, method, path, {"timeout": 60}, b"{}", "scontrol")  # type: ignore[arg-type]
+        asyncio.get_running_loop().call_later(0.05, gone.set)
+        await asked.put_to(api.app)
+        return asked.status
+
+    waiting, answered = set(), set()
+    for route in api.app.routes:
+        for method in route.methods & {"GET", "POST"}:
+            path = route.path.format(job=1, step=0, name="main", namespace="default", pod="p", command="squeue")
+            status = asyncio.run_coroutine_threadsafe(ask(method, path), api.loop).result(30)
+            (waiting if status == 400 and method == "GET" else answered).add(route.path)
+    assert waiting == {"/v1/events", "/v1/jobs/{job}/wait", "/v1/jobs/{job}/hold-open"}
+    assert len(answered) > 30
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Scope
 from bireme.api.errands import Told
 from bireme.api.problems import ProblemError, read_body
 from bireme.api.routing import OUT_OF_DATE, Context, Routes
-from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, is_gone
+from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, is_gone
 from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
 from bireme.commands.refused import refusal_in
 from bireme.commands.surroundings import OWN_COMMAND, NearError, Port, surrounded_by
@@ -318,8 +318,9 @@ class Asked:
         self.too_much = False
         self._pieces: list[bytes] = []
         self._size = 0
-        self._sent = body
+        self._sent: bytes | None = body
         self._outer = outer.scope
+        self._wait_for_end = outer.receive
         self._scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -333,6 +334,7 @@ class Asked:
             "headers": [(b"user-agent", agent.encode()), (b"content-length", str(len(body)).encode())],
             SCOPE_KEY: self._outer[SCOPE_KEY],
             TRANSPORT_KEY: self,
+            WITHIN_KEY: True,
         }
 
     @property
@@ -351,8 +353,13 @@ class Asked:
                 raise
 
     async def _receive(self) -> Message:
-        sent, self._sent = self._sent, b""
-        return {"type": "http.request", "body": sent, "more_body": False}
+        """The body, once; then nothing comes until who asked is gone."""
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            return {"type": "http.request", "body": sent, "more_body": False}
+        while (message := await self._wait_for_end())["type"] != "http.disconnect":
+            pass  # each of these waits
+        return message
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -129,6 +129,7 @@ async def show_topology(api: Context, request: Request) -> Response:
 @routes.get(
     "/v1/events",
     media="text/event-stream",
+    waits=True,
     after="Begin after this event of the journal (default: with what happens from now on).",
     job="Only events about these jobs.",
 )

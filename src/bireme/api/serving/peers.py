@@ -30,6 +30,8 @@ from bireme.core.model.refusals import Caller
 
 SCOPE_KEY = "bireme.peer"
 TRANSPORT_KEY = "bireme.transport"
+WITHIN_KEY = "bireme.within"
+"""Set for a request that a command puts from within the daemon (`api/routes/commands.py`)."""
 _SO_PEERGROUPS = 59
 _CALLER_KEY = "bireme.caller"
 _CREDENTIALS = struct.Struct("3i")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bireme.commands import reports
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.scontrol.session import Session
 from bireme.commands.surroundings import around
@@ -60,7 +61,7 @@ def _requeue(session: Session, verb: str, words: list[str], body: dict[str, Any]
 
 
 def _is_incomplete(session: Session, job: str) -> bool:
-    answer = session.get(f"/v1/jobs/{job}", "slurm_load_jobs error", {"fields": "job_id,state"})
+    answer = session.get(path_of("jobs", job), "slurm_load_jobs error", {"fields": "job_id,state"})
     return any(each["state"] in _INCOMPLETE for each in answer["jobs"])
 
 
@@ -129,7 +130,7 @@ def ask_all(session: Session, jobs: list[str], verb: str, body: dict[str, Any]) 
         return []
     try:
         if len(jobs) == 1 and "[" not in jobs[0]:
-            session.post(f"/v1/jobs/{jobs[0]}/{verb}", body)
+            session.post(path_of("jobs", jobs[0], verb), body)
             return []
         answer = session.post("/v1/orders", {**body, "verb": verb, "jobs": jobs})
     except ApiError as error:
@@ -153,7 +154,7 @@ def _write_script(session: Session, words: list[str]) -> int:
     if not words:
         raise reports.CommandError("too few arguments for keyword:write")
     try:
-        script = session.transport.get_bytes(f"/v1/jobs/{words[0]}/script")
+        script = session.transport.get_bytes(path_of("jobs", words[0], "script"))
     except (ApiError, BiremeUnavailable) as error:
         raise reports.failure("scontrol", "job script retrieval failed", error) from None
     name = words[1] if len(words) > 1 else f"slurm-{words[0]}.sh"
@@ -190,7 +191,7 @@ def wait_job(session: Session, words: list[str]) -> int:
     _needed("wait_job", words)
     while True:
         params = {"until": "started", "timeout": _WAIT_ROUND_S}
-        answer = session.get(f"/v1/jobs/{words[0]}/wait", "slurm_job_node_ready error", params)
+        answer = session.get(path_of("jobs", words[0], "wait"), "slurm_job_node_ready error", params)
         if answer.get("done"):
             break
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bireme.commands import reports
+from bireme.commands.paths import path_of
 from bireme.commands.scontrol.session import Session
 from bireme.commands.surroundings import around
 from bireme.core.model.refusals import Why
@@ -131,7 +132,7 @@ def pid_info(session: Session, words: list[str]) -> int:
     process = next((each for each in _processes() if each.pid == int(words[0])), None)
     if process is None:
         raise reports.CommandError("Failed to locate job for requested pid")
-    answer = session.get(f"/v1/jobs/{process.job}", "slurm_load_jobs error")
+    answer = session.get(path_of("jobs", process.job), "slurm_load_jobs error")
     end = answer["jobs"][0].get("end_time")
     ends = f"ends at {time.ctime(end)}" if end else "has no time limit"
     reports.say(f"Slurm JobId={process.job} {ends}")

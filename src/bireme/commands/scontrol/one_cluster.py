@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError
 from bireme.core.model.refusals import Refusal, Why
 from bireme.slurm.hostlist import expand
@@ -68,7 +69,7 @@ class OneCluster:
         return answer
 
     def _check_job(self, name: str) -> None:
-        self._jobs(f"/v1/jobs/{name}", {"fields": "job_id"}, named=True)
+        self._jobs(path_of("jobs", name), {"fields": "job_id"}, named=True)
 
     def _only_nodes(self, answer: Answer) -> Answer:
         """A node of no partition does not say whose it is: it is shown with the daemon's own."""

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from bireme.commands import reports
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError
 from bireme.commands.scontrol.session import Session
 from bireme.slurm.formats.show_job import block_text
@@ -53,7 +54,7 @@ def update(session: Session, pairs: Pairs) -> int:
     except reports.CommandError as error:
         raise reports.CommandError(f"{error}\nslurm_update error: No error") from None
     try:
-        session.post(f"/v1/reservations/{name}/update", {"order": order})
+        session.post(path_of("reservations", name, "update"), {"order": order})
     except ApiError as error:
         what = f"Error updating the reservation: {error.message}\nslurm_update error: {error.message}"
         raise reports.CommandError(what + _hint(error)) from None
@@ -76,7 +77,7 @@ def delete(session: Session, words: list[str]) -> int:
     if not name:
         raise reports.CommandError("scontrol: error: Proper format is 'delete <ENTITY>=<ID>' or 'delete <ENTITY> <ID>'")
     try:
-        session.post(f"/v1/reservations/{name}/delete")
+        session.post(path_of("reservations", name, "delete"))
     except ApiError as error:
         raise reports.CommandError(f"delete_reservation {entity}={name}: {error.message}{_hint(error)}") from None
     return 0

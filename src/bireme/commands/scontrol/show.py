@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bireme.commands import reports
+from bireme.commands.paths import path_of
 from bireme.commands.scontrol import local, reservations
 from bireme.commands.scontrol.session import Session
 from bireme.commands.surroundings import around
@@ -68,7 +69,7 @@ def jobs(session: Session, ids: list[str]) -> int:
         answer = session.get("/v1/jobs", LOAD_JOBS)
     else:
         selector = _selector(ids[0], parse_selector)
-        answer = session.get(f"/v1/jobs/{selector.job_id}", LOAD_JOBS)
+        answer = session.get(path_of("jobs", selector.job_id), LOAD_JOBS)
         answer["jobs"] = [job for job in answer["jobs"] if selector.matches(job)]
         if not answer["jobs"]:
             raise reports.CommandError(f"Job {ids[0]} not found")
@@ -109,14 +110,14 @@ def steps(session: Session, ids: list[str]) -> int:
 
     what = "slurm_get_job_steps error"
     selector = _selector(ids[0], parse_selector) if ids else None
-    answer = session.get(f"/v1/jobs/{selector.label}" if selector else "/v1/jobs", what)
+    answer = session.get(path_of("jobs", selector.label) if selector else "/v1/jobs", what)
     context = session.context(answer)
     blocks: list[list[str]] = []
     found: list[dict[str, Any]] = []
     for job in answer["jobs"]:
         if job["state"] not in ("RUNNING", "SUSPENDED", "COMPLETING"):
             continue
-        for step in session.get(f"/v1/jobs/{job['job_id']}/steps", what)["steps"]:
+        for step in session.get(path_of("jobs", job["job_id"], "steps"), what)["steps"]:
             if step["job_id"] != job["job_id"] or step.get("state") not in ("RUNNING", "STARTING", "SUSPENDED"):
                 continue
             if selector is None or selector.step in (None, str(step["step_id"])):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bireme.commands import reports
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError
 from bireme.commands.scontrol import reservations
 from bireme.commands.scontrol.actions import ask_all, job_ids
@@ -134,7 +135,7 @@ def _job_changes(pairs: list[tuple[str, str]]) -> tuple[list[str], Changes, str]
 def _relative_limit(session: Session, job: str, text: str) -> Changes:
 
     by = parse_time_limit(text[1:])
-    answer = session.get(f"/v1/jobs/{job}", "slurm_load_jobs error", {"fields": "time_limit_s"})
+    answer = session.get(path_of("jobs", job), "slurm_load_jobs error", {"fields": "time_limit_s"})
     now = answer["jobs"][0].get("time_limit_s")
     if now is None or isinstance(by, Infinite):
         raise reports.CommandError(f"Invalid input: TimeLimit={text}: job {job} has no limit to change by")
@@ -205,7 +206,7 @@ def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
             reports.tell(f"scontrol: error: {error}")
             raise refused(key, value, "Invalid input") from None
     try:
-        session.post(f"/v1/partitions/{name}/update", {"changes": changes})
+        session.post(path_of("partitions", name, "update"), {"changes": changes})
     except ApiError as error:
         raise reports.failure("scontrol", "slurm_update error", error) from None
     return 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bireme.commands.clusters import UnknownClusterError, chosen_clusters
+from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.submitting.caller import plain_spec
 from bireme.commands.surroundings import OWN_COMMAND, Port, around
@@ -143,4 +144,4 @@ def clusters_asked(transport: Port, options: Options) -> list[str]:
 
 
 def cluster_of(transport: Port, job_id: int) -> str:
-    return str(transport.get(f"/v1/jobs/{job_id}", {"fields": "cluster"})["jobs"][0]["cluster"])
+    return str(transport.get(path_of("jobs", job_id), {"fields": "cluster"})["jobs"][0]["cluster"])
