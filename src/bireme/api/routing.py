@@ -158,16 +158,18 @@ class Routes:
         self.tag = tag
         self.table: list[Route] = []
 
-    def get(
-        self, path: str, *, media: str = "application/json", waits: bool = False, **query: str
-    ) -> Callable[[Handler], Handler]:
-        return self._add("GET", path, query, "", media, waits)
+    def get(self, path: str, *, media: str = "application/json", **query: str) -> Callable[[Handler], Handler]:
+        return self._add("GET", path, query, "", media)
 
-    def post(self, path: str, *, body: str = "", waits: bool = False, **query: str) -> Callable[[Handler], Handler]:
-        return self._add("POST", path, query, body, "application/json", waits)
+    def get_waiting(self, path: str, *, media: str = "application/json", **query: str) -> Callable[[Handler], Handler]:
+        """As `get`, of what is not answered at once."""
+        return self._add("GET", path, query, "", media, waits=True)
+
+    def post(self, path: str, *, body: str = "", **query: str) -> Callable[[Handler], Handler]:
+        return self._add("POST", path, query, body, "application/json")
 
     def _add(
-        self, method: str, path: str, query: dict[str, str], body: str, media: str, waits: bool
+        self, method: str, path: str, query: dict[str, str], body: str, media: str, *, waits: bool = False
     ) -> Callable[[Handler], Handler]:
         def register(handler: Handler) -> Handler:
             self.table.append(Route(method, path, handler, query, body, media, waits))

@@ -145,9 +145,8 @@ def _contents(part: Sequence[Recorded]) -> list[dict[str, Any]]:
     return [event_content(recorded) for recorded in part]
 
 
-@routes.get(
+@routes.get_waiting(
     "/v1/jobs/{job}/wait",
-    waits=True,
     timeout="Seconds to wait at most (default 60); then `done` is false.",
     until="`ended` (default) or `started`.",
     fields=FILTERS["fields"],
@@ -299,7 +298,7 @@ async def update_job(api: Context, request: Request) -> Response:
 # -- the interactive caller's lease ----------------------------------------------------------------------------------
 
 
-@routes.get("/v1/jobs/{job}/hold-open", media="application/x-ndjson", waits=True)
+@routes.get_waiting("/v1/jobs/{job}/hold-open", media="application/x-ndjson")
 async def hold_open(api: Context, request: Request) -> Response:
     """Stay connected on behalf of an interactive job: events about it, one JSON object a line.
 

@@ -126,10 +126,9 @@ async def show_topology(api: Context, request: Request) -> Response:
     return answer(codec.all_fields(api.cluster.state.config.topology))
 
 
-@routes.get(
+@routes.get_waiting(
     "/v1/events",
     media="text/event-stream",
-    waits=True,
     after="Begin after this event of the journal (default: with what happens from now on).",
     job="Only events about these jobs.",
 )
