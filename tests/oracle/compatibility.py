@@ -26,9 +26,9 @@ from bireme.cli.interactive import sattach as sattach_command
 from bireme.commands import sacct as sacct_command
 from bireme.commands import scancel, sinfo, sprio, squeue, sshare, sstat
 from bireme.slurm.conf import keys, stands
-from bireme.slurm.formats.job_fields import JOB_FIELDS
 from bireme.slurm.formats.sacct_fields import SACCT_FIELDS
 from bireme.slurm.formats.sinfo_fields import SINFO_FIELDS
+from bireme.slurm.formats.squeue_fields import JOB_FIELDS
 from bireme.slurm.formats.sstat_fields import SSTAT_FIELDS
 from bireme.slurm.formats.step_fields import STEP_FIELDS
 from bireme.slurm.options.catalogue import TABLES

@@ -14,9 +14,9 @@ from bireme.commands.optline import Opt, aliases, options
 from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.formats import fields, identity, job_fields, layout, states, step_fields
+from bireme.slurm.formats import fields, identity, layout, squeue_fields, states, step_fields
 from bireme.slurm.formats.identity import expand_tasks, label_in_steps
-from bireme.slurm.formats.job_fields import JOB_FIELDS, UNSORTABLE
+from bireme.slurm.formats.squeue_fields import JOB_FIELDS, UNSORTABLE
 from bireme.slurm.formats.step_fields import STEP_FIELDS
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.envelope import dump, envelope
@@ -126,7 +126,7 @@ class _Listing:
 
     def _sort_text(self) -> str:
 
-        default = job_fields.START_SORT if self.start else job_fields.DEFAULT_SORT
+        default = squeue_fields.START_SORT if self.start else squeue_fields.DEFAULT_SORT
         return self.asked.get("sort") or (step_fields.DEFAULT_STEP_SORT if self.steps else default)
 
     def _table(self) -> Any:
@@ -151,9 +151,9 @@ class _Listing:
             if text is None and self.steps:
                 text = step_fields.DEFAULT_STEP_FORMAT
             elif text is None and self.start:
-                text = job_fields.START_FORMAT
+                text = squeue_fields.START_FORMAT
             elif text is None:
-                text = job_fields.LONG_FORMAT if "long" in self.asked else job_fields.DEFAULT_FORMAT
+                text = squeue_fields.LONG_FORMAT if "long" in self.asked else squeue_fields.DEFAULT_FORMAT
             plan = fields.plan_percent(layout.parse_percent(text), table, complaint)
         for line in plan.complaints:
             reports.tell(f"squeue: error: {line}")

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.formats import job_fields, sacct_fields
+from bireme.slurm.formats import sacct_fields, squeue_fields
 from bireme.slurm.formats.accounting import choose_columns, parsable_lines
 from bireme.slurm.formats.fields import parse_sort, plan_percent, sort_records
 from bireme.slurm.formats.identity import JobSelector, job_label, parse_selector, parse_selectors, waiting_tasks
-from bireme.slurm.formats.job_fields import JOB_FIELDS
 from bireme.slurm.formats.job_values import base_state
 from bireme.slurm.formats.layout import parse_percent
 from bireme.slurm.formats.show_job import block_text, id_ranges, job_block, step_block
+from bireme.slurm.formats.squeue_fields import JOB_FIELDS
 from bireme.slurm.formats.states import LIVE_STATES, compact_state, parse_job_states
 from bireme.slurm.formats.values import Context, cpu_duration, size, tres_text
 
@@ -60,7 +60,7 @@ def lines(form: str, *jobs: dict[str, Any]) -> list[str]:
 
 
 def test_default_format() -> None:
-    assert lines(job_fields.DEFAULT_FORMAT, WAITING_ARRAY, RUNNING, FAILED) == [
+    assert lines(squeue_fields.DEFAULT_FORMAT, WAITING_ARRAY, RUNNING, FAILED) == [
         "       32_[2-31%2]       cpu   hr_arr     root PD       0:00      1 (JobArrayTaskLimit)",
         "                31       gpu   hr_run     root  R       0:27      2 n[1-2]",
         "                37       gpu  hr_fail     root  F       0:00      1 (NonZeroExitCode)",
@@ -68,11 +68,11 @@ def test_default_format() -> None:
 
 
 def test_long_and_start_formats() -> None:
-    assert lines(job_fields.LONG_FORMAT, RUNNING) == [
+    assert lines(squeue_fields.LONG_FORMAT, RUNNING) == [
         "                31       gpu   hr_run     root  RUNNING       0:27   2:00:00      2 n[1-2]"
     ]
     begins = {**WAITING_ARRAY, "expected_start": BASE + 3600}
-    assert lines(job_fields.START_FORMAT, begins) == [
+    assert lines(squeue_fields.START_FORMAT, begins) == [
         "       32_[2-31%2]       cpu   hr_arr     root PD 2026-11-15T06:18:14      1 (null)               "
         "(JobArrayTaskLimit)"
     ]
@@ -116,7 +116,7 @@ def test_completing_jobs_show_their_nodes() -> None:
 def test_sort_is_by_partition_then_state_then_priority_descending() -> None:
     other = {**RUNNING, "job_id": 40, "priority": 4294901799}
     jobs = [RUNNING, WAITING_ARRAY, other, {**RUNNING, "job_id": 41, "state": "PENDING"}]
-    sort_records(jobs, parse_sort(job_fields.DEFAULT_SORT), JOB_FIELDS, CONTEXT)
+    sort_records(jobs, parse_sort(squeue_fields.DEFAULT_SORT), JOB_FIELDS, CONTEXT)
     assert [job["job_id"] for job in jobs] == [32, 41, 40, 31]
     sort_records(jobs, parse_sort("-i"), JOB_FIELDS, CONTEXT)
     assert [job["job_id"] for job in jobs] == [41, 40, 32, 31]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from bireme.slurm.formats.accounting import choose_columns, fixed_lines, parsable_lines
 from bireme.slurm.formats.fields import plan_named, plan_percent
-from bireme.slurm.formats.job_fields import DEFAULT_FORMAT, JOB_FIELDS
 from bireme.slurm.formats.layout import AccountingSpec, Spec, parse_accounting, parse_named, parse_percent
 from bireme.slurm.formats.sacct_fields import SACCT_ALIASES, SACCT_FIELDS, Row
+from bireme.slurm.formats.squeue_fields import DEFAULT_FORMAT, JOB_FIELDS
 from bireme.slurm.formats.values import Context
 
 CONTEXT = Context(now=1000, stamp=lambda at: f"T{int(at)}")

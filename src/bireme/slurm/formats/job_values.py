@@ -1,6 +1,6 @@
 """What single facts about a job look like in squeue, scontrol and sacct: the rules more than one of them shares.
 
-Records in, text out; `squeue`'s table is `job_fields`, `scontrol show job` is `show_job`.
+Records in, text out; `squeue`'s table is `squeue_fields`, `scontrol show job` is `show_job`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     squeue -O "jobid:.10,name:8;"   parse_named      type[:[.][size][suffix]]
     sacct  -o "JobID%20,State%-12"  parse_accounting type[%[-]size]
 
-What a type means is not known here: a caller looks it up in a table of fields (`job_fields`, `sinfo_fields`, ...).
+What a type means is not known here: a caller looks it up in a table of fields (`squeue_fields`, `sinfo_fields`, ...).
 Invariant: parsing never fails; a type that no table knows is the caller's to report, as Slurm does.
 """
 

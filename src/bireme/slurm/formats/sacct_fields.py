@@ -1,8 +1,9 @@
 """sacct's fields, over jobs of the history and their steps.
 
-A row is a job, or a step with its job. Many fields exist for one of the two only and are blank for the other, as in
-Slurm. Besides Slurm 22.05's fields there are those that newer releases renamed or added (Planned, StdOut, ...) and
-two that it dropped but scripts still ask for: AllocGRES and ReqGRES.
+What shows a field that was asked for is its row's (`slurm/job_fields`); what comes of a job's life is listed here. A
+line is a job, or a step with its job. Many fields exist for one of the two only and are blank for the other, as in
+Slurm. Besides Slurm 22.05's fields there are those that newer releases renamed or added (Planned, ...) and two that it
+dropped but scripts still ask for: AllocGRES and ReqGRES.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from bireme.slurm.formats.values import (
     size,
     tres_text,
 )  # fmt: skip
+from bireme.slurm.job_fields.row import JobField, Place
+from bireme.slurm.job_fields.table import FIELDS
 
 OVER = FINISHED | {"REQUEUED"}
 """States of rows that will not change: a requeued job has a row of its own for every allocation it had."""
@@ -274,9 +277,7 @@ def _f(name: str, width: int, text: AccountingText) -> AccountingField:
     return AccountingField(name, width, text)
 
 
-_OWN_FIELDS = (
-    _f("Account", 10, _both("account")),
-    _f("AdminComment", 15, _job_word("admin_comment")),
+_FROM_ITS_LIFE = (
     _f("AllocCPUS", 10, lambda row, _: str(_cpus(row))),
     _f("AllocGRES", 12, _gres("tres_allocated")),
     _f("AllocNodes", 10, _alloc_nodes),
@@ -284,9 +285,6 @@ _OWN_FIELDS = (
     _f("AssocID", 7, lambda row, _: "0"),
     _f("BlockID", 16, _blank),
     _f("Cluster", 10, lambda row, context: str(row.job.get("cluster") or context.cluster)),
-    _f("Comment", 14, _job_word("comment")),
-    _f("Constraints", 19, _job_word("features")),
-    _f("Container", 19, _both("container_image")),
     _f("CPUTime", 10, lambda row, _: long_duration(_elapsed(row) * _cpus(row))),
     _f("CPUTimeRAW", 10, lambda row, _: str(_elapsed(row) * _cpus(row))),
     AccountingField("DBIndex", 10, _both("job_id"), left=True),
@@ -304,20 +302,15 @@ _OWN_FIELDS = (
     _f("Group", 9, _job_word("group_name")),
     AccountingField("JobID", 12, _job_id, left=True),
     AccountingField("JobIDRaw", 12, _raw_id, left=True),
-    _f("JobName", 10, _name),
     _f("Layout", 9, _layout),
-    _f("Licenses", 20, _job_word("licenses")),
     _f("McsLabel", 12, _blank),
     _f("NCPUS", 10, lambda row, _: str(_cpus(row))),
     _f("NNodes", 8, _node_count),
     _f("NodeList", 15, _own("node_list", "None assigned")),
     _f("NTasks", 8, _tasks),
-    _f("Partition", 10, _job_word("partition")),
     _f("Planned", 10, _waited(lambda _: 1, long_duration)),
     _f("PlannedCPU", 10, _waited(_requested_cpus, long_duration)),
     _f("PlannedCPURAW", 13, _waited(_requested_cpus, _raw)),
-    _f("Priority", 10, _job_word("priority")),
-    _f("QOS", 10, _job_word("qos")),
     _f("QOSRAW", 6, _blank),
     _f("QOSREQ", 10, _job_word("qos")),
     _f("Reason", 22, _job_word("reason", "None")),
@@ -330,7 +323,6 @@ _OWN_FIELDS = (
     _f("ReqMem", 10, _req_mem),
     _f("ReqNodes", 8, lambda row, _: str(row.job.get("nodes_min") or 1) if row.step is None else str(_nodes(row))),
     _f("ReqTRES", 10, _req_tres),
-    _f("Reservation", 20, _job_word("reservation")),
     _f("ReservationId", 8, _blank),
     _f("Reserved", 10, _waited(lambda _: 1, long_duration)),
     _f("Restarts", 8, _job_word("restarts", "0")),
@@ -338,27 +330,40 @@ _OWN_FIELDS = (
     _f("ResvCPURAW", 10, _waited(_requested_cpus, _raw)),
     _time("Start", _start),
     _f("State", 10, _state),
-    _f("StdErr", 20, _job_word("std_err")),
-    _f("StdIn", 20, _job_word("std_in")),
-    _f("StdOut", 20, _job_word("std_out")),
     _time("Submit", _submit),
-    _f("SubmitLine", 20, _own("submit_line")),
     _f("Suspended", 10, lambda row, _: long_duration(row.subject.get("suspended_s") or 0)),
     _f("SystemComment", 15, _blank),
     _f("SystemCPU", 10, _cpu_sum("system_cpu_s")),
-    _f("Timelimit", 10, _time_limit(long_duration)),
     _f("TimelimitRaw", 10, _time_limit(_raw_limit)),
     _f("TotalCPU", 10, _cpu_sum("user_cpu_s", "system_cpu_s")),
     _f("UID", 6, _job_word("user_id")),
     _f("User", 9, _job_word("user_name")),
     _f("UserCPU", 10, _cpu_sum("user_cpu_s")),
-    _f("WCKey", 10, _job_word("wckey")),
     _f("WCKeyID", 10, lambda row, _: "0"),
-    _f("WorkDir", 20, _job_word("work_dir")),
 )  # fmt: skip
+
+
+OWN: dict[str, AccountingText] = {
+    "JobName": _name,
+    "SubmitLine": _own("submit_line"),
+    "Timelimit": _time_limit(long_duration),
+}
+"""How sacct shows fields of the table that need more than their record's value, by the names of their columns."""
+
+
+def column_of(field: JobField) -> AccountingField | None:
+    """The column of sacct that shows a field of the table; None: it has none."""
+    column = field.sacct
+    if column is None:
+        return None
+    by_record = _both if column.on_steps else _job_word
+    return _f(column.name, column.width, OWN[column.name] if Place.SACCT in field.own else by_record(field.record))
+
+
+_TABLED = tuple(column for column in map(column_of, FIELDS) if column is not None)
 _USAGE_FIELDS = tuple(AccountingField(name, width, _usage(text)) for name, (width, text) in USAGE_TEXTS.items())
 
-SACCT_FIELDS = field_map(sorted((*_OWN_FIELDS, *_USAGE_FIELDS), key=lambda field: field.name.lower()))
+SACCT_FIELDS = field_map(sorted((*_FROM_ITS_LIFE, *_TABLED, *_USAGE_FIELDS), key=lambda field: field.name.lower()))
 SACCT_ALIASES = {
     "exit": "exitcode", "job": "jobid", "name": "jobname", "nodes": "nnodes", "cputimeraw": "cputimeraw",
     "tresusageinmaxn": "tresusageinmaxnode", "tresusageinmaxt": "tresusageinmaxtask",

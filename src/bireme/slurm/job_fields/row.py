@@ -144,6 +144,11 @@ class JobField:
         return self.path.startswith(RESOURCES_PREFIX)
 
     @property
+    def shown_form(self) -> Form:
+        """The form of its value in a record: what a function of its own made of it is shown as it is."""
+        return Form.TEXT if Place.RECORD in self.own else self.form
+
+    @property
     def change(self) -> str:
         """Its name among the changes of an update."""
         return self.changed_as or self.name

@@ -1,5 +1,6 @@
 """squeue's fields for jobs: every letter of -o and every name of -O in the manual, over JobRecords.
 
+What shows a field that was asked for is its row's (`slurm/job_fields`); what comes of a job's life is listed here.
 Headers and the words for "nothing" (`(null)`, `N/A`, `n/a`, empty) differ from field to field in Slurm; they are kept
 as Slurm prints them, because scripts compare with them.
 """
@@ -7,12 +8,15 @@ as Slurm prints them, because scripts compare with them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from bireme.slurm.formats import job_values as facts
-from bireme.slurm.formats.fields import Field, FieldTable, Text
+from bireme.slurm.formats.fields import Field, FieldTable, SortKey, Text
 from bireme.slurm.formats.identity import job_label, waiting_tasks
 from bireme.slurm.formats.states import compact_state
-from bireme.slurm.formats.values import NULL, Context, Record, or_null, short_duration, size, tres_per, tres_text
+from bireme.slurm.formats.values import NULL, Context, Record, short_duration, size, tres_per, tres_text
+from bireme.slurm.job_fields.row import Form, JobField, Place, Squeue
+from bireme.slurm.job_fields.table import FIELDS
 
 _LABEL = (
     "job_id", "array_job_id", "array_task_id", "array_tasks", "array_throttle", "het_job_id", "het_offset",
@@ -160,50 +164,32 @@ def _sort_end(job: Record, _: Context) -> float:
 
 
 _LETTERED = (
-    Field("a", ("account",), "ACCOUNT", ("account",), _value("account")),
     Field("A", ("jobid",), "JOBID", ("job_id",), _value("job_id"), _number("job_id")),
-    Field("b", ("tres-per-node", "gres"), "TRES_PER_NODE", ("tres_per_node", "gres_requested"),
-          lambda job, _: facts.per_node(job) or "N/A"),
     Field("B", ("batchhost",), "EXEC_HOST", ("batch_host", "state", "kind", "submit_host"), _batch_host),
     Field("c", ("mincpus",), "MIN_CPUS", facts.MIN_CPUS_NEEDS, lambda job, _: str(facts.min_cpus(job)),
           lambda job, _: facts.min_cpus(job)),
     Field("C", ("numcpus",), "CPUS", ("num_cpus",), _count("num_cpus", "1"), _number("num_cpus")),
-    Field("d", ("mintmpdisk",), "MIN_TMP_DISK", ("tmp_disk_mib",),
-          lambda job, context: size(job.get("tmp_disk_mib"), "M", context), _number("tmp_disk_mib")),
     Field("D", ("numnodes",), "NODES", ("node_count", "nodes_min"), lambda job, _: str(facts.node_count(job)),
           lambda job, _: facts.node_count(job)),
     Field("e", ("endtime",), "END_TIME", facts.END_NEEDS, _end, _sort_end),
-    Field("E", ("dependency",), "DEPENDENCY", ("dependency",), _value("dependency")),
-    Field("f", ("feature",), "FEATURES", ("features",), _value("features")),
     Field("F", ("arrayjobid",), "ARRAY_JOB_ID", ("array_job_id", "job_id"), _array_job,
           lambda job, _: job.get("array_job_id") or job["job_id"]),
     Field("g", ("groupname",), "GROUP", ("group_name", "group_id"),
           lambda job, _: str(job.get("group_name") or job.get("group_id") or 0)),
     Field("G", ("groupid",), "GROUP", ("group_id",), _count("group_id"), _number("group_id")),
-    Field("h", ("oversubscribe",), "OVER_SUBSCRIBE", ("oversubscribe",), _value("oversubscribe", "OK")),
     Field("H", ("sockets",), "SOCKETS_PER_NODE", (), _always("*")),
     Field("i", ("jobarrayid",), "JOBID", _LABEL, _label, _label_key),
     Field("I", ("cores",), "CORES_PER_SOCKET", (), _always("*")),
-    Field("j", ("name",), "NAME", ("name",), _value("name", "")),
     Field("J", ("threads",), "THREADS_PER_CORE", (), _always("*")),
-    Field("k", ("comment",), "COMMENT", ("comment",), _value("comment")),
     Field("K", ("arraytaskid",), "ARRAY_TASK_ID", ("array_task_id", "array_tasks", "array_throttle"), _array_task),
-    Field("l", ("timelimit",), "TIME_LIMIT", ("time_limit_s",),
-          lambda job, _: short_duration(job.get("time_limit_s")),
-          lambda job, _: float("inf") if job.get("time_limit_s") is None else job["time_limit_s"], cut=False),
     Field("L", ("timeleft",), "TIME_LEFT", ("time_limit_s", "elapsed_s"), _time_left,
           lambda job, _: float("inf") if job.get("time_limit_s") is None
           else job["time_limit_s"] - facts.elapsed(job), cut=False),
     Field("m", ("minmemory",), "MIN_MEMORY", ("memory_mib", "memory_per"), facts.min_memory, _number("memory_mib")),
     Field("M", ("timeused",), "TIME", ("elapsed_s",), _time_used, lambda job, _: facts.elapsed(job),
           cut=False),
-    Field("n", ("reqnodes",), "REQ_NODES", ("required_nodes",), _value("required_nodes", "")),
     Field("N", ("nodelist",), "NODELIST", ("node_list",), _value("node_list", "")),
-    Field("o", ("command",), "COMMAND", ("command",), _value("command")),
-    Field("O", ("contiguous",), "CONTIGUOUS", ("contiguous",), _flag("contiguous")),
     Field("p", ("priority",), "PRIORITY", ("priority",), _priority_share, _PRIORITY),
-    Field("P", ("partition",), "PARTITION", ("partition",), _value("partition", "")),
-    Field("q", ("qos",), "QOS", ("qos",), _value("qos")),
     Field("Q", ("prioritylong",), "PRIORITY", ("priority",), lambda job, _: str(facts.priority(job)), _PRIORITY),
     Field("r", ("reason",), "REASON", ("reason",), lambda job, _: facts.reason_words(job)),
     Field("R", ("reasonlist",), "NODELIST(REASON)", ("state", "base_state", "reason", "node_list"), _reason_list),
@@ -214,22 +200,13 @@ _LETTERED = (
     Field("u", ("username",), "USER", ("user_name", "user_id"),
           lambda job, _: str(job.get("user_name") or job.get("user_id"))),
     Field("U", ("userid",), "UID", ("user_id",), _count("user_id"), _number("user_id")),
-    Field("v", ("reservation",), "RESERVATION", ("reservation",), _value("reservation")),
     Field("V", ("submittime",), "SUBMIT_TIME", ("submit_time",), _stamp_of("submit_time"), _number("submit_time")),
-    Field("w", ("wckey",), "WCKEY", ("wckey",), _value("wckey")),
-    Field("W", ("licenses",), "LICENSES", ("licenses",), _value("licenses")),
-    Field("x", ("excnodes",), "EXC_NODES", ("excluded_nodes",), _value("excluded_nodes", "")),
-    Field("X", ("corespec",), "CORE_SPEC", ("core_spec",), _value("core_spec", "N/A")),
-    Field("y", ("nice",), "NICE", ("nice",), _count("nice"), _number("nice")),
     Field("Y", ("schednodes",), "SCHEDNODES", ("planned_nodes",), _value("planned_nodes")),
     Field("z", ("sct",), "S:C:T", (), _always("*:*:*")),
-    Field("Z", ("workdir",), "WORK_DIR", ("work_dir",), _value("work_dir")),
 )  # fmt: skip
 
 _NAMED = (
     Field("", ("accruetime",), "ACCRUE_TIME", ("accrue_time",), _stamp_of("accrue_time")),
-    Field("", ("admin_comment",), "ADMIN_COMMENT", ("admin_comment",), _value("admin_comment")),
-    Field("", ("allocnodes",), "ALLOC_NODES", ("submit_host",), _value("submit_host")),
     Field("", ("allocsid",), "ALLOC_SID", (), _always("0")),
     Field("", ("associd",), "ASSOC_ID", (), _always("0")),
     Field("", ("batchflag",), "BATCH_FLAG", ("kind",), lambda job, _: "1" if facts.is_batch(job) else "0"),
@@ -239,10 +216,7 @@ _NAMED = (
     Field("", ("cluster",), "CLUSTER", ("cluster",),
           lambda job, context: str(job.get("cluster") or context.cluster)),
     Field("", ("clusterfeature",), "CLUSTER_FEATURES", (), _always(NULL)),
-    Field("", ("container",), "CONTAINER", ("container_image",), _value("container_image")),
-    Field("", ("cpus-per-task",), "CPUS_PER_TASK", ("cpus_per_task",), _count("cpus_per_task", "1")),
     Field("", ("cpus-per-tres",), "CPUS_PER_TRES", ("cpus_per_tres",), _tres("cpus_per_tres")),
-    Field("", ("deadline",), "DEADLINE", ("deadline",), _stamp_of("deadline")),
     Field("", ("delayboot",), "DELAY_BOOT", (), _always("0:00")),
     Field("", ("derivedec",), "DERIVED_EC", ("derived_exit_code", "derived_exit_signal"),
           _exit_status("derived_exit_code", "derived_exit_signal")),
@@ -254,26 +228,17 @@ _NAMED = (
           lambda job, _: str(job.get("het_offset") or 0) if job.get("het_job_id") else "N/A"),
     Field("", ("lastschedeval",), "LAST_SCHED_EVAL", ("last_sched_time",), _stamp_of("last_sched_time")),
     Field("", ("maxcpus",), "MAX_CPUS", ("num_cpus",), _count("num_cpus", "1")),
-    Field("", ("maxnodes",), "MAX_NODES", ("nodes_max", "node_count", "nodes_min"), _max_nodes),
     Field("", ("mcslabel",), "MCSLABEL", (), _always(NULL)),
     Field("", ("mem-per-tres",), "MEM_PER_TRES", ("memory_per", "memory_mib"),
           lambda job, _: f"gres:gpu:{job['memory_mib']}" if job.get("memory_per") == "gpu" else "N/A"),
-    Field("", ("mintime",), "TIME_MIN", ("time_min_s",), lambda job, _: short_duration(job.get("time_min_s") or 0)),
     Field("", ("network",), "NETWORK", (), _always(NULL)),
     Field("", ("ntperboard",), "NTASKS_PER_BOARD", (), _always("0")),
-    Field("", ("ntpercore",), "NTASKS_PER_CORE", ("ntasks_per_core",), _value("ntasks_per_core", "N/A")),
-    Field("", ("ntpernode",), "NTASKS_PER_NODE", ("ntasks_per_node",), _count("ntasks_per_node")),
-    Field("", ("ntpersocket",), "NTASKS_PER_SOCKET", ("ntasks_per_socket",), _value("ntasks_per_socket", "N/A")),
-    Field("", ("numtasks",), "TASKS", ("num_tasks",), _count("num_tasks", "1")),
     Field("", ("origin",), "ORIGIN", (), _always("NA")),
     Field("", ("originraw",), "ORIGIN_RAW", (), _always("NA")),
     Field("", ("pendingtime",), "PENDING_TIME", ("submit_time", "start_time", "end_time"), _pending_seconds),
     Field("", ("preempttime",), "PREEMPT_TIME", ("preempt_time",), _stamp_of("preempt_time")),
-    Field("", ("prefer",), "PREFER", ("prefer",), _value("prefer")),
     Field("", ("profile",), "PROFILE", (), _always("NotSet")),
     Field("", ("reboot",), "REBOOT", (), _always("0")),
-    Field("", ("reqswitch",), "REQ_SWITCH", ("switches",), _count("switches")),
-    Field("", ("requeue",), "REQUEUE", ("requeue",), _flag("requeue", default=True)),
     Field("", ("resizetime",), "RESIZE_TIME", (), _always("N/A")),
     Field("", ("restartcnt",), "RESTART_COUNT", ("restarts",), _count("restarts")),
     Field("", ("siblingsactive",), "ACTIVE_SIBLINGS", (), _always("NA")),
@@ -281,19 +246,71 @@ _NAMED = (
     Field("", ("siblingsviable",), "VIABLE_SIBLINGS", (), _always("NA")),
     Field("", ("siblingsviableraw",), "VIALBLE_SIBLINGS_RAW", (), _always("NA")),
     Field("", ("sperboard",), "SOCKETS_PER_BOARD", (), _always("0")),
-    Field("", ("stderr",), "STDERR", ("std_err",), _value("std_err")),
-    Field("", ("stdin",), "STDIN", ("std_in",), lambda job, _: or_null(job.get("std_in") or "/dev/null")),
-    Field("", ("stdout",), "STDOUT", ("std_out",), _value("std_out")),
     Field("", ("system_comment",), "SYSTEM_COMMENT", (), _always(NULL)),
     Field("", ("tres-alloc",), "TRES_ALLOC", ("tres_allocated", "tres_requested"), _tres_alloc),
     Field("", ("tres-bind",), "TRES_BIND", (), _always("N/A")),
     Field("", ("tres-freq",), "TRES_FREQ", (), _always("N/A")),
-    Field("", ("tres-per-job",), "TRES_PER_JOB", ("tres_per_job",), _tres("tres_per_job")),
-    Field("", ("tres-per-socket",), "TRES_PER_SOCKET", ("tres_per_socket",), _tres("tres_per_socket")),
-    Field("", ("tres-per-task",), "TRES_PER_TASK", ("tres_per_task",), _tres("tres_per_task")),
 )  # fmt: skip
 
-JOB_FIELDS = FieldTable("job", _LETTERED + _NAMED)
+
+class Own(NamedTuple):
+    """How squeue shows a field of the table that needs more than its form."""
+
+    needs: tuple[str, ...]
+    text: Text
+    key: SortKey | None = None
+    cut: bool = True
+    also: tuple[str, ...] = ()
+    """Further names for -O."""
+
+
+OWN: dict[str, Own] = {
+    "maxnodes": Own(("nodes_max", "node_count", "nodes_min"), _max_nodes),
+    "mintime": Own(("time_min_s",), lambda job, _: short_duration(job.get("time_min_s") or 0)),
+    "mintmpdisk": Own(
+        ("tmp_disk_mib",),
+        lambda job, context: size(job.get("tmp_disk_mib"), "M", context),
+        _number("tmp_disk_mib"),
+    ),
+    "requeue": Own(("requeue",), _flag("requeue", default=True)),
+    "timelimit": Own(
+        ("time_limit_s",),
+        lambda job, _: short_duration(job.get("time_limit_s")),
+        lambda job, _: float("inf") if job.get("time_limit_s") is None else job["time_limit_s"],
+        cut=False,
+    ),
+    "tres-per-node": Own(
+        ("tres_per_node", "gres_requested"), lambda job, _: facts.per_node(job) or "N/A", also=("gres",)
+    ),
+}
+"""By the names of their columns."""
+
+
+def _by_form(field: JobField, column: Squeue) -> Own:
+    match field.shown_form:
+        case Form.FLAG:
+            text = _flag(field.record)
+        case Form.MOMENT:
+            text = _stamp_of(field.record)
+        case Form.GRES | Form.GPUS:
+            text = _tres(field.record)
+        case _:
+            text = _value(field.record, column.missing)
+    return Own((field.record,), text, _number(field.record) if field.shown_form is Form.NUMBER else None)
+
+
+def column_of(field: JobField) -> Field | None:
+    """The column of squeue that shows a field of the table; None: it has none."""
+    column = field.squeue
+    if column is None:
+        return None
+    shown = OWN[column.name] if Place.SQUEUE in field.own else _by_form(field, column)
+    names = (column.name, *shown.also)
+    return Field(column.letter, names, column.header, shown.needs, shown.text, shown.key, shown.cut)
+
+
+_TABLED = tuple(column for column in map(column_of, FIELDS) if column is not None)
+JOB_FIELDS = FieldTable("job", _LETTERED + _NAMED + _TABLED)
 
 DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG_FORMAT = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
