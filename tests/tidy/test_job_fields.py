@@ -11,9 +11,11 @@ import bireme
 from bireme.commands.scontrol import job_keys
 from bireme.core.model.jobs import JobSpec, ResourceRequest
 from bireme.engines.slurm import submission
-from bireme.slurm.formats import sacct_fields, squeue_fields
+from bireme.slurm.formats import sacct_fields, show_job, squeue_fields
 from bireme.slurm.job_fields.row import RESOURCES_PREFIX, Form, Place
 from bireme.slurm.job_fields.table import FIELDS, with_own
+from bireme.slurm.json_shapes import accounting as json_of_accounting
+from bireme.slurm.json_shapes import jobs as json_of_jobs
 from bireme.slurm.options.given import GIVEN
 from bireme.slurm.records import jobs as records
 
@@ -89,6 +91,9 @@ def test_own_functions_are_where_the_rows_say_so() -> None:
     assert own_records == {field.record for field in with_own(Place.RECORD)}
     assert squeue_fields.OWN.keys() == {field.squeue.name for field in with_own(Place.SQUEUE) if field.squeue}
     assert sacct_fields.OWN.keys() == {field.sacct.name for field in with_own(Place.SACCT) if field.sacct}
+    assert show_job.OWN.keys() == {field.show for field in with_own(Place.SHOW)}
+    assert json_of_jobs.OWN.keys() == {field.json for field in with_own(Place.JSON)}
+    assert json_of_accounting.OWN.keys() == {field.accounting for field in with_own(Place.ACCOUNTING)}
     assert job_keys.OWN.keys() == {key.lower() for field in with_own(Place.UPDATE) for key in field.update}
     assert submission.PASSED.keys() == {field.path for field in with_own(Place.PASSED)}
     assert submission.ORDERED.keys() == {field.update[0] for field in with_own(Place.ORDERED)}

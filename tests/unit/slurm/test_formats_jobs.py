@@ -162,6 +162,14 @@ def test_states_by_long_and_short_name() -> None:
         parse_job_states("R,foo")
 
 
+@pytest.mark.parametrize("key", ["comment", "admin_comment", "name", "command", "work_dir", "licenses", "dependency"])
+def test_a_value_stays_on_its_line(key: str) -> None:
+    plain, evil = ({**RUNNING, key: f"a{between}JobState=COMPLETED"} for between in (" ", "\n"))
+    shown = block_text(job_block(evil, CONTEXT, details=True), oneliner=False)
+    assert shown.count("\n") == block_text(job_block(plain, CONTEXT, details=True), oneliner=False).count("\n")
+    assert r"a\nJobState=COMPLETED" in shown
+
+
 def test_show_job_is_slurms_block() -> None:
     text = block_text(job_block(RUNNING, CONTEXT, details=True), oneliner=False)
     assert (

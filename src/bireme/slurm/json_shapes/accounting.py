@@ -1,4 +1,7 @@
-"""A finished or running job with its steps as `sacct --json` of Slurm 26.05 writes it."""
+"""A finished or running job with its steps as `sacct --json` of Slurm 26.05 writes it.
+
+What was asked for is written as its row says (`slurm/job_fields`), what comes of a job's life is here.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from typing import Any
 from bireme.slurm.formats.job_values import FINISHED, base_state, error_file
 from bireme.slurm.formats.values import Record
 from bireme.slurm.hostlist import expand
+from bireme.slurm.job_fields.row import Place
+from bireme.slurm.job_fields.table import FIELDS
+from bireme.slurm.json_shapes.by_form import Write, by_form
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, triple
 from bireme.slurm.json_shapes.tres import tres_ids, tres_list
 
@@ -26,15 +32,21 @@ def _tres_names(jobs: Iterable[Record]) -> Iterator[str]:
 
 
 def _job_shape(job: Record, ids: Mapping[str, int]) -> Shape:
+    shape = _from_its_life(job, ids)
+    for path, write in _TABLED:
+        where = shape
+        for part in path[:-1]:
+            where = where.setdefault(part, {})
+        where[path[-1]] = write(job)
+    return shape
+
+
+def _from_its_life(job: Record, ids: Mapping[str, int]) -> Shape:
     return {
         "job_id": job["job_id"],
-        "name": job.get("name") or "",
-        "account": job.get("account") or "",
         "user": job.get("user_name") or "",
         "group": job.get("group_name") or "",
         "cluster": job.get("cluster") or "",
-        "partition": job.get("partition") or "",
-        "qos": job.get("qos") or "",
         "qosreq": "",
         "sluid": "",
         "original_sluid": "",
@@ -63,26 +75,17 @@ def _job_shape(job: Record, ids: Mapping[str, int]) -> Shape:
             "allocated": tres_list(job.get("tres_allocated"), ids),
             "requested": tres_list(job.get("tres_requested"), ids),
         },
-        "comment": {"administrator": job.get("admin_comment") or "", "job": job.get("comment") or "", "system": ""},
-        "constraints": job.get("features") or "",
-        "container": job.get("container_image") or "",
-        "exclusive": "NODE" if job.get("exclusive") else "NO",
+        "comment": {"system": ""},
         "flags": ["START_RECEIVED"] if job.get("start_time") else [],
         "hold": bool(job.get("held_by")),
         "kill_request_user": str(job["cancelled_by"]) if job.get("cancelled_by") is not None else "",
-        "licenses": job.get("licenses") or "",
         "mcs": {"label": ""},
-        "priority": triple(job.get("priority") or 0),
-        "oversubscribe": "YES" if job.get("oversubscribe") == "YES" else "NO",
-        "reservation": {"id": 0, "name": job.get("reservation") or "", "requested": ""},
+        "reservation": {"id": 0, "requested": ""},
         "restart_cnt": job.get("restarts") or 0,
         "script": "",
-        "segment_size": job.get("segment") or 0,
         **_files(job),
-        "submit_line": job.get("submit_line") or "",
         "used_gres": "",
-        "wckey": {"wckey": job.get("wckey") or "", "flags": []},
-        "working_directory": job.get("work_dir") or "",
+        "wckey": {"flags": []},
         "block": "",
         "extra": "",
         "failed_node": "",
@@ -91,19 +94,17 @@ def _job_shape(job: Record, ids: Mapping[str, int]) -> Shape:
 
 
 def _job_times(job: Record) -> Shape:
-    limit = job.get("time_limit_s")
     return {
         "eligible": int(job.get("eligible_time") or 0),
         "submission": int(job.get("submit_time") or 0),
-        "limit": triple(None if limit is None else limit // 60, infinite=True),
         "planned": triple(max(0, int((job.get("start_time") or 0) - (job.get("eligible_time") or 0)))),
     }
 
 
 def _files(job: Record) -> Shape:
-    """By their names, patterns filled in."""
+    """By their names, patterns filled in: the same as those of the fields."""
     names = {"stdin": job.get("std_in") or "", "stdout": job.get("std_out") or "", "stderr": error_file(job)}
-    return {**names, **{f"{stream}_expanded": name for stream, name in names.items()}}
+    return {f"{stream}_expanded": name for stream, name in names.items()}
 
 
 def _split_seconds(seconds: float) -> Shape:
@@ -187,3 +188,26 @@ def _frequency(*, asked: bool) -> Shape:
     """Clock rates are left alone. Slurm has zeros for a script and nothing for a step that srun started."""
     rate = triple(0 if asked else None)
     return {"requested_frequency": {"min": rate, "max": rate}, "governor": "0" if asked else "Unknown"}
+
+
+# -- fields of the table ---------------------------------------------------------------------------------------------
+
+
+def _limit(job: Record) -> Shape:
+    limit = job.get("time_limit_s")
+    return triple(None if limit is None else limit // 60, infinite=True)
+
+
+OWN: dict[str, Write] = {
+    "exclusive": lambda job: "NODE" if job.get("exclusive") else "NO",
+    "oversubscribe": lambda job: "YES" if job.get("oversubscribe") == "YES" else "NO",
+    "priority": lambda job: triple(job.get("priority") or 0),
+    "stderr": error_file,
+    "time/limit": _limit,
+}
+_TABLED = tuple(
+    (field.accounting.split("/"), OWN[field.accounting] if Place.ACCOUNTING in field.own else by_form(field))
+    for field in FIELDS
+    if field.accounting
+)
+"""The path of each field of the table, and how its value is written."""

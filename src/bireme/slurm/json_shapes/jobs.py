@@ -1,5 +1,6 @@
 """A JobRecord as `squeue --json` and `scontrol show job --json` of Slurm 26.05 write it.
 
+What was asked for is written as its row says (`slurm/job_fields`), what comes of a job's life is here.
 Invariant: every key is there for every record; what Bireme has no word for (flags of Slurm's inside, ids of its own)
 has the value that says nothing.
 """
@@ -11,8 +12,11 @@ from typing import Any
 
 from bireme.slurm.formats import job_values as facts
 from bireme.slurm.formats.identity import waiting_tasks
-from bireme.slurm.formats.values import Context, Record, gres_text, tres_per, tres_text
+from bireme.slurm.formats.values import Context, Record, gres_text, tres_text
 from bireme.slurm.id_ranges import id_ranges
+from bireme.slurm.job_fields.row import Place
+from bireme.slurm.job_fields.table import FIELDS
+from bireme.slurm.json_shapes.by_form import Write, by_form, text_of, tres_of
 from bireme.slurm.json_shapes.envelope import Shape, exit_shape, stamp, triple
 
 NODE_FIELDS = ("name", "sockets", "cores_per_socket", "threads_per_core")
@@ -28,13 +32,10 @@ def latest_pass(jobs: Iterable[Record]) -> float:
 
 def job_shape(job: Record, nodes: Mapping[str, Record]) -> Shape:
     """`nodes`: by name, to tell which cores of their sockets are the job's."""
-    own = {**_identity(job), **_standing(job), **_times(job), **_amounts(job)}
-    return {**own, **_place(job, nodes), **_request(job)}
-
-
-def _text(job: Record, key: str) -> str:
-    value = job.get(key)
-    return "" if value is None else str(value)
+    shape = {**_identity(job), **_standing(job), **_times(job), **_amounts(job), **_place(job, nodes), **_request(job)}
+    for key, write in _TABLED:
+        shape[key] = write(job)
+    return shape
 
 
 def _identity(job: Record) -> Shape:
@@ -42,24 +43,16 @@ def _identity(job: Record) -> Shape:
         "job_id": job["job_id"],
         "array_job_id": triple(job.get("array_job_id") or 0),
         "array_task_id": triple(job.get("array_task_id")),
-        "array_max_tasks": triple(job.get("array_throttle") or 0),
         "array_task_string": waiting_tasks(job, 0) if job.get("array_tasks") else "",
         "het_job_id": triple(job.get("het_job_id") or 0),
-        "het_job_id_set": _text(job, "het_job_id_set"),
+        "het_job_id_set": text_of(job, "het_job_id_set"),
         "het_job_offset": triple(job.get("het_offset") or 0),
-        "name": _text(job, "name"),
         "user_id": job.get("user_id"),
-        "user_name": _text(job, "user_name"),
+        "user_name": text_of(job, "user_name"),
         "group_id": job.get("group_id"),
-        "group_name": _text(job, "group_name"),
-        "account": _text(job, "account"),
+        "group_name": text_of(job, "group_name"),
         "association_id": 0,
-        "cluster": _text(job, "cluster"),
-        "partition": _text(job, "partition"),
-        "qos": _text(job, "qos"),
-        "wckey": _text(job, "wckey"),
-        "comment": _text(job, "comment"),
-        "admin_comment": _text(job, "admin_comment"),
+        "cluster": text_of(job, "cluster"),
         "system_comment": "",
         "step_id": {
             "sluid": "",
@@ -76,16 +69,11 @@ def _standing(job: Record) -> Shape:
         "job_state": list(dict.fromkeys(states)),
         "state_reason": facts.reason_word(job),
         "state_description": "; ".join(_told(job)),
-        "dependency": _text(job, "dependency"),
         "hold": bool(job.get("held_by")),
-        "priority": triple(facts.priority(job)),
-        "nice": job.get("nice") or 0,
         "exit_code": exit_shape(job.get("exit_code"), job.get("exit_signal")),
         "derived_exit_code": exit_shape(job.get("derived_exit_code"), job.get("derived_exit_signal")),
         "restart_cnt": job.get("restarts") or 0,
-        "requeue": job.get("requeue") is not False,
         "reboot": False,
-        "batch_flag": facts.is_batch(job),
         "flags": [],
         "profile": ["NOT_SET"],
         "priority_by_partition": [],
@@ -110,28 +98,18 @@ def _times(job: Record) -> Shape:
         "accrue_time": stamp(job.get("accrue_time")),
         "start_time": stamp(facts.start_time(job)),
         "end_time": stamp(facts.end_time(job)),
-        "deadline": stamp(job.get("deadline")),
         "suspend_time": stamp(job.get("suspend_time")),
         "pre_sus_time": stamp(None),
         "resize_time": stamp(None),
         "last_sched_evaluation": stamp(job.get("last_sched_time")),
-        "time_limit": triple(_minutes(job.get("time_limit_s")), infinite=True),
-        "time_minimum": triple(_minutes(job.get("time_min_s")) or 0),
         "delay_boot": triple(0),
     }
 
 
 def _amounts(job: Record) -> Shape:
-    per = job.get("memory_per")
-    memory = job.get("memory_mib")
     return {
         "cpus": triple(job.get("num_cpus") or 1),
         "node_count": triple(facts.node_count(job)),
-        "tasks": triple(job.get("num_tasks") or 1),
-        "cpus_per_task": triple(job.get("cpus_per_task") or 1),
-        "tasks_per_node": triple(job.get("ntasks_per_node") or 0),
-        "tasks_per_socket": triple(job.get("ntasks_per_socket") or None, infinite=True),
-        "tasks_per_core": triple(job.get("ntasks_per_core") or None, infinite=True),
         "tasks_per_board": triple(0),
         "tasks_per_tres": triple(0),
         "threads_per_core": triple(None),
@@ -139,16 +117,9 @@ def _amounts(job: Record) -> Shape:
         "sockets_per_node": triple(None),
         "sockets_per_board": 0,
         "max_cpus": triple(0),
-        "max_nodes": triple(0 if job.get("shares") else job.get("nodes_max") or 0),
-        "memory_per_cpu": triple(memory if per == "cpu" else None),
-        "memory_per_node": triple(memory if per == "node" else None),
-        "memory_per_tres": f"gres/gpu:{memory}" if per == "gpu" else "",
+        "memory_per_tres": "" if (memory := _memory(job, "gpu")) is None else f"gres/gpu:{memory}",
         "minimum_cpus_per_node": triple(facts.min_cpus(job)),
-        "minimum_tmp_disk_per_node": triple(job.get("tmp_disk_mib") or 0),
         "billable_tres": _billable(job),
-        "core_spec": job.get("core_spec") or 0,
-        "thread_spec": 32766,
-        "segment_size": job.get("segment") or 0,
         "memory_update_delay": 0,
         "memory_update_margin": 0,
         "cpu_frequency_minimum": triple(None),
@@ -156,13 +127,9 @@ def _amounts(job: Record) -> Shape:
         "cpu_frequency_governor": triple(None),
         "tres_req_str": tres_text(job.get("tres_requested"), _PLAIN),
         "tres_alloc_str": tres_text(job.get("tres_allocated"), _PLAIN),
-        "tres_per_job": _tres(job.get("tres_per_job")),
-        "tres_per_node": _tres(job.get("tres_per_node") or job.get("gres_requested")),
-        "tres_per_socket": _tres(job.get("tres_per_socket")),
-        "tres_per_task": _tres_per_task(job),
         "tres_bind": "",
         "tres_freq": "",
-        "cpus_per_tres": _tres(job.get("cpus_per_tres")),
+        "cpus_per_tres": tres_of(job.get("cpus_per_tres")),
     }
 
 
@@ -175,31 +142,21 @@ def _billable(job: Record) -> Shape:
 def _tres_per_task(job: Record) -> str:
     """`cpu=3,gres/gpu=1`: the CPUs of a task are among them where there are several."""
     cpus = int(job.get("cpus_per_task") or 1)
-    gres = [each.rpartition(":") for each in _tres(job.get("tres_per_task")).split(",") if each]
+    gres = [each.rpartition(":") for each in tres_of(job.get("tres_per_task")).split(",") if each]
     return ",".join([*([f"cpu={cpus}"] if cpus > 1 else []), *(f"{name}={count}" for name, _, count in gres)])
-
-
-def _tres(text: str | None) -> str:
-    """Since 23.11 Slurm writes `gres/gpu:2` where 22.05 wrote `gres:gpu:2`."""
-    return tres_per(text).replace("gres:", "gres/")
 
 
 def _place(job: Record, nodes: Mapping[str, Record]) -> Shape:
     shares = job.get("shares") or []
     return {
-        "nodes": _text(job, "node_list"),
-        "batch_host": _text(job, "batch_host"),
-        "allocating_node": _text(job, "submit_host"),
-        "scheduled_nodes": _text(job, "planned_nodes"),
-        "required_nodes": _text(job, "required_nodes"),
-        "excluded_nodes": _text(job, "excluded_nodes"),
+        "nodes": text_of(job, "node_list"),
+        "batch_host": text_of(job, "batch_host"),
+        "scheduled_nodes": text_of(job, "planned_nodes"),
         "failed_node": "",
         "gres_detail": [_gres_detail(share) for share in shares if share.get("gres")],
         "job_resources": _resources(job, shares, nodes) if shares else None,
         "job_size_str": [],
-        "licenses": _text(job, "licenses"),
-        "licenses_allocated": _text(job, "licenses") if shares else "",
-        "resv_name": _text(job, "reservation"),
+        "licenses_allocated": text_of(job, "licenses") if shares else "",
     }
 
 
@@ -213,7 +170,7 @@ def _resources(job: Record, shares: list[Any], nodes: Mapping[str, Record]) -> S
         "nodes": {
             "count": len(shares),
             "select_type": ["ONE_ROW"],
-            "list": _text(job, "node_list"),
+            "list": text_of(job, "node_list"),
             "whole": bool(job.get("exclusive")),
             "allocation": [
                 {
@@ -248,27 +205,11 @@ def _sockets(share: Record, node: Record) -> list[Shape]:
 
 
 def _request(job: Record) -> Shape:
-    mail = job.get("mail_type") or []
     return {
-        "command": _text(job, "command"),
-        "current_working_directory": _text(job, "work_dir"),
-        "standard_input": _text(job, "std_in"),
-        "standard_output": _text(job, "std_out"),
-        "standard_error": facts.error_file(job),
-        "stdin_expanded": _text(job, "std_in"),
-        "stdout_expanded": _text(job, "std_out"),
+        "stdin_expanded": text_of(job, "std_in"),
+        "stdout_expanded": text_of(job, "std_out"),
         "stderr_expanded": facts.error_file(job),
-        "submit_line": _text(job, "submit_line"),
-        "features": _text(job, "features"),
         "batch_features": "",
-        "prefer": job.get("prefer") or "",
-        "contiguous": bool(job.get("contiguous")),
-        "shared": ["oversubscribe"] if job.get("oversubscribe") == "YES" else [],
-        "required_switches": job.get("switches") or 0,
-        "maximum_switch_wait_time": job.get("switches_wait_s") or 0,
-        "mail_type": mail.split(",") if isinstance(mail, str) and mail else list(mail),
-        "mail_user": _text(job, "mail_user") or _text(job, "user_name"),
-        "container": _text(job, "container_image"),
         "container_id": "",
         "container_type": "",
         "cron": "",
@@ -283,3 +224,49 @@ def _request(job: Record) -> Shape:
         "federation_siblings_active": "",
         "federation_siblings_viable": "",
     }
+
+
+# -- fields of the table ---------------------------------------------------------------------------------------------
+
+
+def _memory(job: Record, per: str) -> int | None:
+    """What was asked for each node, CPU or GPU; None: it was asked for each of something else."""
+    return job.get("memory_mib") if job.get("memory_per") == per else None
+
+
+def _mail_types(job: Record) -> list[str]:
+    kinds = job.get("mail_type") or []
+    return kinds.split(",") if isinstance(kinds, str) and kinds else list(kinds)
+
+
+OWN: dict[str, Write] = {
+    "array_max_tasks": lambda job: triple(job.get("array_throttle") or 0),
+    "batch_flag": facts.is_batch,
+    "cpus_per_task": lambda job: triple(job.get("cpus_per_task") or 1),
+    "mail_type": _mail_types,
+    "mail_user": lambda job: text_of(job, "mail_user") or text_of(job, "user_name"),
+    "max_nodes": lambda job: triple(0 if job.get("shares") else job.get("nodes_max") or 0),
+    "maximum_switch_wait_time": lambda job: job.get("switches_wait_s") or 0,
+    "memory_per_cpu": lambda job: triple(_memory(job, "cpu")),
+    "memory_per_node": lambda job: triple(_memory(job, "node")),
+    "minimum_tmp_disk_per_node": lambda job: triple(job.get("tmp_disk_mib") or 0),
+    "priority": lambda job: triple(facts.priority(job)),
+    "requeue": lambda job: job.get("requeue") is not False,
+    "shared": lambda job: ["oversubscribe"] if job.get("oversubscribe") == "YES" else [],
+    "standard_error": facts.error_file,
+    "tasks": lambda job: triple(job.get("num_tasks") or 1),
+    "tasks_per_core": lambda job: triple(job.get("ntasks_per_core") or None, infinite=True),
+    "tasks_per_node": lambda job: triple(job.get("ntasks_per_node") or 0),
+    "tasks_per_socket": lambda job: triple(job.get("ntasks_per_socket") or None, infinite=True),
+    "thread_spec": lambda job: _NO_THREADS_SET_ASIDE,
+    "time_limit": lambda job: triple(_minutes(job.get("time_limit_s")), infinite=True),
+    "time_minimum": lambda job: triple(_minutes(job.get("time_min_s")) or 0),
+    "tres_per_node": lambda job: tres_of(job.get("tres_per_node") or job.get("gres_requested")),
+    "tres_per_task": _tres_per_task,
+}
+_NO_THREADS_SET_ASIDE = 32766
+"""Slurm's number for it."""
+_TABLED = tuple(
+    (field.json, OWN[field.json] if Place.JSON in field.own else by_form(field)) for field in FIELDS if field.json
+)
+"""Each key of a field of the table, and how its value is written."""
