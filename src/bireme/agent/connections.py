@@ -22,7 +22,9 @@ from bireme.agent.system.loop import READ, WRITE, Loop
 log = logging.getLogger("bireme.agent")
 
 _GREETING_S = 10.0
-_MAX_GREETING = 65536
+_MAX_GREETING = 8192
+"""A hello's line; hundreds of connections may hold one that is not finished."""
+_GREETING_PIECE = 4096
 _ORDERS_A_TURN = 8
 
 
@@ -46,7 +48,7 @@ class Greeting:
 
     def _readable(self, _events: int) -> None:
         try:
-            data = self._socket.recv(_MAX_GREETING)
+            data = self._socket.recv(_GREETING_PIECE)
         except BlockingIOError:
             return
         except OSError:

@@ -68,6 +68,7 @@ from bireme.agent.outbox import Outbox
 from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.starting.spawn import SHORTAGES
 from bireme.agent.stdio.carried_streams import CarriedClient
+from bireme.agent.stdio.holdings import Holdings
 from bireme.agent.stdio.streams import StreamClient, StreamHub
 from bireme.agent.steps import UNREADABLE, in_words
 from bireme.agent.system.loop import Loop
@@ -82,18 +83,48 @@ _EXIT_PATIENCE_S = 30.0
 _FIRST_SAMPLE_S = 1.0
 _SIGNALS_REMEMBERED = 10_000
 _FAILED_REMEMBERED = 100
+_LONGEST_NAME = 64
+"""Of a client whose streams are carried."""
 _ABANDONED_S = 600.0
 """An agent with no daemon and no job at two looks, so far apart, ends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Knock:
-    """A user's connection that wants to attach to a step."""
+    """A user's connection that wants to attach to a step. Of its hello only this is kept: hundreds may wait."""
 
     connection: socket.socket
-    hello: Message
-    rest: bytes
     uid: int
+    rest: bytes
+    where: tuple[int, int]
+    """The job and the step."""
+    key: bytes
+    client: str
+    """The name of one whose streams are carried."""
+    heard: int
+
+    @classmethod
+    def of(cls, connection: socket.socket, uid: int, hello: Message, rest: bytes) -> _Knock:
+        """Raises ProtocolError."""
+        client = str(hello.get("client") or "")
+        if len(client) > _LONGEST_NAME:
+            raise protocol.ProtocolError(f"client must have at most {_LONGEST_NAME} letters")
+        return cls(
+            connection,
+            uid,
+            rest,
+            (protocol.whole_number(hello, "job", -1), protocol.whole_number(hello, "step", -1)),
+            str(hello.get("key", "")).encode("utf-8", "surrogatepass"),
+            client,
+            protocol.whole_number(hello, "heard", 0),
+        )
+
+    def refuse(self, why: str) -> None:
+        """A client whose streams are carried would come again if the connection only ended."""
+        kind = protocol.REFUSED if self.client else protocol.MESSAGE
+        with contextlib.suppress(OSError):
+            self.connection.send(protocol.encode_frame(kind, protocol.ALL_TASKS, why.encode()))
+        self.connection.close()
 
 
 class AgentServer:
@@ -135,6 +166,11 @@ class AgentServer:
         self.loop.call_later(_ABANDONED_S, self._leave_when_abandoned)
         self._settle_the_past()
         self._door = Door(self.loop, str(settings.directory / "agent.sock"), self._greeted)
+        # Input alone, of all the connections that there may be, reaches neither: who sends input is never cut off.
+        input_frame = protocol.CLIENT_FRAME_BYTES[protocol.STDIN] + protocol.HEADER_BYTES
+        two_fences = 2 * protocol.CLIENT_FRAME_BYTES[protocol.FENCE_RESULT]
+        bounds = (max(count * input_frame, two_fences) for count in (self._door.most_of_one, self._door.most))
+        self._holdings = Holdings(*bounds)
         self.loop.before_wait.append(self._flush)
         self.loop.on_stop = lambda: self._exit(Exit())
         self.node.on_task = self._task_started
@@ -178,11 +214,12 @@ class AgentServer:
         elif hello.get("hello") != "stream":
             log.warning("a connection of uid %d is refused: %r", uid, hello.get("hello"))
             connection.close()
-        elif full := self._door.full_for(uid):
-            log.warning("%s", full)
-            _refuse_stream(connection, hello, full)
         else:
-            return self._attach_stream(_Knock(connection, hello, rest, uid))
+            knock = _Knock.of(connection, uid, hello, rest)
+            if not (full := self._door.full_for(uid)):
+                return self._attach_stream(knock)
+            log.warning("%s", full)
+            knock.refuse(full)
         return False
 
     def _welcome(self, connection: socket.socket, hello: Message, rest: bytes) -> None:
@@ -240,49 +277,50 @@ class AgentServer:
 
     def _attach_stream(self, knock: _Knock) -> bool:
         """Whether it stays: attached, or waiting for its step."""
-        job, step = protocol.whole_number(knock.hello, "job", -1), protocol.whole_number(knock.hello, "step", -1)
-        protocol.whole_number(knock.hello, "heard", 0)
+        job, step = knock.where
         run = self._jobs.get(job)
         target = run.steps.get(step) if run is not None else None
-        if (run is None or target is None) and knock.hello.get("heard"):
-            _refuse_stream(knock.connection, knock.hello, f"step {job}.{step} is over on node {self.node.name}")
-            return False
-        if (run is None or target is None) and (job, step) in self._failed_steps:
-            _refuse_stream(knock.connection, knock.hello, self._failed_steps[job, step])
-            return False
         if run is None or target is None:
-            self._let_stream_wait((job, step), knock)
-            return True
-        allowed = knock.uid in (0, os.geteuid(), run.uid)
-        key = str(knock.hello.get("key", "")).encode("utf-8", "surrogatepass")
-        if not allowed or not hmac.compare_digest(target.io_key.encode("utf-8", "surrogatepass"), key):
-            log.warning("uid %d may not attach to step %d.%d", knock.uid, job, step)
-            _refuse_stream(knock.connection, knock.hello, "Access denied: this is not the key of the step")
+            if not knock.heard and knock.where not in self._failed_steps:
+                self._let_stream_wait(knock)
+                return True
+            over = f"step {job}.{step} is over on node {self.node.name}"
+            knock.refuse(over if knock.heard else self._failed_steps[knock.where])
             return False
-        if knock.hello.get("client"):
-            return self._attach_carried(knock, target.hub)
-        StreamClient(self.loop, knock.connection, target.hub, knock.rest, lambda: self._door.left(knock.uid))
-        return True
+        allowed = knock.uid in (0, os.geteuid(), run.uid)
+        if not allowed or not hmac.compare_digest(target.io_key.encode("utf-8", "surrogatepass"), knock.key):
+            log.warning("uid %d may not attach to step %d.%d", knock.uid, job, step)
+            knock.refuse("Access denied: this is not the key of the step")
+            return False
+        return self._attach(knock, target.hub)
 
-    def _attach_carried(self, knock: _Knock, hub: StreamHub) -> bool:
-        name, heard = str(knock.hello["client"]), protocol.whole_number(knock.hello, "heard", 0)
-        known = hub.client_named(name)
+    def _attach(self, knock: _Knock, hub: StreamHub) -> bool:
+        """Whether it stays, who may attach."""
+        known = hub.client_named(knock.client) if knock.client else None
         left = partial(self._door.left, knock.uid)
         if isinstance(known, CarriedClient):
             try:
-                known.resume(knock.connection, heard, knock.rest, left)
+                known.resume(knock.connection, knock.heard, knock.rest, left)
             except protocol.ProtocolError as error:
-                _refuse_stream(knock.connection, knock.hello, str(error))
+                knock.refuse(str(error))
                 return False
             return True
-        if heard or name in hub.late_clients:
-            _refuse_stream(knock.connection, knock.hello, "its output was not kept for so long")
+        if knock.client and (knock.heard or knock.client in hub.late_clients):
+            knock.refuse("its output was not kept for so long")
             return False
-        CarriedClient(self.loop, knock.connection, hub, knock.rest, left, name, lambda: self._daemon is not None)
+        if not hub.has_room():
+            knock.refuse(f"Too many clients are attached to step {knock.where[0]}.{knock.where[1]} already")
+            return False
+        around = (self.loop, knock.connection, hub, knock.rest, left, self._holdings.open(knock.uid))
+        if knock.client:
+            CarriedClient(*around, knock.client, lambda: self._daemon is not None)
+        else:
+            StreamClient(*around)
         return True
 
-    def _let_stream_wait(self, where: tuple[int, int], knock: _Knock) -> None:
+    def _let_stream_wait(self, knock: _Knock) -> None:
         """srun may be faster than the order to start its step."""
+        where = knock.where
         self._waiting_streams.setdefault(where, []).append(knock)
 
         def give_up() -> None:
@@ -297,7 +335,7 @@ class AgentServer:
 
     def _turn_away(self, knock: _Knock, why: str) -> None:
         """One that waited."""
-        _refuse_stream(knock.connection, knock.hello, why)
+        knock.refuse(why)
         self._door.left(knock.uid)
 
     def _admit_waiting_streams(self, job: int, step: int) -> None:
@@ -560,11 +598,3 @@ _CARRY_OUT: dict[type[Order], Callable[[AgentServer, Any], None]] = {
     Ping: AgentServer._ping,
     Exit: AgentServer._exit,
 }
-
-
-def _refuse_stream(connection: socket.socket, hello: Message, why: str) -> None:
-    """A client whose streams are carried would come again if the connection only ended."""
-    kind = protocol.REFUSED if hello.get("client") else protocol.MESSAGE
-    with contextlib.suppress(OSError):
-        connection.send(protocol.encode_frame(kind, protocol.ALL_TASKS, why.encode()))
-    connection.close()

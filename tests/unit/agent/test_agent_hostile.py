@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -245,6 +246,80 @@ def test_streams_of_steps_that_never_come_are_counted_and_the_next_is_told_why(s
     assert b"Too many connections: user" in protocol.FrameSplitter().feed(answer)[0][2]
 
 
+def attached(agent: AgentProcess, **hello: Any) -> socket.socket:
+    """A client of the step that `start_step` starts, once the agent has let it in."""
+    client = connect_raw(agent)
+    client.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"} | hello))
+    assert client.recv(1)
+    return client
+
+
+def beginning(kind: int, length: int) -> bytes:
+    """A frame that says that it is so long, and does not go on."""
+    return protocol.encode_frame(kind, 0)[:5] + length.to_bytes(4, "big")
+
+
+def last_words(client: socket.socket) -> bytes:
+    """All that the agent says before it closes the connection."""
+    said = b""
+    with suppress(ConnectionResetError):
+        while data := client.recv(1 << 16):
+            said += data
+    return said
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.parametrize("kind", [protocol.STDIN, protocol.SIGNAL, protocol.WINDOW_SIZE, protocol.LEAVE, 250])
+def test_a_frame_that_is_longer_than_its_kind_may_be_is_refused_when_it_begins(
+    agent: AgentProcess, daemon: DaemonEnd, kind: int
+) -> None:
+    start_step(agent, daemon, [{"id": 0, "env": {}}], argv=["sleep", "900"])
+    with attached(agent) as client:
+        client.sendall(beginning(kind, 50_000_000))
+        assert b"of kind %d has 50000000 bytes: more than" % kind in last_words(client)
+    assert is_awake(daemon)
+
+
+def test_unfinished_frames_of_a_user_are_counted_together_and_given_back(
+    agent: AgentProcess, daemon: DaemonEnd
+) -> None:
+    """Of frames that may be long: each within its bound, all of them more than a root's process should hold."""
+    start_step(agent, daemon, [{"id": 0, "env": {}}], argv=["sleep", "900"])
+    assert is_awake(daemon)
+    before, largest = resident_bytes(agent.pid), protocol.CLIENT_FRAME_BYTES[protocol.FENCE_RESULT]
+    with ExitStack() as held:
+        clients = [held.enter_context(attached(agent)) for _ in range(24)]
+        for client in clients:
+            with suppress(BrokenPipeError):  # it may be the one that is given up
+                client.sendall(beginning(protocol.FENCE_RESULT, largest) + bytes(largest - 1))
+        assert is_awake(daemon)
+        assert resident_bytes(agent.pid) - before < 9 * largest  # they would be 24
+        assert b"bytes of unfinished frames" in b"".join(last_words(client) for client in clients[:12])
+        assert is_awake(daemon)
+    until(lambda: is_awake(daemon) and resident_bytes(agent.pid) - before < 2 * largest, "the memory to be given back")
+
+
+def test_a_step_has_so_many_clients_and_who_went_away_makes_room(agent: AgentProcess, daemon: DaemonEnd) -> None:
+    """One whose streams are carried is waited for after its connection broke, and its output is kept."""
+    start_step(agent, daemon, [{"id": 0, "env": {}}], argv=["sleep", "900"])
+    for number in range(100):
+        attached(agent, client=f"away-{number}").close()
+        assert is_awake(daemon)
+    with attached(agent, client="away-99") as again:
+        again.settimeout(5)
+    with ExitStack() as held:
+        clients = [held.enter_context(attached(agent)) for _ in range(64)]
+        with connect_raw(agent) as late:
+            late.sendall(lines.encode_line({"hello": "stream", "job": 1, "step": 0, "key": "k"}))
+            assert b"Too many clients are attached to step 1.0" in last_words(late)
+        clients[0].close()
+        assert is_awake(daemon)
+        attached(agent).close()
+
+
 def test_tasks_leave_the_agent_descriptors_for_its_own_needs(small_agent: AgentProcess) -> None:
     """More tasks than it has descriptors for: those that are too many fail, and the next order is obeyed."""
     with small_agent.connect() as daemon:
@@ -293,7 +368,7 @@ def test_a_clients_frames_hold_whole_numbers_or_are_dropped(agent: AgentProcess,
                 (protocol.FENCE_RESULT, f'{{"a":{value}}}'.replace('"1"', "1")),
             ):
                 client.sendall(protocol.encode_frame(kind, protocol.ALL_TASKS, fields.encode()))
-        client.sendall(protocol.encode_frame(protocol.SIGNAL, protocol.ALL_TASKS, b"[" * 100_000))
+        client.sendall(protocol.encode_frame(protocol.FENCE_RESULT, protocol.ALL_TASKS, b"[" * 100_000))
         client.sendall(protocol.encode_frame(protocol.SIGNAL, protocol.ALL_TASKS, b'{"signal":15}'))
         assert daemon.expect("step_ended")["status"]["signal"] == 15
     assert "Traceback" not in agent.log()

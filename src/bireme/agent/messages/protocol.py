@@ -25,7 +25,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,6 +57,12 @@ ATTACH_OPTIONS = 20
 LEAVE = 21
 # both ways, on carried streams
 CONFIRM = 32
+
+SMALL_FRAME_BYTES = 1 << 12
+"""A client's frame, of any kind that is not among these:"""
+CLIENT_FRAME_BYTES = {STDIN: 1 << 16, FENCE_RESULT: 1 << 24}
+"""Any user's program may begin a frame and leave the agent to hold it. Input is cut into frames by the client; the
+result of a fence is as large as what all ranks put in."""
 
 _HEADER = struct.Struct(">BII")
 HEADER_BYTES = _HEADER.size
@@ -126,10 +132,20 @@ class LineSplitter:
 class FrameSplitter:
     """Cuts a byte stream into (kind, task, payload)."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_bounds", "_buffer")
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Mapping[int, int] | None = None) -> None:
+        """`bounds`: of frames by kind, those of others are small. None: an agent's frames, which are trusted more."""
+        self._bounds = bounds
         self._buffer = bytearray()
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a frame whose end has not come."""
+        return len(self._buffer)
+
+    def _longest(self, kind: int) -> int:
+        return MAX_FRAME_BYTES if self._bounds is None else self._bounds.get(kind, SMALL_FRAME_BYTES)
 
     def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
         buffer = self._buffer
@@ -138,8 +154,8 @@ class FrameSplitter:
         at = 0
         while len(buffer) - at >= _HEADER.size:
             kind, task, length = _HEADER.unpack_from(buffer, at)
-            if length > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {length} bytes is longer than {MAX_FRAME_BYTES}")
+            if length > (longest := self._longest(kind)):
+                raise ProtocolError(f"a frame of kind {kind} has {length} bytes: more than {longest}")
             end = at + _HEADER.size + length
             if len(buffer) < end:
                 break

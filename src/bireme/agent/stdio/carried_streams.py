@@ -12,13 +12,17 @@ Invariant: a client that comes back gets every frame it has not heard, once, or 
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 
 from bireme.agent.messages import protocol
+from bireme.agent.stdio.holdings import Holding
 from bireme.agent.stdio.resumption import Heard, Kept
 from bireme.agent.stdio.streams import StreamClient, StreamHub
 from bireme.agent.system.loop import READ, Loop, Timer
+
+log = logging.getLogger("bireme.agent")
 
 _LOOK_S = 60.0
 
@@ -31,6 +35,7 @@ class CarriedClient(StreamClient):
         hub: StreamHub,
         early: bytes,
         on_close: Callable[[], None],
+        holding: Holding,
         name: str,
         may_return: Callable[[], bool],
     ) -> None:
@@ -43,7 +48,7 @@ class CarriedClient(StreamClient):
         self._heard = Heard()
         self._left = False
         self._looking: Timer | None = None
-        super().__init__(loop, connection, hub, early, on_close)
+        super().__init__(loop, connection, hub, early, on_close, holding)
 
     def _greet(self) -> None:
         self._send_now(self._heard.confirmation())
@@ -64,7 +69,7 @@ class CarriedClient(StreamClient):
         self._disconnect()
         if self._looking is not None:
             self._looking.cancel()
-        self._splitter = protocol.FrameSplitter()
+        self._splitter = protocol.FrameSplitter(protocol.CLIENT_FRAME_BYTES)
         self._deaf = False
         self._socket, self._on_close = connection, on_close
         self._loop.watch(connection.fileno(), READ, self._ready)
@@ -91,6 +96,13 @@ class CarriedClient(StreamClient):
         if self._left:
             self._close()
 
+    def _cut_off(self, why: str) -> None:
+        """For good: else it would come again with the same."""
+        log.warning("a stream client is cut off: %s", why)
+        self._send_now(protocol.encode_frame(protocol.REFUSED, protocol.ALL_TASKS, why.encode()))
+        self._disconnect()
+        self.give_up()
+
     def _close(self) -> None:
         """The connection is over; the client only if it said so."""
         self._disconnect()
@@ -102,11 +114,21 @@ class CarriedClient(StreamClient):
 
     def _look(self) -> None:
         if self._could_return and self._may_return():
-            self._hub.late_clients.add(self.name)
-            self._forget()
+            self.give_up()
             return
         self._could_return = self._may_return()
         self._looking = self._loop.call_later(_LOOK_S, self._look)
+
+    @property
+    def is_away(self) -> bool:
+        return self._socket.fileno() < 0
+
+    def give_up(self) -> None:
+        """It is waited for no longer."""
+        if self._looking is not None:
+            self._looking.cancel()
+        self._hub.came_too_late(self.name)
+        self._forget()
 
     def _forget(self) -> None:
         self._left = True

@@ -139,7 +139,9 @@ class StepStreams:
     def send_stdin(self, data: bytes, task: int = protocol.ALL_TASKS) -> None:
         """To one task or to all; empty data is end of file."""
         self._input_sent += len(data)
-        self._broadcast(protocol.encode_frame(protocol.STDIN, task, data))
+        longest = protocol.CLIENT_FRAME_BYTES[protocol.STDIN]
+        for at in range(0, len(data) or 1, longest):
+            self._broadcast(protocol.encode_frame(protocol.STDIN, task, data[at : at + longest]))
 
     def send_signal(self, number: int, task: int = protocol.ALL_TASKS) -> None:
         self._broadcast(protocol.encode_json_frame(protocol.SIGNAL, task, {"signal": number}))

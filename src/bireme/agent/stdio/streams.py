@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bireme.agent.messages import protocol
+from bireme.agent.stdio.holdings import Holding
 from bireme.agent.system.loop import READ, WRITE, Loop
 
 log = logging.getLogger("bireme.agent")
@@ -35,6 +36,11 @@ log = logging.getLogger("bireme.agent")
 _HIGH_WATER = 1 << 20
 _ENOUGH_INPUT = 1 << 18
 """So much may a task leave unread before its clients are told of no more room."""
+_MANY = 16
+"""All tasks of a step may leave unread what so many may, and its clients too: a step may have thousands of tasks."""
+_MOST_CLIENTS = 64
+"""Of a step, those that are away and may come back among them: each is kept what it has not taken."""
+_LATE_REMEMBERED = 1000
 _CHUNK = 1 << 16
 _TERMINAL_EOF = b"\x04"
 
@@ -79,8 +85,8 @@ class StreamHub:
         self._had_client = False
         self._paused = False
         self.finished = False
-        self.late_clients: set[str] = set()
-        """Names of clients that were given up: they have missed something."""
+        self.late_clients: dict[str, None] = {}
+        """Names of the last clients that were given up: they have missed something."""
 
     # --- the tasks' side -----------------------------------------------------------------------------------
 
@@ -140,6 +146,20 @@ class StreamHub:
         self._had_client = True
         self.balance()
 
+    def has_room(self) -> bool:
+        """Whether one more client may attach; who is away for the longest is waited for no longer, if that helps."""
+        if len(self._clients) >= _MOST_CLIENTS:
+            away = next((client for client in self._clients if client.is_away), None)
+            if away is None:
+                return False
+            away.give_up()
+        return True
+
+    def came_too_late(self, name: str) -> None:
+        self.late_clients[name] = None
+        if len(self.late_clients) > _LATE_REMEMBERED:
+            del self.late_clients[next(iter(self.late_clients))]
+
     def client_named(self, name: str) -> StreamClient | None:
         return next((client for client in self._clients if client.name == name), None)
 
@@ -177,8 +197,7 @@ class StreamHub:
 
     def balance(self) -> None:
         """Stops or resumes reading the tasks' output, by how much of it is waiting to be taken."""
-        waiting = max((client.waiting for client in self._clients), default=len(self._kept))
-        paused = waiting > _HIGH_WATER
+        paused = _much([client.waiting for client in self._clients] or [len(self._kept)]) > _HIGH_WATER
         if paused == self._paused:
             return
         self._paused = paused
@@ -189,7 +208,10 @@ class StreamHub:
                 self._loop.watch(fd, READ, lambda _events, fd=fd: self._read(fd))  # type: ignore[misc]
 
     def stdin_is_full(self) -> bool:
-        return any(len(sink.pending) > _HIGH_WATER for sink in self._sinks.values())
+        return self._unread() > _HIGH_WATER
+
+    def _unread(self) -> int:
+        return _much([len(sink.pending) for sink in self._sinks.values()])
 
     # --- moving bytes --------------------------------------------------------------------------------------
 
@@ -272,12 +294,17 @@ class StreamHub:
             self._give_room()
 
     def _give_room(self) -> None:
-        unread = max((len(sink.pending) for sink in self._sinks.values()), default=0)
+        unread = self._unread()
         for client in list(self._clients):
             if unread <= _ENOUGH_INPUT:
                 client.give_room()
             if unread <= _HIGH_WATER:
                 client.listen_again()
+
+
+def _much(waiting: list[int]) -> int:
+    """How much waits, measured by the one who has most; of many, by what all of them have."""
+    return max(max(waiting, default=0), sum(waiting) // _MANY)
 
 
 class StreamClient:
@@ -287,13 +314,21 @@ class StreamClient:
     """Of clients that outlive a connection (`carried_streams`)."""
 
     def __init__(
-        self, loop: Loop, connection: socket.socket, hub: StreamHub, early: bytes, on_close: Callable[[], None]
+        self,
+        loop: Loop,
+        connection: socket.socket,
+        hub: StreamHub,
+        early: bytes,
+        on_close: Callable[[], None],
+        holding: Holding,
     ) -> None:
         self._on_close = on_close
         self._loop = loop
         self._socket = connection
         self._hub = hub
-        self._splitter = protocol.FrameSplitter()
+        self._splitter = protocol.FrameSplitter(protocol.CLIENT_FRAME_BYTES)
+        self._holding = holding
+        holding.cut_off = self._cut_off
         self._closing = False
         self._deaf = False
         self._input_taken = 0
@@ -304,6 +339,11 @@ class StreamClient:
         hub.attach(self)
         if early:
             self._receive(early)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it has no connection now and may come back."""
+        return False
 
     @property
     def waiting(self) -> int:
@@ -362,12 +402,22 @@ class StreamClient:
             for kind, task, payload in self._splitter.feed(data):
                 self._take(kind, task, payload)
         except protocol.ProtocolError as error:
-            log.warning("a stream client is cut off: %s", error)
-            self._close()
+            self._cut_off(str(error))
             return
+        if self._socket.fileno() >= 0:
+            self._holding.keep(self._splitter.unfinished)
         if self._hub.stdin_is_full() and not self._deaf and self._socket.fileno() >= 0:
             self._deaf = True
             self._watch()
+
+    def _cut_off(self, why: str) -> None:
+        log.warning("a stream client is cut off: %s", why)
+        self._send_now(protocol.encode_frame(protocol.MESSAGE, protocol.ALL_TASKS, why.encode()))
+        self._close()
+
+    def give_up(self) -> None:
+        """It is gone for good."""
+        self._close()
 
     def _take(self, kind: int, task: int, payload: bytes) -> None:
         if kind == protocol.STDIN:
@@ -406,5 +456,7 @@ class StreamClient:
         self._loop.unwatch(self._socket.fileno())
         self._socket.close()
         self.outgoing.clear()
+        self._splitter = protocol.FrameSplitter(protocol.CLIENT_FRAME_BYTES)
+        self._holding.keep(0)
         self._on_close()
         return True
