@@ -7,6 +7,7 @@ sstat and scontrol runs inside `guarded`. Invariant: a reader that goes away (`s
 from __future__ import annotations
 
 import pwd
+import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,8 +26,16 @@ from bireme.slurm.version import VERSION_LINE
 DAY_S = 86400
 _LINES_AT_ONCE = 256
 """Lines that are made before they are written: a table is never in memory twice."""
+_LONGEST_LINE = 64 * 1024
+"""Letters; of values that no column cuts."""
+_LONGEST_TIME_FORMAT = 128
+_MOST_STAMPS = 1024
+"""Seconds whose text is kept."""
 _WIDEST_LINE, _LONGEST_DELIMITER, _MOST_SORTS, _MOST_SELECTORS = 8192, 64, 16, 512
 """Who wants more than this has it in a process of their own."""
+
+
+_WIDE = re.compile("[0-9]{3}")
 
 
 class CommandError(Exception):
@@ -142,7 +151,7 @@ def show_table(plan: Plan, records: Sequence[Any], context: Context, *, header: 
     if header:
         show([titles])
     for begin in range(0, len(records), _LINES_AT_ONCE):
-        show(plan.lines(records[begin : begin + _LINES_AT_ONCE], context))
+        show(plan.lines(records[begin : begin + _LINES_AT_ONCE], context, _measure))
 
 
 def show_columns(
@@ -161,7 +170,11 @@ def show_columns(
             show(fixed_lines(columns, some, context, header=first))
         else:
             around().keep_small(len(parsable.delimiter), _LONGEST_DELIMITER)
-            show(parsable_lines(columns, some, context, header=first, **parsable._asdict()))
+            show(parsable_lines(columns, some, context, header=first, measure=_measure, **parsable._asdict()))
+
+
+def _measure(letters: int) -> None:
+    around().keep_small(letters, _LONGEST_LINE)
 
 
 class Parsable(NamedTuple):
@@ -190,12 +203,21 @@ def make_context(*, convert: bool = True, unit: str = "", cluster: str = "", now
     limit = environment().get("SLURM_BITSTR_LEN", "")
     return Context(
         now=at,
-        stamp=make_stamp(environment().get("SLURM_TIME_FORMAT", ""), at),
+        stamp=make_stamp(_time_format(), at),
         convert=convert,
         unit=unit,
         bitstr_len=int(limit) if limit.isascii() and limit.isdecimal() and len(limit) < 10 else 64,
         cluster=cluster,
     )
+
+
+def _time_format() -> str:
+    """Of SLURM_TIME_FORMAT. A conversion may have a width (`%3000000d`), and each of them is text for every time."""
+    form = environment().get("SLURM_TIME_FORMAT", "")
+    around().keep_small(len(form), _LONGEST_TIME_FORMAT)
+    if _WIDE.search(form):
+        around().only_near()
+    return form
 
 
 def make_stamp(form: str, now: float) -> Callable[[float], str]:
@@ -206,6 +228,8 @@ def make_stamp(form: str, now: float) -> Callable[[float], str]:
         second = int(at)
         text = known.get(second)
         if text is None:
+            if len(known) >= _MOST_STAMPS:
+                known.clear()
             text = known[second] = _stamp(form, second, now)
         return text
 

@@ -138,6 +138,36 @@ def test_variables_that_are_no_numbers_count_for_nothing(
 
 
 @pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("form", ["%3000000d", "%250Y" * 3200, "%c" * 80, "%_999d"])
+@pytest.mark.parametrize("line", ["squeue -h -o %.20V", "sacct -n -P -o submit", "scontrol show job 1", "sinfo -R -h"])
+def test_a_time_format_that_makes_much_text_is_sent_back(
+    far: Callable[..., Said], line: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_TIME_FORMAT", form)
+    assert far(line) == (None, "", "")
+
+
+@pytest.mark.usefixtures("jobs")
+def test_an_ordinary_time_format_is_not(
+    far: Callable[..., Said], near: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "%Y %02d %H:%M is a quarter past")
+    assert far("squeue -h -o %V") == near("squeue -h -o %V")
+    assert far("squeue -h -o %V")[1].count("is a quarter past") == 2
+
+
+@pytest.mark.parametrize("line", ["squeue -h -o {0}", "sacct -a -n -P -S 1970-01-01 -o {1}"])
+def test_values_that_are_asked_for_often_make_no_endless_line(
+    api: Running, far: Callable[..., Said], line: str
+) -> None:
+    """No column cuts them: a thousand times the comment of a job is megabytes a line."""
+    api.transport.post("/v1/jobs", {"spec": {"comment": "x" * 1000, "script": ""}, "script": "#!/bin/sh\n"})
+    shown = far(line.format("%k" * 10, ",".join(["comment"] * 10)))
+    assert shown[1].count("x") == 10_000
+    assert far(line.format("%k" * 500, ",".join(["comment"] * 500))) == (None, "", "")
+
+
+@pytest.mark.usefixtures("jobs")
 def test_variables_count_as_they_do_near(
     far: Callable[..., Said], near: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:

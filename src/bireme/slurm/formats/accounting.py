@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats.fields import Measure, any_length
 from bireme.slurm.formats.layout import parse_accounting
 from bireme.slurm.formats.values import Context
 from bireme.slurm.formats.visible import visible
@@ -78,13 +79,16 @@ def _fitted(column: AccountingColumn, row: Any, context: Context) -> str:
 
 def parsable_lines(
     columns: Sequence[AccountingColumn], rows: Iterable[Any], context: Context, *,
-    header: bool = True, delimiter: str = "|", ending: bool = False,
+    header: bool = True, delimiter: str = "|", ending: bool = False, measure: Measure = any_length,
 ) -> list[str]:  # fmt: skip
     """-P, and -p with its delimiter at the end of each line too."""
     end = delimiter if ending else ""
     lines = [delimiter.join(column.field.name for column in columns) + end] if header else []
     texts = [column.field.text for column in columns]
-    lines.extend(delimiter.join([visible(text(row, context)) for text in texts]) + end for row in rows)
+    for row in rows:
+        values = [text(row, context) for text in texts]
+        measure(sum(map(len, values)))
+        lines.append(delimiter.join(map(visible, values)) + end)
     return lines
 
 

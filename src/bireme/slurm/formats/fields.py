@@ -15,6 +15,12 @@ from bireme.slurm.formats.visible import visible
 
 Text = Callable[[Any, Context], str]
 SortKey = Callable[[Any, Context], Any]
+Measure = Callable[[int], None]
+"""Told how long a line will be before it is made; raises where that is too long."""
+
+
+def any_length(letters: int) -> None:
+    """A `Measure` that every line passes."""
 
 
 class Field(NamedTuple):
@@ -61,12 +67,13 @@ class Plan(NamedTuple):
     def header(self) -> str:
         return self.header_template % tuple(field.header for field in self.fields)
 
-    def lines(self, records: Sequence[Any], context: Context) -> list[str]:
+    def lines(self, records: Sequence[Any], context: Context, measure: Measure = any_length) -> list[str]:
         template = self.template
         texts = [field.text for field in self.fields]
         lines: list[str] = []
         for record in records:
             values = [text(record, context) for text in texts]
+            measure(sum(map(len, values)))
             line = template % tuple(values)
             # One look at the line instead of one at each value: nearly always there is nothing to hide.
             lines.append(line if line.isprintable() else template % tuple(map(visible, values)))
