@@ -15,6 +15,7 @@ from typing import Any
 from bireme.cli.connection import make_transport
 from bireme.cli.interactive.allocation import ENDED_STATES
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.shown import SHOWN
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.slurm.formats.visible import visible
 
@@ -116,9 +117,7 @@ class Logs:
             for piece in tail.new():
                 if several and self._shown != path:
                     heading = f"==> {visible(str(path))} <==\n"
-                    sys.stdout.buffer.write(
-                        (("\n" if self._shown else "") + heading).encode("utf-8", "surrogateescape")
-                    )
+                    sys.stdout.buffer.write((("\n" if self._shown else "") + heading).encode("utf-8", SHOWN))
                 self._shown = path
                 sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()

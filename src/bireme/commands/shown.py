@@ -12,7 +12,8 @@ SHOWN = "bireme-shown"
 
 
 def _shown(error: UnicodeError) -> tuple[bytes, int]:
-    """Bytes that were no text are themselves again, as by surrogateescape; what else cannot be said is escaped."""
+    """Bytes that were no text are themselves again, as by surrogateescape; what a terminal would obey, and what else
+    cannot be said, is escaped."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     odd = error.object[error.start : error.end]
@@ -20,8 +21,11 @@ def _shown(error: UnicodeError) -> tuple[bytes, int]:
 
 
 def _of_one(letter: str) -> bytes:
-    escaped = "\udc80" <= letter <= "\udcff"
-    return bytes([ord(letter) - 0xDC00]) if escaped else letter.encode("ascii", "backslashreplace")
+    if "\udc80" <= letter <= "\udc9f":  # a control character to terminals that know one byte for each
+        return b"\\x%02x" % (ord(letter) - 0xDC00)
+    if "\udca0" <= letter <= "\udcff":
+        return bytes([ord(letter) - 0xDC00])
+    return letter.encode("ascii", "backslashreplace")
 
 
 codecs.register_error(SHOWN, _shown)

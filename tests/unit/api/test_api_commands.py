@@ -274,6 +274,17 @@ def test_no_route_waits_for_a_command(api: Running) -> None:
     assert len(answered) > 30
 
 
+def test_a_lone_byte_that_a_terminal_would_obey_is_shown(
+    api: Running, far: Callable[..., Said], near: Callable[..., Said]
+) -> None:
+    """0x9b is ESC [ in one byte to a terminal of eight bits; within a letter of UTF-8 it is part of that."""
+    name = os.fsdecode(b"\x9b31m\xe9 \xc3\x9b")
+    api.transport.post("/v1/jobs", {"spec": {"name": name, "script": ""}, "script": "#!/bin/sh\n"})
+    code, said, _ = near("squeue -h -o %j")
+    assert (code, said) == (0, "\\x9b31m\ufffd \u00db\n")  # what is no text otherwise is itself
+    assert far("squeue -h -o %j")[:2] == (code, said)
+
+
 @pytest.fixture
 def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """A daemon that reads requests and goes without an answer; what was sent to it."""
