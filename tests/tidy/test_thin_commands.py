@@ -12,8 +12,8 @@ from bireme.cli.thin import ANSWERED
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 OURS = {
-    "bireme", "bireme.cli", "bireme.cli.thin", "bireme.commands", "bireme.commands.parcels", "bireme.daemon",
-    "bireme.daemon.paths",
+    "bireme", "bireme.cli", "bireme.cli.named_files", "bireme.cli.thin", "bireme.commands", "bireme.commands.parcels",
+    "bireme.daemon", "bireme.daemon.paths",
 }  # fmt: skip
 STANDARD = {"__future__", "_collections_abc", "_socket", "_stat", "abc", "_abc", "genericpath", "os", "os.path",
             "posixpath", "stat"}  # fmt: skip

@@ -7,6 +7,9 @@ import than the daemon takes to answer). `tests/tidy` holds what may be imported
 Whatever is out of the ordinary (no daemon, a refusal, a terminal that is not UTF-8, something that has to be near the
 terminal) is not handled here: `ask` returns None, and the command runs in this process (`cli/main.py`).
 
+The daemon may be anybody's: it is given the files that the user's words name and no others (`named_files`), and what it
+says reaches a terminal as plain text.
+
 Invariants: nothing is printed before the whole answer is there. A command that changes something is not run a second
 time when its answer was lost.
 """
@@ -17,6 +20,7 @@ import _socket
 import os
 import sys
 
+from bireme.cli.named_files import may_be_read
 from bireme.commands import parcels
 from bireme.daemon.paths import Paths
 
@@ -34,6 +38,7 @@ _SILENT_S, _GIVEN_UP_S = 10.0, 100.0
 """How long the daemon is waited for without a word, and at all; as `client/transport.py` does."""
 _READ_BYTES = 1 << 18
 _INTERRUPTED = 130
+_HARMLESS = bytes([*b"\n\t", *range(0x20, 0x7F)])
 
 
 def run_and_exit(name: str) -> None:
@@ -55,11 +60,11 @@ def ask(name: str, argv: list[str]) -> int | None:
         for _ in range(_MOST_FILES):
             answer = _exchange(name, _request(name, body))
             parts = parcels.unpack(answer) if answer else []
-            if parts and parts[0][0] == parcels.WANTED and _is_named(parts[0][1], argv):
+            if parts and parts[0][0] == parcels.WANTED and _is_named(name, argv, parts[0][1]):
                 body += _file(parts[0][1])
             else:
                 break
-        if not parts or parts[-1][0] != parcels.EXIT:
+        if not parts or parts[-1][0] != parcels.EXIT or not parts[-1][1].isdigit():
             return None
         return _print(name, parts)
     except KeyboardInterrupt:
@@ -111,11 +116,8 @@ def current_umask() -> int:
     return mask
 
 
-def _is_named(places: bytes, argv: list[str]) -> bool:
-    """Whether these are places of a file that the command line or SLURM_HOSTFILE names; or standard input."""
-    name = places.rpartition(b"\0")[2]
-    words = [os.fsencode(word) for word in (*argv, os.environ.get("SLURM_HOSTFILE", ""))]
-    return any(word.endswith(name) for word in words) and all(place.endswith(name) for place in places.split(b"\0"))
+def _is_named(name: str, argv: list[str], places: bytes) -> bool:
+    return may_be_read(name, argv, os.environ.get("SLURM_HOSTFILE", ""), os.environ.get("PATH", ""), places)
 
 
 def _file(places: bytes) -> bytes:
@@ -211,7 +213,7 @@ def _say(name: str, text: str) -> None:
 
 def _print(name: str, parts: list[tuple[str, bytes]]) -> int:
     for letter, content in parts[:-1]:
-        view = memoryview(content)
+        view = memoryview(_plain(1 if letter == parcels.OUTPUT else 2, content))
         try:
             while view:
                 view = view[os.write(1 if letter == parcels.OUTPUT else 2, view) :]
@@ -222,4 +224,14 @@ def _print(name: str, parts: list[tuple[str, bytes]]) -> int:
             if letter == parcels.OUTPUT:
                 _say(name, f"error: standard output: {error.strerror}")
                 return 1
-    return int(parts[-1][1])
+    return int(parts[-1][1]) & 0xFF
+
+
+def _plain(descriptor: int, content: bytes) -> bytes:
+    """As text near is (`plain_streams`), where a terminal would obey it. The daemon has seen to its own already."""
+    if not content.translate(None, _HARMLESS) or not os.isatty(descriptor):
+        return content
+    from bireme.commands.shown import SHOWN  # late, as the next: most text has nothing to hide
+    from bireme.slurm.formats.visible import visible_lines
+
+    return visible_lines(content.decode("utf-8", "surrogateescape")).encode("utf-8", SHOWN)

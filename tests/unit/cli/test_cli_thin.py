@@ -1,0 +1,179 @@
+"""Thin commands and a daemon that is not to be trusted: which files it gets, what it can do to a terminal."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bireme.cli import thin
+from bireme.cli.named_files import may_be_read
+from bireme.commands import parcels
+
+RUN = "import sys; from bireme.cli.thin import run_and_exit; run_and_exit(sys.argv.pop(1))"
+
+
+class AnybodysDaemon:
+    """Answers each request with the next of `answers`; what it was sent is in `heard`."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self.answers = list(answers)
+        self.heard: list[bytes] = []
+
+
+def parcel(*parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@contextmanager
+def anybodys_daemon(home: Path, *answers: bytes) -> Iterator[AnybodysDaemon]:
+    daemon = AnybodysDaemon(*answers)
+    (home / "run").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / "run" / "api.sock"))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    if not (request := _request(connection)):
+                        return
+                    daemon.heard.append(request)
+                    connection.sendall(daemon.answers.pop(0) if daemon.answers else b"")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield daemon
+        finally:
+            with socket.socket(socket.AF_UNIX) as last:
+                last.connect(str(home / "run" / "api.sock"))
+            thread.join()
+
+
+def _request(connection: socket.socket) -> bytes:
+    said = b""
+    while b"\r\n\r\n" not in said:
+        if not (data := connection.recv(1 << 16)):
+            return b""
+        said += data
+    head, _, body = said.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(1 << 16)
+    return head + b"\r\n\r\n" + body
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BIREME_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SLURM_HOSTFILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+VARIABLES = ("/home/me/hosts", "/bin:/usr/bin")
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [
+        ("sbatch job.sh", "job.sh"),
+        ("sbatch job.sh a b", "job.sh|/bin/job.sh|/usr/bin/job.sh|job.sh"),
+        ("sbatch -N 1 job.sh", "job.sh"),
+        ("sbatch -N1 -H job.sh", "job.sh"),
+        ("sbatch -D /data job.sh", "/data/job.sh|job.sh|job.sh"),
+        ("sbatch --chdir=/data ./job.sh", "/data/./job.sh|./job.sh"),
+        ("sbatch -oout -N 1 : -N 2 job.sh", "job.sh"),
+        ("sbatch --output out --wrap true --nodefile=nodes", "nodes"),
+        ("sbatch --nodefile nodes job.sh", "nodes"),
+        ("sbatch -F/tmp/nodes job.sh", "/tmp/nodes"),
+        ("sbatch -w ./nodes job.sh", "./nodes"),
+        ("sbatch --export-file=env job.sh", "env"),
+        ("sbatch job.sh", "/home/me/hosts"),
+        ("sbatch -N 1", ""),
+        ("sbatch", ""),
+    ],
+)
+def test_what_the_words_name_is_read(line: str, places: str) -> None:
+    command, *argv = line.split()
+    assert may_be_read(command, argv, *VARIABLES, places.replace("|", "\0").encode())
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [
+        ("sbatch job.sh", "/etc/shadow|"),
+        ("sbatch job.sh", "/etc/shadow"),
+        ("sbatch job.sh", "/etc/job.sh|job.sh"),
+        ("sbatch job.sh", "h"),
+        ("sbatch job.sh", "secret/h|h"),
+        ("sbatch job.sh", "b.sh"),
+        ("sbatch job.sh", "job.sh|/etc/shadow"),
+        ("sbatch job.sh secret", "secret"),
+        ("sbatch -N 1 job.sh secret", "secret"),
+        ("sbatch --nodes=1 job.sh secret", "secret"),
+        ("sbatch -i secret job.sh", "secret"),
+        ("sbatch -isecret --error=log job.sh", "secret"),
+        ("sbatch --input=secret job.sh", "secret"),
+        ("sbatch --comment=secret job.sh", "secret"),
+        ("sbatch --nodefile=nodes job.sh", "/bin/nodes|nodes"),
+        ("sbatch /etc/hostname", ""),
+        ("sbatch job.sh", "|"),
+        ("squeue", ""),
+        ("squeue", "/etc/shadow|"),
+        ("squeue -o /etc/shadow", "/etc/shadow"),
+        ("scontrol show job 1", "1"),
+        ("scontrol show hostnames", "/home/me/hosts"),
+    ],
+)
+def test_nothing_else_is_read(line: str, places: str) -> None:
+    command, *argv = line.split()
+    assert not may_be_read(command, argv, *VARIABLES, places.replace("|", "\0").encode())
+
+
+@pytest.mark.parametrize("command", sorted(thin.ANSWERED))
+def test_a_daemon_gets_no_file_that_was_not_named(command: str, home: Path) -> None:
+    secret = home.parent / "secret"
+    secret.write_text("my secret")
+    wanted = parcel(parcels.pack(parcels.WANTED, os.fsencode(secret) + b"\0"))
+    with anybodys_daemon(home, wanted, wanted) as daemon:
+        assert thin.ask(command, ["show", "job"]) is None
+    assert len(daemon.heard) == 1
+    assert b"my secret" not in b"".join(daemon.heard)
+
+
+# -- terminals -------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_daemon_says_gives_a_terminal_no_orders(home: Path) -> None:
+    said = "blå \x1b[31m\x9b1m".encode() + b" \x9b2J \xe9\n"
+    answer = parcel(
+        parcels.pack(parcels.OUTPUT, said), parcels.pack(parcels.ERROR, said), parcels.pack(parcels.EXIT, b"3")
+    )
+    terminal, inside = os.openpty()
+    with anybodys_daemon(home, answer):
+        done = subprocess.run([sys.executable, "-c", RUN, "squeue"], stdout=inside, stderr=inside)
+    os.close(inside)
+    shown = os.read(terminal, 4096)
+    os.close(terminal)
+    assert done.returncode == 3
+    assert shown == 2 * ("blå \\u001b[31m\\u009b1m".encode() + b" \\x9b2J \xe9\r\n")
+
+
+def test_what_goes_into_a_file_is_what_was_said(home: Path) -> None:
+    said = b"\x1b[31m \x9b\n"
+    with anybodys_daemon(home, parcel(parcels.pack(parcels.OUTPUT, said), parcels.pack(parcels.EXIT, b"0"))):
+        done = subprocess.run([sys.executable, "-c", RUN, "squeue"], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, b"")
