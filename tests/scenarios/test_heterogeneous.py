@@ -42,6 +42,16 @@ def test_components_share_a_node_where_there_is_only_one() -> None:
     world.expect({"het": "runs n1", "het+1": "runs n1", "next": "runs n1"})
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_no_component_may_be_an_array(place: int) -> None:
+    world = Scenario("2x8")
+    components: list[dict[str, object]] = [{"cpus": 1}, {"cpus": 1}]
+    components[place]["array"] = "1-2"
+    with world.refused(Why.INVALID_ARRAY):
+        world.submit_het("het", *components)
+    world.expect({})
+
+
 def test_the_components_end_with_their_leader() -> None:
     world = Scenario("2x8")
     world.submit_het("het", {"cpus": 8}, {"cpus": 8})

@@ -44,6 +44,10 @@ def submit(
         return []
     if len(specs) > MOST_COMPONENTS:
         raise Refusal(Why.NOT_SUPPORTED, f"a heterogeneous job has at most {MOST_COMPONENTS} components")
+    if len(specs) > 1 and any(spec.array is not None for spec in specs):
+        raise Refusal(
+            Why.INVALID_ARRAY, "a heterogeneous job cannot be an array: submit its components' work in a loop"
+        )
     _room_for(state, len(specs))
     leader = state.next_job_id
     het = leader if len(specs) > 1 else None
