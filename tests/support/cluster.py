@@ -26,6 +26,7 @@ import pytest
 
 from bireme.client.sdk import Client
 from bireme.daemon.process import running_pid
+from bireme.runtime.service import BREACH
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120.0
@@ -134,12 +135,15 @@ class Cluster:
         assert not left, f"left running after `bireme down --end-jobs`: {left}"
 
     def stop(self) -> list[str]:
-        """Ends everything and removes the files. Returns what `bireme down --end-jobs` left running (should be [])."""
+        """Ends everything and removes the files. Returns what `bireme down --end-jobs` left running, and what its
+        daemons could not apply (should be [])."""
         with suppress(subprocess.SubprocessError):
             self.down("--end-jobs")
         self._until_gone()
         left = [f"{pid}: {words}" for pid, words in self.processes()]
         self._until_gone(signal.SIGKILL)
+        log = _read(str(self.home / "log" / "daemon.log")).decode(errors="replace")
+        left += [line for line in log.splitlines() if BREACH in line]
         shutil.rmtree(self.folder, ignore_errors=True)
         return left
 

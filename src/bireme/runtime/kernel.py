@@ -3,7 +3,8 @@
 The daemon's loop (`runtime/service.py`) and the simulator both drive this class, so that what is tested is what runs.
 A turn: decide requests, interpret observations, let time pass, plan; every event is applied at once, so that each
 decision sees the ones before it. Then the group is committed; only after that are requests answered and commands sent.
-If the commit fails, the state in memory is ahead of the disk and is read again from it (`rollback`).
+If the commit fails, the state in memory is ahead of the disk and is read again from it (`rollback`). So it is when an
+event could not be applied and somebody hears of that (`on_breach`): the turn is then done again without what made it.
 
 Invariant: after `settle` or `rollback`, the state in memory is the fold of the journal on disk.
 """
@@ -30,7 +31,8 @@ from bireme.core.model.commands import Command, TerminateJob
 from bireme.core.model.observations import Observation
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import ReasonKind, reason
-from bireme.core.plan.decisions import BEHIND, Plan, accept
+from bireme.core.model.refusals import Refusal, Why
+from bireme.core.plan.decisions import BEHIND, Decision, Plan, accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
@@ -40,11 +42,14 @@ from bireme.core.priority.following import follow_priorities
 from bireme.core.priority.order import reprioritise
 from bireme.core.state.state import State, Verdict
 from bireme.ports import HistoryRow, Journal, JournalError, Records
+from bireme.runtime.breaches import MOST_IN_A_TURN, BreachError, LeftOut
 from bireme.runtime.collector import without_collecting
 from bireme.runtime.stories import with_story
 
 Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
+
+OURS = "an internal error, nothing of it was done: the daemon's log says more"
 
 ASKING = "events were lost from the journal: nothing starts before every node has said what it holds"
 
@@ -75,16 +80,26 @@ class Group:
     observations: list[Observation] = field(default_factory=list)
     acknowledged: list[tuple[int, int]] = field(default_factory=list)
     """(job, generation) whose end is in this group: the engine may forget them once it is on disk."""
+    time_passed: bool = False
+    """Whether what time makes happen is a part of it."""
 
 
 class Kernel:
     """See the module. Not thread-safe: one caller, one turn at a time."""
 
-    def __init__(self, journal: Journal, records: Records, *, changes_per_job: float = 0.0) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        records: Records,
+        *,
+        changes_per_job: float = 0.0,
+        on_breach: Callable[[BreachError], None] | None = None,
+    ) -> None:
         """`records`: how what goes into the history is written down.
 
         `changes_per_job`: how much must have happened, for each job that a full pass tests, before the next one. The
         daemon rations passes by the time that they take, and says 0; the simulator, whose time is free, says more.
+        `on_breach`: who hears of an event that could not be applied, and was left out. Nobody: it ends the run.
         """
         self.journal = journal
         self.records = records
@@ -101,6 +116,10 @@ class Kernel:
         self.rank_at = 0.0
         """When the priorities are next weighed."""
         self._first_turn_at: float | None = None
+        self._on_breach = on_breach
+        self._left_out = LeftOut()
+        self._source: Request | Observation | Decision | None = None
+        """What the events that are recorded now come of; None: time alone."""
 
     # -- inputs ------------------------------------------------------------------------------------------------------
 
@@ -118,23 +137,81 @@ class Kernel:
     # -- a turn ------------------------------------------------------------------------------------------------------
 
     def turn(self, now: float, *, time_passed: bool, may_plan: bool = True) -> Group:
-        group = Group()
+        group = Group(time_passed=time_passed)
         self._first_turn_at = now if self._first_turn_at is None else self._first_turn_at
-        self.state.awake_since = self._first_turn_at
+        try:
+            self._take_in(group, now)
+            if may_plan:
+                self._pass_over_queue(group, now)
+        except BreachError as breach:
+            self._again(group, breach, now, may_plan=may_plan)
+        return group
+
+    def plan(self, group: Group, now: float) -> None:
+        """One pass, if anything changed that could let a job start. A turn's last part; may also follow it."""
+        try:
+            self._pass_over_queue(group, now)
+        except BreachError as breach:
+            self._again(group, breach, now, may_plan=True)
+
+    def _take_in(self, group: Group, now: float) -> None:
+        """All of a turn but the pass."""
+        if self._first_turn_at is not None:
+            self.state.awake_since = self._first_turn_at
+        self._hold_left_out(group, now)
         while self.observations:
-            seen = self.observations.popleft()
+            self._source = seen = self.observations.popleft()
             group.observations.append(seen)
             self._record_all(group, "engine", interpret(self.state, seen, now), now)
             self._remark(group, seen, now)
         while self.requests:
-            self._decide(group, self.requests.popleft(), now)
-        self._record_all(group, "time", settled(self.state, now), now)
-        if time_passed:
-            self._record_all(group, "time", due(self.state, now), now)
+            self._source = request = self.requests.popleft()
+            self._decide(group, request, now)
+        self._source = None
+        self._record_all(group, "time", self._left_out.without(settled(self.state, now)), now)
+        if group.time_passed:
+            self._record_all(group, "time", self._left_out.without(due(self.state, now)), now)
             self.replan = self.replan or bool(self.state.pending)
-        if may_plan:
-            self.plan(group, now)
-        return group
+
+    def _again(self, group: Group, breach: BreachError, now: float, *, may_plan: bool) -> None:
+        """Takes back what is in the group and goes through it again without what made the event that broke."""
+        for _ in range(MOST_IN_A_TURN):
+            self._leave_out(group, breach)
+            try:
+                self._take_in(group, now)
+                if may_plan:
+                    self._pass_over_queue(group, now)
+                return
+            except BreachError as another:
+                breach = another
+        raise breach
+
+    def _leave_out(self, group: Group, breach: BreachError) -> None:
+        assert self._on_breach is not None
+        source, self._source = self._source, None
+        self._on_breach(breach)
+        self.requests.extendleft(request for request, *_ in reversed(group.answers))
+        self.observations.extendleft(reversed(group.observations))
+        for part in (group.events, group.history, group.commands, group.answers, group.observations):
+            part.clear()
+        group.acknowledged.clear()
+        self._read_again()
+        if isinstance(source, Request):
+            source.decide = _refuse
+        elif isinstance(source, Observation):
+            self.observations = deque(seen for seen in self.observations if seen is not source)
+        else:
+            self._left_out.note(self.state, breach)
+
+    def _hold_left_out(self, group: Group, now: float) -> None:
+        self._record_all(group, "breach", self._left_out.holds(self.state), now)
+
+    def _read_again(self) -> None:
+        """The state as it is on disk; nothing of a turn that was not committed."""
+        self.state = load(self.journal)
+        self._outlook = None
+        self.replan = True
+        self.rank_at = 0.0
 
     def _remark(self, group: Group, seen: Observation, now: float) -> None:
         """What a report comes to besides events."""
@@ -145,21 +222,20 @@ class Kernel:
 
     def _decide(self, group: Group, request: Request, now: float) -> None:
         """What fails while it is decided has changed nothing: only who asked is told. What fails when it is applied
-        has, and ends the run."""
+        has: the turn cannot go on from there (`_again`)."""
         first = len(group.events)
         try:
             events = request.decide(self.state, now)
         except Exception as error:
             group.answers.append((request, first, first, error))
             return
+        group.answers.append((request, first, first, None))
         self._record_all(group, request.cause, events, now)
-        group.answers.append((request, first, len(group.events), None))
+        group.answers[-1] = (request, first, len(group.events), None)
 
-    def plan(self, group: Group, now: float) -> None:
-        """One pass, if anything changed that could let a job start. A turn's last part; may also follow it.
-
-        Decisions are accepted one by one, each against the state that the one before it left.
-        """
+    def _pass_over_queue(self, group: Group, now: float) -> None:
+        """Decisions are accepted one by one, each against the state that the one before it left."""
+        self._hold_left_out(group, now)
         self._rank(now)
         if not self.replan:
             return
@@ -177,10 +253,12 @@ class Kernel:
         self._take_verdicts(passed)
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
-            accepted = accept(self.state, decision)
+            self._source = decision
+            accepted = self._left_out.without(accept(self.state, decision))
             self._record_all(group, "planner", accepted, now)
             if not accepted:  # the calendar counts on a start that is not made
                 self._outlook = None
+        self._source = None
         if passed.outlook.left or passed.outlook.owed:
             self.replan = True
 
@@ -237,6 +315,17 @@ class Kernel:
             self._record(group, cause, event, now)
 
     def _record(self, group: Group, cause: str, event: e.Event, now: float) -> None:
+        try:
+            self._let_happen(group, cause, event, now)
+        except (BreachError, JournalError):
+            raise
+        except Exception as error:
+            if self._on_breach is None:
+                raise
+            decision = self._source if isinstance(self._source, Decision) else None
+            raise BreachError(decision, event, error) from error
+
+    def _let_happen(self, group: Group, cause: str, event: e.Event, now: float) -> None:
         recorded = e.Recorded(self.state.seq + 1, now, cause, event)
         meaning = MEANING[type(event)]
         for chronicle in meaning.chronicles:
@@ -295,16 +384,17 @@ class Kernel:
 
     def rollback(self, group: Group, error: JournalError) -> None:
         """Nothing of the group is on disk: forget it, answer its requests with the error, keep its observations."""
-        self.state = load(self.journal)
-        self._outlook = None
+        self._read_again()
         self.observations.extendleft(reversed(group.observations))
-        self.replan = True
-        self.rank_at = 0.0
         for request, _, _, refusal in group.answers:
             request.answer((), refusal or error)
 
     def outstanding(self) -> list[Command]:
         return outstanding(self.state)
+
+
+def _refuse(state: State, now: float) -> list[e.Event]:
+    raise Refusal(Why.ERROR, OURS)
 
 
 def load(journal: Journal) -> State:

@@ -26,8 +26,9 @@ from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 from bireme.ports import Clock, Engine, Journal, JournalError, Records
+from bireme.runtime.breaches import BreachError
 from bireme.runtime.collector import without_collecting
-from bireme.runtime.kernel import Decide, Group, Kernel, Request
+from bireme.runtime.kernel import OURS, Decide, Group, Kernel, Request
 
 log = logging.getLogger("bireme.runtime")
 
@@ -49,6 +50,9 @@ MANY_REQUESTS = 1_000
 RETRY_AFTER_S = 1.0
 """Pause after the journal could not be written."""
 
+BREACH = "an event could not be applied, which is a bug of Bireme"
+"""What the log says then; the tests' clusters look for it."""
+
 Subscriber = Callable[[Sequence[e.Recorded]], None]
 
 
@@ -57,7 +61,7 @@ class Runtime:
         self.journal = journal
         self.engine = engine
         self.clock = clock
-        self.kernel = Kernel(journal, records)
+        self.kernel = Kernel(journal, records, on_breach=_tell_of_breach)
         self._wake = asyncio.Event()
         self._asked = asyncio.Event()
         self._in_a_stream = False
@@ -325,7 +329,7 @@ class Runtime:
         self.kernel.enough = lambda: time.monotonic() >= began + PASS_S
         self.kernel.plan(group, now)
         planned = time.monotonic()
-        self._plan_after = planned + RATION * (planned - began) / (1 + len(group.commands) - commanded)
+        self._plan_after = planned + RATION * (planned - began) / (1 + max(0, len(group.commands) - commanded))
 
     async def _store(self, group: Group) -> None:
         """As `_commit`, of what must not be missing: raises JournalError where it cannot be written."""
@@ -406,8 +410,13 @@ def _or_raised(answer: Sequence[e.Recorded] | Exception) -> Sequence[e.Recorded]
         raise answer
     if isinstance(answer, Exception) and not isinstance(answer, Refusal):
         log.error("a request could not be decided", exc_info=answer)
-        return Refusal(Why.ERROR, "an internal error, nothing of it was done: the daemon's log says more")
+        return Refusal(Why.ERROR, OURS)
     return answer
+
+
+def _tell_of_breach(breach: BreachError) -> None:
+    """Loud: it is a bug of ours, and somebody's wish, report or job is left out for it."""
+    log.critical("%s: it is left out, the rest goes on: %s", BREACH, breach.error, exc_info=breach.error)
 
 
 def _tell_of_failure(writing: Future[None]) -> None:

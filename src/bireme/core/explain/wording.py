@@ -86,6 +86,8 @@ def sentence(reason: Reason) -> str:
         return f"Node {reason.fact('node')} lost it: {reason.fact('why')}."
     if reason.kind in _NEVER_BEGAN and reason.fact("why"):
         return f"Its script never ran. {reason.fact('why')}."
+    if reason.kind is ReasonKind.SYSTEM_FAILURE and (why := str(reason.fact("why") or "")):
+        return f"{why[:1].upper()}{why[1:]}."
     teller = reason.fact("told_by")
     if teller is not None:
         word, more = reason.fact("word") or reason.kind.value, reason.fact("said")

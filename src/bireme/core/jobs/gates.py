@@ -41,13 +41,21 @@ def closed_gates(state: State, job: Job, now: float) -> tuple[Reason, ...]:
     return tuple(closed for closed in gates if closed is not None)
 
 
+_SAID_WHILE_HELD = (
+    ReasonKind.REQUEUED_HELD,
+    ReasonKind.SPECIAL_EXIT,
+    ReasonKind.RESERVATION_DELETED,
+    ReasonKind.SYSTEM_FAILURE,
+)
+
+
 def _hold(phase: Pending) -> Reason | None:
     if phase.held_by is None:
         return None
     for why in phase.reasons:
         if why.kind is ReasonKind.LAUNCH_FAILED:
             return Reason(ReasonKind.LAUNCH_FAILED_HELD, why.facts)
-        if why.kind in (ReasonKind.REQUEUED_HELD, ReasonKind.SPECIAL_EXIT, ReasonKind.RESERVATION_DELETED):
+        if why.kind in _SAID_WHILE_HELD:
             return why
     return reason(ReasonKind.JOB_HELD_ADMIN if phase.held_by == "admin" else ReasonKind.JOB_HELD_USER)
 
