@@ -394,8 +394,9 @@ class Runtime:
         writing.add_done_callback(_tell_of_failure)
 
     def _write_snapshot(self) -> None:
+        """Not after a failure in the middle of a turn: the state then has what was never committed."""
         seq = self.state.seq
-        if seq == self._snapshot_seq:
+        if seq == self._snapshot_seq or self.failure is not None:
             return
         try:
             self.journal.write_snapshot(seq, self.state)

@@ -51,8 +51,9 @@ class Inspection:
     """Events that are there and are not what was written."""
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Events that are not there, first and last."""
-    covered: list[int] = field(default_factory=list)
-    """Events that say that others were lost which a snapshot covered: the state cannot be followed over them."""
+    covered: list[tuple[int, int]] = field(default_factory=list)
+    """Events that are lost and that a snapshot covered, first and last, where the last says so: the state cannot be
+    followed over them."""
     snapshots: list[int] = field(default_factory=list)
     """Those that can be read."""
     good_to: int = 0
@@ -137,6 +138,7 @@ def _look_inside(found: Inspection, connection: sqlite3.Connection, marked_badly
             look(found, connection)
         except _UNREADABLE as error:
             found.findings.append(_said(error))
+    _hold_snapshots_against_events(found)
     _find_good_end(found)
     _hold_against_mark(found, connection, marked_badly)
 
@@ -201,7 +203,7 @@ def _look_at_events(found: Inspection, connection: sqlite3.Connection) -> None:
         if unproven or not is_event(row, tip.sum):
             found.bad.append(seq)
         elif explained and covered_only(row[5]):
-            found.covered.append(seq)
+            found.covered.append((tip.seq + 1, seq))
         elif row[3] in GIVE_IDS_KINDS:
             found.last_job_id = max(found.last_job_id, row[4] or 0)
         unproven = False
@@ -238,6 +240,18 @@ def _look_at_snapshots(found: Inspection, connection: sqlite3.Connection) -> Non
         else:
             unreadable.append(seq)
     found.findings.extend(f"the snapshot of event {seq} in {found.path} is damaged" for seq in sorted(unreadable))
+
+
+def _hold_snapshots_against_events(found: Inspection) -> None:
+    """A snapshot ahead of the events says that some are missing, unless the mark says that there never were any."""
+    newest = max(found.snapshots, default=0)
+    if newest <= found.highest:
+        return
+    gone = f"events {found.highest + 1} to {newest} of {found.path} are missing"
+    found.findings.append(f"{gone}: there is a snapshot of event {newest}")
+    mark = found.own_mark
+    if mark is not None and mark.seq <= found.highest:  # what a daemon that failed had decided and never committed
+        found.snapshots = [seq for seq in found.snapshots if seq <= found.highest]
 
 
 def _decodes(data: bytes) -> bool:
@@ -337,7 +351,10 @@ def _find_good_end(found: Inspection) -> None:
             f"no snapshot in {found.path} can be read, and its events up to {found.first} were dropped"
         )
         return
-    broken = [seq for seq in (*found.bad, *found.covered) if seq > base]
+    uncovered = [first for first, last in found.covered if last > base]
+    if uncovered:
+        found.findings.append(f"no snapshot in {found.path} can be read that covers events which were lost before")
+    broken = [seq for seq in found.bad if seq > base] + uncovered
     broken += [first for first, last in found.missing if last > base]
     found.good_to = min([max(found.highest, base), *(max(base, seq - 1) for seq in broken)])
 

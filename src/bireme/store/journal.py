@@ -286,6 +286,8 @@ class SqliteStore:
         return lambda: self._write_encoded_snapshot(seq, data)
 
     def _write_encoded_snapshot(self, seq: int, data: bytes) -> None:
+        if seq > self._last_seq:
+            raise StoreError(f"a snapshot of event {seq} is ahead of {self.path}, which ends with {self._last_seq}")
         packed = snapshots.pack(data)
         with self._writing():
             row = (seq, packed, snapshot_sum(seq, packed))

@@ -167,7 +167,7 @@ def _kept(source: sqlite3.Connection, found: Inspection) -> Iterator[tuple[Any, 
 
 def _copy_snapshots(made: sqlite3.Connection, source: sqlite3.Connection, found: Inspection) -> None:
     """Not those from which the events cannot be followed any more."""
-    gaps = [*found.bad, *found.covered, *(last for _, last in found.missing)]
+    gaps = [*found.bad, *(last for _, last in (*found.covered, *found.missing))]
     since = max((seq for seq in gaps if seq <= found.good_to), default=0)
     for seq, data, total in rows(source, "snapshots", "data, sum"):
         if seq in found.snapshots and since <= seq <= found.good_to and is_snapshot(seq, data, total):

@@ -14,7 +14,7 @@ import pytest
 from bireme.core.jobs.requests import Target, cancel, update
 from bireme.core.jobs.submission import submit
 from bireme.core.model.cluster import Settings
-from bireme.core.model.events import ClusterConfigured, Event, EventsLost, NodeLost
+from bireme.core.model.events import ClusterConfigured, Event, EventsLost, JobHeld, JobReleased, NodeLost
 from bireme.core.model.jobs import Owner, Running
 from bireme.core.model.observations import NodeAnswered
 from bireme.core.model.refusals import Caller, Refusal
@@ -25,6 +25,7 @@ from bireme.ports import HistoryQuery, HistoryRow, JournalError, Report
 from bireme.runtime.kernel import Group
 from bireme.runtime.service import Runtime
 from bireme.slurm.records.steps import rows_of
+from bireme.store.inspection import inspect
 from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_spec
 
@@ -137,6 +138,29 @@ def test_a_daemon_that_starts_long_after_a_loss_hears_the_nodes_first(tmp_path: 
         await runtime.stop()
 
     asyncio.run(scenario())
+
+
+def test_what_a_failed_turn_had_made_of_the_state_is_not_written_down_at_the_end(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal.db")
+
+    async def scenario() -> None:
+        store = SqliteStore(path)
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock(), rows_of)
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        job = await submitted(runtime, "job")
+        failed = asyncio.Event()
+        runtime.on_failure = lambda error: failed.set()
+        runtime.kernel._on_breach = None  # what nobody hears of ends the run
+        asking = asyncio.create_task(runtime.do("test", lambda state, now: [JobHeld(job, "user"), JobReleased(99)]))
+        await failed.wait()
+        asking.cancel()
+        await runtime.stop()
+        store.close()
+
+    asyncio.run(scenario())
+    assert inspect(path).sound
+    SqliteStore(path).close()
 
 
 class SilentEngine(SimulatedEngine):

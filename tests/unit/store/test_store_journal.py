@@ -215,6 +215,7 @@ def test_blobs_are_stored_with_the_group_that_names_them(path: str) -> None:
 
 def test_the_newest_readable_snapshot_is_found(path: str, store: SqliteStore) -> None:
     assert store.latest_snapshot() is None
+    store.append([(float(n), "x", JobReleased(n)) for n in range(1, 8)], [])
     for seq in (5, 6, 7):
         store.write_snapshot(seq, State(next_job_id=seq))
     found = store.latest_snapshot()
@@ -228,6 +229,7 @@ def test_the_newest_readable_snapshot_is_found(path: str, store: SqliteStore) ->
 
 
 def test_a_snapshot_is_of_the_moment_at_which_it_was_taken(store: SqliteStore) -> None:
+    store.append([(1.0, "x", JobReleased(1))], [])
     state = State(next_job_id=7)
     write = store.snapshot_writer(1, state)
     state.next_job_id = 8

@@ -17,9 +17,11 @@ from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.state.state import State
 from bireme.ports import HistoryQuery, HistoryRow, StoreError
 from bireme.runtime.kernel import load
+from bireme.store.checks import snapshot_sum
 from bireme.store.guard import mark_path
 from bireme.store.inspection import inspect
 from bireme.store.journal import SqliteStore
+from bireme.store.mark import MarkFile
 from bireme.store.recovery import Recovered, recover
 
 SCRIPT = b"#!/bin/sh\necho train\n"
@@ -236,3 +238,66 @@ def test_an_old_copy_of_an_earlier_bireme_is_taken_with_its_loss(path: str) -> N
     done, state = recovered(path)
     assert done.lost is not None
     assert (sorted(state.jobs), state.next_job_id >= 10) == ([1, 2, 3], True)
+
+
+def snapshot_ahead(path: str) -> None:
+    """As a daemon left it that failed in the middle of a turn, and wrote down at its end what it never committed."""
+    connection = sqlite3.connect(path)
+    (data,) = connection.execute("SELECT data FROM snapshots ORDER BY seq DESC").fetchone()
+    connection.execute("INSERT INTO snapshots VALUES (12, ?, ?)", (data, snapshot_sum(12, data)))
+    connection.commit()
+    connection.close()
+
+
+def test_a_snapshot_of_what_was_never_committed_is_named_and_left_behind(path: str) -> None:
+    made(path)
+    snapshot_ahead(path)
+    with pytest.raises(StoreError, match="its events 10 to 12 are missing"):
+        SqliteStore(path)
+    assert any("events 10 to 12" in finding for finding in inspect(path).findings)
+    done, state = recovered(path)
+    assert done.lost is None, "the mark says that there were no more events"
+    assert (state.seq, sorted(state.jobs)) == (9, list(range(1, 10)))
+
+
+def test_a_snapshot_ahead_is_believed_where_the_mark_says_that_events_were_lost(path: str) -> None:
+    made(path, snapshots=(4, 8))
+    changed(path, "DELETE FROM journal WHERE seq > 6")
+    done, state = recovered(path)
+    assert done.lost is not None and (done.lost.first, done.lost.last) == (9, 9)  # noqa: PT018
+    assert sorted(state.jobs) == list(range(1, 9))
+
+
+def test_a_mark_ahead_of_the_journal_is_what_verify_names_and_recover_goes_on_from(path: str) -> None:
+    made(path)
+    mark = MarkFile(mark_path(path))
+    mark.advance(14, 1, 12)
+    mark.close()
+    with pytest.raises(StoreError, match="the newest 5 events, to 14, are lost"):
+        SqliteStore(path)
+    assert any("to 14, are lost" in finding for finding in inspect(path).findings)
+    done, state = recovered(path)
+    assert done.lost is not None and (done.lost.first, done.lost.last) == (10, 14)  # noqa: PT018
+    assert state.next_job_id == 13
+
+
+def test_a_snapshot_that_alone_covered_a_loss_is_missed_by_verify_too(path: str) -> None:
+    made(path, snapshots=(4, 8))
+    changed(path, "DELETE FROM journal WHERE seq > 6")
+    recovered(path)
+    changed(path, "DELETE FROM snapshots")
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match="no snapshot that covered them can be read"):
+        load(store)
+    store.close()
+    assert any("covers events which were lost" in finding for finding in inspect(path).findings)
+    recovered(path)
+
+
+def test_no_snapshot_is_written_ahead_of_the_journal(path: str) -> None:
+    made(path)
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match="ahead"):
+        store.write_snapshot(10, State())
+    store.close()
+    assert inspect(path).sound
