@@ -10,7 +10,7 @@ from pathlib import Path
 import bireme
 from bireme.commands.scontrol import job_keys
 from bireme.core.model.jobs import JobSpec, ResourceRequest
-from bireme.engines.slurm import submission
+from bireme.engines.slurm import asked, submission
 from bireme.slurm.formats import sacct_fields, show_job, squeue_fields
 from bireme.slurm.job_fields.row import RESOURCES_PREFIX, Form, Place
 from bireme.slurm.job_fields.table import FIELDS, with_own
@@ -95,10 +95,12 @@ def test_own_functions_are_where_the_rows_say_so() -> None:
     assert json_of_jobs.OWN.keys() == {field.json for field in with_own(Place.JSON)}
     assert json_of_accounting.OWN.keys() == {field.accounting for field in with_own(Place.ACCOUNTING)}
     assert job_keys.OWN.keys() == {key.lower() for field in with_own(Place.UPDATE) for key in field.update}
+    assert {*asked.OWN, "owner"} == {field.path for field in with_own(Place.SEEN)}
     assert submission.PASSED.keys() == {field.path for field in with_own(Place.PASSED)}
     assert submission.ORDERED.keys() == {field.update[0] for field in with_own(Place.ORDERED)}
 
 
 def test_every_form_can_be_read_and_written() -> None:
     forms = set(Form) - {Form.OTHER}
-    assert job_keys.READERS.keys() == submission.AS_OPTION.keys() == submission.AS_KEY.keys() == forms
+    for functions in (job_keys.READERS, submission.AS_OPTION, submission.AS_KEY, asked.READERS):
+        assert functions.keys() == forms

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bireme.core.model.jobs import ArraySpec, ArrayTask, Finished, JobSpec, Outcome, Owner, ResourceRequest
+from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome, Owner
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.model.resources import (
     NO_USAGE,
@@ -23,13 +23,13 @@ from bireme.core.model.resources import (
 )
 from bireme.core.model.sightings import Sighting
 from bireme.core.model.steps import BATCH_STEP, EXTERN_STEP, INTERACTIVE_STEP, Step, StepNode, StepSpec, StepState
+from bireme.engines.slurm.asked import spec_of_ended
 from bireme.engines.slurm.jobs import FINAL
 from bireme.engines.slurm.values import Json, count, exit_status, look, moment, number, part, text, words
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.hostlist import expand
 
 _SPECIAL = {"batch": BATCH_STEP, "extern": EXTERN_STEP, "interactive": INTERACTIVE_STEP}
-_MINUTE = 60
 
 
 def ended_job(job: Json, uid_of: Any) -> Sighting | None:
@@ -87,25 +87,9 @@ def told(queue: Sighting, database: Sighting) -> Sighting:
 def _spec(job: Json, uid_of: Any, task: ArrayTask | None) -> JobSpec:
     user = text(job.get("user")) or text(_inside(job, "association").get("user"))
     uid, gid = uid_of(user)
-    limit = number(_inside(job, "time").get("limit"))
     asked = _tres(_inside(job, "tres").get("requested"))
-    return JobSpec(
-        name=text(job.get("name")),
-        owner=Owner(uid=uid, gid=gid, user=user, group=text(job.get("group"))),
-        account=text(job.get("account")),
-        qos=text(job.get("qos")),
-        partitions=tuple(filter(None, text(job.get("partition")).split(","))),
-        resources=ResourceRequest(
-            nodes_min=asked.get("node", 1), ntasks=asked.get("cpu"), constraint=text(job.get("constraints"))
-        ),
-        time_limit_s=None if limit is None else limit * _MINUTE,
-        time_limit_given=True,
-        array=ArraySpec((task.task_id,)) if task else None,
-        work_dir=text(job.get("working_directory")) or "/",
-        submit_line=text(job.get("submit_line")),
-        comment=text(_inside(job, "comment").get("job")),
-        admin_comment=text(_inside(job, "comment").get("administrator")),
-    )
+    owner = Owner(uid=uid, gid=gid, user=user, group=text(job.get("group")))
+    return spec_of_ended(job, owner, task, asked.get("node", 1), asked.get("cpu"))
 
 
 def _task(job: Json) -> ArrayTask | None:

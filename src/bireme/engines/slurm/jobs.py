@@ -1,8 +1,8 @@
 """A job of `squeue --json` (or slurmrestd) as a sighting.
 
-Called by the engine for every job that changed. Not here: what the sighting changes (`core/jobs/mirroring`), jobs
-of the accounting database (`accounting`). Pure: no IO. Invariant: any object that names a job gives a sighting, however
-odd the rest of it is; a record that names none gives ValueError.
+Called by the engine for every job that changed. What it asked for is read by `asked`. Not here: what the sighting
+changes (`core/jobs/mirroring`), jobs of the accounting database (`accounting`). Pure: no IO. Invariant: any object that
+names a job gives a sighting, however odd the rest of it is; a record that names none gives ValueError.
 """
 
 from __future__ import annotations
@@ -13,34 +13,24 @@ from typing import Any
 
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.jobs import (
-    ArraySpec,
-    ArrayTask,
-    Dependencies,
     Ending,
     Finished,
-    JobKind,
-    JobSpec,
     Outcome,
-    Owner,
     Pending,
     Phase,
-    ResourceRequest,
     Running,
     Starting,
     Suspended,
 )
 from bireme.core.model.reasons import Reason, ReasonKind, reason
-from bireme.core.model.resources import Allocation, ExitStatus, GresRequest, GresShare, NodeShare
+from bireme.core.model.resources import Allocation, ExitStatus, GresShare, NodeShare
 from bireme.core.model.sightings import Sighting, Standing
+from bireme.engines.slurm.asked import gres_requests, is_exclusive, reason_word, spec_of, tag_of, task_of, waiting_tasks
 from bireme.engines.slurm.values import Json, count, exit_status, look, moment, number, part, text, words
-from bireme.slurm.arrays import parse_array
-from bireme.slurm.dependencies import parse_dependencies
 from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.gres import parse_gres, parse_tres
+from bireme.slurm.gres import parse_tres
 from bireme.slurm.hostlist import expand
 
-TAG = re.compile(r"\s*\[bireme:([^\]\s]+)\]$")
-"""What Bireme writes behind a job's comment, so that a submission is recognised (see `submission`)."""
 FINAL = {
     "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "BOOT_FAIL",
     "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
@@ -55,8 +45,6 @@ _ENDS_OF_REASONS = {
     ReasonKind.NODE_DOWN: "NODE_FAIL",
     ReasonKind.DEADLINE: "DEADLINE",
 }
-_MINUTE = 60
-_NO_TASKS = 0xFFFFFFFE
 _DETAIL = re.compile(r"(?P<name>[^:(,]+)(?::(?P<type>[^:(,]+))?:(?P<count>\d+)(?:\((?:IDX|S):(?P<index>[^)]*)\))?")
 
 
@@ -77,64 +65,21 @@ class JobReader:
         phase = self._phase(job, job_id, restarts, submitted)
         status = exit_status(job.get("exit_code"))
         ended = isinstance(phase, Finished | Ending) and bool(job.get("batch_flag", True))
-        waiting = _waiting(job)
+        waiting = waiting_tasks(job)
         return Sighting(
             job_id=job_id,
-            spec=self._spec(job, waiting),
+            spec=spec_of(job, self._user_name),
             submitted_at=submitted,
             phase=phase,
             restarts=restarts,
             waiting=waiting,
-            task=_task(job),
+            task=task_of(job),
             het_job_id=count(job.get("het_job_id")),
             eligible_at=moment(job.get("eligible_time")),
             batch_status=status if ended and getattr(phase, "started_at", None) else None,
             worst_step_status=exit_status(job.get("derived_exit_code")),
             key=tag_of(job),
         )
-
-    # -- what was asked ----------------------------------------------------------------------------------------------
-
-    def _spec(self, job: Json, waiting: tuple[int, ...]) -> JobSpec:
-        limit, least = number(job.get("time_limit")), count(job.get("time_minimum"))
-        task = _task(job)
-        ids = waiting or ((task.task_id,) if task else ())
-        return JobSpec(
-            kind=JobKind.BATCH if job.get("batch_flag", True) else JobKind.INTERACTIVE,
-            name=text(job.get("name")),
-            owner=self._owner(job),
-            account=text(job.get("account")),
-            qos=text(job.get("qos")),
-            wckey=text(job.get("wckey")),
-            partitions=tuple(filter(None, text(job.get("partition")).split(","))),
-            resources=_resources(job),
-            time_limit_s=None if limit is None else limit * _MINUTE,
-            time_limit_given=True,
-            time_min_s=None if least is None else least * _MINUTE,
-            begin_at=moment(job.get("eligible_time")) if _reason_word(job) == "BeginTime" else None,
-            deadline_at=moment(job.get("deadline")),
-            dependencies=_dependencies(text(job.get("dependency"))),
-            array=ArraySpec(ids, _throttle(job), text(job.get("array_task_string"))) if ids else None,
-            het_component=number(job.get("het_job_offset")) if count(job.get("het_job_id")) else None,
-            hold=number(job.get("priority")) == 0,
-            nice=number(job.get("nice")) or 0,
-            reservation=text(job.get("resv_name")),
-            requeue=job.get("requeue") if isinstance(job.get("requeue"), bool) else None,
-            work_dir=text(job.get("current_working_directory")) or "/",
-            std_in=text(job.get("standard_input")) or "/dev/null",
-            std_out=text(job.get("standard_output")),
-            std_err=text(job.get("standard_error")),
-            command=text(job.get("command")),
-            submit_line=text(job.get("submit_line")),
-            comment=TAG.sub("", text(job.get("comment"))),
-            admin_comment=text(job.get("admin_comment")),
-            container_bundle=text(job.get("container")),
-        )
-
-    def _owner(self, job: Json) -> Owner:
-        uid = number(job.get("user_id")) or 0
-        name = text(job.get("user_name")) or self._user_name(uid)
-        return Owner(uid=uid, gid=number(job.get("group_id")) or 0, user=name, group=text(job.get("group_name")))
 
     # -- where it is in its life -------------------------------------------------------------------------------------
 
@@ -175,7 +120,7 @@ class JobReader:
         for place, name in enumerate(names):
             detail = details[place] if len(details) == len(names) else ""
             shares.append(self._share(name, told.get(name), evenly, place, detail, job))
-        whole = _exclusive(job)
+        whole = is_exclusive(job)
         partition = text(job.get("partition")).partition(",")[0]
         return Allocation(job_id, generation, partition, tuple(shares), whole)
 
@@ -218,7 +163,7 @@ def standing(job: Json, seen: Sighting) -> Standing | None:
 
 
 def reasons_of(job: Json) -> tuple[Reason, ...]:
-    word = _reason_word(job)
+    word = reason_word(job)
     told = text(job.get("state_description"))
     facts = {"told_by": "Slurm", **({"said": told} if told else {})}
     if word == ReasonKind.NONE.value:
@@ -227,15 +172,6 @@ def reasons_of(job: Json) -> tuple[Reason, ...]:
         return (reason(ReasonKind(word), **facts),)
     except ValueError:  # a reason that only Slurm has
         return (reason(ReasonKind.OTHER, word=word, **facts),)
-
-
-def tag_of(job: Json) -> str:
-    found = TAG.search(text(job.get("comment")))
-    return found[1] if found else ""
-
-
-def _reason_word(job: Json) -> str:
-    return text(job.get("state_reason")).partition(",")[0] or "None"
 
 
 def _pending(job: Json, submitted: float) -> Pending:
@@ -272,98 +208,9 @@ def _suspended_s(job: Json, started: float | None) -> float:
     return max(0.0, turned - started - ran) if turned and started else 0.0
 
 
-def _resources(job: Json) -> ResourceRequest:
-    nodes, most = number(job.get("node_count")) or 1, count(job.get("max_nodes"))
-    tasks, cpus = count(job.get("tasks")), count(job.get("cpus"))
-    per_task = count(job.get("cpus_per_task"))
-    if per_task is None and tasks and cpus and cpus > tasks and cpus % tasks == 0 and not _exclusive(job):
-        per_task = cpus // tasks  # 22.05 tells the sum only
-    return ResourceRequest(
-        nodes_min=nodes,
-        nodes_max=most,
-        nodes_given=nodes > 1 or most is not None,
-        ntasks=tasks,
-        ntasks_per_node=count(job.get("tasks_per_node")),
-        ntasks_per_socket=count(job.get("tasks_per_socket")),
-        ntasks_per_core=count(job.get("tasks_per_core")),
-        cpus_per_task=per_task,
-        memory_per_node_mib=count(job.get("memory_per_node")),
-        memory_per_cpu_mib=count(job.get("memory_per_cpu")),
-        tmp_disk_mib=number(job.get("minimum_tmp_disk_per_node")) or 0,
-        gres_per_node=_gres(job, "tres_per_node"),
-        gres_per_job=_gres(job, "tres_per_job"),
-        gres_per_task=_gres(job, "tres_per_task"),
-        gres_per_socket=_gres(job, "tres_per_socket"),
-        exclusive=_exclusive(job),
-        oversubscribe="OVERSUBSCRIBE" in words(job.get("shared")),
-        contiguous=job.get("contiguous") is True,
-        constraint=text(job.get("features")),
-        prefer=text(job.get("prefer")),
-        nodelist=_names(job, "required_nodes"),
-        exclude=_names(job, "excluded_nodes"),
-        switches=count(job.get("required_switches")),
-        switches_wait_s=count(job.get("maximum_switch_wait_time")),
-        segment=count(job.get("segment_size")),
-        licenses=text(job.get("licenses")),
-        core_spec=count(job.get("core_spec")),
-        thread_spec=count(job.get("thread_spec")),
-    )
-
-
-def _exclusive(job: Json) -> bool:
-    """22.05 shows it; later versions once it runs, and before that only in the command line."""
-    if "NONE" in words(job.get("shared")) or look(job, "whole nodes") is True:
-        return True
-    return "--exclusive" in text(job.get("submit_line")).split()
-
-
-def _names(job: Json, field: str) -> tuple[str, ...]:
-    try:
-        return tuple(expand(text(job.get(field))))
-    except SlurmSyntaxError:
-        return ()
-
-
-def _gres(job: Json, field: str) -> tuple[GresRequest, ...]:
-    """`gres:gpu:a100:2` (22.05), `gres/gpu:a100:2` and `gres/gpu:a100=2` (later); what is no GRES is left out."""
-    parts = [part.replace("gres/", "gres:").replace("=", ":") for part in text(job.get(field)).split(",")]
-    try:
-        return parse_gres(",".join(part for part in parts if part.startswith("gres:")))
-    except SlurmSyntaxError:
-        return ()
-
-
 def _asked_gres(job: Json) -> tuple[GresShare, ...]:
     """Of a job that ended its devices are not told any more: what it asked for on each node stands in."""
-    return tuple(GresShare(each.name, each.type, each.count) for each in _gres(job, "tres_per_node"))
-
-
-def _dependencies(written: str) -> Dependencies:
-    """`afterany:1(unfulfilled),afterok:2_*(unfulfilled)`."""
-    bare = re.sub(r"\([a-z_]*\)|_\*", "", written)
-    try:
-        return parse_dependencies(bare) if bare else Dependencies()
-    except SlurmSyntaxError:
-        return Dependencies()
-
-
-def _waiting(job: Json) -> tuple[int, ...]:
-    written = text(job.get("array_task_string"))
-    if not written or "..." in written:
-        return ()
-    try:
-        return parse_array(written, max_size=_NO_TASKS).task_ids
-    except SlurmSyntaxError:
-        return ()
-
-
-def _throttle(job: Json) -> int | None:
-    return count(job.get("array_max_tasks"))
-
-
-def _task(job: Json) -> ArrayTask | None:
-    array, task = count(job.get("array_job_id")), number(job.get("array_task_id"))
-    return ArrayTask(array, task) if array and task is not None and not text(job.get("array_task_string")) else None
+    return tuple(GresShare(each.name, each.type, each.count) for each in gres_requests(job.get("tres_per_node")))
 
 
 def _tres(written: str) -> dict[str, int]:

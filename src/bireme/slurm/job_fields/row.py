@@ -70,7 +70,7 @@ class Place(StrEnum):
     ORDERED = "ordered"
     """A key of the `scontrol update` that the Slurm engine calls (same module)."""
     SEEN = "seen"
-    """Read from Slurm's queue (`engines/slurm/jobs`)."""
+    """Read from Slurm's queue (`engines/slurm/asked`)."""
 
 
 class Squeue(NamedTuple):

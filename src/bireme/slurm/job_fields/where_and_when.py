@@ -112,7 +112,7 @@ TIME_ROWS: tuple[Row, ...] = (
         option("", "time-min=TIME", ALL, Kind.DURATION, TIME, "a shorter limit that is accepted to start sooner"),
         record="time_min_s", says="shortest limit it would accept", squeue=Squeue("mintime", "TIME_MIN"),
         show="TimeMin", json="time_minimum", update=("TimeMin",), least=0, most=LARGEST_TIME_S, inherited=True,
-        own=own("squeue show json seen")),
+        own=own("squeue show json")),
     JobField("begin_at", Form.MOMENT, option("b", "begin=TIME", ALL, Kind.MOMENT, TIME, "not before this time"),
         record="begin_time", says="not before this time (--begin)", update=("StartTime", "EligibleTime"),
         inherited=True, own=own("ordered seen")),
