@@ -56,6 +56,7 @@ def _check(both: Cluster, slurm: SlurmCluster) -> None:
     slurm.until(lambda: len([line for line in states(both, *held) if "COMPLETED" in line]) == 2, "both run")
 
     _check_clusters(both)
+    _check_changes(both, slurm)
     mixed = both.run("sbatch", "-p", "main,cpu", "--wrap", "true", check=False)
     assert "Invalid partition name specified" in mixed.stderr
     both.run("scontrol", "update", "NodeName=c1", "State=DRAIN", "Reason=x")
@@ -91,6 +92,28 @@ def _check_clusters(both: Cluster) -> None:
         assert f"{command[0]}: error: No cluster 'nowhere' known by database.\n" in refused.stderr
     wrong = both.run("sbatch", "-M", "own", "-p", "cpu", "--wrap", "true", check=False)
     assert "cpu is not of cluster own" in wrong.stderr
+
+
+def _check_changes(both: Cluster, slurm: SlurmCluster) -> None:
+    """What `scontrol update` changes of a job, also where one key sets several fields, reaches Slurm and comes back."""
+    job = both.sbatch("-H", "-p", "cpu", "--comment=first", "--nice=3", "--wrap", "true")
+    assert "Comment=first" in both.run("scontrol", "-o", "show", "job", job).stdout
+    for pair, shown in (
+        ("NumNodes=1-2", "NumNodes=1-2"),
+        ("MinMemoryNode=100", "MinMemoryNode=100M"),
+        ("MinMemoryCPU=50", "MinMemoryCPU=50M"),
+        ("Switches=1@5", "Switches=1@00:05:00"),
+        ("MinTmpDiskNode=7", "MinTmpDiskNode=7M"),
+        ("Comment=second", "Comment=second"),
+        ("Requeue=0", "Requeue=0"),
+        ("Deadline=2040-01-01T00:00:00", "Deadline=2040-01-01T00:00:00"),
+        ("TimeLimit=10", "TimeLimit=00:10:00"),
+    ):
+        both.run("scontrol", "update", f"JobId={job}", pair)
+        assert shown in slurm.call("scontrol", "-o", "show", "job", job), pair
+        if not pair.startswith("Switches"):  # 22.05 does not say it in its JSON
+            assert shown in both.run("scontrol", "-o", "show", "job", job).stdout, pair
+    both.run("scancel", job)
 
 
 @pytest.mark.parametrize("clash", ["node", "partition"])

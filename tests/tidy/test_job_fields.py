@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -104,3 +106,10 @@ def test_every_form_can_be_read_and_written() -> None:
     forms = set(Form) - {Form.OTHER}
     for functions in (job_keys.READERS, submission.AS_OPTION, submission.AS_KEY, asked.READERS):
         assert functions.keys() == forms
+
+
+def test_a_new_field_takes_a_declaration_and_a_row() -> None:
+    """Options, journal, records, squeue, sacct, scontrol, --json, updates and the Slurm engine know it then."""
+    program = Path(__file__).parent / "two_new_fields.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
