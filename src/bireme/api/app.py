@@ -34,6 +34,7 @@ from bireme.api.routing import ERROR_RESPONSE, Context
 from bireme.api.serving.asides import Asides
 from bireme.api.serving.peers import SCOPE_KEY, Callers
 from bireme.api.serving.turns import Slots, Turns
+from bireme.api.serving.unread import AsItIsRead, Unread
 from bireme.collector import collect_a_little
 from bireme.ports import Store
 
@@ -73,13 +74,13 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> FastAPI:
     cluster.subscribe(live.publish)
     clock = cluster.clock
     callers = Callers(service.owner_uid, service.operators, clock.now)
-    turns = Turns()
+    turns, unread = Turns(), Unread()
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
     answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
-    context = Context(
-        cluster, archive, service, live, callers, turns, threads, bodies, answers, Errands(answers.version), Asides()
-    )
-    app.state.context = context
+    errands = Errands(answers.version, unread.is_full)
+    context = Context(cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, Asides())
+    app.state.context, app.state.unread = context, unread
+    app.add_middleware(AsItIsRead, turns=turns, unread=unread)
     app.add_middleware(TakesTurns, turns=turns)
     problems.install(app)
     for module in (

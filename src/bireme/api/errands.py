@@ -21,9 +21,14 @@ from typing import NamedTuple
 from bireme.api.answers import FRESH_S
 from bireme.api.serving.slices import SLICE_S
 from bireme.api.serving.turns import Slots
+from bireme.commands import parcels
 
 THREADS, THREADS_EACH = 4, 2
 """So many commands run at a time, and so many of one user."""
+
+
+KEPT_BYTES = 32 << 20
+"""Of what commands said, for others who ask for the same."""
 
 
 class Told(NamedTuple):
@@ -31,6 +36,9 @@ class Told(NamedTuple):
 
     content: bytes
     personal: bool
+
+
+SENT_BACK = Told(parcels.pack(parcels.NEAR, b""), personal=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +52,25 @@ class _Latest:
 
 
 class Errands:
-    """`version` changes with whatever a command can show."""
+    """`version` changes with whatever a command can show; `is_full`: who has not read what was said before.
 
-    def __init__(self, version: Callable[[], Hashable]) -> None:
+    What such a user asks for is sent back: there is no end to what commands can say, and to who does not read it.
+    """
+
+    def __init__(self, version: Callable[[], Hashable], is_full: Callable[[int], bool] = lambda uid: False) -> None:
         self._version = version
+        self._is_full = is_full
         self._slots = Slots(THREADS, THREADS_EACH)
         # Threads of their own: a question may need one of the others (`Context.in_thread`), which must not wait for it.
         self._threads = ThreadPoolExecutor(THREADS, "command")
         self._latest: dict[Hashable, _Latest] = {}
+        """The oldest first."""
         sys.setswitchinterval(SLICE_S)
 
     async def run(self, uid: int, work: Callable[[], Told]) -> Told:
         async with self._slots.held_by(uid):
+            if self._is_full(uid):
+                return SENT_BACK
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def look(self, question: Hashable, uid: int, work: Callable[[], Told]) -> Told:
@@ -64,10 +79,21 @@ class Errands:
         latest = self._latest.get(question)
         if latest is None or latest.version != self._version() or loop.time() - latest.begun_at > FRESH_S:
             latest = _Latest(self._version(), loop.time(), uid, loop.create_task(self.run(uid, work)))
+            self._latest.pop(question, None)
             self._latest[question] = latest
+            latest.told.add_done_callback(lambda _: self._forget_old())
             loop.call_later(2 * FRESH_S, self._forget, question, latest)
         told = await asyncio.shield(latest.told)
         return told if latest.uid == uid or not told.personal else await self.run(uid, work)
+
+    def _forget_old(self) -> None:
+        """No more is kept than `KEPT_BYTES`."""
+        kept = 0
+        for question, latest in reversed(list(self._latest.items())):
+            if latest.told.done() and not latest.told.cancelled() and not latest.told.exception():
+                kept += len(latest.told.result().content)
+                if kept > KEPT_BYTES:
+                    del self._latest[question]
 
     def _forget(self, question: Hashable, latest: _Latest) -> None:
         if self._latest.get(question) is latest:

@@ -180,6 +180,76 @@ def until(api: Running, count: int, good: Callable[[Any], bool]) -> None:
     asyncio.run_coroutine_threadsafe(look(), api.loop).result(30)
 
 
+def leave_unsent(api: Running) -> None:
+    """A little more is written to every connection than the kernel keeps: less than makes its writer pause."""
+
+    async def write() -> None:
+        for connection in api.server._state.connections:
+            transport = connection.transport  # type: ignore[union-attr]
+            while not transport.get_write_buffer_size():
+                transport.write(b"x" * 4096)
+            assert not connection.flow.write_paused  # type: ignore[union-attr]
+
+    asyncio.run_coroutine_threadsafe(write(), api.loop).result(30)
+
+
+@contextlib.contextmanager
+def pinged(api: Running) -> Iterator[socket.socket]:
+    """A connection whose request is answered and read."""
+    with connected(api, PING) as sock:
+        received = b""
+        while not received.endswith(b"}"):
+            received += sock.recv(65536)
+        yield sock
+
+
+def test_what_is_closed_with_little_unsent_is_given_up_too(api: Running) -> None:
+    limited(api, answer_s=0.05)
+    with pinged(api):
+        leave_unsent(api)
+
+        async def close() -> None:
+            for connection in list(api.server._state.connections):
+                connection.transport.close()  # type: ignore[union-attr]
+
+        asyncio.run_coroutine_threadsafe(close(), api.loop).result(30)
+        until(api, 0, lambda connection: True)
+    assert api.server._state.connections == set()
+
+
+def test_a_connection_with_something_unsent_keeps_its_place(api: Running) -> None:
+    """Were it counted no longer and not closed either, one user could take all of the daemon's descriptors."""
+    limited(api, connections_each=3, connections=100, grace_s=0.0)
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(3):
+            open_ones.enter_context(pinged(api))
+        leave_unsent(api)
+        for _ in range(5):
+            with connected(api) as another:
+                assert answered(another)[0] == 429
+        assert api.server.crowd.total == 3
+        until(api, 3, lambda connection: connection.busy)
+        assert len(api.server._state.connections) == 3
+
+
+def test_who_gives_way_is_closed_whether_or_not_it_reads(api: Running) -> None:
+    limited(api, connections_each=1, connections=100, grace_s=0.0)
+    with pinged(api) as deaf:
+        leave_unsent(api)
+        rest = asyncio.run_coroutine_threadsafe(give_way(api), api.loop).result(30)
+        assert rest == 0
+        until(api, 0, lambda connection: True)
+        with contextlib.suppress(ConnectionResetError):
+            while deaf.recv(1 << 20):
+                pass
+
+
+async def give_way(api: Running) -> int:
+    (connection,) = api.server._state.connections
+    connection.give_way()  # type: ignore[union-attr]
+    return int(connection.transport.get_write_buffer_size())  # type: ignore[union-attr]
+
+
 def test_a_long_listing_comes_in_pieces_and_lets_others_in_between(api: Running) -> None:
     fill(api)
     with connected(api, LISTING) as slow:

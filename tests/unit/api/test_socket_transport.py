@@ -96,6 +96,20 @@ def test_what_was_written_before_the_end_is_still_sent() -> None:
     assert play(scene) == ["made", "pause", "resume", ("lost", "NoneType")]
 
 
+def test_who_has_little_unsent_at_the_end_is_told_to_pause() -> None:
+    """So that somebody watches whether it is read."""
+
+    async def scene(transport: SocketTransport, diary: Diary, theirs: socket.socket) -> None:
+        while not transport.get_write_buffer_size():
+            transport.write(b"x" * 4096)
+        assert diary.told == ["made"]
+        transport.close()
+        assert diary.told == ["made", "pause"]
+        await read_all(theirs)
+
+    assert play(scene) == ["made", "pause", "resume", ("lost", "NoneType")]
+
+
 def test_what_is_aborted_is_not_sent() -> None:
     async def scene(transport: SocketTransport, diary: Diary, theirs: socket.socket) -> None:
         transport.write(b"x" * 4_000_000)

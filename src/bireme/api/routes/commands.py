@@ -25,6 +25,7 @@ from bireme.api.errands import Told
 from bireme.api.problems import ProblemError, read_body
 from bireme.api.routing import OUT_OF_DATE, Context, Routes
 from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, is_gone
+from bireme.api.serving.unread import UNREFUSED_KEY
 from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
 from bireme.commands.refused import refusal_in
 from bireme.commands.surroundings import OWN_COMMAND, NearError, Port, surrounded_by
@@ -80,6 +81,7 @@ async def run_command(api: Context, request: Request) -> Response:
             told = await api.errands.look(errand.question(private), caller.uid, lambda: errand.run(command))
         else:
             told = await api.errands.run(caller.uid, lambda: errand.run(command))
+    request.scope[UNREFUSED_KEY] = True
     return _answer(told.content)
 
 

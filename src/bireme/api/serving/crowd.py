@@ -1,6 +1,7 @@
 """How many connections there may be, in all and of one user, and which of them gives way to a new one.
 
-A connection is idle (kept, nothing asked), unfinished (half a request), or busy (being answered). Who comes when there
+A connection is idle (kept, nothing asked), unfinished (half a request), or busy (being answered, or with something of
+an answer unsent). Who comes when there
 is no room takes the place of a connection that is not busy: of its own user when that one has as many as one may have,
 else of the user who has the most. Only when all of these are busy is the new one refused. Pure bookkeeping: the
 protocol (`protocol.py`) asks here, and closes what gives way.

@@ -115,6 +115,12 @@ def is_gone(scope: Any) -> bool:
     return transport is not None and transport.is_closing()
 
 
+async def hang_up(scope: Any) -> None:
+    """Ends the connection that a request came by, whatever is still to be sent."""
+    scope[TRANSPORT_KEY].abort()
+    await asyncio.sleep(0)  # the protocol is told in the next turn of the loop
+
+
 class Callers:
     """Names for credentials, remembered: the user database is asked once per uid and minute, and may be slow (LDAP).
 

@@ -85,17 +85,19 @@ class CrowdProtocol(PeerProtocol):
 
     @property
     def busy(self) -> bool:
-        """A request is there with its whole head and is not answered yet, or is about to come."""
+        """A request is there with its whole head and its answer is not all sent yet, or it is about to come."""
         cycle: Any = self.cycle  # None before the first request, whatever its type says
         if cycle is None:
             return self.loop.time() - self._made_at < self.limits.grace_s
-        return not cycle.response_complete
+        return not cycle.response_complete or self.transport.get_write_buffer_size() > 0
 
     def give_way(self) -> None:
         if self._received > self._head_from:
             self._refuse(GAVE_WAY)
         else:
             self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # its place is another's now
 
     def _refuse(self, why: Refused) -> None:
         """Says why and ends the connection: what the other side still sends is not read."""
@@ -109,8 +111,6 @@ class CrowdProtocol(PeerProtocol):
         if not self.transport.is_closing():
             self.transport.write(refusal(status, message, hint))
             self.transport.close()
-            if self._answer_timer is None and self.transport.get_write_buffer_size():
-                self._watch_answer()  # it ends when all is read: not everybody reads
 
     # -- what comes --------------------------------------------------------------------------------------------------
 
@@ -175,6 +175,7 @@ class CrowdProtocol(PeerProtocol):
     # -- what goes ---------------------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
+        """Much is unsent; or it is closed, and ends when all is read: not everybody reads."""
         super().pause_writing()
         self._watch_answer()
 
@@ -236,11 +237,16 @@ class CrowdProtocol(PeerProtocol):
 
 def refusal(status: int, message: str, hint: str) -> bytes:
     """A whole HTTP answer, in the shape of all errors of the API."""
+    _, headers, body = refusal_content(status, message, hint)
+    lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+    return b"HTTP/1.1 %d %s\r\n%sconnection: close\r\n\r\n%s" % (status, message.encode(), lines, body)
+
+
+def refusal_content(status: int, message: str, hint: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Its status, its headers and its body."""
     error: dict[str, Any] = {"message": message, "code": None, "slurm_errno": 11 if status != 431 else 22, "hint": hint}
     body = json.dumps({"error": error}).encode()
-    retry = f"retry-after: {RETRY_AFTER_S}\r\n" if status in (429, 503) else ""
-    head = (
-        f"HTTP/1.1 {status} {message}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        f"{retry}connection: close\r\n\r\n"
-    )
-    return head.encode("ascii") + body
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status in (429, 503):
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
+    return status, headers, body

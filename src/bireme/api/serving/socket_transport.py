@@ -168,7 +168,7 @@ class SocketTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Ends it once everything is sent."""
+        """Ends it once everything is sent; the protocol, which is told to pause, says how long that may take."""
         if self._closing:
             return
         if self._reading:
@@ -176,6 +176,9 @@ class SocketTransport(asyncio.Transport):
         self._closing = True
         if not self._unsent:
             self._end(None)
+        elif not self._writer_paused:
+            self._writer_paused = True
+            self._protocol.pause_writing()
 
     def abort(self) -> None:
         self._end(None)
