@@ -2,7 +2,7 @@
 
 Ids and filters go to the daemon as they are: one request and one commit, however many jobs they mean. Only with -i (or
 with a step and filters) the queue is read first and matched here, so that each job can be asked about. As in Slurm, a
-job that is not there (any more) is no error worth a word unless -v or -i was given.
+job that is not there (any more) is no error worth a word unless -v or -i was given, or a signal is sent: nobody got it.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ class Order:
         self.interactive = False
         self.quiet = False
         self.verbose = 0
+
+    @property
+    def sends_signal(self) -> bool:
+        """And does not end the job: who is not there did not get what was asked for."""
+        return self.signal is not None or self.batch
 
     def body(self) -> dict[str, Any]:
         return {"signal": self.signal, "batch_only": self.batch, "full": self.full}
@@ -221,10 +226,15 @@ def _cancel_together(transport: Port, order: Order, voice: Voice, words: list[st
 def _tell_refusals(order: Order, voice: Voice, errors: list[dict[str, Any]]) -> int:
     code = 0
     for refused in errors:
-        gone = refused["error"]["code"] in _NOT_THERE
-        if not gone or order.verbose or order.interactive:
-            voice.error(f"Kill job error on job id {refused['job']}: {refused['error']['message']}")
-        code = max(code, 0 if gone and not order.interactive else 1)
+        gone, why = refused["error"]["code"] in _NOT_THERE, refused["error"]["message"]
+        if gone and order.sends_signal:
+            why = "Invalid job id specified"  # whether it is over or never was
+            told, failed = not order.quiet, True
+        else:
+            told, failed = not gone or order.verbose > 0 or order.interactive, not gone or order.interactive
+        if told:
+            voice.error(f"Kill job error on job id {refused['job']}: {why}")
+        code = max(code, int(failed))
     return code
 
 
@@ -267,7 +277,8 @@ def _cancel_step(transport: Port, order: Order, voice: Voice, word: str, match: 
     except ApiError as error:
         if error.code == "ESLURM_ALREADY_DONE" and not order.verbose:
             return 0
-        voice.error(f"Kill job error on job step id {word}: {error.message}")
+        if not order.quiet:
+            voice.error(f"Kill job error on job step id {word}: {error.message}")
         return 1
     return 0
 

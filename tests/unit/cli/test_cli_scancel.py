@@ -99,6 +99,18 @@ def test_a_job_that_is_not_there_is_worth_no_word_unless_asked(
     )
 
 
+@pytest.mark.parametrize("options", [["-s", "USR1"], ["-s", "KILL"], ["-b"], ["-b", "-v"]])
+@pytest.mark.parametrize("code", ["ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE"])
+def test_a_signal_that_nobody_gets_is_an_error(
+    daemon: FakeDaemon, capfd: pytest.CaptureFixture[str], options: list[str], code: str
+) -> None:
+    daemon.refuse("POST /v1/jobs/7/cancel", "Job/step already completing or completed", code=code)
+    assert main([*options, "7"]) == 1
+    assert "scancel: error: Kill job error on job id 7: Invalid job id specified\n" in capfd.readouterr().err
+    assert main([*options, "-Q", "7"]) == 1
+    assert "error" not in capfd.readouterr().err
+
+
 def test_another_users_job_is_an_error(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
     daemon.refuse("POST /v1/jobs/9/cancel", "Access/permission denied", "ESLURM_ACCESS_DENIED", 403)
     assert main(["9"]) == 1
