@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bireme.core.jobs.requests import Target, cancel
 from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
@@ -139,6 +140,24 @@ def test_those_before_a_blocked_line_start_when_something_comes_free(store: Sqli
     end(kernel, 1, NOW + 5)
     turn(kernel, NOW + 5)
     assert waiting(kernel) == [3, 4, 5, 6]
+
+
+def reasons(kernel: Kernel) -> dict[int, str]:
+    return {job_id: kernel.state.verdicts[job_id].reasons[0].kind.value for job_id in waiting(kernel)}
+
+
+def test_who_comes_behind_one_that_waits_for_resources_waits_for_its_turn(store: SqliteStore) -> None:
+    """Each came in a pass of its own, and none of these was a full one; when the first leaves, the next is first."""
+    kernel = kernel_with(store, "4x4", Policy(interval_s=1_000, many=0), changes_per_job=1_000.0)
+    queue(kernel, {"nodes": 2, "exclusive": True, "time_s": 1_800})
+    turn(kernel, NOW)
+    for job in ({"nodes": 3, "exclusive": True, "time_s": 600}, {"cpus": 4, "nodes": 4, "time_s": 3_600}, {"nodes": 4}):
+        queue(kernel, job)
+        turn(kernel, NOW)
+    assert reasons(kernel) == {2: "Resources", 3: "Priority", 4: "Priority"}
+    kernel.requests.append(Request("test", lambda state, _: cancel(state, ALICE, Target(2)), lambda *_: None))
+    turn(kernel, NOW)
+    assert reasons(kernel) == {3: "Resources", 4: "Priority"}
 
 
 def test_a_full_pass_waits_until_enough_has_changed(store: SqliteStore) -> None:

@@ -114,13 +114,14 @@ def _find_apart(work: Pass, member: Job, taken: tuple[str, ...]) -> Found:
     asked = member.spec.resources
     if taken and not set(taken) & set(asked.nodelist):
         alone = replace(asked, exclude=(*asked.exclude, *taken))
-        blocked, waited_for = set(work.blocked), set(work.waited_for)
+        blocked, waited_for, heads = set(work.blocked), set(work.waited_for), dict(work.outlook.heads)
         found = _find_anywhere(work, replace(member, spec=replace(member.spec, resources=alone)))
         if found[1] is not None:
             return found
         for line in work.blocked.keys() - blocked:  # nobody waits because it does not fit apart
             del work.blocked[line]
         work.waited_for.intersection_update(waited_for)
+        work.outlook.heads = heads
     return _find_anywhere(work, member)
 
 
@@ -305,8 +306,7 @@ def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reas
             return reason(ReasonKind.BAD_CONSTRAINTS, reservation=job.spec.reservation, **facts)
         return reason(ReasonKind.REQUIRED_NODE_NOT_AVAILABLE, unavailable=away, **facts)
     line = work.line(job, partition.name)
-    first = line not in work.waited_for
-    work.waited_for.add(line)
+    first = work.is_first_to_wait(job, line)
     if not work.policy.backfill:
         work.block(line, job.id)
     return reason(ReasonKind.RESOURCES if first else ReasonKind.PRIORITY, **facts)

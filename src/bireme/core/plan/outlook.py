@@ -85,6 +85,8 @@ class Outlook:
     """What the latest pass did not reach, in order."""
     blocked: dict[str, Line] = field(default_factory=dict)
     """Lines in which some job that was looked at has no slot: nobody behind it may start before it has."""
+    heads: dict[str, int] = field(default_factory=dict)
+    """Line -> the job that was the first in it to wait for resources, as the latest pass that looked saw it."""
     passed_over: set[tuple[int, str]] = field(default_factory=set)
     """(job, partition) of jobs with several partitions that stand behind such a one in this partition."""
     freed: set[int] = field(default_factory=set)

@@ -28,6 +28,7 @@ from bireme.core.plan.hope import Hope
 from bireme.core.plan.limiting import Limiting
 from bireme.core.plan.lines import Line
 from bireme.core.plan.outlook import Outlook
+from bireme.core.plan.queue import in_order
 from bireme.core.plan.reserved import Reserved
 from bireme.core.plan.seniority import preempts
 from bireme.core.plan.slots import Slots
@@ -110,6 +111,26 @@ class Pass:
     def line(self, job: Job, partition: str) -> str:
         """Where it queues up: those in a reservation and those outside do not wait for each other."""
         return f"{partition}/{job.spec.reservation}" if job.spec.reservation else partition
+
+    def is_first_to_wait(self, job: Job, line: str) -> bool:
+        """Whether nobody before it waits for resources there: neither in this pass, nor since an earlier one."""
+        if line in self.waited_for:
+            return False
+        self.waited_for.add(line)
+        head = self.state.pending.get(self.outlook.heads.get(line, job.id))
+        if head is not None and head.id != job.id and self._still_waits(head.id) and self._stands_before(head, job):
+            return False
+        self.outlook.heads[line] = job.id
+        return True
+
+    def _still_waits(self, job_id: int) -> bool:
+        """For resources, as far as is known."""
+        verdict = self.verdicts.get(job_id) or self.state.verdicts.get(job_id)
+        reasons = () if verdict is None or job_id in self.begun else verdict.reasons
+        return any(why.kind is ReasonKind.RESOURCES for why in reasons)
+
+    def _stands_before(self, job: Job, other: Job) -> bool:
+        return in_order(self.state, (job, other))[0] is job
 
     def is_over(self) -> bool:
         return self.looked and self.enough is not None and self.enough()
