@@ -21,6 +21,7 @@ import pytest
 
 from bireme.agent.confining.confinement import probe
 from bireme.agent.messages import protocol
+from bireme.agent.messages.orders import Ping
 from bireme.agent.stdio.stream_client import Fences, StepStreams
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
@@ -223,13 +224,13 @@ def test_gang_is_refused_whole_when_one_node_does_not_answer(tmp_path: Path, mon
                 refused = await cluster.until(o.JobRefused, job_id=1)
                 assert "n2" in refused.reason
                 cluster.engine.acknowledge(1, 1)
-                usage = await cluster.engine._links["n1"].ask({"op": "ping"})
+                usage = await cluster.engine._links["n1"].ask(Ping(id=0))
                 assert usage is not None
                 assert usage.jobs == 0
             finally:
                 os.kill(deaf, signal.SIGCONT)
             # The node that woke up finds the order to forget the job behind the order to prepare it.
-            answer = await cluster.engine._links["n2"].ask({"op": "ping"}, DEADLINE_S)
+            answer = await cluster.engine._links["n2"].ask(Ping(id=0), DEADLINE_S)
             assert answer is not None
             assert answer.jobs == 0
             assert not (tmp_path / "ran").exists()

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bireme.agent.messages.orders import Batch
+from bireme.agent.messages.orders import Batch, Order, Start, StartStep, StepTask
 from bireme.agent.messages.protocol import socket_path
 from bireme.agent.pod.fetcher import Fetcher
 from bireme.agent.pod.gangway import Gangway, RefusedError
@@ -352,10 +352,17 @@ def test_a_pod_that_cannot_have_a_socket_is_told_so() -> None:
 # --- output that comes back ------------------------------------------------------------------------------------------
 
 
-def order(path: Path, *, append: bool = False, generation: int = 1) -> dict[str, Any]:
-    batch = {"stdout": str(path), "stderr": str(path), "append": append, "umask": 0o022, "env": {}}
-    batch |= {"script": "#!/bin/sh\n", "cwd": "/"}
-    return {"op": "start", "job": HERE.job_id, "gen": generation, "batch": batch}
+def order(path: Path, *, append: bool = False, generation: int = 1) -> Start:
+    streams = {"stdout": str(path), "stderr": str(path)}
+    batch = Batch(script="#!/bin/sh\n", cwd="/", env={}, append=append, umask=0o022, **streams)
+    return Start(job=HERE.job_id, gen=generation, uid=OWNER.uid, gid=OWNER.gid, batch=batch)
+
+
+def returned_batch(returned: ReturnedOutput, given: Start, volumes: tuple[str, ...] = ()) -> Batch:
+    told = returned.divert(OWNER, given, volumes)
+    assert isinstance(told, Start)
+    assert told.batch is not None
+    return told.batch
 
 
 async def until(good: Callable[[], bool]) -> None:
@@ -369,12 +376,12 @@ def test_output_of_a_pod_is_carried_to_the_submitters_file_while_it_grows() -> N
         async with harbour() as port:
             wanted = port.folder / "job.out"
             wanted.write_text("of an earlier run\n")
-            told = port.returned.divert(OWNER, order(wanted), ())["batch"]
-            assert told["stdout"] == told["stderr"] != str(wanted)
+            told = returned_batch(port.returned, order(wanted))
+            assert told.stdout == told.stderr != str(wanted)
             assert wanted.read_text() == "", "emptied, as a start does"
             port.spool.mkdir()
             async with port.pod(HERE) as process:
-                spooled = Path(told["stdout"])
+                spooled = Path(told.stdout)
                 spooled.write_text("one\n")
                 await until(lambda: wanted.read_text() == "one\n")
                 with spooled.open("a") as file:
@@ -389,7 +396,7 @@ def test_output_of_a_pod_is_carried_to_the_submitters_file_while_it_grows() -> N
 def test_a_restarted_daemon_goes_on_where_the_file_ends(tmp_path: Path) -> None:
     wanted = tmp_path / "job.out"
     returned = ReturnedOutput(tmp_path / "output", "/spool")
-    name = Path(returned.divert(OWNER, order(wanted), ())["batch"]["stdout"]).name
+    name = Path(returned_batch(returned, order(wanted)).stdout).name
     first = returned.delivery(HERE, name)
     first.write(b"abc")
     first._note(4)  # the next piece was announced, and half of it written
@@ -408,7 +415,7 @@ def test_what_a_requeued_job_had_written_is_kept_when_it_appends(tmp_path: Path)
     wanted = tmp_path / "job.out"
     wanted.write_text("first\n")
     returned = ReturnedOutput(tmp_path / "output", "/spool")
-    name = Path(returned.divert(OWNER, order(wanted, append=True, generation=2), ())["batch"]["stdout"]).name
+    name = Path(returned_batch(returned, order(wanted, append=True, generation=2)).stdout).name
     delivery = returned.delivery(replace(HERE, generation=2), name)
     assert delivery.position == 0
     delivery.write(b"second\n")
@@ -418,9 +425,9 @@ def test_what_a_requeued_job_had_written_is_kept_when_it_appends(tmp_path: Path)
 
 def test_a_pod_gets_only_files_that_its_own_start_was_given(tmp_path: Path) -> None:
     returned = ReturnedOutput(tmp_path / "output", "/spool")
-    told = returned.divert(OWNER, order(tmp_path / "job.out"), ("/data/",))["batch"]
-    assert told["env"] == {"BIREME_VOLUMES": "/data"}
-    name = Path(told["stdout"]).name
+    told = returned_batch(returned, order(tmp_path / "job.out"), ("/data/",))
+    assert told.env == {"BIREME_VOLUMES": "/data"}
+    name = Path(told.stdout).name
     for berth, asked in ((replace(HERE, generation=2), name), (HERE, "other"), (HERE, f"../7.1/{name}")):
         with pytest.raises(ValueError, match="has no output file"):
             returned.delivery(berth, asked)
@@ -432,15 +439,15 @@ def test_a_pod_gets_only_files_that_its_own_start_was_given(tmp_path: Path) -> N
 @pytest.mark.parametrize("path", ["/data/job.out", "/dev/null", "/data/a/../job.out"])
 def test_what_stays_is_left_to_the_pod(tmp_path: Path, path: str) -> None:
     returned = ReturnedOutput(tmp_path / "output", "/spool")
-    assert returned.divert(OWNER, order(Path(path)), ("/data/",))["batch"]["stdout"] == path
+    assert returned_batch(returned, order(Path(path)), ("/data/",)).stdout == path
 
 
 def test_what_cannot_be_made_here_is_not_made_in_the_pod_either(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     wanted = tmp_path / "file" / "job.out"
-    told = ReturnedOutput(tmp_path / "output", "/spool").divert(OWNER, order(wanted), ())["batch"]
+    told = returned_batch(ReturnedOutput(tmp_path / "output", "/spool"), order(wanted))
     with pytest.raises(OpenFileError, match=f"Could not open stdout file {wanted}: Not a directory"):
-        batch_streams(msgspec.convert(told, Batch))
+        batch_streams(told)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
@@ -462,12 +469,18 @@ def test_files_are_opened_with_the_rights_of_the_submitter() -> None:
 # --- input that is brought -------------------------------------------------------------------------------------------
 
 
-def reading(path: Path | str, **more: Any) -> dict[str, Any]:
+def reading(path: Path | str, stdout: str = "/dev/null") -> Start:
     """An order to start a script that copies what it reads."""
-    batch: dict[str, Any] = {"script": "#!/bin/bash\ncat\n", "argv": [], "env": {}, "cwd": "/", "stdin": str(path)}
-    batch |= {"stdout": "/dev/null", "stderr": "/dev/null", "append": False, "umask": 0o022, **more}
-    about = {"op": "start", "job": HERE.job_id, "gen": 1, "uid": OWNER.uid, "gid": OWNER.gid, "groups": [], "share": {}}
-    return {**about, "alone": True, "batch": batch}
+    streams = {"stdin": str(path), "stdout": stdout, "stderr": "/dev/null"}
+    batch = Batch(script="#!/bin/bash\ncat\n", env={}, cwd="/", umask=0o022, **streams)
+    return Start(job=HERE.job_id, gen=1, uid=OWNER.uid, gid=OWNER.gid, alone=True, batch=batch)
+
+
+def brought_batch(brought: BroughtInput, given: Start, owner: Owner = OWNER) -> Batch:
+    told = brought.divert(owner, given, ())
+    assert isinstance(told, Start)
+    assert told.batch is not None
+    return told.batch
 
 
 class Talk:
@@ -486,8 +499,8 @@ class Talk:
         yield talk
         writer.close()
 
-    def say(self, message: dict[str, Any]) -> None:
-        self._writer.write(json.dumps(message).encode() + b"\n")
+    def say(self, message: dict[str, Any] | Order) -> None:
+        self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def expect(self, event: str) -> dict[str, Any]:
         """The next event, which must be this."""
@@ -496,7 +509,7 @@ class Talk:
         return dict(heard)
 
 
-async def ended(port: Harbour, message: dict[str, Any]) -> dict[str, Any]:
+async def ended(port: Harbour, message: Order) -> dict[str, Any]:
     """What the agent of the pod says of the script's end."""
     async with Talk.to(port) as talk:
         talk.say(message)
@@ -512,7 +525,9 @@ def test_a_script_reads_the_submitters_file() -> None:
             port.inbox.mkdir()
             async with port.pod(HERE):
                 told = port.brought.divert(OWNER, reading(source, stdout=str(output)), ())
-                assert Path(told["batch"]["stdin"]).parent == port.inbox
+                assert isinstance(told, Start)
+                assert told.batch is not None
+                assert Path(told.batch.stdin).parent == port.inbox
                 assert (await ended(port, told))["status"]["code"] == 0
             assert output.read_bytes() == source.read_bytes()
 
@@ -556,13 +571,15 @@ def test_a_step_that_waits_for_its_input_can_be_ended(whole_job: bool, grace_s: 
             about = {"job": HERE.job_id, "gen": 1}
             talk.say({"op": "prepare", **about, "uid": OWNER.uid, "gid": OWNER.gid, "groups": [], "share": {}})
             await talk.expect("prepared")
-            waits = {"id": 1, "env": {}, "stdin": str(port.folder / "in.txt")}
-            tasks = [{"id": 0, "env": {}, "stdin": "/dev/null"}, waits]
-            step = {"op": "step", **about, "step": 0, "key": "k", "cwd": "/", "env": {"PATH": os.environ["PATH"]}}
-            step |= {"argv": ["bash", "-c", f"echo > {port.folder}/$$.ran; exec sleep 1000"], "tasks": tasks}
+            waits = StepTask(id=1, env={}, stdin=str(port.folder / "in.txt"))
+            tasks = [StepTask(id=0, env={}, stdin="/dev/null"), waits]
+            argv = ("bash", "-c", f"echo > {port.folder}/$$.ran; exec sleep 1000")
+            env = {"PATH": os.environ["PATH"]}
+            step = StartStep(job=HERE.job_id, gen=1, step=0, io_key="k", cwd="/", env=env, argv=argv, tasks=tasks)
             told = port.brought.divert(OWNER, step, ())
+            assert isinstance(told, StartStep)
             talk.say(told)
-            await until(Path(f"{told['tasks'][1]['stdin']}.wanted").exists)
+            await until(Path(f"{told.tasks[1].stdin}.wanted").exists)
             await until(lambda: len(list(port.folder.glob("*.ran"))) == 1)
             order = {"op": "terminate"} if whole_job else {"op": "terminate_step", "step": 0}
             talk.say({**TERMINATE, **order, "grace_s": grace_s})
@@ -587,7 +604,9 @@ def test_a_script_whose_input_went_away_does_not_start() -> None:
             source.unlink()
             fetcher = Fetcher(port.inbox, port.gangway(HERE).dial, patience_s=0.0)
             port.gateway.expect(HERE, OWNER, HERE.job_id)
-            wanted = Path(told["batch"]["stdin"])
+            assert isinstance(told, Start)
+            assert told.batch is not None
+            wanted = Path(told.batch.stdin)
             wanted.with_suffix(".wanted").touch()
             fetching = asyncio.create_task(fetcher.run())
             await until(wanted.with_suffix(".failed").exists)
@@ -602,7 +621,7 @@ def test_a_script_whose_input_went_away_does_not_start() -> None:
 def test_a_pod_gets_no_input_of_others(tmp_path: Path) -> None:
     (tmp_path / "in.txt").touch()
     brought = BroughtInput(tmp_path / "input", "/inbox")
-    name = Path(brought.divert(OWNER, reading(tmp_path / "in.txt"), ())["batch"]["stdin"]).name
+    name = Path(brought_batch(brought, reading(tmp_path / "in.txt")).stdin).name
     os.close(brought.offer(HERE, name).fd)
     for berth, asked in ((replace(HERE, generation=2), name), (HERE, "other"), (HERE, f"../7.1/{name}")):
         with pytest.raises(ValueError, match="has no input file"):
@@ -616,12 +635,13 @@ def test_input_of_tasks_is_brought_too_and_that_of_the_pod_is_left(tmp_path: Pat
     (tmp_path / "in.0").touch()
     brought = BroughtInput(tmp_path / "input", "/inbox")
     paths = (f"{tmp_path}/in.0", "/data/in.1", "/dev/null", f"{tmp_path}/of-the-image")
-    tasks = [{"id": 0}, *({"id": number, "stdin": path} for number, path in enumerate(paths, 1))]
-    step = {"op": "step", "job": 7, "gen": 1, "step": 3, "tasks": tasks}
-    told = brought.divert(OWNER, step, ("/data/",))["tasks"]
-    assert told[0] == {"id": 0}
-    assert told[1]["stdin"].startswith("/inbox/3-")
-    assert [task["stdin"] for task in told[2:]] == list(paths[1:])
+    tasks = [StepTask(id=number, env={}, stdin=path) for number, path in enumerate(("", *paths))]
+    step = StartStep(job=7, gen=1, step=3, env={}, cwd="/", tasks=tasks)
+    told = brought.divert(OWNER, step, ("/data/",))
+    assert isinstance(told, StartStep)
+    assert told.tasks[0] == StepTask(id=0, env={})
+    assert told.tasks[1].stdin.startswith("/inbox/3-")
+    assert [task.stdin for task in told.tasks[2:]] == list(paths[1:])
 
 
 def test_a_file_is_opened_once_however_many_tasks_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -631,14 +651,15 @@ def test_a_file_is_opened_once_however_many_tasks_read_it(tmp_path: Path, monkey
     monkeypatch.setattr(brought_module, "open_for", lambda *how: opened.append(how[2]) or really(*how))
     here, missing = f"{tmp_path}/in", f"{tmp_path}/of-the-image"
     Path(here).touch()
-    tasks = [{"id": number, "stdin": missing if number % 2 else here} for number in range(10)]
-    step = {"op": "step", "job": 7, "gen": 1, "step": 3, "tasks": tasks}
+    tasks = [StepTask(id=number, env={}, stdin=missing if number % 2 else here) for number in range(10)]
+    step = StartStep(job=7, gen=1, step=3, env={}, cwd="/", tasks=tasks)
     first = BroughtInput(tmp_path / "input", "/inbox").divert(OWNER, step, ())
     assert sorted(opened) == [here, missing]
     again = BroughtInput(tmp_path / "input", "/inbox").divert(OWNER, step, ())
     assert again == first
     assert sorted(opened) == [here, missing, missing], "what is kept of an order says all about it when it is repeated"
-    assert [task["stdin"] == missing for task in first["tasks"]] == [False, True] * 5
+    assert isinstance(first, StartStep)
+    assert [task.stdin == missing for task in first.tasks] == [False, True] * 5
 
 
 def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:
@@ -653,9 +674,9 @@ def test_input_that_cannot_be_brought_is_told(tmp_path: Path) -> None:
         ("fifo", "only regular files can be brought into a pod"),
         ("large/in", "Not a directory"),
     ):
-        told = brought.divert(OWNER, reading(tmp_path / name), ())["batch"]
+        told = brought_batch(brought, reading(tmp_path / name))
         with pytest.raises(OpenFileError, match=f"Could not open stdin file {tmp_path / name}: {why}"):
-            batch_streams(msgspec.convert(told, Batch))
+            batch_streams(told)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
@@ -664,6 +685,6 @@ def test_nothing_is_read_that_the_submitter_may_not_read(tmp_path: Path) -> None
     private = tmp_path / "in.txt"
     private.touch(mode=0o600)
     owner = Owner(uid=nobody.uid, gid=nobody.gid, user="nobody")
-    told = BroughtInput(tmp_path / "input", "/inbox").divert(owner, reading(private), ())["batch"]
+    told = brought_batch(BroughtInput(tmp_path / "input", "/inbox"), reading(private), owner)
     with pytest.raises(OpenFileError, match=f"Could not open stdin file {private}: Permission denied"):
-        batch_streams(msgspec.convert(told, Batch))
+        batch_streams(told)

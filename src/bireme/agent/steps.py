@@ -476,7 +476,7 @@ class StepRun:
 
 
 def _nothing_more(order: StartStep) -> StartStep:
-    return StartStep(job=order.job, gen=order.gen, step=order.step, tasks=[])
+    return StartStep(job=order.job, gen=order.gen, step=order.step, tasks=[], env={}, cwd="/")
 
 
 def in_words(error: Exception) -> str:

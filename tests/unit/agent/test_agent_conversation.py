@@ -207,6 +207,7 @@ ORDERS_2: list[tuple[str, orders.AnyOrder]] = [
                 orders.StepTask(id=0, env={"B": "c"}, terminal=True),
                 orders.StepTask(
                     id=1,
+                    env={},
                     stdin="/i",
                     stdout="/o",
                     stderr="/e",
@@ -225,7 +226,7 @@ ORDERS_2: list[tuple[str, orders.AnyOrder]] = [
     ),
     (
         '{"op":"terminate_step","job":1,"gen":2,"step":3,"grace_s":0,"cause":"","no":9}',
-        orders.TerminateStep(**ABOUT, step=3, no=9),
+        orders.TerminateStep(**ABOUT, step=3, grace_s=0, no=9),
     ),
     ('{"op":"ack","job":1,"gen":2,"no":10}', orders.Acknowledge(**ABOUT, no=10)),
     ('{"op":"ack","seq":17}', orders.Acknowledge(seq=17)),
@@ -244,6 +245,35 @@ def test_a_daemon_of_an_earlier_release_is_understood(line: str, means: orders.A
 
 def test_every_kind_of_order_was_recorded() -> None:
     assert {type(means) for _, means in ORDERS_2} == set(get_args(orders.AnyOrder))
+
+
+LOOKED_FOR = {
+    orders.Prepare: {"job", "gen", "uid", "gid"},
+    orders.Start: {"job", "gen", "uid", "gid"},
+    orders.Batch: {"script", "env", "cwd", "stdout"},
+    orders.Terminate: {"job", "gen", "grace_s"},
+    orders.Signal: {"job", "gen", "signal"},
+    orders.StartStep: {"job", "gen", "step", "tasks", "env", "cwd"},
+    orders.StepTask: {"id", "env"},
+    orders.SignalStep: {"job", "gen", "step", "signal"},
+    orders.TerminateStep: {"job", "gen", "step", "grace_s"},
+    orders.TellUsage: {"job", "id"},
+    orders.Ping: {"id"},
+}
+"""What agents of protocol 2 took from an order without asking whether it was there."""
+
+
+@pytest.mark.parametrize(("kind", "names"), LOOKED_FOR.items())
+def test_what_earlier_agents_look_for_is_always_written(kind: type[msgspec.Struct], names: set[str]) -> None:
+    """Whatever has its default is left out."""
+    assert {field.encode_name for field in msgspec.structs.fields(kind) if field.required} == names
+
+
+def test_what_is_not_said_is_not_written() -> None:
+    """Earlier agents ask whether it is there: a null would be something."""
+    order = orders.Start(**PREPARED, batch=orders.Batch(script="", env={}, cwd="/", stdout=""))
+    assert not {"no", "alone"} & set(msgspec.to_builtins(order))
+    assert set(msgspec.to_builtins(orders.StepTask(id=0, env={}))) == {"id", "env"}
 
 
 @pytest.mark.parametrize(

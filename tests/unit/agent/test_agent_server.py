@@ -407,7 +407,7 @@ def test_a_step_for_a_job_that_is_not_there_ends_at_once(daemon: DaemonEnd) -> N
     ("changes", "why"),
     [
         ({"mpi": "pmi2", "node_of_rank": [0]}, "slurmstepd: error: cannot read the order to start it: ValueError: "),
-        ({"tasks": [{"id": 0}, {"env": {}}]}, "step: Object missing required field `id` - at `$.tasks[1]`"),
+        ({"tasks": [{"id": 0, "env": {}}, {"env": {}}]}, "step: Object missing required field `id` - at `$.tasks[1]`"),
         ({"env": None}, "step: Expected `object`, got `null` - at `$.env`"),
         ({"umask": True}, "step: Expected `int | null`, got `bool` - at `$.umask`"),
     ],

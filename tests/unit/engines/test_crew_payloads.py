@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
-from bireme.agent.messages.lines import encode_line
+from bireme.agent.messages.lines import encode_typed
 from bireme.agent.messages.orders import Prepare, Start, StartStep, read_order
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, Settings
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
@@ -36,13 +38,10 @@ def streams(first_task: int, **spec: Any) -> list[dict[str, Any]]:
     writer = PayloadWriter(Path("/home"), ClusterConfig(nodes=(NodeConfig(name="n1", cpus=4),)), NoBlobs())
     allocation = Allocation(19, 1, "main", (NodeShare("n1", 2, 0, tasks=2),))
     step = Step(19, 0, StepSpec(het=whole, **spec), (StepNode("n1", (0, 1), 2),), 0.0)
-    ((_, message),) = writer.step(JOB, allocation, step)
-    told = [
-        {name: task[name] for name in ("stdin", "stdout", "stderr", "terminal") if name in task}
-        for task in message["tasks"]
-    ]
-    assert [task["id"] for task in message["tasks"]] == [0, 1]
-    return told
+    ((_, order),) = writer.step(JOB, allocation, step)
+    told = [to_builtins(task) for task in order.tasks]
+    assert [task["id"] for task in told] == [0, 1]
+    return [{name: task[name] for name in ("stdin", "stdout", "stderr", "terminal") if name in task} for task in told]
 
 
 @pytest.mark.parametrize(("first_task", "expected"), [(0, ["/dev/null"] * 2), (2, ["/dev/null", None])])
@@ -90,8 +89,8 @@ def test_an_agent_reads_what_is_written_for_it(settings: Settings) -> None:
     prepare = writer.prepare(job, allocation, share)
     step = Step(19, 0, StepSpec(argv=("true",), mpi="pmi2", environment="env"), (StepNode("n1", (0, 1), 2),), 0.0)
     ((_, stepped),) = writer.step(job, allocation, step)
-    start = {**writer.start(job, allocation, prepare, ()), "alone": True}
-    read = [read_order(encode_line({**order, "no": 1})) for order in ({"op": "prepare", **prepare}, start, stepped)]
+    start = replace(writer.start(job, allocation, prepare, ()), alone=True)
+    read = [read_order(encode_typed(replace(order, no=1))) for order in (prepare, start, stepped)]
     prepared, started, began = read
     assert isinstance(prepared, Prepare)
     assert isinstance(started, Start)

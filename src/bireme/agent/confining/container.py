@@ -20,7 +20,7 @@ from bireme.agent.messages.orders import Order, Prepare, StartStep
 
 MARK = "BIREME_CONTAINER"
 """Set in environments that have seen a container: they are not brought from outside."""
-SCRIPT_KEYS = ("prolog", "epilog", "task_prolog", "task_epilog")
+_SCRIPT_KEYS = ("prolog", "epilog", "task_prolog", "task_epilog")
 """Of orders: where they name scripts that run around the job's own."""
 _NOT_THE_IMAGES = ("HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TERM", "_")
 _OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -80,7 +80,7 @@ class Container:
                 descriptor = os.open(there[path], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o700)
                 with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(text)
-        for key in SCRIPT_KEYS:
+        for key in _SCRIPT_KEYS:
             if named := getattr(order, key, ()):
                 setattr(order, key, tuple(there.get(path, path) for path in named))
 

@@ -1,13 +1,16 @@
 """What a daemon orders of its agents, one class for each kind of line.
 
-`engines/crew` writes such lines (as dictionaries), `server` reads them, `jobs` and `steps` carry them out. As with what
-agents tell (`told`) the two may be of different releases: a field is never taken away nor given another meaning, a new
-one has a default, and what a reader does not know it passes over.
+`engines/crew` writes such lines, `server` reads them, `jobs` and `steps` carry them out. As with what agents tell
+(`told`) the two may be of different releases: a field is never taken away nor given another meaning, a new one has a
+default, and what a reader does not know it passes over. What has its default is not written; agents of before these
+classes look for all that has none.
 
 Invariant: an order that was read has everything that is needed to carry it out.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import msgspec
 
@@ -39,7 +42,7 @@ class Share(msgspec.Struct):
     cpu_ids: tuple[int, ...] = ()
 
 
-class Batch(msgspec.Struct, kw_only=True):
+class Batch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A batch script, and what it is started with."""
 
     script: str
@@ -54,7 +57,7 @@ class Batch(msgspec.Struct, kw_only=True):
     unopened: Unopened | None = None
 
 
-class Order(msgspec.Struct, tag_field="op", kw_only=True):
+class Order(msgspec.Struct, tag_field="op", kw_only=True, omit_defaults=True):
     """`no`: its number, counted by the daemon; what was carried out is answered with it."""
 
     no: int | None = None
@@ -104,7 +107,7 @@ class Start(Prepare, tag="start", kw_only=True):
 class Terminate(JobOrder, tag="terminate", kw_only=True):
     """End all of it. -> cleared, also of a job that nobody knows"""
 
-    grace_s: float = 0.0
+    grace_s: float
     cause: str = ""
 
 
@@ -123,11 +126,11 @@ class Resume(JobOrder, tag="resume"):
     """Let them go on."""
 
 
-class StepTask(msgspec.Struct, kw_only=True):
+class StepTask(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One task of a step. A stream without a path is srun's."""
 
     id: int
-    env: dict[str, str] = msgspec.field(default_factory=dict)
+    env: dict[str, str]
     argv: tuple[str, ...] = ()
     stdin: str = ""
     stdout: str = ""
@@ -156,9 +159,9 @@ class StartStep(JobOrder, tag="step", kw_only=True):
 
     step: int
     tasks: list[StepTask]
+    env: dict[str, str]
+    cwd: str
     argv: tuple[str, ...] = ()
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    cwd: str = "/"
     io_key: str = msgspec.field(default="", name="key")
     """Whoever knows it may attach to the step's streams."""
     umask: int | None = None
@@ -185,7 +188,7 @@ class TerminateStep(JobOrder, tag="terminate_step", kw_only=True):
     """End all of a step. -> step_ended"""
 
     step: int
-    grace_s: float = 0.0
+    grace_s: float
     cause: str = ""
 
 
@@ -221,6 +224,11 @@ AnyOrder = (
     Prepare | Start | Terminate | Signal | Suspend | Resume | StartStep | SignalStep | TerminateStep
     | Acknowledge | TellUsage | Ping | Exit
 )  # fmt: skip
+
+Launch = Start | StartStep
+"""An order that starts programs of a job's."""
+Streams = TypeVar("Streams", Batch, StepTask)
+"""What of such an order says where a program reads and writes."""
 
 _read: LineReader[AnyOrder] = LineReader(AnyOrder)
 

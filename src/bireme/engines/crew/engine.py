@@ -20,7 +20,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from bireme.agent.messages.protocol import Message
+from msgspec.structs import replace
+
+from bireme.agent.messages.orders import (
+    Acknowledge,
+    Order,
+    Resume,
+    Signal,
+    SignalStep,
+    Start,
+    Suspend,
+    TellUsage,
+    Terminate,
+    TerminateStep,
+)
 from bireme.agent.messages.told import (
     BatchEnded,
     Cleared,
@@ -79,7 +92,7 @@ class CrewEngine(ABC):
         self._gangs: dict[Key, Gang] = {}
         self._deadlines: dict[Key, Alarm] = {}
         self._farewells: dict[Key, Farewell] = {}
-        self._batches: dict[Key, Message] = {}
+        self._batches: dict[Key, Start] = {}
         """The `start` orders of gangs whose nodes are being prepared."""
         self._nodes_of: dict[Key, set[str]] = {}
         """Where something about this start was ordered or heard."""
@@ -142,8 +155,7 @@ class CrewEngine(ABC):
     async def live_usage(self, job_id: int) -> dict[str, Any]:
         nodes = sorted(self._nodes_holding(job_id))
         key = (job_id, self._generations.get(job_id, 0))
-        ask = {"op": "usage", "job": job_id}
-        answers = await asyncio.gather(*(self.link(node, key).ask(ask) for node in nodes))
+        answers = await asyncio.gather(*(self.link(node, key).ask(TellUsage(job=job_id, id=0)) for node in nodes))
         parts: dict[str, list[Usage]] = {}
         for answer in answers:
             for label, usage in answer.usage.items() if answer is not None else ():
@@ -166,7 +178,7 @@ class CrewEngine(ABC):
             del self._done[next(iter(self._done))]
 
     def _ack(self, node: str, key: Key) -> None:
-        self.link(node, key).send({"op": "ack", "job": key[0], "gen": key[1]})
+        self.link(node, key).send(Acknowledge(job=key[0], gen=key[1]))
 
     # --- obeying -------------------------------------------------------------------------------------------
 
@@ -182,12 +194,12 @@ class CrewEngine(ABC):
         if mates := {(other.id, held.generation) for other, held in components} - {key}:
             self._mates[key] = mates
         if start is not None and len(allocation.shares) == 1 and not mates:
-            self._order(allocation.first_node, ("start", key), {**start, "alone": True})
+            self._order(allocation.first_node, ("start", key), replace(start, alone=True))
         else:
             if start is not None:
                 self._batches[key] = start
             for node, prepare in prepares.items():
-                self._order(node, ("start", key), {"op": "prepare", **prepare})
+                self._order(node, ("start", key), prepare)
         self._gangs[key] = Gang(allocation.node_names, start is not None)
         self._set_deadline(key, self._launch_patience_s())
 
@@ -210,54 +222,55 @@ class CrewEngine(ABC):
             self._later(self._said_goodbye(key, farewell, self.now()))
 
     def _terminate_on(self, node: str, key: Key, grace_s: int, cause: str = "") -> None:
-        order = {"op": "terminate", "job": key[0], "gen": key[1], "grace_s": grace_s, "cause": cause}
-        self._order(node, ("end", key), order)
+        self._order(node, ("end", key), Terminate(job=key[0], gen=key[1], grace_s=grace_s, cause=cause))
 
     def _signal_job(self, command: c.SignalJob) -> None:
-        self._tell(command, {"op": "signal", "signal": command.signal, "scope": command.scope})
+        signal = Signal(job=command.job_id, gen=command.generation, signal=command.signal, scope=command.scope)
+        self._tell(command.nodes, signal)
 
     def _suspend_job(self, command: c.SuspendJob) -> None:
-        self._pace(command, "suspend")
+        self._pace(command, Suspend)
 
     def _resume_job(self, command: c.ResumeJob) -> None:
-        self._pace(command, "resume")
+        self._pace(command, Resume)
 
-    def _pace(self, command: c.SuspendJob | c.ResumeJob, word: str) -> None:
+    def _pace(self, command: c.SuspendJob | c.ResumeJob, word: type[Suspend] | type[Resume]) -> None:
         """Said again after every reconnect, the last word only: agents do not confirm it, and it does no harm."""
         key = (command.job_id, command.generation)
         for node in command.nodes:
-            self._order(node, ("pace", key), {"op": word, "job": key[0], "gen": key[1]})
+            self._order(node, ("pace", key), word(job=key[0], gen=key[1]))
 
     def _launch_step(self, command: c.LaunchStep) -> None:
         step, key = command.step, (command.step.job_id, command.allocation.generation)
         start = self._step_start(key, step.id)
         start.nodes = tuple(node.node for node in step.nodes)
         start.began.clear()  # ordered again: it is confirmed again
-        for node, message in self._payloads.step(command.job, command.allocation, step):
-            self._order(node, ("step", (*key, step.id)), message)
+        for node, order in self._payloads.step(command.job, command.allocation, step):
+            self._order(node, ("step", (*key, step.id)), order)
 
     def _step_start(self, key: Key, step_id: int) -> StepStart:
         return self._steps.setdefault(key, {}).setdefault(step_id, StepStart())
 
     def _signal_step(self, command: c.SignalStep) -> None:
-        self._tell(command, {"op": "signal_step", "step": command.step_id, "signal": command.signal})
+        about = (command.job_id, command.generation, command.step_id)
+        self._tell(command.nodes, SignalStep(job=about[0], gen=about[1], step=about[2], signal=command.signal))
 
     def _terminate_step(self, command: c.TerminateStep) -> None:
         key = (command.job_id, command.generation)
-        order = {"op": "terminate_step", "job": key[0], "gen": key[1], "step": command.step_id}
+        order = TerminateStep(
+            job=key[0], gen=key[1], step=command.step_id, grace_s=command.grace_s, cause=command.cause
+        )
         self._step_start(key, command.step_id)  # so that it is known when the job's orders are forgotten
         for node in command.nodes:
-            how = {"grace_s": command.grace_s, "cause": command.cause}
-            self._order(node, ("end step", (*key, command.step_id)), order | how)
+            self._order(node, ("end step", (*key, command.step_id)), order)
 
-    def _tell(self, command: Any, message: Message) -> None:
-        about = {"job": command.job_id, "gen": command.generation}
-        for node in command.nodes:
-            self.link(node, (command.job_id, command.generation)).send(message | about)
+    def _tell(self, nodes: Iterable[str], order: Signal | SignalStep) -> None:
+        for node in nodes:
+            self.link(node, order.key).send(order)
 
-    def _order(self, node: str, key: tuple[str, tuple[int, ...]], message: Message) -> None:
+    def _order(self, node: str, key: tuple[str, tuple[int, ...]], order: Order) -> None:
         job_id, generation = key[1][:2]
-        self.link(node, (job_id, generation)).order(key, message)
+        self.link(node, (job_id, generation)).order(key, order)
 
     def _failed(self, command: c.Command, error: Exception) -> None:
         """A command that could not even be written down: a blob is missing, a node unknown."""

@@ -19,9 +19,11 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from bireme.agent.messages import protocol
-from bireme.agent.messages.lines import encode_line
-from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.lines import encode_line, encode_typed
+from bireme.agent.messages.orders import Exit, Order, Ping, TellUsage
 from bireme.agent.messages.told import Answer, Did, Event, JobEvent, NotUnderstoodError, Trouble, Welcome, read_told
 
 log = logging.getLogger("bireme.engines")
@@ -37,8 +39,8 @@ _MAX_REPEAT_S = 10.0
 
 
 @dataclass(slots=True)
-class _Order:
-    """One that the agent has not said it did."""
+class _Given:
+    """An order that the agent has not said it did."""
 
     number: int
     line: bytes
@@ -97,9 +99,9 @@ class AgentLink:
         self._on_silent = on_silent
         self._recalls = recalls
         self._transport: GatheringTransport | None = None
-        self._orders: dict[Hashable, _Order] = {}
+        self._orders: dict[Hashable, _Given] = {}
         """Until they are confirmed."""
-        self._undone: dict[int, _Order] = {}
+        self._undone: dict[int, _Given] = {}
         """By number."""
         self._is_answered = True
         """Whether this agent says what it did; one of an earlier version, in a pod, does not."""
@@ -119,7 +121,7 @@ class AgentLink:
     async def close(self, *, end_if_idle: bool = False) -> None:
         """Lets go of the agent; it runs on, unless it has nothing to do and is told to end then."""
         if end_if_idle:
-            self._write(encode_line({"op": "exit", "if_idle": True}))
+            self._write(encode_typed(Exit(if_idle=True)))
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -137,7 +139,7 @@ class AgentLink:
         gone = self._gone
         if self._keeper is not None:
             self._keeper.cancel()
-        self._write(encode_line({"op": "exit", "grace_s": grace_s}))
+        self._write(encode_typed(Exit(grace_s=grace_s)))
         if gone is not None:
             await asyncio.wait([gone], timeout=timeout_s)
             if not gone.done():
@@ -195,43 +197,43 @@ class AgentLink:
                     self._transport.abort()
                 await gone
                 break
-            self._write(encode_line({"op": "ping", "id": 0}))
+            self._write(encode_typed(Ping(id=0)))
             self._repeat_unanswered()
 
     # --- speaking ------------------------------------------------------------------------------------------
 
-    def order(self, key: Hashable, message: Message) -> None:
+    def order(self, key: Hashable, order: Order) -> None:
         """Sends, and says again after every reconnect until `confirm(key)`."""
         self.confirm(key)
-        self._orders[key] = self._put(message)
+        self._orders[key] = self._put(order)
 
     def confirm(self, key: Hashable) -> None:
         order = self._orders.pop(key, None)
         if order is not None:
             self._undone.pop(order.number, None)
 
-    def send(self, message: Message) -> None:
+    def send(self, order: Order) -> None:
         """Sends, until the agent has done it; while there is no connection it waits for one."""
-        self._put(message)
+        self._put(order)
 
-    def _put(self, message: Message) -> _Order:
+    def _put(self, order: Order) -> _Given:
         number = next(self._numbers)
-        order = _Order(number, encode_line({**message, "no": number}), time.monotonic())
+        given = _Given(number, encode_typed(replace(order, no=number)), time.monotonic())
         connected = self.connected.is_set()
         if self._is_answered or not connected:
-            self._undone[number] = order
+            self._undone[number] = given
         if connected:
-            self._write(order.line)
-        return order
+            self._write(given.line)
+        return given
 
-    async def ask(self, message: Message, timeout_s: float = 5.0) -> Answer | None:
+    async def ask(self, question: TellUsage | Ping, timeout_s: float = 5.0) -> Answer | None:
         """The answer; None when none comes."""
         if not self.connected.is_set():
             return None
         number = next(self._numbers)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[number] = future
-        self._write(encode_line({**message, "id": number}))
+        self._write(encode_typed(replace(question, id=number)))
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -294,7 +296,7 @@ class AgentLink:
         if not self._is_answered:
             self._undone.clear()
 
-    def _say_again(self, order: _Order) -> None:
+    def _say_again(self, order: _Given) -> None:
         order.sent_at = time.monotonic()
         self._write(order.line)
 
@@ -307,7 +309,7 @@ class AgentLink:
         order.failures += 1
         asyncio.get_running_loop().call_later(delay_s, self._repeat, order)
 
-    def _repeat(self, order: _Order) -> None:
+    def _repeat(self, order: _Given) -> None:
         if order.number in self._undone and self.connected.is_set():
             self._say_again(order)
 

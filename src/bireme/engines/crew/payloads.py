@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from bireme.agent.messages.protocol import Message
+from msgspec.structs import asdict, replace
+
+from bireme.agent.messages.orders import Batch, Prepare, Share, Start, StartStep, StepTask, Window, World
 from bireme.agent.node import JOB_MARKER
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.jobs import Job
@@ -66,32 +68,30 @@ class PayloadWriter:
 
     # --- jobs ----------------------------------------------------------------------------------------------
 
-    def prepare(self, job: Job, allocation: Allocation, share: NodeShare) -> Message:
-        """What every node of a job is told, without the `op`."""
+    def prepare(self, job: Job, allocation: Allocation, share: NodeShare) -> Prepare:
+        """What every node of a job is told."""
         settings, owner = self._config.settings, job.spec.owner
-        message: Message = {
-            "job": job.id,
-            "gen": allocation.generation,
-            "label": job.label,
-            "uid": owner.uid,
-            "gid": owner.gid,
-            "groups": owner.groups,
-            "share": {"cpus": share.cpus, "memory_mib": share.memory_mib, "cpu_ids": share.cpu_ids},
-        }
-        message["unkillable_s"] = settings.unkillable_step_timeout_s
-        if settings.unkillable_step_program:
-            message["unkillable_program"] = settings.unkillable_step_program
-        if denied := _denied_devices(self._nodes[share.node], share):
-            message["denied_devices"] = denied
+        order = Prepare(
+            job=job.id,
+            gen=allocation.generation,
+            label=job.label,
+            uid=owner.uid,
+            gid=owner.gid,
+            groups=owner.groups,
+            share=Share(share.cpus, share.memory_mib, share.cpu_ids),
+            unkillable_s=settings.unkillable_step_timeout_s,
+            unkillable_program=settings.unkillable_step_program,
+            denied_devices=_denied_devices(self._nodes[share.node], share),
+        )
         if settings.prolog or settings.epilog:
             files = job_files(job, allocation)
             variables = prolog_variables(job, allocation, share.node, self._facts, files)
-            message["env"] = {"PATH": _PROLOG_PATH, "BIREME_HOME": self._home, **variables}
-            message["prolog"], message["epilog"] = settings.prolog, settings.epilog
-            message["script_timeout_s"] = settings.prolog_epilog_timeout_s
-        return message
+            order.env = {"PATH": _PROLOG_PATH, "BIREME_HOME": self._home, **variables}
+            order.prolog, order.epilog = settings.prolog, settings.epilog
+            order.script_timeout_s = settings.prolog_epilog_timeout_s
+        return order
 
-    def start(self, job: Job, allocation: Allocation, prepare: Message, components: Sequence[Component]) -> Message:
+    def start(self, job: Job, allocation: Allocation, prepare: Prepare, components: Sequence[Component]) -> Start:
         """The first node's order to run the batch script."""
         spec, node = job.spec, allocation.first_node
         variables = batch_variables(
@@ -103,18 +103,18 @@ class PayloadWriter:
             confined=node in self.confined_devices,
         )
         files = job_files(job, allocation)
-        batch: Message = {
-            "script": self._script(spec.script),
-            "argv": spec.argv,
-            "env": self._marked(merged_environment(self._environment(spec.environment), variables), job, allocation),
-            "cwd": spec.work_dir,
-            "stdin": files.std_in,
-            "stdout": files.std_out,
-            "stderr": files.std_err,
-            "append": self._appends(spec.open_append),
-            "umask": spec.umask,
-        }
-        return {"op": "start", **prepare, "batch": batch}
+        batch = Batch(
+            script=self._script(spec.script),
+            argv=spec.argv,
+            env=self._marked(merged_environment(self._environment(spec.environment), variables), job, allocation),
+            cwd=spec.work_dir,
+            stdin=files.std_in,
+            stdout=files.std_out,
+            stderr=files.std_err,
+            append=self._appends(spec.open_append),
+            umask=spec.umask,
+        )
+        return Start(**asdict(prepare), batch=batch)
 
     def _appends(self, asked: bool | None) -> bool:
         return asked if asked is not None else self._config.raw.get("JobFileAppend", "0") == "1"
@@ -138,44 +138,47 @@ class PayloadWriter:
 
     # --- steps ---------------------------------------------------------------------------------------------
 
-    def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, Message]]:
-        """(node, message) for each node of the step. Raises MultiProgError."""
+    def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, StartStep]]:
+        """(node, order) for each node of the step. Raises MultiProgError."""
         spec, settings = step.spec, self._config.settings
         inherited = self._environment(spec.environment)
         launch = Launch(own_allocation="SLURM_JOB_ID" not in inherited)
         variables = step_variables(job, allocation, step, self._facts, launch)
         env = self._marked(merged_step_environment(inherited, variables, fallback_variables(step)), job, allocation)
         argvs = programs(spec.multi_prog, step.ntasks) if spec.multi_prog else None
-        common: Message = {
-            "op": "step",
-            "job": job.id,
-            "gen": allocation.generation,
-            "step": step.id,
-            "key": spec.io_key,
-            "argv": spec.argv,
-            "env": env,
-            "cwd": spec.work_dir or job.spec.work_dir,
-            "umask": job.spec.umask if spec.umask is None else spec.umask,
-            "append": self._appends(spec.open_append or job.spec.open_append),
-            "cpu_bind": spec.cpu_bind,
-            "task_prolog": [path for path in (settings.task_prolog, spec.task_prolog) if path],
-            "task_epilog": [path for path in (spec.task_epilog, settings.task_epilog) if path],
-        }
+        common = StartStep(
+            job=job.id,
+            gen=allocation.generation,
+            step=step.id,
+            tasks=[],
+            io_key=spec.io_key,
+            argv=spec.argv,
+            env=env,
+            cwd=spec.work_dir or job.spec.work_dir,
+            umask=job.spec.umask if spec.umask is None else spec.umask,
+            append=self._appends(spec.open_append or job.spec.open_append),
+            cpu_bind=spec.cpu_bind,
+            task_prolog=tuple(path for path in (settings.task_prolog, spec.task_prolog) if path),
+            task_epilog=tuple(path for path in (spec.task_epilog, settings.task_epilog) if path),
+        )
         if spec.pty and ROWS_VARIABLE in env:
-            common["window"] = {"rows": int(env[ROWS_VARIABLE]), "columns": int(env[COLUMNS_VARIABLE])}
+            common.window = Window(int(env[ROWS_VARIABLE]), int(env[COLUMNS_VARIABLE]))
         if spec.mpi == "pmi2":
-            common |= {"mpi": spec.mpi, "world": _world(step, allocation)}
+            common.mpi, common.world = spec.mpi, _world(step, allocation)
         for index, node in enumerate(step.nodes):
             tasks = [self._task(job, step, index, local, argvs) for local in range(len(node.task_ids))]
-            yield node.node, {**common, "tasks": tasks, "cpu_ids": node.cpu_ids}
+            yield node.node, replace(common, tasks=tasks, cpu_ids=node.cpu_ids)
 
-    def _task(self, job: Job, step: Step, index: int, local: int, argvs: list[tuple[str, ...]] | None) -> Message:
+    def _task(self, job: Job, step: Step, index: int, local: int, argvs: list[tuple[str, ...]] | None) -> StepTask:
         node = step.nodes[index]
         rank, confined = node.task_ids[local], node.node in self.confined_devices
         env = task_variables(step, index, local, self._facts, confined=confined)
-        task: Message = {"id": rank, "env": env, **_stdio(job, step, node, index, rank)}
-        if argvs is not None:
-            task["argv"] = argvs[rank]
+        task = StepTask(id=rank, env=env, argv=() if argvs is None else argvs[rank])
+        if step.spec.pty:  # task 0 has the terminal, the others have nothing, as with Slurm
+            task.terminal = step.first_task + rank == 0
+            task.stdin = task.stdout = task.stderr = "" if task.terminal else _NOWHERE
+        else:
+            task.stdin, task.stdout, task.stderr = _stdio(job, step, node, index, rank)
         return task
 
 
@@ -184,14 +187,10 @@ def job_files(job: Job, allocation: Allocation) -> JobFiles:
     return JobFiles(std_in=std_in, std_out=std_out, std_err=std_err)
 
 
-def _stdio(job: Job, step: Step, node: StepNode, index: int, rank: int) -> Message:
-    """Where the task's streams go: nothing said means to and from srun."""
+def _stdio(job: Job, step: Step, node: StepNode, index: int, rank: int) -> Iterator[str]:
+    """Where the task's three streams go: nothing said means to and from srun."""
     spec = step.spec
     task_index = step.first_task + rank  # users count over the whole step, however many components it lies in
-    if spec.pty:  # task 0 has the terminal, the others have nothing, as with Slurm
-        if task_index == 0:
-            return {"terminal": True}
-        return {"stdin": _NOWHERE, "stdout": _NOWHERE, "stderr": _NOWHERE}
     values = FilenameValues(
         job_id=spec.het.leader if spec.het else job.id,
         array_job_id=job.array_job_id,
@@ -204,9 +203,8 @@ def _stdio(job: Job, step: Step, node: StepNode, index: int, rank: int) -> Messa
         job_name=job.spec.name,
     )
     work_dir = spec.work_dir or job.spec.work_dir
-    streams = {"stdin": spec.std_in, "stdout": spec.std_out, "stderr": spec.std_err or spec.std_out}
-    named = {name: _stream(pattern, values, task_index, work_dir) for name, pattern in streams.items()}
-    return {name: path for name, path in named.items() if path}
+    patterns = (spec.std_in, spec.std_out, spec.std_err or spec.std_out)
+    return (_stream(pattern, values, task_index, work_dir) for pattern in patterns)
 
 
 def _stream(pattern: str, values: FilenameValues, task_index: int, work_dir: str) -> str:
@@ -220,29 +218,25 @@ def _stream(pattern: str, values: FilenameValues, task_index: int, work_dir: str
     return _absolute(expand_filename(pattern, values), work_dir)
 
 
-def _world(step: Step, allocation: Allocation) -> Message:
+def _world(step: Step, allocation: Allocation) -> World:
     """What an MPI program's tasks are told of each other: its name, where each rank is, which rank is our task 0."""
     if step.spec.het:
         job_id, places = step.spec.het.leader, list(step.spec.het.node_of_task)
     else:
         where = {rank: index for index, node in enumerate(step.nodes) for rank in node.task_ids}
         job_id, places = step.job_id, [where[rank] for rank in range(step.ntasks)]
-    return {
-        "name": f"{job_id}.{allocation.generation}.{step.id}",
-        "node_of_rank": places,
-        "first_rank": step.first_task,
-    }
+    return World(name=f"{job_id}.{allocation.generation}.{step.id}", node_of_rank=places, first_rank=step.first_task)
 
 
-def _denied_devices(node: NodeConfig, share: NodeShare) -> list[str]:
+def _denied_devices(node: NodeConfig, share: NodeShare) -> tuple[str, ...]:
     """Device files of the node that are not the job's."""
-    return [
+    return tuple(
         device.file
         for pool in node.gres
         for device in pool.devices
         if device.file
         and device.index not in (share.gpus_seen() if pool.name == "gpu" else share.gres_indices(pool.name))
-    ]
+    )
 
 
 def _short(node: str) -> str:

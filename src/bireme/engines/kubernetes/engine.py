@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from bireme.agent.messages.protocol import Message
+from bireme.agent.messages.orders import Launch, Order
 from bireme.agent.messages.told import BatchEnded, Cleared, Launched, Refused, StepBegan
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
@@ -419,13 +419,13 @@ class KubernetesEngine(CrewEngine):
     def _launch_patience_s(self) -> float:
         return self._settings.start_timeout_s + super()._launch_patience_s()
 
-    def _order(self, node: str, key: tuple[str, tuple[int, ...]], message: Message) -> None:
+    def _order(self, node: str, key: tuple[str, tuple[int, ...]], order: Order) -> None:
         """What runs a program of the job also says how its nodes are reached: all of its pods have called by then.
 
         Its files that lie on no volume come back here, or are brought from here.
         """
-        message = with_scripts(message, self._config.settings)
-        if message["op"] in ("start", "step"):
+        order = with_scripts(order, self._config.settings)
+        if isinstance(order, Launch):
             assert self._gateway is not None
             assert self._returned is not None
             assert self._brought is not None
@@ -433,13 +433,13 @@ class KubernetesEngine(CrewEngine):
             owner = self._gateway.owner(berth)
             mounts = self._mounts_of[berth.job_id, berth.generation]
             kept = [mount.path for mount in mounts if not mount.read_only]
-            diverted = self._returned.divert(owner, message, kept)
-            message = self._brought.divert(owner, diverted, [mount.path for mount in mounts])
+            order = self._returned.divert(owner, order, kept)
+            order = self._brought.divert(owner, order, [mount.path for mount in mounts])
             hosts = self._gateway.hosts(berth)
             if self._hosts_told.get(berth) is not hosts:  # of a large job they are the largest part of an order
                 self._hosts_sent[berth] = hosts
-                message = {**message, "hosts": hosts}
-        super()._order(node, key, message)
+                order = msgspec.structs.replace(order, hosts=hosts)
+        super()._order(node, key, order)
 
     def _on_launched(self, node: str, key: Key, event: Launched, seen: list[o.Observation]) -> None:
         self._hosts_came(Berth(*key, node))

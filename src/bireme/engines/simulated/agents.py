@@ -320,9 +320,9 @@ class SimulatedAgent:
         self._alarm(run, task, min(task.behaviour.term, grace_s), partial(self._task_ends, run, step, task, status))
 
     def _signal(self, order: Message) -> None:
-        run = self._run_of(order)
+        run, scope = self._run_of(order), order.get("scope", "all")
         for step, task in run.living() if run is not None else ():
-            if order["scope"] == "all" or (order["scope"] == "batch") == (step is None):
+            if scope == "all" or (scope == "batch") == (step is None):
                 assert run is not None
                 self._signalled(run, step, task, order["signal"])
 

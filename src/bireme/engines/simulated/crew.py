@@ -15,7 +15,10 @@ from math import inf
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import asdict
+
 from bireme.agent.messages.lines import decode_line, encode_line
+from bireme.agent.messages.orders import Batch, Prepare, Share, Start, StartStep
 from bireme.agent.messages.protocol import Message
 from bireme.agent.messages.told import Welcome
 from bireme.core.model import observations as o
@@ -296,29 +299,56 @@ class VirtualAlarm:
             self._action()
 
 
+class PlayedShare(Share, kw_only=True):
+    """And the devices: name, type, count, indices and parts of each kind."""
+
+    gres: list[tuple[Any, ...]]
+
+
+class PlayedPrepare(Prepare, tag="prepare", kw_only=True):
+    """`behaviour`: what the job will do (`agents.read_behaviour`)."""
+
+    behaviour: str
+    gang: tuple[str, ...]
+
+
+class PlayedStart(Start, tag="start", kw_only=True):
+    behaviour: str
+    gang: tuple[str, ...]
+
+
+class PlayedStep(StartStep, tag="step", kw_only=True):
+    behaviour: str
+
+
 class SimulatedPayloads(PayloadWriter):
     """What simulated agents need to know: what the job was given, and what it will do."""
 
     def __init__(self, config: ClusterConfig) -> None:
         super().__init__(Path("/"), config, NoBlobs())
 
-    def prepare(self, job: Job, allocation: Allocation, share: NodeShare) -> Message:
-        gres = [[gres.name, gres.type, gres.count, gres.indices, gres.parts] for gres in share.gres]
-        return {
-            "job": job.id,
-            "gen": allocation.generation,
-            "label": job.label,
-            "share": {"cpu_ids": share.cpu_ids, "memory_mib": share.memory_mib, "gres": gres},
-            "gang": allocation.node_names,
-            "behaviour": job.spec.comment,
-        }
+    def prepare(self, job: Job, allocation: Allocation, share: NodeShare) -> PlayedPrepare:
+        gres = [(gres.name, gres.type, gres.count, gres.indices, gres.parts) for gres in share.gres]
+        return PlayedPrepare(
+            job=job.id,
+            gen=allocation.generation,
+            uid=job.spec.owner.uid,
+            gid=job.spec.owner.gid,
+            label=job.label,
+            share=PlayedShare(cpu_ids=share.cpu_ids, memory_mib=share.memory_mib, gres=gres),
+            gang=allocation.node_names,
+            behaviour=job.spec.comment,
+        )
 
-    def start(self, job: Job, allocation: Allocation, prepare: Message, components: Sequence[Component]) -> Message:
-        return {"op": "start", **prepare, "batch": {}}
+    def start(self, job: Job, allocation: Allocation, prepare: Prepare, components: Sequence[Component]) -> Start:
+        return PlayedStart(**asdict(prepare), batch=Batch(script="", env={}, cwd="/", stdout=""))
 
-    def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, Message]]:
-        about = {"job": job.id, "gen": allocation.generation, "step": step.id, "behaviour": step.spec.name}
-        return iter([(node.node, {"op": "step", **about}) for node in step.nodes])
+    def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, StartStep]]:
+        numbers = (job.id, allocation.generation, step.id)
+        order = PlayedStep(
+            job=numbers[0], gen=numbers[1], step=numbers[2], tasks=[], env={}, cwd="/", behaviour=step.spec.name
+        )
+        return iter([(node.node, order) for node in step.nodes])
 
     def reconfigure(self, config: ClusterConfig, facts: ClusterFacts | None) -> None:
         """Nothing of what is said here depends on the configuration."""

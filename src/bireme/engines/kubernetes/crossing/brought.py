@@ -20,7 +20,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bireme.agent.messages.protocol import Message
+from msgspec.structs import replace
+
+from bireme.agent.messages.orders import Launch, StartStep, Streams, Unopened
 from bireme.agent.system.identity import Identity
 from bireme.agent.system.output import OpenFileError, open_input
 from bireme.core.model.jobs import Owner
@@ -67,22 +69,20 @@ class BroughtInput:
         self._folder = folder
         self._inbox = inbox
 
-    def divert(self, owner: Owner, message: Message, volumes: Sequence[str]) -> Message:
+    def divert(self, owner: Owner, order: Launch, volumes: Sequence[str]) -> Launch:
         """The order to start a script or a step, with each file that must be brought replaced.
 
         `volumes`: folders that the job's pods have.
         """
-        start = f"{message['job']}.{message['gen']}"
-        if message["op"] == "step":
-            label = str(message["step"])
-            paths = {task["stdin"] for task in message["tasks"] if task.get("stdin")}
-            changes = {path: self._instead(path, start, label, owner, volumes) for path in paths}
-            tasks = [{**task, **changes.get(task.get("stdin", ""), {})} for task in message["tasks"]]
-            return {**message, "tasks": tasks}
-        batch = message.get("batch", {})
-        if not batch.get("stdin"):
-            return message
-        return {**message, "batch": {**batch, **self._instead(batch["stdin"], start, "batch", owner, volumes)}}
+        start = f"{order.job}.{order.gen}"
+        if isinstance(order, StartStep):
+            paths = {task.stdin for task in order.tasks if task.stdin}
+            found = {path: self._instead(path, start, str(order.step), owner, volumes) for path in paths}
+            return replace(order, tasks=[_reading(task, found.get(task.stdin)) for task in order.tasks])
+        if order.batch is None or not order.batch.stdin:
+            return order
+        instead = self._instead(order.batch.stdin, start, "batch", owner, volumes)
+        return replace(order, batch=_reading(order.batch, instead))
 
     def offer(self, berth: Berth, name: str) -> Offer:
         """Raises ValueError: this start has no such file; OSError: it cannot be read any more."""
@@ -97,10 +97,15 @@ class BroughtInput:
     def forget(self, job_id: int, generation: int) -> None:
         shutil.rmtree(self._folder / f"{job_id}.{generation}", ignore_errors=True)
 
-    def _instead(self, path: str, start: str, label: str, owner: Owner, volumes: Sequence[str]) -> Message:
-        """What changes for a task that reads from this file. Opening it costs a process: once for each start."""
+    def _instead(
+        self, path: str, start: str, label: str, owner: Owner, volumes: Sequence[str]
+    ) -> str | Unopened | None:
+        """Where a task that reads from this file finds it, or why not; None: there.
+
+        Opening it costs a process: once for each start.
+        """
         if is_of_pod(path, volumes):
-            return {}
+            return None
         name = name_for(label, path)
         kept = self._folder / start / f"{name}.json"
         if not kept.exists():
@@ -108,9 +113,19 @@ class BroughtInput:
             try:
                 os.close(source.open().fd)
             except OpenFileError as error:
-                return {} if error.errno == errno.ENOENT else {"unopened": ["stdin", path, error.errno, error.why]}
+                return None if error.errno == errno.ENOENT else Unopened("stdin", path, error.errno, error.why)
             kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fresh = kept.with_suffix(".new")  # half a file would be taken for the answer for ever
             fresh.write_text(json.dumps(asdict(source)))
             fresh.rename(kept)
-        return {"stdin": f"{self._inbox}/{name}"}
+        return f"{self._inbox}/{name}"
+
+
+def _reading(task: Streams, instead: str | Unopened | None) -> Streams:
+    match instead:
+        case str():
+            return replace(task, stdin=instead)
+        case Unopened():
+            return replace(task, unopened=instead)
+        case None:
+            return task

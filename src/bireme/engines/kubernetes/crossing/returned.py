@@ -20,7 +20,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bireme.agent.messages.protocol import VOLUMES_VARIABLE, Message
+from msgspec.structs import replace
+
+from bireme.agent.messages.orders import Launch, StartStep, Streams, Unopened
+from bireme.agent.messages.protocol import VOLUMES_VARIABLE
 from bireme.agent.system.identity import Identity
 from bireme.agent.system.output import OpenFileError, OpenMode, open_output
 from bireme.core.model.jobs import Owner
@@ -99,21 +102,23 @@ class ReturnedOutput:
         self._folder = folder
         self._spool = spool
 
-    def divert(self, owner: Owner, message: Message, volumes: Sequence[str]) -> Message:
+    def divert(self, owner: Owner, order: Launch, volumes: Sequence[str]) -> Launch:
         """The order to start a script or a step, with each file that must come back replaced.
 
         `volumes`: folders of the job's pods that may be written and stay.
         """
-        start = f"{message['job']}.{message['gen']}"
-        if message["op"] == "step":
-            label, append, umask = str(message["step"]), bool(message["append"]), int(message["umask"])
-            tasks = [self._replaced(task, start, label, owner, append, umask, volumes) for task in message["tasks"]]
-            return {**message, "env": _told(message["env"], volumes), "tasks": tasks}
-        if "batch" not in message:
-            return message
-        batch = message["batch"]
-        batch = self._replaced(batch, start, "batch", owner, bool(batch["append"]), int(batch["umask"]), volumes)
-        return {**message, "batch": {**batch, "env": _told(batch["env"], volumes)}}
+        start = f"{order.job}.{order.gen}"
+        if isinstance(order, StartStep):
+            label, umask = str(order.step), order.umask
+            assert umask is not None
+            tasks = [self._replaced(task, start, label, owner, order.append, umask, volumes) for task in order.tasks]
+            return replace(order, env=_told(order.env, volumes), tasks=tasks)
+        if order.batch is None:
+            return order
+        umask, append = order.batch.umask, order.batch.append
+        assert umask is not None
+        batch = self._replaced(order.batch, start, "batch", owner, append, umask, volumes)
+        return replace(order, batch=replace(batch, env=_told(batch.env, volumes)))
 
     def delivery(self, berth: Berth, name: str) -> Delivery:
         """Raises ValueError: this start has no such file; OSError: it cannot be written."""
@@ -132,24 +137,24 @@ class ReturnedOutput:
 
     def _replaced(
         self,
-        streams: Message,
+        streams: Streams,
         start: str,
         label: str,
         owner: Owner,
         append: bool,
         umask: int,
         volumes: Sequence[str],
-    ) -> Message:
-        changed = dict(streams)
+    ) -> Streams:
+        changed = replace(streams)
         for stream in ("stdout", "stderr"):
-            path = streams.get(stream, "")
+            path: str = getattr(streams, stream)
             if not path or is_of_pod(path, volumes):
                 continue
             target = _Target(path, umask, owner.uid, owner.gid, owner.groups)
             try:
-                changed[stream] = self._given(start, label, target, append)
+                setattr(changed, stream, self._given(start, label, target, append))
             except OpenFileError as error:
-                changed.setdefault("unopened", [stream, path, error.errno])
+                changed.unopened = changed.unopened or Unopened(stream, path, error.errno)
         return changed
 
     def _given(self, start: str, label: str, target: _Target, append: bool) -> str:

@@ -10,15 +10,23 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from bireme.agent.confining.container import SCRIPT_KEYS
-from bireme.agent.messages.protocol import Message
+from msgspec.structs import replace
+
+from bireme.agent.messages.orders import Order, Prepare, StartStep
 from bireme.core.model.cluster import Settings
 
 
-def with_scripts(message: Message, settings: Settings) -> Message:
+def with_scripts(order: Order, settings: Settings) -> Order:
     ours = {*settings.prolog, *settings.epilog, settings.task_prolog, settings.task_epilog}
+    match order:
+        case Prepare():  # or Start, which is one
+            named = {*order.prolog, *order.epilog}
+        case StartStep():
+            named = {*order.task_prolog, *order.task_epilog}
+        case _:
+            return order
     texts: dict[str, str] = {}
-    for path in {path for key in SCRIPT_KEYS for path in message.get(key) or ()} & ours:
+    for path in named & ours:
         with contextlib.suppress(OSError):  # of the image, then
             texts[path] = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
-    return {**message, "scripts": texts} if texts else message
+    return replace(order, scripts=texts) if texts else order
