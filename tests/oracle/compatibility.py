@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.oracle.compare import listed_differences
@@ -67,9 +68,13 @@ def _option(command: Command) -> Judge:
     return judge
 
 
-def _named(known: Iterable[str]) -> Judge:
+def _named(known: Iterable[str], refused: Mapping[str, str] = MappingProxyType({})) -> Judge:
     names = {name.lower() for name in known}
-    return lambda name: Entry(name, SAME if name.lower() in names else REFUSED)
+
+    def judge(name: str) -> Entry:
+        return Entry(name, SAME if name.lower() in names - refused.keys() else REFUSED, refused.get(name.lower(), ""))
+
+    return judge
 
 
 def _key(known: Iterable[str], of_daemons: Iterable[str], not_applied: Mapping[str, str]) -> Judge:
@@ -110,7 +115,7 @@ def judges() -> dict[str, Judge]:
         "squeue options": _named(_options_of(squeue)),
         "sinfo options": _named(_options_of(sinfo)),
         "scancel options": _named(_options_of(scancel)),
-        "sacct options": _named(_options_of(sacct_command)),
+        "sacct options": _named(_options_of(sacct_command), sacct_command.REFUSED),
         "sstat options": _named(_options_of(sstat)),
         "sprio options": _named(_options_of(sprio)),
         "sshare options": _named(_options_of(sshare)),

@@ -28,8 +28,8 @@ _SHORT_OF_OTHERS = {
     "sinfo": "a all d dead e exact h noheader l long N Node n nodes O Format o format p partition R list-reasons r "
     "responding s summarize T reservation t states",
     "scancel": "A account b batch f full n name p partition q qos s signal t state u user w nodelist",
-    "sacct": "A accounts b brief e helpformat j jobs l long n noheader o format P parsable2 p parsable S starttime s "
-    "state u user X allocations",
+    "sacct": "A accounts b brief e helpformat F flags g group j jobs k timelimit-min K timelimit-max l long n noheader "
+    "o format P parsable2 p parsable S starttime s state u user X allocations",
     "sstat": "e helpformat j jobs o format",
     "sprio": "h noheader j jobs l long n norm o format u user w weights",
     "sshare": "A accounts a all l long o format P parsable2 p parsable u users",

@@ -5,7 +5,11 @@ The time window follows Slurm's own table of defaults, which depends on --jobs a
 
 from __future__ import annotations
 
+import grp
+import pwd
 import time
+from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 from bireme.commands import reports
@@ -16,12 +20,12 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import accounting, sacct_fields
 from bireme.slurm.formats.accounting import name_lines
 from bireme.slurm.formats.identity import parse_selectors
-from bireme.slurm.formats.sacct_fields import OVER, SACCT_FIELDS, rows_of
+from bireme.slurm.formats.sacct_fields import OVER, SACCT_FIELDS, flags_of, rows_of
 from bireme.slurm.formats.states import job_state
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.accounting import accounting_shapes
 from bireme.slurm.json_shapes.envelope import dump, envelope
-from bireme.slurm.times import parse_timestamp
+from bireme.slurm.times import parse_job_time_limit, parse_timestamp
 
 TABLE: list[Opt] = aliases(
     options(
@@ -37,6 +41,14 @@ TABLE: list[Opt] = aliases(
 )  # fmt: skip
 ADD_UP = frozenset({"accounts", "format", "group", "jobs", "name", "partition", "qos", "state", "user", "wckeys"})
 """Given again, they add to what was given before: `-j 1 -j 2`."""
+REFUSED = {
+    "associations": "associations have no numbers here: --accounts and --user say the same",
+    "completion": "Slurm job completion is disabled",
+    "file": "Slurm job completion is disabled",
+}
+"""Options of Slurm's that choose what there is not here, and what is said of them."""
+FLAGS = frozenset({"none", "schedsubmit", "schedmain", "schedbackfill", "startrecieved", "startreceived"})
+_LIMITS = ("timelimit-min", "timelimit-max")
 LOAD_ERROR = "sacct: error: Problem talking to the database"
 
 
@@ -75,6 +87,11 @@ class _Report:
             word = str(error).rpartition(" ")[2]
             raise reports.CommandError(f"sacct: fatal: Bad job/step specified: {word}") from None
         reports.keep_bounds((), self.selectors)
+        for name in asked.keys() & REFUSED:
+            said = REFUSED[name]
+            raise reports.CommandError(said if said.startswith("Slurm") else f"sacct: error: --{name}: {said}")
+        self.limits = self._time_limits()
+        self.flags = self._flags()
         self.states = self._states()
         self.window = self._window()
         self.uids = self._uids()
@@ -107,6 +124,22 @@ class _Report:
             states.add(state)
         return frozenset(states) or None
 
+    def _time_limits(self) -> tuple[float, float] | None:
+        """The least and the greatest limit, in seconds. As in Slurm, --timelimit-max alone chooses nothing."""
+        given = {name: _limit_s(self.asked[name] or "") for name in _LIMITS if name in self.asked}
+        if "timelimit-min" not in given:
+            return None
+        return given["timelimit-min"], given.get("timelimit-max", given["timelimit-min"])
+
+    def _flags(self) -> frozenset[str] | None:
+        """Of --flags, in small letters; None: whatever the flags."""
+        if "flags" not in self.asked:
+            return None
+        for word in (self.asked["flags"] or "").split(","):
+            if word.lower() not in FLAGS:
+                raise reports.CommandError(f"sacct: error: str_2_job_flags: Invalid job flag {word}")
+        return frozenset((self.asked["flags"] or "").lower().split(","))
+
     def _window(self) -> Window:
         """Midnight to now; from the epoch with --jobs; the present moment with --state alone."""
         start = self._moment("starttime")
@@ -134,8 +167,14 @@ class _Report:
 
     def _uids(self) -> set[int] | None:
         """None is everybody: root's default, --allusers, and whoever asks for jobs by id."""
+        for word in reports.words_of(self.asked.get("group")):
+            if not (word.isascii() and word.isdecimal()):
+                _known(grp.getgrnam, word, "group")
         if self.asked.get("user"):
-            return reports.user_ids("sacct", self.asked["user"] or "")
+            return {
+                int(word) if word.isascii() and word.isdecimal() else _known(pwd.getpwnam, word, "user").pw_uid
+                for word in reports.words_of(self.asked["user"])
+            }
         if "allusers" in self.asked or self.selectors or reports.my_uid() == 0:
             return None
         return {reports.my_uid()}
@@ -177,6 +216,10 @@ class _Report:
         if self.uids is not None and job.get("user_id") not in self.uids:
             return False
         if self.selectors and not any(selector.matches(job) for selector in self.selectors):
+            return False
+        if self.limits is not None and not self.limits[0] <= (job.get("time_limit_s") or inf) <= self.limits[1]:
+            return False
+        if self.flags is not None and flags_of(job).lower() not in self.flags:
             return False
         if self.states is not None and not self._was_in_states(job):
             return False
@@ -277,6 +320,20 @@ class _Report:
         body = {"jobs": accounting_shapes(jobs)}
         reports.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))
         return 0
+
+
+def _known(named: Callable[[str], Any], word: str, what: str) -> Any:
+    try:
+        return named(word)
+    except (KeyError, ValueError):
+        raise reports.CommandError(f"sacct: error: Invalid {what} id: {word}") from None
+
+
+def _limit_s(text: str) -> float:
+    try:
+        return parse_job_time_limit(text) or inf
+    except SlurmSyntaxError:
+        raise reports.CommandError("sacct: fatal: Invalid time limit specification") from None
 
 
 def _in_list(key: str) -> Any:

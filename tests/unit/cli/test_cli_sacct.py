@@ -195,3 +195,49 @@ def test_sstat_says_what_it_cannot_measure(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().err == (
         "sstat: error: You didn't give me any jobs to stat.\nsstat: error: couldn't get steps for job 8\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ("-k 10", "2"),
+        ("-k 10:00", "2"),
+        ("-K 10", "2 3 4_7"),
+        ("-k 5 -K 60", "2 3"),
+        ("-k 60 -K 10", ""),
+        ("-k UNLIMITED", "4_7"),
+        ("-F SchedMain", "2 3"),
+        ("-F schedmain,None", "2 3 4_7"),
+        ("-F None", "4_7"),
+        ("-F SchedBackfill", ""),
+    ],
+)
+def test_jobs_are_chosen_by_their_time_limits_and_flags(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], options: str, ids: str
+) -> None:
+    limits = {2: 600, 3: 3600, 5: None}
+    jobs = [{**job, "time_limit_s": limits.get(job["job_id"])} for job in JOBS[1:]]
+    jobs[-1]["start_time"] = None
+    api.answers["/v1/history"] = {"jobs": jobs}
+    assert " ".join(out(capsys, "-X", "-n", "-P", "-o", "jobid", *options.split())) == ids
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("-k x", "sacct: fatal: Invalid time limit specification"),
+        ("-K x", "sacct: fatal: Invalid time limit specification"),
+        ("-F DUP", "sacct: error: str_2_job_flags: Invalid job flag DUP"),
+        ("-c", "Slurm job completion is disabled"),
+        ("-f /etc/hostname", "Slurm job completion is disabled"),
+        ("-x 2", "sacct: error: --associations: associations have no numbers here: --accounts and --user say the same"),
+        ("-u nosuch,root", "sacct: error: Invalid user id: nosuch"),
+        ("-g nosuch", "sacct: error: Invalid group id: nosuch"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], options: str, said: str
+) -> None:
+    assert sacct.main(options.split()) == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"{said}\n")

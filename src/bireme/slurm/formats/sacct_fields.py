@@ -249,8 +249,13 @@ def _raw(value: float) -> str:
     return str(int(value))
 
 
+def flags_of(job: Record) -> str:
+    """Which scheduler started a job: here there is one."""
+    return "None" if job.get("start_time") is None else "SchedMain"
+
+
 def _flags(row: Row, _: Context) -> str:
-    return "" if row.step is not None or row.job.get("start_time") is None else "SchedMain"
+    return "" if row.step is not None or row.job.get("start_time") is None else flags_of(row.job)
 
 
 def _name(row: Row, _: Context) -> str:
