@@ -87,9 +87,11 @@ class Process:
             os.write(2, data)
 
     def read_file(self, *places: str) -> bytes:
+        taken = thin.KEPT.pop("\0".join(places), None)  # the daemon wanted it, and sent the command back
+        if taken is not None:
+            return taken
         if places == ("",):
-            taken = thin.KEPT.pop("", None)  # the daemon wanted it, and sent the command back
-            return sys.stdin.buffer.read(_LARGEST_READ) if taken is None else taken
+            return sys.stdin.buffer.read(_LARGEST_READ)
         found = (place for place in places if os.path.isfile(place) and os.access(place, os.R_OK))
         with open(next(found, places[-1]), "rb") as file:
             return file.read(_LARGEST_READ)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import _socket
 import os
 import sys
+from stat import S_ISREG
 
 from bireme.cli.named_files import may_be_read
 from bireme.commands import parcels
@@ -29,8 +30,9 @@ ANSWERED = frozenset({"sbatch", "scancel", "squeue", "sinfo", "sacct", "sprio", 
 _CHANGES = frozenset({"scancel", "scontrol"})
 """Those of them that may change something. (What `sbatch` sends again is the same job, by its key.)"""
 KEPT: dict[str, bytes] = {}
-"""What was used up here and is needed by the command when it runs near after all: standard input ("") and KEY."""
-KEY = "key"
+"""What was used up here and is needed by the command when it runs near after all, by places with NULs between them:
+standard input (""), pipes, whatever is no file that can be read again; and the key of the submission."""
+KEY = "\0key"
 _MOST_FILES = 8
 _LARGEST_READ = 1 << 26
 """Of a file; the daemon takes less, and says so."""
@@ -130,7 +132,10 @@ def _file(places: bytes) -> bytes:
     try:
         opened = os.open(found[0] if found else names[-1], os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return parcels.pack_file(parcels.FILE, places, _content(opened))
+            content = _content(opened)
+            if not S_ISREG(os.fstat(opened).st_mode):
+                KEPT[os.fsdecode(places)] = content
+            return parcels.pack_file(parcels.FILE, places, content)
         finally:
             os.close(opened)
     except OSError as error:
@@ -138,10 +143,13 @@ def _file(places: bytes) -> bytes:
 
 
 def _content(opened: int) -> bytes:
+    """All that it holds, in however small pieces it comes."""
     pieces: list[bytes] = []
+    size = 0
     while piece := os.read(opened, _READ_BYTES):
         pieces.append(piece)
-        if len(pieces) * _READ_BYTES > _LARGEST_READ and opened:
+        size += len(piece)
+        if size > _LARGEST_READ:
             break
     return b"".join(pieces)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
+import termios
 import threading
+import time
+from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -272,6 +277,43 @@ def test_no_route_waits_for_a_command(api: Running) -> None:
             (waiting if status == 400 and method == "GET" else answered).add(route.path)
     assert waiting == {"/v1/events", "/v1/jobs/{job}/wait", "/v1/jobs/{job}/hold-open"}
     assert len(answered) > 30
+
+
+@contextmanager
+def piped(*pieces: bytes) -> Iterator[str]:
+    """The name of a pipe, as `<(...)` makes one, into which each piece is written when the one before was taken."""
+    read, write = os.pipe()
+    over = threading.Event()
+
+    def feed() -> None:
+        for piece in pieces:
+            os.write(write, piece)
+            while not over.is_set() and array("i", fcntl.ioctl(read, termios.FIONREAD, bytes(4)))[0]:
+                time.sleep(0.0005)
+        os.close(write)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    yield f"/dev/fd/{read}"
+    over.set()
+    thread.join()
+    os.close(read)
+
+
+def test_a_script_from_a_pipe_is_stored_whole_however_it_comes(api: Running, far: Callable[..., Said]) -> None:
+    lines = [b"#!/bin/sh\n", *(b"echo %d\n" % number for number in range(400))]
+    with piped(*lines) as name:
+        assert far(f"sbatch {name}")[0] == 0
+    assert api.transport.get_bytes("/v1/jobs/1/script") == b"".join(lines)
+
+
+def test_a_script_from_a_pipe_is_there_when_the_command_is_sent_back(
+    far: Callable[..., Said], near: Callable[..., Said]
+) -> None:
+    with piped(b"#!/bin/sh\n#SBATCH --array=0-30000\n") as name:
+        assert far(f"sbatch {name}")[0] is None
+        code, _, said = near(f"sbatch {name}")
+    assert (code, "Invalid job array specification" in said) == (1, True), said
 
 
 def test_a_lone_byte_that_a_terminal_would_obey_is_shown(
