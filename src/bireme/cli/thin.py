@@ -36,6 +36,8 @@ KEY = "\0key"
 _MOST_FILES = 8
 _LARGEST_READ = 1 << 26
 """Of a file; the daemon takes less, and says so."""
+_NOT_RUN = (b"HTTP/1.1 4", b"HTTP/1.1 503 ")
+"""How answers begin that say that nothing was done: what was sent is refused, or who sent it is not let in."""
 _SILENT_S, _GIVEN_UP_S = 10.0, 100.0
 """How long the daemon is waited for without a word, and at all; as `client/transport.py` does."""
 _READ_BYTES = 1 << 18
@@ -60,19 +62,14 @@ def ask(name: str, argv: list[str]) -> int | None:
     try:
         body = _said(name, argv)
         for _ in range(_MOST_FILES):
-            answer = _exchange(name, _request(name, body))
-            parts = parcels.unpack(answer) if answer else []
+            parts = _exchange(name, _request(name, body))
             if parts and parts[0][0] == parcels.WANTED and _is_named(name, argv, parts[0][1]):
                 body += _file(parts[0][1])
             else:
                 break
-        if not parts or parts[-1][0] != parcels.EXIT or not parts[-1][1].isdigit():
-            return None
-        return _print(name, parts)
+        return _print(name, parts) if parts and parts[-1][0] == parcels.EXIT else None
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except parcels.BadParcelError:
-        return None
 
 
 def _is_plain() -> bool:
@@ -162,8 +159,8 @@ def _request(name: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-def _exchange(name: str, request: bytes) -> bytes | None:
-    """The body of the answer; None where there is none that is good."""
+def _exchange(name: str, request: bytes) -> list[tuple[str, bytes]]:
+    """The parts of the answer; none where there is no answer that is good, and nothing was done."""
     path, sent, answer = Paths().socket, False, b""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -178,10 +175,19 @@ def _exchange(name: str, request: bytes) -> bytes | None:
         sock.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     if head.startswith(b"HTTP/1.1 200 ") and b"content-length: %d" % len(body) in head.lower():
-        return body
-    if sent and name in _CHANGES and not head:
-        return _lost(name, path)
-    return None
+        try:
+            parts = parcels.unpack(body)
+        except parcels.BadParcelError:
+            parts = []
+        if parts and (parts[0][0] in (parcels.NEAR, parcels.WANTED) or _is_exit(*parts[-1])):
+            return parts
+    if sent and name in _CHANGES and not head.startswith(_NOT_RUN):
+        return [(parcels.EXIT, _lost(name, path))]
+    return []
+
+
+def _is_exit(letter: str, content: bytes) -> bool:
+    return letter == parcels.EXIT and content.isdigit()
 
 
 def _receive(name: str, sock: _socket.socket) -> bytes:
@@ -206,10 +212,10 @@ def _receive(name: str, sock: _socket.socket) -> bytes:
 
 
 def _lost(name: str, path: str) -> bytes:
-    """The daemon took it and did not answer: whether it was done is not known, so it is not sent again."""
+    """The daemon took it and gave no whole answer: whether it was done is not known, so it is not sent again."""
     _say(name, "error: Unable to contact slurm controller (connect failure)")
-    _say(name, f"the daemon at {path} ended before it answered: look whether it was done (see: bireme status)")
-    return parcels.pack(parcels.EXIT, b"1")
+    _say(name, f"the daemon at {path} failed before it had answered: look whether it was done (see: bireme status)")
+    return b"1"
 
 
 def _say(name: str, text: str) -> None:

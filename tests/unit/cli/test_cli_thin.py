@@ -154,6 +154,43 @@ def test_a_daemon_gets_no_file_that_was_not_named(command: str, home: Path) -> N
     assert b"my secret" not in b"".join(daemon.heard)
 
 
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+HALF = b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n" + parcels.pack(parcels.OUTPUT, b"some of it")
+FAILED = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 2\r\n\r\n{}"
+FULL = b"HTTP/1.1 507 Insufficient Storage\r\ncontent-length: 2\r\n\r\n{}"
+REFUSED = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n\r\n{}"
+CROWDED = b"HTTP/1.1 503 Too many connections\r\ncontent-length: 2\r\n\r\n{}"
+NO_PARCEL = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+NO_EXIT = parcel(parcels.pack(parcels.OUTPUT, b"text"))
+ODD_EXIT = parcel(parcels.pack(parcels.EXIT, b"x"))
+
+
+@pytest.mark.parametrize("command", ["scontrol", "scancel"])
+@pytest.mark.parametrize("answer", [b"", HALF, FAILED, FULL, NO_PARCEL, NO_EXIT, ODD_EXIT, parcel()])
+def test_a_change_that_may_have_been_made_is_not_made_again(
+    home: Path, command: str, answer: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with anybodys_daemon(home, answer) as daemon:
+        assert thin.ask(command, ["hold", "1"]) == 1
+    assert len(daemon.heard) == 1
+    assert "look whether it was done" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("answer", [REFUSED, CROWDED, parcel(parcels.pack(parcels.NEAR, b""))])
+def test_a_change_that_was_not_made_is_made_near(home: Path, answer: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    with anybodys_daemon(home, answer):
+        assert thin.ask("scontrol", ["hold", "1"]) is None
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("answer", [b"", HALF, FAILED, NO_PARCEL, NO_EXIT, ODD_EXIT, parcel()])
+@pytest.mark.parametrize("command", ["squeue", "sbatch"])
+def test_who_only_looks_or_has_a_key_asks_again_near(home: Path, command: str, answer: bytes) -> None:
+    with anybodys_daemon(home, answer):
+        assert thin.ask(command, ["--wrap=true"]) is None
+
+
 # -- terminals -------------------------------------------------------------------------------------------------------
 
 
