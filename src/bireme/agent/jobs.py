@@ -20,7 +20,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 import msgspec
 
@@ -57,7 +57,7 @@ starts within milliseconds is there before its folder, and leaves it to them for
 once."""
 
 
-class Phase(Enum):
+class Phase(IntEnum):
     PREPARING = auto()
     READY = auto()
     ENDING = auto()
@@ -140,6 +140,12 @@ class JobRun:
             self.node.report(Launched(*self.key))
         elif self.phase is Phase.READY:
             self.node.report(Prepared(*self.key))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of it was started here: its prolog, its script or a step."""
+        script = self._launch_told or self._input is not None or not self._batch_is_empty()
+        return script or self._script is not None or bool(self.steps) or self.phase > Phase.READY
 
     def _prepared(self, problem: str, _output: bytes) -> None:
         self._script = None

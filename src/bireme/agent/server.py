@@ -389,11 +389,16 @@ class AgentServer:
 
     def _complain(self, text: str, about: Gist, *, short: bool = False) -> None:
         """A job or step that was to start and cannot has failed, which is an answer; of any other failed order it is
-        told, and the daemon says it again."""
+        told, and the daemon says it again. A start that was carried out before is said to have been."""
         self._signals_done.pop(-1 if about.no is None else about.no, None)
         if about.op in ("prepare", "start") and about.job is not None and about.gen is not None:
-            self._jobs.pop(about.job, None)
-            self.node.report(Refused(about.job, about.gen, text, short=short))
+            run = self._run_of((about.job, about.gen))
+            if run is not None and run.has_begun:
+                run.confirm()
+            else:
+                if run is not None:
+                    del self._jobs[about.job]
+                self.node.report(Refused(about.job, about.gen, text, short=short))
             self._done(about.no)
         elif about.op == "step" and self._can_fail(about):
             self._fail_step(about, text)

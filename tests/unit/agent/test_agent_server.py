@@ -185,6 +185,36 @@ def test_a_bad_line_is_answered_and_harms_nobody(daemon: DaemonEnd, tmp_path: Pa
     daemon.expect("batch_ended")
 
 
+@pytest.mark.parametrize(("generation", "answer"), [(1, "launched"), (2, "refused")])
+def test_a_start_that_cannot_be_read_takes_no_running_job_away(
+    daemon: DaemonEnd, tmp_path: Path, generation: int, answer: str
+) -> None:
+    """The same start again, of a daemon that came back; or the next one, while this one is still there."""
+    daemon.start_job(1, f"#!/bin/bash\necho $$ > {tmp_path}/pid\nexec sleep 900\n", tmp_path / "out")
+    daemon.expect("launched")
+    pid = started_pid(tmp_path / "pid")
+    daemon.send(op="start", job=1, gen=generation, uid="no number", gid=0, no=7)
+    assert daemon.expect(answer)["gen"] == generation
+    assert daemon.next()["did"] == [7]
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    assert daemon.expect("batch_ended")["status"]["signal"] == signal.SIGKILL
+    daemon.expect("cleared")
+    assert not is_running(pid)
+
+
+def test_a_step_outlives_a_repeated_order_that_cannot_be_read(agent: AgentProcess, daemon: DaemonEnd) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    order = {"op": "step", "job": 1, "gen": 1, "step": 0, "key": "k", "argv": ["sleep", "900"], "cwd": "/"}
+    daemon.send(**order, umask=0o022, env=job_environment(agent, 1), tasks=[{"id": 0, "env": {}}])
+    daemon.expect("step_began")
+    daemon.send(op="prepare", job=1, gen=1, uid="no number", gid=0)
+    daemon.expect("prepared")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=0)
+    assert daemon.expect("step_ended")["status"]["signal"] == signal.SIGKILL
+    daemon.expect("cleared")
+
+
 def test_a_start_order_without_a_batch_field_is_refused(daemon: DaemonEnd) -> None:
     daemon.send(op="start", job=1, gen=1, uid=os.getuid(), gid=os.getgid(), batch={})
     assert daemon.expect("refused")["reason"] == "start: Object missing required field `script` - at `$.batch`"
