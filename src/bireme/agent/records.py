@@ -11,7 +11,8 @@ longer: a daemon whose journal lost its end asks for them (`recall`).
 Each line ends with a tab and its own sum. One that is not what was written is left out and told; that there was a past
 is then taken for granted, whatever is left of it.
 
-Invariant: one agent per node. The file is only touched by the holder of the node's lock.
+Invariants: one agent per node: the file is only touched by the holder of the node's lock. On a disk without room it
+holds what it held, and whole lines.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import logging
 import os
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,7 +154,7 @@ class TaskRecords:
             del self._past[next(iter(self._past))]
         self._write(_gone_line(key))
         if self._bytes > _REWRITE_BYTES:
-            self._rewrite(last_seq)
+            self._try_to_rewrite(last_seq)
 
     def past(self) -> list[JobKey]:
         """The newest starts that were forgotten, as far as they are remembered."""
@@ -177,18 +179,34 @@ class TaskRecords:
         self._write(line)
 
     def _write(self, line: bytes) -> None:
-        os.write(self._fd, _summed(line))
+        _append_whole(self._fd, _summed(line))
         self._bytes += len(line)
 
+    def _try_to_rewrite(self, last_seq: int) -> None:
+        """Where it cannot be done, on a full disk say, the file goes on as it is, and is tried again when it has grown
+        by as much."""
+        try:
+            self._rewrite(last_seq)
+        except OSError as error:
+            log.error("%s cannot be made shorter: %s", self._path, error)
+            self._bytes = 0
+
     def _rewrite(self, last_seq: int) -> None:
-        """Starts the file again with only what is still to be remembered."""
+        """Starts the file again with only what is still to be remembered. Raises OSError, and the file is as it was."""
         fresh = self._path.with_suffix(".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         head = encode_line({"r": "epoch", "epoch": self.epoch, "seq": last_seq})
         kept = [line for lines in self._kept.values() for line in lines]
         past = [line for key, lines in self._past.items() for line in (_held_line(key), *lines, _gone_line(key))]
-        os.write(fd, b"".join(map(_summed, [head, *past, *kept])))
-        os.replace(fresh, self._path)
+        try:
+            _append_whole(fd, b"".join(map(_summed, [head, *past, *kept])))
+            os.fsync(fd)  # some file systems tell only now that there is no room
+            os.replace(fresh, self._path)
+        except BaseException:
+            os.close(fd)
+            with suppress(OSError):
+                os.unlink(fresh)
+            raise
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._bytes = fd, 0
@@ -217,6 +235,18 @@ def _lines_of(leftover: Leftover) -> list[bytes]:
 
 def _gone_line(key: JobKey) -> bytes:
     return b'{"r":"gone","job":%d,"gen":%d}\n' % key
+
+
+def _append_whole(fd: int, data: bytes) -> None:
+    """All of it or nothing: half a line would spoil the next one too. Raises OSError."""
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    except OSError:
+        if len(rest) < len(data):
+            os.ftruncate(fd, os.fstat(fd).st_size - (len(data) - len(rest)))
+        raise
 
 
 def _summed(line: bytes) -> bytes:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,53 @@ def test_what_runs_goes_on_when_the_disk_is_full(tmp_path: Path, caplog: pytest.
     records.started((1, 1), 99_999_001)
     records.kept((1, 1), ProcessIdentity(99_999_002, 1, "boot"), "")
     assert caplog.text.count("job 1.1: a process could not be written down") == 2
+
+
+@contextmanager
+def room_for(count: int) -> Iterator[None]:
+    """No file can become longer: a write that would make it so is cut short, and the next one fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_cannot_be_written_anew_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bireme.agent.records._REWRITE_BYTES", 10_000)
+    path = tmp_path / "tasks.jsonl"
+    records = TaskRecords(path)
+    for job in range(40):
+        records.held((job, 1))
+        records.reported((job, 1), encode_line({"ev": "launched", "job": job, "gen": 1, "seq": job, "x": "y" * 1000}))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with room_for(20_000):  # there is none for what is still to be remembered, nor for one more line
+        for _ in range(3):
+            with pytest.raises(OSError, match="too large"):
+                records._rewrite(40)
+        with pytest.raises(OSError, match="too large"):
+            records.forget((0, 1), 40)
+    with room_for(path.stat().st_size + 50):  # for the line, after which the file is to be written anew
+        records.forget((1, 1), 40)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert [file.name for file in tmp_path.iterdir()] == ["tasks.jsonl"]
+    assert "cannot be made shorter" in caplog.text
+    found = read_records(path)
+    assert (len(found.jobs), found.damaged) == (39, [])
+
+
+def test_a_line_for_which_there_is_no_room_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    records = TaskRecords(path)
+    records.held((1, 1))
+    with room_for(path.stat().st_size + 10), pytest.raises(OSError, match="too large"):
+        records.held((2, 1))
+    records.held((3, 1))
+    found = read_records(path)
+    assert (list(found.jobs), found.damaged) == ([(1, 1), (3, 1)], [])
 
 
 def test_the_past_is_told_again_to_who_lost_it_also_by_the_next_agent(tmp_path: Path) -> None:
