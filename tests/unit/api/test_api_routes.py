@@ -219,6 +219,7 @@ def test_jobs_are_changed_by_their_routes(api: Running) -> None:
         ({"ntasks": 0}, "ntasks is 0: it must be from 1 to"),
         ({"nodes_min": 3, "nodes_max": 2}, "nodes_max is 2, below nodes_min, which is 3"),
         ({"array_throttle": -1}, "array_throttle is -1: it must be from 0 to"),
+        ({"array_throttle": "x"}, "throttle: expected a whole number, got text"),
         ({"time_limit_s": -1}, "time_limit_s is -1: it must be from 0 to"),
         ({"mail_type": ["x"]}, "mail_type: 'x' is none of BEGIN"),
         ({"script": "0" * 64}, "script: a job has no such field to change"),

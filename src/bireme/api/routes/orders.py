@@ -22,7 +22,7 @@ from bireme.api.targets import MOST_TARGETS, named_target
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.model.events import Event
-from bireme.core.model.jobs import ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
+from bireme.core.model.jobs import ArraySpec, ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 from bireme.ports import Order
@@ -97,7 +97,7 @@ def _read_changes(changes: Any) -> dict[str, Any]:
         if name not in CHANGEABLE:
             raise ProblemError(400, f"{name}: a job has no such field to change")
         if name == "array_throttle":
-            typed[name] = codec.convert_field(ResourceRequest, "switches", value)
+            typed[name] = codec.convert_field(ArraySpec, "throttle", value)
         elif name in requests.RESOURCE_FIELDS:
             typed[name] = codec.convert_field(ResourceRequest, name, value)
         else:
