@@ -51,6 +51,16 @@ def test_what_operators_alone_give_is_refused_to_others(name: str) -> None:
     assert getattr(submitted(ROOT, **{name: RAISED[name]}).spec, name) == RAISED[name]
 
 
+@pytest.mark.parametrize("name", sorted(RAISED))
+def test_what_operators_alone_give_they_alone_change(name: str) -> None:
+    spec = submitted(ANN).spec
+    with pytest.raises(Refusal) as refusal:
+        rights.check_changes(ANN, spec, {name: RAISED[name], "comment": "mine"})
+    assert refusal.value.why is Why.ACCESS_DENIED
+    rights.check_changes(ROOT, spec, {name: RAISED[name]})
+    rights.check_changes(ANN, spec, {"comment": "mine", "nice": 5, "priority": 0})
+
+
 def test_anybody_may_stand_back() -> None:
     assert submitted(ANN, nice=100).priority == submitted(ANN).priority - 100
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bireme.core.accounts.membership import settled
+from bireme.core.jobs import rights
 from bireme.core.jobs.admission import check_denials, check_licences
 from bireme.core.jobs.components import with_companions
 from bireme.core.jobs.due import time_limit_s
@@ -512,9 +513,7 @@ def _holder(caller: Caller) -> str:
 def _check_rights(state: State, caller: Caller, job: Job, changes: Mapping[str, Any]) -> None:
     if caller.admin:
         return
-    raises = changes.get("priority") or "site_factor" in changes or changes.get("nice", job.spec.nice) < job.spec.nice
-    if raises or "admin_comment" in changes:
-        raise Refusal(Why.ACCESS_DENIED, "only an operator may raise a priority")
+    rights.check_changes(caller, job.spec, changes)
     if "time_limit_s" not in changes:
         return
     now, new = time_limit_s(state, job), changes["time_limit_s"]
