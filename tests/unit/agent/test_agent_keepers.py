@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import select
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -232,6 +234,42 @@ def test_an_agent_does_not_wait_for_a_keeper_that_takes_no_orders(run: Run) -> N
     run.until(lambda: keeper.empty and len(run.ended) == 40)
     assert {each.status.code for each in run.ended} == {3}
     assert run.problems == []
+
+
+def test_an_order_for_which_there_are_no_descriptors_fails_alone(run: Run, tmp_path: Path) -> None:
+    """One that has to wait for the keeper is kept with copies of its descriptors."""
+    keeper = run.pool.take()
+    run.start(keeper, f"echo > {tmp_path}/runs; exec sleep 1000")
+    run.until((tmp_path / "runs").exists)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    while not keeper._unsent:
+        run.start(keeper, "exit 3", TEXT="x" * 60_000)
+    waiting = len(keeper._awaited)
+    null = os.open(os.devnull, os.O_RDWR)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    fillers = []
+    try:
+        with suppress(OSError):
+            while True:
+                fillers.append(os.dup(null))
+        os.close(fillers.pop())  # for one copy, and the order has three
+        before = len(os.listdir(f"/proc/{os.getpid()}/fd"))
+        birth = Birth(argv=["/bin/true"], env={}, stdin=null, stdout=null, stderr=2)
+        keeper.start(birth, lambda _spawned: None, run.problems.append)
+        assert len(os.listdir(f"/proc/{os.getpid()}/fd")) == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in (*fillers, null):
+            os.close(fd)
+    assert keeper.alive
+    assert len(keeper._awaited) == waiting
+    os.kill(keeper.pid, signal.SIGCONT)
+    run.until(lambda: len(run.ended) == waiting)
+    assert [problem.errno for problem in run.problems] == [errno.EMFILE]
+    keeper.kill(60, lambda _living: None)
+    run.until(lambda: keeper.empty)
 
 
 def test_long_orders_keep_their_own_descriptors(run: Run, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from bireme.agent.confining.tracking import Tracking, TrackingGroup
 from bireme.agent.keeping.keeper import run_keeper
@@ -66,6 +67,8 @@ Exited = Callable[[ReapedChild], None]
 _IDLE_KEPT = 16
 _IDLE_S = 10.0
 """More than so many are kept idle for so long: a fork costs as much as the jobs that it would serve."""
+_NOT_SAID = frozenset((errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS, errno.ENOMEM, errno.ENOBUFS))
+"""What the agent may lack when it says an order, which the keeper has nothing of then."""
 _TAKES_S = 60.0
 """A keeper takes orders at once, or when a file of its user's lets it go on. One that takes none for so long was
 stopped by somebody or will never go on, and is replaced."""
@@ -180,8 +183,18 @@ class Keeper:
         order, fds = spawn_order(birth, by_shell=by_shell)
         try:
             self._say(order, fds)
-        except OSError:
-            self._give_up()
+        except OSError as error:
+            if error.errno in _NOT_SAID:
+                self._loop.call_later(0, partial(self._not_said, self._awaited.pop(), error))
+            else:
+                self._give_up()
+
+    def _not_said(self, order: _Order, error: OSError) -> None:
+        """The agent lacks something: this start failed, and what the keeper holds goes on."""
+        self._loop.guarded(order.failed, SpawnError("set up", error.errno or 0, error.strerror or str(error)))
+        if self.empty:
+            self._calm_down()
+            self.on_empty()
 
     def _say(self, order: Order, fds: list[int]) -> None:
         """Says it, or keeps it until it is taken. Raises OSError."""
@@ -190,7 +203,7 @@ class Keeper:
             with suppress(BlockingIOError):
                 sent = socket.send_fds(self.channel, [line], fds)
         if sent < len(line):
-            self._unsent.append((line[sent:], [] if sent else [os.dup(fd) for fd in fds]))
+            self._unsent.append((line[sent:], [] if sent else _copies(fds)))
             self._loop.rewatch(self.channel.fileno(), READ | WRITE)
             self._patience = self._patience or self._loop.call_later(_TAKES_S, self._give_up)
 
@@ -409,6 +422,17 @@ class Keeper:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+def _copies(fds: list[int]) -> list[int]:
+    """All of them or none. Raises OSError."""
+    with ExitStack() as made:
+        copies = []
+        for fd in fds:
+            copies.append(os.dup(fd))
+            made.callback(os.close, copies[-1])
+        made.pop_all()
+        return copies
 
 
 class KeeperPool:
