@@ -126,8 +126,9 @@ class DaemonConnection:
     def _work(self) -> None:
         """Some orders, then the loop's turn: what ended meanwhile must not wait until a hundred jobs are started."""
         try:
-            for _ in range(min(len(self._backlog), _ORDERS_A_TURN)):
-                self._take(self._backlog.popleft())
+            for _ in range(_ORDERS_A_TURN):
+                if self._backlog:  # an order may find the connection closed
+                    self._take(self._backlog.popleft())
         finally:  # one that fails in a way nobody foresaw holds up none of the others
             if self._backlog:
                 self._loop.call_later(0.0, self._work)
@@ -136,6 +137,7 @@ class DaemonConnection:
         if self._socket.fileno() >= 0:
             self._loop.unwatch(self._socket.fileno())
             self._socket.close()
+            self._backlog.clear()  # whoever comes next says what is still to be done
             self._gone(self)
 
     def _take(self, line: bytes) -> None:

@@ -66,3 +66,22 @@ def test_an_order_that_fails_unforeseen_makes_nobody_deaf(loop: Loop) -> None:
         loop.call_later(5, loop.stop)
         loop.run()
     assert obeyed == list(range(1, 13))
+
+
+def test_orders_of_a_connection_that_is_closed_are_not_worked_off(loop: Loop) -> None:
+    """The next daemon says again what is to be done, with numbers of its own."""
+    ours, theirs = socket.socketpair()
+    obeyed: list[int] = []
+
+    def obey(line: bytes) -> None:
+        obeyed.append(decode_line(line)["no"])
+        if len(obeyed) == 3:
+            daemon.close()
+
+    theirs.setblocking(False)
+    daemon = DaemonConnection(loop, theirs, obey, lambda _: None)
+    with ours, theirs:
+        daemon.receive(b"".join(encode_line({"no": number}) for number in range(30)))
+        loop.call_later(0, lambda: loop.call_later(0, loop.stop))  # behind what would come of the rest
+        loop.run()
+    assert obeyed == [0, 1, 2]
