@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,10 +102,25 @@ def test_one_file_for_both_streams(tmp_path: Path) -> None:
     assert (tmp_path / "out-42.7").read_text() == "0: hello\n"
 
 
-def test_input_that_is_not_there_is_refused_here(tmp_path: Path) -> None:
-    with pytest.raises(CommandFailure, match="Could not open stdin file nope"):
+def test_input_that_cannot_be_read_is_refused_here_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailure, match="Could not open stdin file nope: No such file or directory"):
         sent_to_nodes(StepSpec(std_in="nope", work_dir=str(tmp_path)))
     assert choose_input(StepSpec(std_in="none")) == (None, ALL)
+    (tmp_path / "file").touch(mode=0)
+    with pytest.raises(CommandFailure, match="Could not open stdin file file/x: Not a directory"):
+        sent_to_nodes(StepSpec(std_in="file/x", work_dir=str(tmp_path)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+def test_input_without_permission_is_called_that() -> None:
+    code = (
+        "from bireme.cli.interactive.session.streams import sent_to_nodes\n"
+        "from bireme.core.model.steps import StepSpec\n"
+        "import os; os.setuid(65534)\n"
+        "sent_to_nodes(StepSpec(std_in='/etc/shadow'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Could not open stdin file /etc/shadow: Permission denied" in done.stderr
 
 
 # --- the tally ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ In a pod a file outside of its volumes would go with the pod: there the nodes ar
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 from contextlib import suppress
@@ -50,14 +51,23 @@ def _stays(path: str) -> bool:
 
 
 def _input_path(spec: StepSpec) -> str:
-    """The nodes open an input file; that it exists is checked here, where the message reaches the user."""
+    """The nodes open an input file; that it can be read is checked here, where the message reaches the user."""
     text = spec.std_in
     if text in ("", "all", "none") or text.isdecimal() or specifiers(text):
         return text
     path = os.path.join(spec.work_dir or os.getcwd(), text)
-    if not os.access(path, os.R_OK):
-        raise CommandFailure(f"Could not open stdin file {text}: No such file or directory")
+    if why := _unreadable(path):
+        raise CommandFailure(f"Could not open stdin file {text}: {why}")
     return path
+
+
+def _unreadable(path: str) -> str:
+    """Why; empty when it can be read. It is not opened: whoever writes into a FIFO would notice."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if os.access(path, os.R_OK) else os.strerror(errno.EACCES)
 
 
 def choose_input(spec: StepSpec) -> tuple[int | None, int]:
