@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
-from bireme.cli.thin import ANSWERED, ask
+from bireme.cli.thin import ANSWERED, ask, open_closed_streams
 
 _NEAR = {
     "srun": "bireme.cli.interactive.srun",
@@ -83,6 +83,7 @@ bireme --version, bireme help COMMAND. The state lives in BIREME_HOME (now: {hom
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the `bireme` script."""
+    open_closed_streams()
     name = os.path.basename(sys.argv[0])
     words = sys.argv[1:] if argv is None else argv
     if argv is None and name in SLURM_COMMANDS:

@@ -47,12 +47,26 @@ _HARMLESS = bytes([*b"\n\t", *range(0x20, 0x7F)])
 
 def run_and_exit(name: str) -> None:
     """What the launchers call."""
+    open_closed_streams()
     code = ask(name, sys.argv[1:])
     if code is None:
         from bireme.cli.main import run_and_exit as run_near  # late: it costs what this module saves
 
         run_near(name)
     os._exit(code or 0)
+
+
+def open_closed_streams() -> None:
+    """What is written to standard streams that are closed (`squeue >&-`) goes nowhere, as with Slurm's commands; and no
+    socket gets their numbers."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+        os.set_inheritable(opened, True)
+    os.close(opened)
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
 def ask(name: str, argv: list[str]) -> int | None:

@@ -20,6 +20,9 @@ from bireme.commands import parcels
 RUN = "import sys; from bireme.cli.thin import run_and_exit; run_and_exit(sys.argv.pop(1))"
 
 
+START = [sys.executable, "-c", RUN]
+
+
 class AnybodysDaemon:
     """Answers each request with the next of `answers`; what it was sent is in `heard`."""
 
@@ -201,7 +204,7 @@ def test_what_a_daemon_says_gives_a_terminal_no_orders(home: Path) -> None:
     )
     terminal, inside = os.openpty()
     with anybodys_daemon(home, answer):
-        done = subprocess.run([sys.executable, "-c", RUN, "squeue"], stdout=inside, stderr=inside)
+        done = subprocess.run([*START, "squeue"], stdout=inside, stderr=inside)
     os.close(inside)
     shown = os.read(terminal, 4096)
     os.close(terminal)
@@ -212,5 +215,33 @@ def test_what_a_daemon_says_gives_a_terminal_no_orders(home: Path) -> None:
 def test_what_goes_into_a_file_is_what_was_said(home: Path) -> None:
     said = b"\x1b[31m \x9b\n"
     with anybodys_daemon(home, parcel(parcels.pack(parcels.OUTPUT, said), parcels.pack(parcels.EXIT, b"0"))):
-        done = subprocess.run([sys.executable, "-c", RUN, "squeue"], capture_output=True)
+        done = subprocess.run([*START, "squeue"], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, said, b"")
+
+
+# -- closed streams --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["squeue", "sbatch --wrap true", "scontrol show job 1"])
+@pytest.mark.parametrize("closed", [(1,), (0, 1), (1, 2), (0, 1, 2)])
+def test_closed_streams_are_no_mishap_and_the_daemon_hears_nothing_of_them(
+    home: Path, command: str, closed: tuple[int, ...]
+) -> None:
+    """As with Slurm's commands; the socket must not get the number of one, and what is written to it."""
+    answer = parcel(parcels.pack(parcels.OUTPUT, b"text\n"), parcels.pack(parcels.EXIT, b"3"))
+    shut = " ".join(f"{number}>&-" for number in closed)
+    with anybodys_daemon(home, answer) as daemon:
+        done = subprocess.run(["sh", "-c", f'exec "$@" {shut}', "sh", *START, *command.split()], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
+    assert len(daemon.heard) == 1
+    assert b"text" not in daemon.heard[0]
+
+
+@pytest.mark.parametrize("command", ["squeue", "sbatch", "srun true", "sacctmgr -n show user", "squeue --version"])
+def test_closed_streams_are_no_mishap_near_either(home: Path, command: str) -> None:
+    with subprocess.Popen(
+        ["sh", "-c", 'exec "$@" <&- >&-', "sh", *START, *command.split()], stderr=subprocess.PIPE
+    ) as process:
+        _, told = process.communicate()
+    assert b"Traceback" not in told
+    assert process.returncode == (0 if "--version" in command else 1)
