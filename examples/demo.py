@@ -8,6 +8,7 @@ scripts.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -130,10 +131,19 @@ def main() -> int:
     if failed:
         console.print(f"demo: these jobs did not complete: {', '.join(failed)}", style="red")
         return 1
-    console.print(
-        f"Everything ran and nothing is left running ({time.monotonic() - began:.0f} s). Your turn: bireme up"
-    )
+    console.print(f"Everything ran and nothing is left running ({time.monotonic() - began:.0f} s).")
+    console.print(f"Your turn: {your_turn()}", soft_wrap=True)
     return 0
+
+
+def your_turn() -> str:
+    """What starts a cluster of one's own from here: `bireme` alone only where the shell finds it."""
+    beside = Path(sys.executable).with_name("bireme")
+    found = shutil.which("bireme")
+    if found is not None and Path(found).resolve() == beside.resolve():
+        return "bireme up"
+    shown = beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside
+    return f'{shown} up, then eval "$({shown} env)" for sbatch, squeue and the others'
 
 
 if __name__ == "__main__":

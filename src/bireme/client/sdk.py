@@ -61,6 +61,7 @@ class JobHandle:
         return self.client.wait(self.id, timeout_s, check=check)
 
     def logs(self, *, follow: bool = False, stream: str = "out") -> Iterator[str]:
+        """The lines of its output, each without its newline (`Client.logs`)."""
         return self.client.logs(self.id, follow=follow, stream=stream)
 
     def cancel(self, signal: int | None = None) -> None:
@@ -197,7 +198,10 @@ class Client:
         return record
 
     def logs(self, job: str | int | JobHandle, *, follow: bool = False, stream: str = "out") -> Iterator[str]:
-        """The lines a job wrote to its output (`stream="err"`: error) file; with `follow`, until it ended."""
+        """The lines a job wrote to its output (`stream="err"`: error) file, each without its newline.
+
+        With `follow`, until it ended.
+        """
         record = self.job(job)
         path = record["std_err" if stream == "err" else "std_out"]
         rest = ""
