@@ -5,7 +5,7 @@ Records in, text out; `squeue`'s table is `squeue_fields`, `scontrol show job` i
 
 from __future__ import annotations
 
-from bireme.slurm.formats.values import Context, Record, size, tres_per
+from bireme.slurm.formats.values import Context, Record, or_null, size, tres_per
 
 REASON_SHOWN_FOR = frozenset({"PENDING", "RESV_DEL_HOLD", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED"})
 """States for which squeue's last column says why instead of where."""
@@ -62,6 +62,11 @@ def end_time(job: Record) -> float | None:
 
 
 END_NEEDS = (*START_NEEDS, "time_limit_s")
+
+
+def command_line(job: Record) -> str:
+    """The script or program with its arguments."""
+    return or_null(" ".join(filter(None, [str(job.get("command") or ""), *(job.get("argv") or ())])))
 
 
 def elapsed(job: Record) -> float:

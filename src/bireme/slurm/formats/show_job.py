@@ -262,10 +262,6 @@ def _of_batch(text: Text) -> Text:
     return lambda job, context: text(job, context) if facts.is_batch(job) else None
 
 
-def _command(job: Record, _: Context) -> str:
-    return or_null(" ".join(filter(None, [str(job.get("command") or ""), *(job.get("argv") or ())])))
-
-
 def _switches(job: Record, _: Context) -> str | None:
     return f"{job['switches']}@{long_duration(job.get('switches_wait_s') or 0)}" if job.get("switches") else None
 
@@ -293,7 +289,7 @@ def _then_blank(key: str) -> Text:
 OWN: dict[str, Text] = {
     "AdminComment": _then_blank("admin_comment"),
     "AllocNode:Sid": lambda job, _: f"{or_null(job.get('submit_host'))}:0",
-    "Command": _command,
+    "Command": lambda job, _: facts.command_line(job),
     "Comment": _then_blank("comment"),
     "CoreSpec": _core_spec,
     "CPUs/Task": lambda job, _: str(job.get("cpus_per_task") or 1),

@@ -273,6 +273,7 @@ OWN: dict[str, Own] = {
         _number("tmp_disk_mib"),
     ),
     "requeue": Own(("requeue",), _flag("requeue", default=True)),
+    "command": Own(("command", "argv"), lambda job, _: facts.command_line(job)),
     "timelimit": Own(
         ("time_limit_s",),
         lambda job, _: short_duration(job.get("time_limit_s")),

@@ -161,7 +161,7 @@ UNASKED_ROWS: tuple[Row, ...] = (
     JobField("het_component", Form.COUNT, hidden="shown as the place in the heterogeneous job (het_offset)",
         own=own("given seen")),
     JobField("command", Form.TEXT, record="command", says="script or command",
-        squeue=Squeue("command", "COMMAND", "o"), show="Command", json="command", own=own("given show")),
+        squeue=Squeue("command", "COMMAND", "o"), show="Command", json="command", own=own("given squeue show json")),
     JobField("argv", Form.WORDS, record="argv", says="arguments of the script", own=own("given record")),
     JobField("submit_line", Form.TEXT, record="submit_line", says="command line it was submitted with",
         sacct=Sacct("SubmitLine", 20), json="submit_line", accounting="submit_line", own=own("given sacct")),

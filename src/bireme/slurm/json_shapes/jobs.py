@@ -242,6 +242,7 @@ def _mail_types(job: Record) -> list[str]:
 OWN: dict[str, Write] = {
     "array_max_tasks": lambda job: triple(job.get("array_throttle") or 0),
     "batch_flag": facts.is_batch,
+    "command": lambda job: facts.command_line(job) if job.get("command") else "",
     "cpus_per_task": lambda job: triple(job.get("cpus_per_task") or 1),
     "mail_type": _mail_types,
     "mail_user": lambda job: text_of(job, "mail_user") or text_of(job, "user_name"),
