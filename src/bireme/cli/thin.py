@@ -115,12 +115,11 @@ def _said(name: str, argv: list[str]) -> bytes:
 
 
 def working_folder() -> str:
-    """As the kernel names it, like Slurm; $PWD is trusted only where the folder has no name any more."""
+    """As the kernel names it, like Slurm; empty where it has no name any more: it was removed."""
     try:
         return os.getcwd()
     except OSError:
-        named = os.environ.get("PWD", "")
-        return named if named.startswith("/") else "/"
+        return ""
 
 
 def current_umask() -> int:

@@ -46,7 +46,8 @@ def _main(argv: list[str]) -> int:
     batch = read_batch(argv, read_named_script(argv, written.get("chdir")), context)
     if batch.options.flag("wait") or any(request.spec.get_user_env for request in batch.requests):
         around().only_near()  # it waits, or runs the submitter's login shell
-    voice = Voice("sbatch", quiet=batch.options.flag("quiet"), verbose=batch.options.times("verbose"))
+    quiet = any(options.flag("quiet") for options in batch.components)
+    voice = Voice("sbatch", quiet=quiet, verbose=batch.options.times("verbose"))
     for notice in batch.notices:
         voice.say(notice)
     tell_options(voice, batch.options)
@@ -103,9 +104,11 @@ def _send(transport: Port, batch: BatchSubmission, voice: Voice) -> int:
         return test_only(transport, body, voice)
     job_id = submit(transport, body, SUBMISSION_FAILED[Command.SBATCH], voice)
     cluster = cluster_of(transport, job_id) if clusters else ""
-    if batch.options.flag("parsable"):
+    if voice.quiet:
+        pass  # as in Slurm, also with --parsable
+    elif batch.options.flag("parsable"):
         around().write(f"{job_id};{cluster}\n" if cluster else f"{job_id}\n")
-    elif not voice.quiet:
+    else:
         around().write(f"Submitted batch job {job_id}" + (f" on cluster {cluster}\n" if cluster else "\n"))
     around().flush()
     return wait_for_end(transport, str(job_id)) if batch.options.flag("wait") else 0

@@ -55,7 +55,8 @@ def test_the_script_its_options_and_the_environment_are_sent(
         (["--parsable"], "42\n"),
         (["--parsable", "-M", "lab"], "42;lab\n"),
         (["-Q"], ""),
-        (["-Q", "--parsable"], "42\n"),
+        (["-Q", "--parsable"], ""),
+        (["-n1", ":", "-Q", "-n1"], ""),
         ([], "Submitted batch job 42\n"),
     ],
 )
@@ -180,6 +181,31 @@ def test_components_of_a_heterogeneous_job_are_sent_together(accepting: FakeDaem
     (body,) = accepting.bodies("POST /v1/jobs")
     assert [part["spec"]["resources"]["ntasks"] for part in body["het"]] == [1, 2]
     assert all(part["script"] for part in body["het"])
+
+
+def test_all_components_of_a_wrapped_command_are_called_so(accepting: FakeDaemon) -> None:
+    assert main(["-n1", "--wrap", "true", ":", "-n1", ":", "-J", "mine", "-n1"]) == 0
+    (body,) = accepting.bodies("POST /v1/jobs")
+    assert [part["spec"]["name"] for part in body["het"]] == ["wrap", "wrap", "mine"]
+
+
+def test_an_empty_name_is_a_name(accepting: FakeDaemon) -> None:
+    assert main(["-J", "", "--wrap", "true"]) == 0
+    (body,) = accepting.bodies("POST /v1/jobs")
+    assert body["spec"].get("name", "") == ""
+
+
+def test_in_a_folder_that_was_removed_nothing_is_submitted(
+    accepting: FakeDaemon, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("PWD", str(gone))
+    assert main(["--wrap", "true"]) == 255
+    assert "sbatch: error: getcwd failed: No such file or directory\n" in capfd.readouterr().err
+    assert accepting.bodies("POST /v1/jobs") == []
 
 
 def test_a_component_takes_over_what_is_not_about_its_size(accepting: FakeDaemon) -> None:

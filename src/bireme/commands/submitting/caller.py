@@ -6,6 +6,7 @@ options); `slurm/options` stays pure. Also how a specification travels: `plain`,
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,19 @@ from bireme.slurm.options.getopt import read_command_line
 from bireme.slurm.options.layers import peek
 from bireme.slurm.options.table import Command
 
+_NO_FOLDER = 255
+
+
+def _folder(command: Command) -> str:
+    """Where the job is to run. As in Slurm, only salloc goes on where the folder was removed: its program runs here."""
+    if around().folder:
+        return around().folder
+    told = f"getcwd failed: {os.strerror(errno.ENOENT)}"
+    if command is not Command.SALLOC:
+        raise CommandFailure(told, code=_NO_FOLDER, hint="the folder it is started in was removed: cd to another one")
+    around().remark(f"salloc: error: {told}", "\n")
+    return "/"
+
 
 def submit_context(
     command: Command, argv: Sequence[str], environment: Mapping[str, str] | None = None
@@ -32,7 +46,7 @@ def submit_context(
     host_file, host_file_fault = _host_file()
     return SubmitContext(
         owner=_owner(),
-        cwd=around().folder,
+        cwd=_folder(command),
         umask=around().umask,
         process_nice=around().nice,
         submit_host=around().host,

@@ -158,8 +158,8 @@ def _kind(asked: Asked) -> JobKind:
 
 def _name(asked: Asked) -> str:
     options = asked.options
-    if options.text("job-name"):
-        return options.text("job-name")
+    if "job-name" in options and (options.text("job-name") or options.command is Command.SBATCH):
+        return options.text("job-name")  # sbatch -J "": a job without a name, as in Slurm
     if "wrap" in options:
         return WRAPPER_NAME
     if options.words:

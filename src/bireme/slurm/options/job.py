@@ -52,6 +52,10 @@ def build_het_specs(components: tuple[Options, ...], context: SubmitContext) -> 
     words = next((options.words for options in reversed(components) if options.words), components[-1].words)
     for options in components:
         options.words = words if options.command is Command.SBATCH else options.words
+    wrapped = next((options.settings["wrap"] for options in components if "wrap" in options), None)
+    if wrapped is not None:
+        for options in components:
+            options.settings["wrap"] = wrapped
     for before, options in pairwise(components):
         for name in _OF_ALL_COMPONENTS:
             if name in before and name not in options:
