@@ -188,6 +188,7 @@ def test_time_spent_suspended_does_not_count() -> None:
     world.suspend("job")
     world.wait(5000)
     world.expect(job="suspended n1")
+    world.suspend("job")  # twice is as good as once
     world.resume("job")
     world.wait(499)
     world.expect(job="runs n1")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bireme.commands.clusters import UnknownClusterError, chosen_clusters
+from bireme.commands.clusters import VARIABLE, UnknownClusterError, chosen_clusters
 from bireme.commands.optline import Opt, OptionLineError, read
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.surroundings import Port, around
@@ -284,21 +284,25 @@ def repeat(seconds: int, body: Callable[[], int]) -> int:
 
 def each_cluster(command: str, text: str | None, body: Callable[[str], int], *, header: bool) -> int:
     """-M: the listing of each cluster that is named, under its name; without it, one listing of everything."""
-    if text is None:
+    names = clusters_named(command, text)
+    if not names:
         return body("")
     code = 0
-    for place, name in enumerate(clusters_named(command, text)):
+    for place, name in enumerate(names):
         if header:
             show([*([""] if place else []), f"CLUSTER: {name}"])
         code = max(code, body(name))
     return code
 
 
-def clusters_named(command: str, text: str) -> list[str]:
-    """Those that -M names; the command ends where none has such a name."""
-
+def clusters_named(command: str, text: str | None) -> list[str]:
+    """Those that -M names, or else SLURM_CLUSTERS; the command ends where none has such a name. None: neither does."""
+    by_variable = text is None
+    text = environment().get(VARIABLE) or None if by_variable else text
+    if text is None:
+        return []
     try:
-        return chosen_clusters(transport(), text)
+        return chosen_clusters(transport(), text, VARIABLE if by_variable else "--cluster")
     except UnknownClusterError as error:
         raise CommandError(error.said_by(command)) from None
     except (ApiError, BiremeUnavailable) as error:

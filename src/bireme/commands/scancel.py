@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bireme.commands.clusters import UnknownClusterError, chosen_clusters
+from bireme.commands.clusters import VARIABLE, UnknownClusterError, chosen_clusters
 from bireme.commands.optline import options, read
 from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
@@ -32,6 +32,7 @@ TABLE = options(
 _FILTERS = ("account", "name", "nodelist", "partition", "qos", "reservation", "state", "user", "wckey")
 _ENVIRONMENT = {
     "account": "SCANCEL_ACCOUNT",
+    "cluster": VARIABLE,
     "name": "SCANCEL_NAME",
     "partition": "SCANCEL_PARTITION",
     "qos": "SCANCEL_QOS",

@@ -49,8 +49,7 @@ def _print_priorities(asked: dict[str, str | None]) -> int:
     sort = fields.parse_sort(asked.get("sort") or "i")
     reports.keep_bounds(sort)
     _check_sort(fields.unknown_sorts(sort, sprio_fields.weight_fields()))
-    if (clusters := asked.get("clusters")) is not None:
-        reports.clusters_named("sprio", clusters)
+    reports.clusters_named("sprio", asked.get("clusters"))
     answer = _ask(asked)
     if answer["type"] != "priority/multifactor":
         raise reports.CommandError(_NO_FACTORS.format(plugin=answer["type"]))

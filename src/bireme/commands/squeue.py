@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 def _main(argv: list[str]) -> int:
     asked, words = reports.options_of("squeue", TABLE, argv)
     reports.refuse_format_with_long("squeue", asked)
-    reports.keep_latest(asked, "format", "Format")
+    _refuse_both_formats(asked)
     for optional in ("jobs", "steps"):  # `-j 42` for what getopt only takes as `-j42`
         if words and optional in asked and asked[optional] is None:
             asked[optional] = words.pop(0)
@@ -65,6 +65,13 @@ def _main(argv: list[str]) -> int:
         return 1
     listing = _Listing(_with_environment(asked))
     return reports.repeat(listing.iterate, listing.print)
+
+
+def _refuse_both_formats(asked: dict[str, str | None]) -> None:
+    options = {"format": "-o (--format)", "Format": "-O (--Format)"}
+    given = [options[name] for name in asked if name in options]
+    if len(given) > 1:
+        raise reports.CommandError(f"squeue: error: {given[1]} is incompatible with {given[0]}")
 
 
 def _with_environment(asked: dict[str, str | None]) -> dict[str, str | None]:

@@ -180,9 +180,9 @@ def test_sattach_refuses_what_is_no_step(
     home: Path, capfd: pytest.CaptureFixture[str], argv: list[str], says: str
 ) -> None:
     assert sattach.main(argv) == 1
-    text = capfd.readouterr().err
-    assert f"sattach: error: {says}" in text
-    assert text.endswith("Usage: sattach [options] <jobid.stepid>\n")
+    said = capfd.readouterr()
+    assert f"sattach: error: {says}" in said.err
+    assert said.out == "Usage: sattach [options] <jobid.stepid>\n"
 
 
 def test_sattach_layout(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:

@@ -87,11 +87,16 @@ def test_ways_to_name_a_job(api: FakeApi, capsys: pytest.CaptureFixture[str], wo
     assert capsys.readouterr().out.startswith("JobId=31 JobName=run\n   UserId=root(0)")
 
 
+def test_usage_is_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert scontrol.main(["--usage"]) == 0
+    assert capsys.readouterr().out.startswith("scontrol [OPTIONS] [COMMAND]")
+
+
 def test_one_waiting_task(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert scontrol.main(["-o", "show", "job", "32_4"]) == 0
     assert capsys.readouterr().out.startswith("JobId=32 ArrayJobId=32 ArrayTaskId=4 ArrayTaskThrottle=2 JobName=arr ")
     assert scontrol.main(["show", "job", "32_99"]) == 1
-    assert capsys.readouterr().err == "Job 32_99 not found\n"
+    assert capsys.readouterr().out == "Job 32_99 not found\n"
 
 
 @pytest.mark.parametrize(

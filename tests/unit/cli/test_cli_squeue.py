@@ -115,6 +115,8 @@ def test_steps(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
             'Try "squeue --help" for more information\n',
         ),
         (["-s31"], "squeue: error: Invalid job_step id: 31.??\n"),
+        (["-o%i", "-Ojobid"], "squeue: error: -O (--Format) is incompatible with -o (--format)\n"),
+        (["-Ojobid", "-o%i"], "squeue: error: -o (--format) is incompatible with -O (--Format)\n"),
     ],
 )
 def test_refusals(api: FakeApi, capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
@@ -160,6 +162,18 @@ def test_clusters_that_nobody_has(
     *each, last = said.err.splitlines()
     assert each == [f"squeue: error: No cluster '{name}' known by database." for name in unknown]
     assert last.startswith(f"squeue: error: '{text}' can't be reached now, or it is an invalid entry for --cluster. ")
+
+
+def test_a_cluster_in_a_variable_that_nobody_has(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.answers["/v1/ping"] = {"clusters": ["lab"]}
+    monkeypatch.setenv("SLURM_CLUSTERS", "nosuch")
+    assert squeue.main([]) == 1
+    assert "invalid entry for SLURM_CLUSTERS. " in capsys.readouterr().err
+    monkeypatch.setenv("SLURM_CLUSTERS", "lab")
+    assert squeue.main([]) == 0
+    assert capsys.readouterr().out.startswith("CLUSTER: lab\n")
 
 
 def test_clusters_without_a_daemon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

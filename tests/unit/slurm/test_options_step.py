@@ -212,3 +212,10 @@ def test_sruns_own_job_lets_go_of_tasks_per_node_that_do_not_fit() -> None:
     assert (asked.ntasks, asked.nodes_min, asked.ntasks_per_node) == (4, 1, None)
     assert [notice for notice in got.notices if "Ignoring --ntasks-per-node" in notice]
     assert run("-n4", "-N2", "--ntasks-per-node=2", "x").jobs[0].spec.resources.ntasks_per_node == 2
+
+
+@pytest.mark.parametrize("line", ["--het-group=1 -n1 a : -n1 b", "-n1 a : --het-group=0,2 -n1 b"])
+def test_a_component_of_the_job_is_for_one_component_of_the_line(line: str) -> None:
+    with pytest.raises(OptionError, match="Duplicate het groups in single srun not supported"):
+        read_run(line.split(), CONTEXT)
+    read_run(line.replace("=1", "=2").replace("0,2", "2").split(), CONTEXT)

@@ -57,10 +57,12 @@ def _main(argv: list[str]) -> int:
         print(VERSION_LINE)
         return 0
     if len(words) != 1:
-        raise CommandFailure("sattach: error: too many parameters", _USAGE, bare=True)
+        print(_USAGE)
+        raise CommandFailure("too many parameters")
     match = _STEP.fullmatch(words[0])
     if match is None:
-        raise CommandFailure("sattach: error: Failed to parse stepid from command line options", _USAGE, bare=True)
+        print(_USAGE)
+        raise CommandFailure("Failed to parse stepid from command line options")
     return _join(match[1], int(match[2]), asked)
 
 

@@ -22,6 +22,14 @@ Input line must include "Account", "Association", "Cluster", "Configuration",
 "RunAwayJobs", "Stats", "Transaction", "TRES", "User", or "WCKey\""""
 _FLAGS = ("withassoc", "withcoord", "tree", "wolimits", "woplimits", "wopinfo", "onlydefaults", "withsubaccounts",
           "withdeleted", "withrawqos", "withcluster", "withfed")  # fmt: skip
+_NOT_HERE = {
+    "configuration": "there is no slurmdbd to be configured; scontrol show config tells of the daemon",
+    "federation": "there is no federation; sacctmgr show cluster lists the clusters",
+    "reservation": "scontrol show reservation lists them",
+    "resource": "licences are the cluster's own; scontrol show licenses lists them",
+    "stats": "there is no slurmdbd to be measured; bireme status and bireme doctor tell of the daemon",
+}
+"""What Slurm lists and Bireme has not, or elsewhere."""
 Row = dict[str, Any]
 
 
@@ -38,6 +46,8 @@ class Wish:
 
 def show(session: Session, texts: Sequence[str]) -> int:
     entity = entity_of(texts[0]) if texts else None
+    if entity in _NOT_HERE:
+        raise reports.CommandError(f" sacctmgr show {entity}: {_NOT_HERE[entity]}")
     if entity is None or entity not in {*_ROWS, "event", "wckey", "runawayjobs", "transaction"}:
         raise reports.CommandError(NO_ENTITY)
     wish = _wish(session, entity, texts[1:])

@@ -19,7 +19,7 @@ from bireme.slurm.version import VERSION_LINE
 
 TABLE: list[Opt] = options(
     "-a--all -M--clusters= -d--details --federation -F--future -h--help --hide --json[=] --local -o--oneliner"
-    " -Q--quiet --sibling -u--uid= -v--verbose -V--version --yaml[=] --autocomplete="
+    " -Q--quiet --sibling -u--uid= --usage -v--verbose -V--version --yaml[=] --autocomplete="
 )
 _Verb = Callable[[Session, list[str]], int]
 _ANYWHERE = frozenset(
@@ -51,7 +51,7 @@ def _main(argv: list[str]) -> int:
     if "version" in asked:
         reports.say(VERSION_LINE)
         return 0
-    if "help" in asked:
+    if "help" in asked or "usage" in asked:
         return _help(Session({}), [])
     session = Session(asked)
     if not words:

@@ -45,10 +45,15 @@ class Session:
 
     @property
     def transport(self) -> Port | OneCluster:
-        """To all that the daemon has, or with -M to one of its clusters."""
+        """To all that the daemon has, or with -M (or SLURM_CLUSTERS) to one of its clusters."""
         if self._transport is None:
             plain, name = reports.transport(), self._asked.get("clusters")
-            self._transport = plain if name is None else _to_one_cluster(plain, name)
+            if name is not None:
+                self._transport = _to_one_cluster(plain, name)
+            elif names := reports.clusters_named("scontrol", None):
+                self._transport = OneCluster(plain, names[0])
+            else:
+                self._transport = plain
         return self._transport
 
     def choose_cluster(self, name: str) -> int:

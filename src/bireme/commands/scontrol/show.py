@@ -72,7 +72,8 @@ def jobs(session: Session, ids: list[str]) -> int:
         answer = session.get(path_of("jobs", selector.job_id), LOAD_JOBS)
         answer["jobs"] = [job for job in answer["jobs"] if selector.matches(job)]
         if not answer["jobs"]:
-            raise reports.CommandError(f"Job {ids[0]} not found")
+            reports.say(f"Job {ids[0]} not found")  # where Slurm says it
+            return 1
         if len(selector.tasks) == 1:  # one task of those that still wait under one record
             answer["jobs"] = [_as_task(job, selector.tasks[0], expand_tasks) for job in answer["jobs"]]
     if session.wants_data:
@@ -178,7 +179,7 @@ def topology(session: Session, ids: list[str]) -> int:
     if not lines and ids:
         reports.tell(f"scontrol: error: Topology information contains no switch or node named {ids[0]}")
     elif not lines:
-        reports.say("No topology information available")
+        reports.tell("scontrol: error: No topology information available")
     reports.show(lines)
     return 0
 

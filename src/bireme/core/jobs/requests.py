@@ -377,8 +377,9 @@ def checkpointed(state: State, caller: Caller, target: Target) -> list[e.Event]:
 def suspend(state: State, caller: Caller, target: Target) -> list[e.Event]:
     if not caller.admin:
         raise Refusal(Why.ACCESS_DENIED)
-    running = [job for job in find(state, target) if isinstance(job.phase, Running)]
-    if not running:
+    found = find(state, target)
+    running = [job for job in found if isinstance(job.phase, Running)]
+    if not running and not any(isinstance(job.phase, Suspended) for job in found):  # twice is as good as once
         raise Refusal(_why_not_running(state, target, Why.JOB_NOT_RUNNING))
     return [e.JobSuspended(job.id, job.generation) for job in running]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bireme.slurm.options.arbitrary import name_hosts
 from bireme.slurm.options.context import SubmitContext
+from bireme.slurm.options.errors import fatal
 from bireme.slurm.options.help import notices
 from bireme.slurm.options.job import JobRequest, build_het_specs
 from bireme.slurm.options.layers import Options, resolve
@@ -48,11 +49,19 @@ def read_run(argv: Sequence[str], context: SubmitContext) -> RunSubmission:
         for options in components:
             options.words = options.words or components[-1].words
     steps = tuple(build_step_spec(options, context) for options in components)
+    _refuse_one_group_twice(steps)
     needs_job = steps[0].job_id is None
     jobs = build_het_specs(components, context) if needs_job else ()
     said = [warning for request in jobs or steps for warning in request.warnings]
     remarks = [*said, *(notice for options in components for notice in notices(options))]
     return RunSubmission(jobs, steps, components, tuple(dict.fromkeys(remarks)))
+
+
+def _refuse_one_group_twice(steps: Sequence[StepRequest]) -> None:
+    """Each component of the line is for other components of the job; without --het-group for the one of its place."""
+    groups = [group for index, step in enumerate(steps) for group in step.het_group or (index,)]
+    if len(steps) > 1 and len(set(groups)) < len(groups):
+        raise fatal("Duplicate het groups in single srun not supported")
 
 
 def read_allocation(argv: Sequence[str], context: SubmitContext) -> AllocationSubmission:
