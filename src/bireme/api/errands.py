@@ -4,15 +4,17 @@ A command is written as one plain function that asks and prints; in a thread it 
 loop answers in the caller's turns like any request's (`api/routes/commands.py`). Two hundred people who watch the queue
 ask for the same: it is printed once for all of them, as long as nothing has changed.
 
-Invariants: nobody's command holds the loop: a thread gives way to it after one slice of time (`SLICE_S`). Who is told
-what another was told asked in the same words, sees the same of what may be private, and nothing had changed since it
-was begun.
+Invariants: nobody's command holds the loop: a thread gives way to it after one slice of time (`SLICE_S`). A command for
+which nobody waits any more ends at its next step (`Stay`), and so does one that takes long while others have no thread:
+it is sent back. Who is told what another was told asked in the same words, sees the same of what may be private, and
+nothing had changed since it was begun.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,9 +24,14 @@ from bireme.api.answers import FRESH_S
 from bireme.api.serving.slices import SLICE_S
 from bireme.api.serving.turns import Slots
 from bireme.commands import parcels
+from bireme.commands.surroundings import NearError
 
-THREADS, THREADS_EACH = 4, 2
-"""So many commands run at a time, and so many of one user."""
+THREADS, THREADS_EACH, SPARE_THREADS = 6, 2, 2
+"""So many commands run at a time, and so many of one user; the last few are for users of whom none runs."""
+LONG_S = 0.5
+"""Who takes longer goes on elsewhere when others wait for a thread."""
+MOST_COMPUTED_S = 4.0
+"""Who computes for longer goes on elsewhere anyway: threads share one interpreter with the loop."""
 
 
 KEPT_BYTES = 32 << 20
@@ -38,6 +45,43 @@ class Told(NamedTuple):
     personal: bool
 
 
+class GoneError(Exception):
+    """Nobody waits any more for what the command says."""
+
+
+class Stay:
+    """For whom a command runs here, and for how long it may."""
+
+    def __init__(self, is_gone: Callable[[], bool], others_wait: Callable[[], bool] = lambda: False) -> None:
+        self._gone = [is_gone]
+        self._others_wait = others_wait
+        self._began = time.monotonic()
+        self._computed = 0.0
+
+    def join(self, is_gone: Callable[[], bool]) -> None:
+        """One more waits for it."""
+        self._gone.append(is_gone)
+
+    def is_over(self) -> bool:
+        """Whether all of them are gone."""
+        return all(is_gone() for is_gone in self._gone)
+
+    def begin(self) -> None:
+        """In the command's thread."""
+        self._began, self._computed = time.monotonic(), time.thread_time()
+
+    def go_on(self) -> None:
+        """In the command's thread, between two steps of it. Raises GoneError, or NearError where it takes too long."""
+        if self.is_over():
+            raise GoneError
+        if time.monotonic() - self._began > LONG_S and self._others_wait():
+            raise NearError
+        if time.thread_time() - self._computed > MOST_COMPUTED_S:
+            raise NearError
+
+
+Work = Callable[[Stay], Told]
+
 SENT_BACK = Told(parcels.pack(parcels.NEAR, b""), personal=True)
 
 
@@ -48,6 +92,7 @@ class _Latest:
     version: Hashable
     begun_at: float
     uid: int
+    stay: Stay
     told: asyncio.Task[Told]
 
 
@@ -60,31 +105,46 @@ class Errands:
     def __init__(self, version: Callable[[], Hashable], is_full: Callable[[int], bool] = lambda uid: False) -> None:
         self._version = version
         self._is_full = is_full
-        self._slots = Slots(THREADS, THREADS_EACH)
+        self._slots = Slots(THREADS, THREADS_EACH, SPARE_THREADS)
         # Threads of their own: a question may need one of the others (`Context.in_thread`), which must not wait for it.
         self._threads = ThreadPoolExecutor(THREADS, "command")
         self._latest: dict[Hashable, _Latest] = {}
         """The oldest first."""
         sys.setswitchinterval(SLICE_S)
 
-    async def run(self, uid: int, work: Callable[[], Told]) -> Told:
-        async with self._slots.held_by(uid):
-            if self._is_full(uid):
-                return SENT_BACK
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def run(self, uid: int, work: Work, is_gone: Callable[[], bool] = lambda: False) -> Told:
+        """`is_gone`: whether who asked has left. Raises GoneError then."""
+        return await self._run(uid, work, self._stay(uid, is_gone))
 
-    async def look(self, question: Hashable, uid: int, work: Callable[[], Told]) -> Told:
+    async def look(self, question: Hashable, uid: int, work: Work, is_gone: Callable[[], bool] = lambda: False) -> Told:
         """As `run`, of a command that changes nothing: once for all who put this question now."""
         loop = asyncio.get_running_loop()
         latest = self._latest.get(question)
         if latest is None or latest.version != self._version() or loop.time() - latest.begun_at > FRESH_S:
-            latest = _Latest(self._version(), loop.time(), uid, loop.create_task(self.run(uid, work)))
+            stay = self._stay(uid, is_gone)
+            latest = _Latest(self._version(), loop.time(), uid, stay, loop.create_task(self._run(uid, work, stay)))
             self._latest.pop(question, None)
             self._latest[question] = latest
             latest.told.add_done_callback(lambda _: self._forget_old())
             loop.call_later(2 * FRESH_S, self._forget, question, latest)
-        told = await asyncio.shield(latest.told)
-        return told if latest.uid == uid or not told.personal else await self.run(uid, work)
+        else:
+            latest.stay.join(is_gone)
+        try:
+            told = await asyncio.shield(latest.told)
+        except GoneError:  # before this one came
+            return await self.run(uid, work, is_gone)
+        return told if latest.uid == uid or not told.personal else await self.run(uid, work, is_gone)
+
+    def _stay(self, uid: int, is_gone: Callable[[], bool]) -> Stay:
+        return Stay(is_gone, lambda: self._slots.others_wait(uid))
+
+    async def _run(self, uid: int, work: Work, stay: Stay) -> Told:
+        async with self._slots.held_by(uid):
+            if stay.is_over():
+                raise GoneError
+            if self._is_full(uid):
+                return SENT_BACK
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, stay)
 
     def _forget_old(self) -> None:
         """No more is kept than `KEPT_BYTES`."""

@@ -6,6 +6,7 @@ is not there to answer or sends back (`cli/thin.py`).
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import sys
@@ -136,3 +137,18 @@ class Process:
 
     def keep_small(self, count: int, most: int) -> None:
         """Nobody else waits for this process."""
+
+    def go_on(self) -> None:
+        """It may."""
+
+    def user_id(self, name: str) -> int | None:
+        try:
+            return pwd.getpwnam(name).pw_uid
+        except (KeyError, ValueError):
+            return None
+
+    def group_id(self, name: str) -> int | None:
+        try:
+            return grp.getgrnam(name).gr_gid
+        except (KeyError, ValueError):
+            return None

@@ -6,7 +6,6 @@ sstat and scontrol runs inside `guarded`. Invariant: a reader that goes away (`s
 
 from __future__ import annotations
 
-import pwd
 import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -31,6 +30,7 @@ _LONGEST_LINE = 64 * 1024
 _LONGEST_TIME_FORMAT = 128
 _MOST_STAMPS = 1024
 """Seconds whose text is kept."""
+MOST_NAMES = 256
 _WIDEST_LINE, _LONGEST_DELIMITER, _MOST_SORTS, _MOST_SELECTORS = 8192, 64, 16, 512
 """Who wants more than this has it in a process of their own."""
 
@@ -318,14 +318,16 @@ def positive_seconds(text: str, name: str) -> int:
 def user_ids(command: str, text: str) -> set[int]:
     """Uids of a comma list of names or numbers. A name nobody has is said and selects nothing, as in Slurm."""
 
-    uids: set[int] = set()
-    for word in words_of(text):
-        try:
-            number = word.isascii() and word.isdecimal() and len(word) < 12
-            uids.add(int(word) if number else pwd.getpwnam(word).pw_uid)
-        except (KeyError, ValueError):
+    words = words_of(text)
+    found: dict[str, int | None] = dict.fromkeys(words)
+    around().keep_small(len(found), MOST_NAMES)
+    for name in found:
+        number = name.isascii() and name.isdecimal() and len(name) < 12
+        found[name] = int(name) if number else around().user_id(name)
+    for word in words:
+        if found[word] is None:
             tell(f"{command}: error: Invalid user: {word}")
-    return uids
+    return {uid for uid in found.values() if uid is not None}
 
 
 def transport() -> Port:

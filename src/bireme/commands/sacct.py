@@ -5,8 +5,6 @@ The time window follows Slurm's own table of defaults, which depends on --jobs a
 
 from __future__ import annotations
 
-import grp
-import pwd
 import time
 from collections.abc import Callable
 from math import inf
@@ -16,6 +14,7 @@ from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
 from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.commands.surroundings import around
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import accounting, sacct_fields
 from bireme.slurm.formats.accounting import name_lines
@@ -95,6 +94,7 @@ class _Report:
         self.states = self._states()
         self.window = self._window()
         self.uids = self._uids()
+        self.checks = [test_for(asked[name] or "") for name, test_for in _CHECKS.items() if asked.get(name)]
         self.columns = self._columns()
         unit = (asked.get("units") or "").upper()
         if unit and unit not in ("K", "M", "G", "T", "P"):
@@ -167,17 +167,24 @@ class _Report:
 
     def _uids(self) -> set[int] | None:
         """None is everybody: root's default, --allusers, and whoever asks for jobs by id."""
-        for word in reports.words_of(self.asked.get("group")):
-            if not (word.isascii() and word.isdecimal()):
-                _known(grp.getgrnam, word, "group")
+        self._ids("group", around().group_id)
         if self.asked.get("user"):
-            return {
-                int(word) if word.isascii() and word.isdecimal() else _known(pwd.getpwnam, word, "user").pw_uid
-                for word in reports.words_of(self.asked["user"])
-            }
+            return self._ids("user", around().user_id)
         if "allusers" in self.asked or self.selectors or reports.my_uid() == 0:
             return None
         return {reports.my_uid()}
+
+    def _ids(self, what: str, id_of: Callable[[str], int | None]) -> set[int]:
+        """The numbers of the users or groups that an option names; the command ends where nobody has such a name."""
+        ids: set[int] = set()
+        names = dict.fromkeys(reports.words_of(self.asked.get(what)))
+        around().keep_small(len(names), reports.MOST_NAMES)
+        for name in names:
+            found = int(name) if name.isascii() and name.isdecimal() and len(name) < 12 else id_of(name)
+            if found is None:
+                raise reports.CommandError(f"sacct: error: Invalid {what} id: {name}")
+            ids.add(found)
+        return ids
 
     def _columns(self) -> Any:
 
@@ -225,7 +232,7 @@ class _Report:
             return False
         if self.states is None and not self.selectors and not self._in_window(job):
             return False
-        return all(check(self.asked[name] or "", job) for name, check in _CHECKS.items() if self.asked.get(name))
+        return all(check(job) for check in self.checks)
 
     def _in_window(self, job: dict[str, Any]) -> bool:
         """Jobs that were eligible or running at some time of the window."""
@@ -322,13 +329,6 @@ class _Report:
         return 0
 
 
-def _known(named: Callable[[str], Any], word: str, what: str) -> Any:
-    try:
-        return named(word)
-    except (KeyError, ValueError):
-        raise reports.CommandError(f"sacct: error: Invalid {what} id: {word}") from None
-
-
 def _limit_s(text: str) -> float:
     try:
         return parse_job_time_limit(text) or inf
@@ -336,49 +336,64 @@ def _limit_s(text: str) -> float:
         raise reports.CommandError("sacct: fatal: Invalid time limit specification") from None
 
 
-def _in_list(key: str) -> Any:
-    def check(text: str, job: dict[str, Any]) -> bool:
-        return str(job.get(key) if job.get(key) is not None else "") in text.split(",")
-
-    return check
+Test = Callable[[dict[str, Any]], bool]
 
 
-def _in_partition(text: str, job: dict[str, Any]) -> bool:
-    return not set(text.split(",")).isdisjoint(str(job.get("partition") or "").split(","))
+def _in_list(key: str) -> Callable[[str], Test]:
+    def test_for(text: str) -> Test:
+        wanted = set(text.split(","))
+        return lambda job: str(job.get(key) if job.get(key) is not None else "") in wanted
+
+    return test_for
 
 
-def _in_group(text: str, job: dict[str, Any]) -> bool:
-    return not {str(job.get("group_id")), str(job.get("group_name"))}.isdisjoint(text.split(","))
+def _in_clusters(text: str) -> Test:
+    """As in Slurm, a filter like the others: what has run may be of a cluster that nobody has any more."""
+    return (lambda job: True) if text == "all" else _in_list("cluster")(text)
 
 
-def _between(value: float, text: str) -> bool:
-    low, _, high = text.partition("-")
-    return (not low.isdecimal() or value >= int(low)) and (
-        value <= int(high) if high.isdecimal() else value == int(low) if low.isdecimal() else True
-    )
+def _in_partition(text: str) -> Test:
+    wanted = set(text.split(","))
+    return lambda job: not wanted.isdisjoint(str(job.get("partition") or "").split(","))
 
 
-def _node_range(text: str, job: dict[str, Any]) -> bool:
-    return _between(int(job.get("node_count") or 0), text)
+def _in_group(text: str) -> Test:
+    wanted = set(text.split(","))
+    return lambda job: not wanted.isdisjoint((str(job.get("group_id")), str(job.get("group_name"))))
 
 
-def _cpu_range(text: str, job: dict[str, Any]) -> bool:
-    return _between(int((job.get("tres_allocated") or {}).get("cpu") or 0), text)
+def _between(text: str) -> Callable[[float], bool]:
+    first, _, last = text.partition("-")
+    low = int(first) if first.isdecimal() else None
+    high = int(last) if last.isdecimal() else low
+    if low is None or last.isdecimal():
+        return lambda value: (low is None or value >= low) and (high is None or value <= high)
+    return lambda value: value == low
 
 
-def _on_nodes(text: str, job: dict[str, Any]) -> bool:
-
-    return not set(expand(text)).isdisjoint(expand(job.get("node_list") or ""))
-
-
-def _has_constraints(text: str, job: dict[str, Any]) -> bool:
-    return all(word in str(job.get("features") or "") for word in text.split(","))
+def _node_range(text: str) -> Test:
+    fits = _between(text)
+    return lambda job: fits(int(job.get("node_count") or 0))
 
 
-_CHECKS = {
+def _cpu_range(text: str) -> Test:
+    fits = _between(text)
+    return lambda job: fits(int((job.get("tres_allocated") or {}).get("cpu") or 0))
+
+
+def _on_nodes(text: str) -> Test:
+    wanted = set(expand(text))
+    return lambda job: not wanted.isdisjoint(expand(job.get("node_list") or ""))
+
+
+def _has_constraints(text: str) -> Test:
+    words = text.split(",")
+    return lambda job: all(word in str(job.get("features") or "") for word in words)
+
+
+_CHECKS: dict[str, Callable[[str], Test]] = {
     "accounts": _in_list("account"),
-    # As in Slurm, a filter like the others: what has run may be of a cluster that nobody has any more.
-    "clusters": lambda text, job: text == "all" or _in_list("cluster")(text, job),
+    "clusters": _in_clusters,
     "constraints": _has_constraints,
     "group": _in_group,
     "name": _in_list("name"),

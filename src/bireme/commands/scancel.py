@@ -7,7 +7,7 @@ job that is not there (any more) is no error worth a word unless -v or -i was gi
 
 from __future__ import annotations
 
-import pwd
+import functools
 import re
 import sys
 from collections.abc import Sequence
@@ -184,11 +184,11 @@ def _apply(order: Order, name: str, value: str) -> None:
 
 def _uid(name: str) -> int:
 
-    try:
-        number = name.isascii() and name.isdigit() and len(name) < 12
-        return int(name) if number else pwd.getpwnam(name).pw_uid
-    except (KeyError, ValueError):
-        raise CommandFailure(f"Invalid user name: {name}") from None
+    number = name.isascii() and name.isdigit() and len(name) < 12
+    uid = int(name) if number else around().user_id(name)
+    if uid is None:
+        raise CommandFailure(f"Invalid user name: {name}")
+    return uid
 
 
 def _signal(text: str) -> int:
@@ -368,8 +368,13 @@ def matches(record: dict[str, Any], filters: dict[str, str]) -> bool:
 
 
 def _on_one_of(wanted: str, held: str) -> bool:
+    return not _names_in(wanted).isdisjoint(expand(held))
 
-    return bool(set(expand(wanted)) & set(expand(held)))
+
+@functools.lru_cache(maxsize=1)
+def _names_in(hostlist: str) -> frozenset[str]:
+    """Of one command, which asks for each job."""
+    return frozenset(expand(hostlist))
 
 
 def is_named(record: dict[str, Any], word: str) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pwd
 from typing import Any
 
 from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
 from bireme.commands.refused import ApiError, BiremeUnavailable
+from bireme.commands.surroundings import around
 from bireme.slurm.formats import share_fields as forms
 from bireme.slurm.formats.accounting import choose_columns
 from bireme.slurm.formats.share_fields import SHARE_FIELDS
@@ -92,10 +92,7 @@ def _chosen(rows: list[Row], asked: dict[str, str | None]) -> list[Row]:
 
 
 def _myself() -> str:
-    try:
-        return pwd.getpwuid(reports.my_uid()).pw_name
-    except KeyError:
-        return str(reports.my_uid())
+    return around().user
 
 
 def _print_data(answer: dict[str, Any], rows: list[Row], yaml: bool) -> int:

@@ -52,7 +52,7 @@ def _live_steps(ids: str, *, all_steps: bool) -> list[dict[str, Any]]:
 
     transport = reports.transport()
     rows: list[dict[str, Any]] = []
-    selectors = parse_selectors(ids)
+    selectors = list(dict.fromkeys(parse_selectors(ids)))
     reports.keep_bounds((), selectors)
     for selector in selectors:
         try:

@@ -113,6 +113,14 @@ class Surroundings(Protocol):
     def keep_small(self, count: int, most: int) -> None:
         """What follows makes so many things. Raises NearError where others would wait for more than `most`."""
 
+    def go_on(self) -> None:
+        """Between two steps of something long. Raises where nobody waits for it any more, or others wait too long."""
+
+    def user_id(self, name: str) -> int | None:
+        """The uid of the user of this name; None where nobody has it."""
+
+    def group_id(self, name: str) -> int | None: ...
+
 
 _AROUND: ContextVar[Surroundings] = ContextVar("bireme.surroundings")
 

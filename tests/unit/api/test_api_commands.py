@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 from tests.unit.api.conftest import Running
 
-from bireme.api.errands import Errands, Told
+from bireme.api.errands import Errands, Stay, Told
 from bireme.api.routes import commands
 from bireme.api.serving.peers import Peer
 from bireme.cli import main, thin
@@ -57,7 +57,8 @@ NEAR = (
     "scontrol show hostnames n[1-3]", "scontrol ping", "scontrol wait_job 1", "scontrol write batch_script 1 -",
     "scontrol requeue 1", "scontrol listpids", "squeue --version", "srun true",
     "sbatch --wait --wrap true", "sbatch --export=NONE --wrap true", "sbatch --array=0-30000 --wrap true",
-    "scancel -i 1",
+    "scancel -i 1", "squeue -w n[1-000000000000000000065536]", "sacct -N n[000000000000000000000001-65536]",
+    f"squeue -u {','.join(f'nobody{number}' for number in range(300))}",
 )  # fmt: skip
 
 
@@ -258,13 +259,9 @@ def test_no_route_waits_for_a_command(api: Running) -> None:
     async def ask(method: str, path: str) -> int:
         gone = asyncio.Event()
 
-        async def receive() -> dict[str, str]:
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
         peer = Peer(uid=0, gid=0, pid=1)
-        outer = SimpleNamespace(scope={"bireme.peer": peer}, receive=receive)
-        asked = commands.Asked(outer, method, path, {"timeout": 60}, b"{}", "scontrol")  # type: ignore[arg-type]
+        outer = SimpleNamespace(scope={"bireme.peer": peer})
+        asked = commands.Asked(outer, method, path, {"timeout": 60}, b"{}", "scontrol", gone.is_set)  # type: ignore[arg-type]
         asyncio.get_running_loop().call_later(0.05, gone.set)
         await asked.put_to(api.app)
         return asked.status
@@ -389,7 +386,7 @@ class Crowd:
         self._personal = personal
         self.errands = Errands(lambda: self.version)
 
-    def work(self) -> Told:
+    def work(self, stay: Stay) -> Told:
         self.worked += 1
         return Told(b"%d" % self.worked, self._personal)
 
@@ -427,7 +424,7 @@ def test_a_command_that_looks_at_who_asks_is_theirs_alone(api: Running) -> None:
         def looking(argv: list[str]) -> int:
             return int(bool(argv) and around().uid != 7)
 
-        return errand.run(looking)
+        return errand.run(looking, Stay(lambda: False))
 
     assert not told("").personal
     assert told("--me").personal

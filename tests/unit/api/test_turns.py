@@ -100,6 +100,27 @@ def test_slots_are_given_to_users_in_turn_and_to_each_so_many() -> None:
     assert len(begun) == 11
 
 
+def test_the_last_slots_are_for_who_has_none() -> None:
+    async def scene() -> list[int]:
+        slots, begun, gate = Slots(5, 3, spare=2), [], asyncio.Event()
+
+        async def work(uid: int) -> None:
+            async with slots.held_by(uid):
+                begun.append(uid)
+                await gate.wait()
+
+        tasks = [asyncio.create_task(work(uid)) for uid in (1, 1, 1, 1, 2, 2, 3, 3)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        first = list(begun)
+        gate.set()
+        await asyncio.gather(*tasks)
+        assert sorted(begun) == [1, 1, 1, 1, 2, 2, 3, 3]
+        return first
+
+    assert asyncio.run(scene()) == [1, 1, 1, 2, 3]
+
+
 def test_a_slot_of_somebody_who_was_cancelled_is_free_again() -> None:
     async def scene() -> int:
         slots = Slots(1, 1)

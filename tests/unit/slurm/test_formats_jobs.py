@@ -10,7 +10,7 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import sacct_fields, squeue_fields
 from bireme.slurm.formats.accounting import choose_columns, parsable_lines
 from bireme.slurm.formats.fields import parse_sort, plan_percent, sort_records
-from bireme.slurm.formats.identity import JobSelector, job_label, parse_selector, parse_selectors, waiting_tasks
+from bireme.slurm.formats.identity import JobSelector, Tasks, job_label, parse_selector, parse_selectors, waiting_tasks
 from bireme.slurm.formats.job_values import base_state
 from bireme.slurm.formats.layout import parse_percent
 from bireme.slurm.formats.show_job import block_text, id_ranges, job_block, step_block
@@ -140,9 +140,9 @@ def test_long_task_lists_are_cut_like_slurms() -> None:
 def test_selectors_select_what_they_name() -> None:
     assert parse_selectors("42,42_3,42_[1-2,7],131+1,42.batch") == [
         JobSelector(42),
-        JobSelector(42, (3,)),
-        JobSelector(42, (1, 2, 7)),
-        JobSelector(131, (), 1),
+        JobSelector(42, Tasks((3,))),
+        JobSelector(42, Tasks((1, 2, 7))),
+        JobSelector(131, het_offset=1),
         JobSelector(42, step="batch"),
     ]
     assert parse_selector("32").matches(WAITING_ARRAY)

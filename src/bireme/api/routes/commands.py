@@ -14,17 +14,20 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from concurrent.futures import wait
+from functools import partial
+from typing import Any, NoReturn, TypeVar, cast
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Scope
 
-from bireme.api.errands import Told
+from bireme.api.errands import GoneError, Stay, Told
 from bireme.api.problems import ProblemError, read_body
 from bireme.api.routing import OUT_OF_DATE, Context, Routes
-from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, is_gone
+from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, Callers, group_id, is_gone, user_id
 from bireme.api.serving.unread import UNREFUSED_KEY
 from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
 from bireme.commands.refused import refusal_in
@@ -47,6 +50,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "sstat": sstat.main,
     "scontrol": scontrol.main,
 }
+Result = TypeVar("Result")
 LOOKS = frozenset({"squeue", "sinfo"})
 """Commands that many ask for at the same time, and that change nothing."""
 MOST_SAID = 256 * 1024
@@ -58,7 +62,9 @@ MOST_ANSWER = 16 << 20
 MOST_OUTPUT = 16 << 20
 MOST_NUMBERED = 20_000
 """Tasks or hosts that all ranges in them may stand for."""
-_RANGE = re.compile(r"([0-9]{1,18})-([0-9]+)")
+_LOOK_S = 0.25
+"""Between two looks at whether a command that waits may go on."""
+_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 _OPTION_LINES = re.compile(rb"^#[A-Z]+ .*", re.MULTILINE)
 
 
@@ -76,11 +82,15 @@ async def run_command(api: Context, request: Request) -> Response:
         errand = Errand(request, caller, parcels.unpack(data), asyncio.get_running_loop())
     except parcels.BadParcelError as error:
         raise ProblemError(400, str(error)) from error
+    work, gone = partial(errand.run, command), partial(is_gone, request.scope)
     with api.bodies.held(caller.uid, len(data)):  # it may wait for its turn
-        if errand.command in LOOKS:
-            told = await api.errands.look(errand.question(private), caller.uid, lambda: errand.run(command))
-        else:
-            told = await api.errands.run(caller.uid, lambda: errand.run(command))
+        try:
+            if errand.command in LOOKS:
+                told = await api.errands.look(errand.question(private), caller.uid, work, gone)
+            else:
+                told = await api.errands.run(caller.uid, work, gone)
+        except GoneError:
+            raise ClientDisconnect from None
     request.scope[UNREFUSED_KEY] = True
     return _answer(told.content)
 
@@ -117,6 +127,7 @@ class Errand:
         self._said: list[bytes] = []
         self._size = 0
         self._changed = False
+        self._stay = Stay(partial(is_gone, request.scope))
         self._read(parts)
 
     def _read(self, parts: list[tuple[str, bytes]]) -> None:
@@ -158,7 +169,7 @@ class Errand:
         self.keep_small(sum(map(len, words)), MOST_WORDS)
         numbered = 0
         for word in words:
-            numbered += sum(max(0, int(last[:18]) - int(first)) for first, last in _RANGE.findall(word))
+            numbered += sum(max(0, _bounded(last) - _bounded(first)) for first, last in _RANGE.findall(word))
         self.keep_small(numbered, MOST_NUMBERED)
         if self.environment.get("TZ") != os.environ.get("TZ"):
             raise NearError
@@ -168,9 +179,12 @@ class Errand:
         variables = tuple(sorted(self.environment.items()))
         return self.command, tuple(self.argv), variables, self.host, self._caller.uid if private else None
 
-    def run(self, command: Callable[[list[str]], int]) -> Told:
+    def run(self, command: Callable[[list[str]], int], stay: Stay) -> Told:
         """In a thread. What the command said, in parts."""
-        return Told(self._run(command), self._personal)
+        self._stay = stay
+        stay.begin()
+        said = self._run(command)
+        return Told(said, self._personal)
 
     def _run(self, command: Callable[[list[str]], int]) -> bytes:
         try:
@@ -183,8 +197,11 @@ class Errand:
             if not self._changed:
                 return parcels.pack(parcels.NEAR, b"")
             code = self._failed("there is more to say than fits")
+        except GoneError:
+            raise
         except Exception:
             log.exception("%s failed", self.command)  # not its words: they are as long as users like, and theirs
+            self._personal = True  # what went wrong is not told to others
             if not self._changed:
                 return parcels.pack(parcels.NEAR, b"")
             code = self._failed("the daemon failed to answer; its log says why")
@@ -234,9 +251,21 @@ class Errand:
         return content
 
     def _say(self, letter: str, data: bytes) -> None:
+        self.go_on()
         self._size += len(data)
         self.keep_small(self._size, MOST_OUTPUT)
         self._said.append(parcels.pack(letter, data))
+
+    def user_id(self, name: str) -> int | None:
+        return self.wait_for(self._callers.ask(self._caller.uid, user_id, name))
+
+    def group_id(self, name: str) -> int | None:
+        return self.wait_for(self._callers.ask(self._caller.uid, group_id, name))
+
+    @property
+    def _callers(self) -> Callers:
+        callers: Callers = self._request.app.state.context.callers
+        return callers
 
     def flush(self) -> None:
         """Nothing waits: all is sent together."""
@@ -257,16 +286,36 @@ class Errand:
         if count > most:
             raise NearError
 
+    def go_on(self) -> None:
+        if not self._changed:  # else it is seen to its end
+            self._stay.go_on()
+
     # -- its questions ----------------------------------------------------------------------------------------------
 
     def ask(self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes) -> Asked:
         """From the command's thread: the answer of this application's own route."""
-        asked = Asked(self._request, method, path, params, body, self.command)
-        asyncio.run_coroutine_threadsafe(asked.put_to(self._request.app), self._loop).result()
-        self._changed = self._changed or (method == "POST" and not 400 <= asked.status < 500)
+        asked = Asked(self._request, method, path, params, body, self.command, self._stay.is_over)
+        had_changed = self._changed
+        self._changed = had_changed or method == "POST"
+        self.wait_for(asked.put_to(self._request.app))
+        if 400 <= asked.status < 500:
+            self._changed = had_changed
         if asked.too_much:
             raise NearError
+        if not asked.complete:
+            raise GoneError
         return asked
+
+    def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """From the command's thread: what the loop does for it; given up when the command may not go on."""
+        under_way = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while not wait([under_way], _LOOK_S).done:
+            try:
+                self.go_on()
+            except Exception:
+                under_way.cancel()
+                raise
+        return under_way.result()
 
 
 class Questions:
@@ -312,17 +361,26 @@ class Asked:
     """A request that comes from within: put to the application as if its caller had sent it."""
 
     def __init__(
-        self, outer: Request, method: str, path: str, params: Mapping[str, Any] | None, body: bytes, agent: str
+        self,
+        outer: Request,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None,
+        body: bytes,
+        agent: str,
+        is_over: Callable[[], bool],
     ) -> None:
+        """`is_over`: whether the answer is for nobody any more."""
         given = [(name, str(value)) for name, value in (params or {}).items() if value is not None]
         self.status = 0
         self.headers: dict[str, str] = {}
         self.too_much = False
+        self.complete = False
+        """Whether the whole answer came."""
         self._pieces: list[bytes] = []
         self._size = 0
         self._sent: bytes | None = body
-        self._outer = outer.scope
-        self._wait_for_end = outer.receive
+        self._is_over = is_over
         self._scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -334,7 +392,7 @@ class Asked:
             "query_string": urlencode(given, errors="surrogateescape").encode("ascii"),
             "root_path": "",
             "headers": [(b"user-agent", agent.encode()), (b"content-length", str(len(body)).encode())],
-            SCOPE_KEY: self._outer[SCOPE_KEY],
+            SCOPE_KEY: outer.scope[SCOPE_KEY],
             TRANSPORT_KEY: self,
             WITHIN_KEY: True,
         }
@@ -345,7 +403,7 @@ class Asked:
 
     def is_closing(self) -> bool:
         """As of a connection: whether the rest of the answer is for nobody."""
-        return self.too_much or is_gone(self._outer)
+        return self.too_much or self._is_over()
 
     async def put_to(self, app: ASGIApp) -> None:
         try:
@@ -355,24 +413,30 @@ class Asked:
                 raise
 
     async def _receive(self) -> Message:
-        """The body, once; then nothing comes until who asked is gone."""
+        """The body, once; then nothing comes until all who asked are gone."""
         sent, self._sent = self._sent, None
         if sent is not None:
             return {"type": "http.request", "body": sent, "more_body": False}
-        while (message := await self._wait_for_end())["type"] != "http.disconnect":
-            pass  # each of these waits
-        return message
+        while not self._is_over():
+            await asyncio.sleep(_LOOK_S)
+        return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
             return
+        self.complete = self.complete or not message.get("more_body", False)
         piece = cast(bytes, message.get("body", b""))
         self._size += len(piece)
         self.too_much = self.too_much or self._size > MOST_ANSWER
         if not self.too_much:
             self._pieces.append(piece)
+
+
+def _bounded(digits: str) -> int:
+    """The number, or one that is larger than any that is taken: thousands of digits are not read."""
+    return int(digits.lstrip("0")[:18] or "0")
 
 
 def _number(digits: bytes) -> int:

@@ -211,6 +211,20 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def user_id(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):  # what has a NUL in it is no name
+        return None
+
+
+def group_id(name: str) -> int | None:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except (KeyError, ValueError):
+        return None
+
+
 def groups_of_user(uid: int) -> tuple[int, ...]:
     """Those that the databases of this machine give the user; none for one that they do not know."""
     try:

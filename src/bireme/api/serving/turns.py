@@ -174,17 +174,20 @@ class Turns:
 
 
 class Slots:
-    """So many at a time, and of one user so many; who finds none free waits in the circle."""
+    """So many at a time, and of one user so many; who finds none free waits in the circle.
 
-    def __init__(self, slots: int, each: int) -> None:
-        assert 0 < each <= slots
-        self._free, self._each = slots, each
+    The last `spare` of them are for users who have none: so two who fill what they may have do not stop the others.
+    """
+
+    def __init__(self, slots: int, each: int, spare: int = 0) -> None:
+        assert 0 < each <= slots - spare
+        self._free, self._each, self._spare = slots, each, spare
         self._held: dict[int, int] = {}
         self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
 
     @contextlib.asynccontextmanager
     async def held_by(self, uid: int) -> AsyncIterator[None]:
-        if not self._free or self._held.get(uid, 0) >= self._each or uid in self._waiting:
+        if not self._may_take(uid) or uid in self._waiting:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(uid, deque()).append(future)
             try:
@@ -199,6 +202,14 @@ class Slots:
             yield
         finally:
             self._give_back(uid)
+
+    def others_wait(self, uid: int) -> bool:
+        """Whether somebody else has none because all are taken; may be asked from any thread."""
+        return not self._free and any(waiting != uid for waiting in list(self._waiting))
+
+    def _may_take(self, uid: int) -> bool:
+        held = self._held.get(uid, 0)
+        return self._free > (self._spare if held else 0) and held < self._each
 
     def _take(self, uid: int) -> None:
         self._free -= 1
@@ -219,7 +230,7 @@ class Slots:
             queue = self._waiting.pop(uid)
             while queue and queue[0].done():
                 queue.popleft()
-            if queue and self._held.get(uid, 0) < self._each:
+            if queue and self._may_take(uid):
                 self._take(uid)
                 queue.popleft().set_result(None)
             if queue:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -311,10 +310,8 @@ def association_manager(session: Session, words: list[str]) -> int:
 
 def _uid_of(user: str) -> int:
     """Slurm shows 4294967294 for a user that this machine does not know."""
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        return 0xFFFFFFFE
+    uid = around().user_id(user)
+    return 0xFFFFFFFE if uid is None else uid
 
 
 _ENTITIES: dict[str, _Shower] = {

@@ -6,6 +6,7 @@ selects exactly it when typed back.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -70,11 +71,19 @@ _JOB = re.compile(
 )
 
 
+class Tasks(tuple[int, ...]):
+    """Task ids in the order in which they were typed, looked up at once however many there are."""
+
+    @functools.cached_property
+    def as_set(self) -> frozenset[int]:
+        return frozenset(self)
+
+
 class JobSelector(NamedTuple):
     """One id as typed. `tasks` empty: the whole job or array."""
 
     job_id: int
-    tasks: tuple[int, ...] = ()
+    tasks: Tasks = Tasks()
     het_offset: int | None = None
     step: str | None = None
 
@@ -87,9 +96,10 @@ class JobSelector(NamedTuple):
 
     def _has_task(self, job: Record) -> bool:
         task = job.get("array_task_id")
+        wanted = self.tasks.as_set
         if task is not None:
-            return task in self.tasks
-        return not set(self.tasks).isdisjoint(expand_tasks(str(job.get("array_tasks") or "")))
+            return task in wanted
+        return not wanted.isdisjoint(expand_tasks(str(job.get("array_tasks") or "")))
 
     @property
     def label(self) -> str:
@@ -104,7 +114,7 @@ def parse_selector(text: str) -> JobSelector:
     if match is None:
         raise SlurmSyntaxError(f"Invalid job id: {text}")
     job_id, task, tasks, _, offset, step = match.groups()
-    chosen = (int(task),) if task is not None else tuple(expand_tasks(tasks or ""))
+    chosen = Tasks((int(task),) if task is not None else expand_tasks(tasks or ""))
     return JobSelector(int(job_id), chosen, int(offset) if offset is not None else None, step)
 
 
