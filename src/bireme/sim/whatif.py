@@ -235,6 +235,7 @@ def _told(taken: PlanningInput, change: Change, history: Workload | None, again_
     with tempfile.TemporaryDirectory(prefix="bireme-whatif-") as folder:
         store = SqliteStore(os.path.join(folder, "journal.db"), durable=False, gather=GATHERED_EVENTS)
         try:
+            taken.state.seq = 0  # the scene's own journal begins here: no snapshot is ahead of its journal
             store.write_snapshot(taken.state.seq, taken.state)
             return _Scene(taken, change, store, history, again_s).play()
         finally:
