@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import socket
 import termios
 import threading
@@ -12,6 +13,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -230,6 +232,42 @@ def test_a_command_that_fails_in_the_daemon_is_sent_back(
     assert far("squeue secret") == (None, "", "")
     assert "squeue failed" in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_script_of_option_lines_is_not_read_to_its_end(
+    far: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line would be an object of its own, in a daemon that serves nobody else meanwhile."""
+    read = 0
+
+    class Pattern:
+        def finditer(self, script: bytes) -> Iterator[re.Match[bytes]]:
+            nonlocal read
+            for line in commands_pattern.finditer(script):
+                read += 1
+                yield line
+
+    commands_pattern = commands._OPTION_LINES
+    monkeypatch.setattr(commands, "_OPTION_LINES", Pattern())
+    (tmp_path / "long.sh").write_bytes(b"#!/bin/sh\n" + b"#A \n" * 1_000_000)
+    assert far("sbatch long.sh") == (None, "", "")
+    assert 0 < read <= commands.MOST_WORDS
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_script_that_is_too_large_is_refused_before_it_is_read(
+    api: Running, far: Callable[..., Said], near: Callable[..., Said], tmp_path: Path
+) -> None:
+    config = api.cluster.state.config
+    api.cluster.state.config = replace(config, settings=replace(config.settings, max_script_bytes=1000))
+    (tmp_path / "large.sh").write_bytes(b"#!/bin/sh\n" + b"#A \n" * (commands.MOST_BESIDE // 4 + 1000))
+    assert far("sbatch large.sh") == (None, "", "")
+    assert near("sbatch large.sh")[0] == 1
+    with pytest.raises(ApiError) as refused:
+        api.transport.request("POST", "/v1/commands/sbatch", body=b"a 0\n" * (commands.MOST_BESIDE // 4 + 1000))
+    assert refused.value.status == 413
+    assert api.cluster.state.next_job_id == 3, "nothing was submitted"
 
 
 TYPED = ("1/hold-open", "1/wait", "1/wait?timeout=60", "../events", "1/../../events", "1%2Fhold-open")

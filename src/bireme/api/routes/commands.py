@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from concurrent.futures import wait
 from functools import partial
+from itertools import chain
 from typing import Any, NoReturn, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -55,6 +56,8 @@ LOOKS = frozenset({"squeue", "sinfo"})
 """Commands that many ask for at the same time, and that change nothing."""
 MOST_SAID = 256 * 1024
 """Bytes of a request, but for submissions, which bring files."""
+MOST_BESIDE = 4 << 20
+"""Bytes of a submission beside its script."""
 MOST_WORDS = 16 * 1024
 """Bytes of words, of variables that are read, and of lines with options in a script."""
 MOST_ANSWER = 16 << 20
@@ -74,8 +77,7 @@ async def run_command(api: Context, request: Request) -> Response:
     command = COMMANDS.get(request.path_params["command"])
     if command is None:
         raise ProblemError(404, "there is no such command")
-    limit = api.service.max_body_bytes if command is sbatch.main else MOST_SAID
-    data = await read_body(request, limit, api.bodies)
+    data = await read_body(request, _most_said(api, command), api.bodies)
     caller = api.caller(request)
     private = bool(api.cluster.state.config.words("PrivateData"))
     try:
@@ -93,6 +95,13 @@ async def run_command(api: Context, request: Request) -> Response:
             raise ClientDisconnect from None
     request.scope[UNREFUSED_KEY] = True
     return _answer(told.content)
+
+
+def _most_said(api: Context, command: Callable[[list[str]], int]) -> int:
+    """Bytes of a request; a submission brings its script, and files and variables of its own."""
+    if command is not sbatch.main:
+        return MOST_SAID
+    return min(api.service.max_body_bytes, api.cluster.state.config.settings.max_script_bytes + MOST_BESIDE)
 
 
 def _answer(content: bytes) -> Response:
@@ -163,12 +172,12 @@ class Errand:
         """
         read = ("SLURM_", f"{self.command.upper()}_")
         words = [*self.argv, *(value for name, value in self.environment.items() if name.startswith(read))]
-        for content in self._files.values():
-            if isinstance(content, bytes):
-                words += [line.decode("latin-1") for line in _OPTION_LINES.findall(content)]
-        self.keep_small(sum(map(len, words)), MOST_WORDS)
-        numbered = 0
-        for word in words:
+        scripts = [content for content in self._files.values() if isinstance(content, bytes)]
+        lines = (line[0].decode("latin-1") for script in scripts for line in _OPTION_LINES.finditer(script))
+        size = numbered = 0
+        for word in chain(words, lines):
+            size += len(word)
+            self.keep_small(size, MOST_WORDS)
             numbered += sum(max(0, _bounded(last) - _bounded(first)) for first, last in _RANGE.findall(word))
         self.keep_small(numbered, MOST_NUMBERED)
         if self.environment.get("TZ") != os.environ.get("TZ"):
