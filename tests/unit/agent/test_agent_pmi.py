@@ -161,6 +161,39 @@ def test_pmi2_node_attribute_is_waited_for():
     assert theirs == Send(1, framed("cmd=info-getnodeattr-response;thrid=9;rc=0;found=TRUE;value=/x;"))
 
 
+def test_what_tasks_leave_with_a_node_is_bounded() -> None:
+    """By how many they are; what is put again, or fenced, counts once."""
+    node = node_of(1)
+    ask(node, 0, "cmd=init pmi_version=1 pmi_subversion=1")
+    for _ in range(3000):
+        assert " rc=0" in ask(node, 0, f"cmd=put kvsname=7.0 key=again value={'x' * 1024}")
+    answers = [ask(node, 0, f"cmd=put kvsname=7.0 key=k{number} value={'x' * 1024}") for number in range(2000)]
+    kept = sum(" rc=0" in answer for answer in answers)
+    assert 900 < kept < 1100
+    assert "rc=-1 msg=no_room" in answers[-1]
+    (fence,) = node.handle(0, b"cmd=barrier_in\n")
+    node.complete_fence(fence.pairs)
+    assert "rc=-1 msg=no_room" in ask(node, 0, "cmd=put kvsname=7.0 key=more value=" + "x" * 1024)
+    assert "value=xxx" in ask(node, 0, "cmd=get kvsname=7.0 key=k0")
+
+
+def test_what_other_nodes_put_is_bounded_too() -> None:
+    node = node_of(2, 0)
+    ask(node, 0, "cmd=init pmi_version=1 pmi_subversion=1")
+    node.handle(0, b"cmd=barrier_in\n")
+    (abort,) = node.complete_fence({f"k{number}": "x" * 1024 for number in range(2000)})
+    assert isinstance(abort, Abort)
+    assert "PMI: the step has put more than" in abort.message
+
+
+def test_pmi2_attributes_and_waits_are_bounded() -> None:
+    node = pmi2_node(1)
+    answers = [ask2(node, 0, f"cmd=info-putnodeattr;key=k{number};value={'x' * 900_000};") for number in range(3)]
+    assert ["rc=0" in answer for answer in answers] == [True, False, False]
+    actions = [node.handle(0, framed(f"cmd=info-getnodeattr;key=n{number};wait=TRUE;")) for number in range(100)]
+    assert [type(action) for each in actions for action in each][:1] == [Abort]
+
+
 def test_pmi2_garbage_ends_the_step_not_the_agent():
     node = pmi2_node(1)
     (action,) = node.handle(0, b"hello world")

@@ -9,8 +9,8 @@ It does no IO: bytes in (`handle`), actions out. The agent moves the bytes, and 
 step's coordinator, which merges the nodes' pairs (`FenceMerger`) and has `complete_fence` called everywhere.
 Spawning further processes and publishing names are refused: a step has the size it was started with.
 
-Invariant: a fence opens only when every task of every node has arrived, and what was put before it is
-readable by all after it.
+Invariants: a fence opens only when every task of every node has arrived, and what was put before it is
+readable by all after it. What tasks leave here is bounded by how many of them there are.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ KVSNAME_MAX = 256
 KEY_MAX = 64
 VALUE_MAX = 1024
 _MESSAGE_MAX = 1 << 20
+_MOST_PAIRS, _MOST_PAIRS_A_RANK = 1 << 20, 1 << 14
+"""So many bytes of keys and values may a step leave with a node, and so many more for each of its ranks: MPI libraries
+put some addresses. A task that puts without end would have the node's memory."""
+_MOST_WAITS_A_RANK = 64
 _LENGTH_DIGITS = 6
 _MAPPING_KEY = "PMI_process_mapping"
 
@@ -106,6 +110,7 @@ class PmiNode:
     _arrived: set[int] = field(default_factory=set, init=False)
     _attributes: dict[str, str] = field(default_factory=dict, init=False)  # this node's own
     _waiters: list[_AttributeWaiter] = field(default_factory=list, init=False)
+    _held: int = field(default=0, init=False)  # bytes of all pairs
 
     def __post_init__(self) -> None:
         self._connections = {rank: _Connection() for rank in self.step.local_ranks}
@@ -130,6 +135,10 @@ class PmiNode:
             raise ValueError("the fence was opened before every local task had arrived")
         self._common.update(merged)
         self._fresh = {}
+        held = (self._common, self._attributes)
+        self._held = sum(len(key) + len(value) for pairs in held for key, value in pairs.items())
+        if self._held > self._most_held:
+            return [Abort(self.step.local_ranks[0], 1, f"PMI: the step has put more than {self._most_held} bytes")]
         waiting, self._arrived = sorted(self._arrived), set()
         return [self._fence_opened(rank, self._connections[rank]) for rank in waiting]
 
@@ -204,6 +213,19 @@ class PmiNode:
     def _universe(self) -> str:
         return str(self.step.universe_size or self.step.size)
 
+    @property
+    def _most_held(self) -> int:
+        return _MOST_PAIRS + self.step.size * _MOST_PAIRS_A_RANK
+
+    def _keep(self, pairs: dict[str, str], key: str, value: str) -> bool:
+        """Whether there was room for it."""
+        more = len(value) - len(pairs[key]) if key in pairs else len(key) + len(value)
+        if self._held + more > self._most_held:
+            return False
+        self._held += more
+        pairs[key] = value
+        return True
+
     # --- pairs and fences ----------------------------------------------------------------------------------
 
     def _put(self, rank: int, connection: _Connection, fields: _Fields) -> list[PmiAction]:
@@ -211,7 +233,8 @@ class PmiNode:
         name = "kvs-put" if connection.version == 2 else "put_result"
         if not key or len(key) > KEY_MAX or len(value) > VALUE_MAX:
             return [_reply(rank, connection, name, {"rc": "-1", _error_field(connection): "too_long"})]
-        self._fresh[key] = value
+        if not self._keep(self._fresh, key, value):
+            return [_reply(rank, connection, name, {"rc": "-1", _error_field(connection): "no_room"})]
         return [_reply(rank, connection, name, {"rc": "0"})]
 
     def _get(self, rank: int, connection: _Connection, fields: _Fields) -> list[PmiAction]:
@@ -238,7 +261,8 @@ class PmiNode:
 
     def _put_attribute(self, rank: int, connection: _Connection, fields: _Fields) -> list[PmiAction]:
         key, value = fields.get("key", ""), fields.get("value", "")
-        self._attributes[key] = value
+        if not self._keep(self._attributes, key, value):
+            return [_reply(rank, connection, "info-putnodeattr", {"rc": "-1", _error_field(connection): "no_room"})]
         actions: list[PmiAction] = [_reply(rank, connection, "info-putnodeattr", {"rc": "0"})]
         for waiter in [w for w in self._waiters if w.key == key]:
             self._waiters.remove(waiter)
@@ -250,6 +274,8 @@ class PmiNode:
     def _get_attribute(self, rank: int, connection: _Connection, fields: _Fields) -> list[PmiAction]:
         key = fields.get("key", "")
         if key not in self._attributes and fields.get("wait", "").upper() == "TRUE":
+            if len(self._waiters) >= _MOST_WAITS_A_RANK * len(self.step.local_ranks):
+                raise _ProtocolError("too many attributes are waited for")
             self._waiters.append(_AttributeWaiter(rank, connection.thread, key))
             return []
         return [_found(rank, connection, "info-getnodeattr", self._attributes.get(key))]
