@@ -102,7 +102,9 @@ class Daemon:
             guests.queue = PodQueue(runtime)
         await runtime.start(None if self._settings.has_guest else loaded.cluster)
         self._watch_signals(runtime)
-        await server.start(listen(self._paths.socket, for_everyone=os.geteuid() == 0))
+        for_everyone = os.geteuid() == 0
+        await server.start(listen(self._paths.socket, for_everyone=for_everyone))
+        staying = asyncio.create_task(server.stay_at(self._paths.socket, for_everyone=for_everyone))
         pruning = asyncio.create_task(self._prune(store, runtime))
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
@@ -110,6 +112,7 @@ class Daemon:
         await self._ended.wait()
         log.info("ending%s", ", jobs too" if self._end_jobs else "; jobs run on")
         pruning.cancel()
+        staying.cancel()
         app.state.context.live.close()
         await server.stop()
         if self._end_jobs:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
+import stat
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bireme.api.routes.history import _merged
+from bireme.api.serving import server
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobStarted
 from bireme.core.model.jobs import Outcome
@@ -37,6 +41,30 @@ def refused(call: Any, *args: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
         call(*args)
     return caught.value
+
+
+def test_a_socket_that_was_removed_is_made_again(
+    api: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_LOOK_S", 0.01)
+    path = api.transport.paths.socket
+    api.transport.get("/v1/ping")
+    staying = asyncio.run_coroutine_threadsafe(api.server.stay_at(path, for_everyone=True), api.loop)
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), api.loop).result()  # it has seen which file it is
+    for count, remove in enumerate((os.unlink, lambda name: os.replace(name, f"{name}.elsewhere")), 1):
+        remove(path)
+        while caplog.text.count("it is made again") != count:
+            time.sleep(0.005)
+        fresh = Transport(api.home)
+        assert fresh.get("/v1/ping")["cluster"] == "tiny"
+        fresh.close()
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o666
+    api.transport.get("/v1/ping")  # who is connected stays so
+    os.rename(os.path.dirname(path), f"{api.home}/gone")
+    while "cannot be made again" not in caplog.text:
+        time.sleep(0.005)
+    os.rename(f"{api.home}/gone", os.path.dirname(path))
+    staying.cancel()
 
 
 def test_ping_says_which_cluster_it_is(api: Running) -> None:

@@ -66,11 +66,19 @@ class Door:
         self._listener = listener
         asyncio.get_running_loop().add_reader(listener, self._take)
 
-    def close(self) -> None:
+    def move(self, listener: socket.socket) -> None:
+        """Who knocked at the old one and was not taken yet has to knock again."""
+        self._leave()
+        self.open(listener)
+
+    def _leave(self) -> None:
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
+
+    def close(self) -> None:
+        self._leave()
         for queue in self._waiting.values():
             for sock in queue:
                 sock.close()

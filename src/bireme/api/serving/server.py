@@ -30,14 +30,16 @@ log = logging.getLogger(__name__)
 _BACKLOG = 256
 """Whom the kernel keeps in one row, whoever they are: few, since the door sorts them by user."""
 _GOODBYE_S = 5.0
+_LOOK_S = 2.0
+"""How often the daemon looks whether its socket is still where commands look for it."""
 
 
 def listen(path: str, *, for_everyone: bool) -> socket.socket:
     """A listening socket at `path`, private to its owner unless `for_everyone` (root's daemon: credentials decide)."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Through the folder's descriptor: a socket address holds 107 bytes, a home may be deeper.
         sock.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
@@ -50,6 +52,15 @@ def listen(path: str, *, for_everyone: bool) -> socket.socket:
     finally:
         os.close(folder)
     return sock
+
+
+def _place_of(path: str) -> tuple[int, int] | None:
+    """Which file it is: its device and inode."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _file_limit(wanted: int) -> int:
@@ -96,6 +107,25 @@ class Server:
     async def start(self, sock: socket.socket) -> None:
         self._config.load()
         self._door.open(sock)
+
+    async def stay_at(self, path: str, *, for_everyone: bool) -> None:
+        """Makes the socket again when its file was removed, until cancelled: commands would find no daemon, and a new
+        one cannot be started while this one lives."""
+        place, complained = _place_of(path), False
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if _place_of(path) == place:
+                continue
+            try:
+                listener = listen(path, for_everyone=for_everyone)
+            except OSError as error:  # the whole folder may be gone
+                if not complained:
+                    log.error("the socket %s was removed and cannot be made again: %s", path, error)
+                complained = True
+                continue
+            log.warning("the socket %s was removed: it is made again", path)
+            place, complained = _place_of(path), False
+            self._door.move(listener)
 
     def _comes_at_once(self, uid: int) -> bool:
         return len(self.crowd.by_uid.get(uid, ())) < FEW or self._turns.is_light(uid)
