@@ -284,16 +284,16 @@ class _Page:
             limit = told["time_limit_s"]
             of = "" if limit is None else f" of {format_elapsed(int(limit))} allowed"
             yield "Ran", f"{format_elapsed(int(told['elapsed_s'] or 0))}{of}, on {told['node_list']}"
-        yield "Ended", self._when(told["end_time"])
+        yield "Ended", self._when(min(told["end_time"], self.now), is_past=True)
         if told["std_out"] and told["start_time"] is not None:
             yield "Output", told["std_out"]
             if told["std_err"] not in ("", None, told["std_out"]):
                 yield "Errors", told["std_err"]
             yield "", f"bireme logs -n 20 {job['job']}"
 
-    def _when(self, at: float) -> str:
+    def _when(self, at: float, *, is_past: bool = False) -> str:
         away = round(at - self.now)
-        words = f"in {format_elapsed(away)}" if away >= 0 else f"{format_elapsed(-away)} ago"
+        words = f"in {format_elapsed(away)}" if away >= 0 and not is_past else f"{format_elapsed(-away)} ago"
         return f"{self.stamp(at)} ({words})"
 
 

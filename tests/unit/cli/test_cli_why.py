@@ -118,6 +118,11 @@ def test_why_of_an_ended_job(daemon: FakeDaemon, capsys: pytest.CaptureFixture[s
     assert 'Job 7 "train" of alice: TIMEOUT' in text
     assert "00:01:00 of 00:01:00 allowed, on n1" in text
     assert "/w/slurm-7.out" in text
+    assert "(00:15:40 ago)" in text
+    for now in (1060.0, 1060.4, 1059.6):  # ends are told when they have been, however lately
+        daemon.routes["GET /v1/jobs/7/why"] = (200, {"jobs": [job], "left_out": 0, "now": now})
+        assert main(["why", "7"]) == 0
+        assert "(00:00:00 ago)" in capsys.readouterr().out
     assert main(["why", "--json", "7"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"][0]["ended"]["elapsed_s"] == 60
 
