@@ -39,6 +39,7 @@ from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.plan import consider, decisions, preempt, seniority
+from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import Reserved
 from bireme.core.reservations import reserving
 from bireme.core.state.state import ArrayTally, State
@@ -190,6 +191,17 @@ def held_job_started(patch: Patch) -> None:
             job.phase = phase
 
     patch.setattr(decisions, "_still_good", whoever_holds)
+
+
+@bug("whole queue starts whom small passes did not", 22)
+def held_job_keeps_its_place(patch: Patch) -> None:
+    """A job that is held keeps its slots, and those behind it wait on."""
+    note = Outlook.note
+
+    def as_if_nothing_had_happened(outlook: Outlook, state: State, event: e.Event, at: float) -> bool:
+        return isinstance(event, e.JobHeld) or note(outlook, state, event, at)
+
+    patch.setattr(Outlook, "note", as_if_nothing_had_happened)
 
 
 @bug("nobody asked for it|is held$", 1)

@@ -59,17 +59,27 @@ def test_kinds_have_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     "stands_taken",
     [
-        (stands.HARMLESS, stands.FOLLOWED, stands.VOIDS),
-        (stands.CHANGES_NOTHING_FREE, stands.CALLS_FOR_A_PASS),
+        (stands.STANDS.keys(),),
         (following.RANKS_ALL, following.RANKS_ONE, following.RANKS_NONE),
     ],
-    ids=["the planner's outlook", "the planner's passes", "priorities"],
+    ids=["the planner", "priorities"],
 )
 def test_who_follows_events_without_being_a_kind_takes_a_stand_too(
     stands_taken: tuple[frozenset[type[e.Event]], ...],
 ) -> None:
     taken = Counter(event for stand in stands_taken for event in stand)
     assert taken == Counter(EVENTS), "an event without a stand, or with two"
+
+
+def test_the_outlook_has_a_case_for_each_event_that_it_is_said_to_follow_and_a_stand_has_its_reason() -> None:
+    tree = ast.parse((SOURCE / "core/plan/outlook.py").read_text())
+    cases = {
+        each.cls.attr
+        for each in ast.walk(tree)
+        if isinstance(each, ast.MatchClass) and isinstance(each.cls, ast.Attribute)
+    }
+    assert cases == {event.__name__ for event in stands.FOLLOWED}
+    assert all(stand.why for stand in stands.STANDS.values())
 
 
 @pytest.mark.parametrize("path", OF_ALL_KINDS)

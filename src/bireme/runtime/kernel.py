@@ -11,6 +11,7 @@ Invariant: after `settle` or `rollback`, the state in memory is the fold of the 
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,11 +33,11 @@ from bireme.core.model.observations import Observation
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.refusals import Refusal, Why
-from bireme.core.plan.decisions import BEHIND, Decision, Plan, accept
+from bireme.core.plan.decisions import BEHIND, Decision, Plan, Start, StartGang, accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
-from bireme.core.plan.stands import CHANGES_NOTHING_FREE
+from bireme.core.plan.stands import CALLS_FOR_A_PASS
 from bireme.core.plan.work import Enough, look_anew
 from bireme.core.priority.following import follow_priorities
 from bireme.core.priority.order import reprioritise
@@ -113,6 +114,8 @@ class Kernel:
         self._outlook: Outlook | None = None
         self._promises: Mapping[int, Sequence[Booking]] = {}
         """The slots of the last pass: the next keeps them where it finds none earlier, even if its outlook is void."""
+        self._anew_seq = 0
+        """The newest event when the last full pass was made."""
         self.rank_at = 0.0
         """When the priorities are next weighed."""
         self._first_turn_at: float | None = None
@@ -244,13 +247,14 @@ class Kernel:
             self.state.verdicts = self._mirrored_verdicts() | self._verdicts_after_loss()
             return
         if all(job.mirrored for job in self.state.pending.values()):
-            self.state.verdicts = self._mirrored_verdicts()
+            self.state.verdicts, self._outlook = self._mirrored_verdicts(), None
             return
         policy = self.state.config.settings.policy
         with without_collecting():
             passed = self._pass(policy, now)
         self.state.planned_at = now
         self._take_verdicts(passed)
+        anew = passed.outlook is not self._outlook
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
             self._source = decision
@@ -259,6 +263,8 @@ class Kernel:
             if not accepted:  # the calendar counts on a start that is not made
                 self._outlook = None
         self._source = None
+        if anew:
+            self._anew_seq = self.state.seq
         if passed.outlook.left or passed.outlook.owed:
             self.replan = True
 
@@ -295,20 +301,46 @@ class Kernel:
         outlook, snapshot = self._outlook, Snapshot(self.state, policy, now)
         if outlook is None:
             return plan(snapshot, look_anew(snapshot, self._promises), enough=self.enough)
-        enough_changes = self.changes_per_job * outlook.tested
-        much = outlook.changes >= enough_changes
-        if much and self._is_old(outlook, policy, now):
+        if self._is_old(outlook, now):
             return plan(snapshot, look_anew(snapshot, self._promises, outlook), enough=self.enough)
-        renew = outlook.changes >= NEWCOMERS_PART * enough_changes
+        renew = outlook.changes >= NEWCOMERS_PART * self.changes_per_job * outlook.tested
         return plan(snapshot, outlook, enough=self.enough, renew=renew)
 
-    def _is_old(self, outlook: Outlook, policy: Policy, now: float) -> bool:
+    def _is_old(self, outlook: Outlook, now: float) -> bool:
         """Whether a full pass could give somebody a better place: slots may be found earlier, lines go on."""
-        if not outlook.bookings and not outlook.blocked:
+        if not self._may_improve(outlook):
             return False
+        return outlook.reordered or (outlook.changes > 0 and abs(now - outlook.made_at) >= self._patience_s)
+
+    def _may_improve(self, outlook: Outlook) -> bool:
+        much = outlook.changes >= self.changes_per_job * outlook.tested
+        return much and bool(outlook.bookings or outlook.blocked)
+
+    @property
+    def _patience_s(self) -> float:
+        """How long small passes do, after a full one."""
+        policy = self.state.config.settings.policy
         many = len(self.state.pending) > policy.many
-        patience_s = policy.interval_s if many else min(policy.interval_s, FULL_PASS_S)
-        return outlook.reordered or (outlook.changes > 0 and abs(now - outlook.made_at) >= patience_s)
+        return policy.interval_s if many else min(policy.interval_s, FULL_PASS_S)
+
+    @property
+    def full_pass_at(self) -> float:
+        """When a full pass is owed for what has changed since the last one, whether or not anything else happens."""
+        outlook = self._outlook
+        if outlook is None or not outlook.changes or self.state.loss is not None or not self._may_improve(outlook):
+            return inf
+        return outlook.made_at + self._patience_s
+
+    def overlooked(self, now: float) -> list[Decision]:
+        """Whom a full pass would start now. At rest, and if something has happened since the last one, that is nobody,
+        or the small passes have passed somebody over. (Whom it would preempt may differ: that is a choice among
+        several.) Changes nothing."""
+        outlook = copy.deepcopy(self._outlook)
+        if outlook is None or self.replan or self.state.seq == self._anew_seq:
+            return []
+        snapshot = Snapshot(self.state, self.state.config.settings.policy, now)
+        decided = plan(snapshot, look_anew(snapshot, self._promises, outlook)).starts
+        return [each for each in decided if isinstance(each, Start | StartGang) and accept(self.state, each)]
 
     def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:
         for event in events:
@@ -345,7 +377,7 @@ class Kernel:
             self._chronicle(group, chronicle(self.state, event, now), now)
         if meaning.closes or meaning.reopens:
             self._hear_out(group, meaning, event)
-        if type(event) not in CHANGES_NOTHING_FREE:
+        if type(event) in CALLS_FOR_A_PASS:
             self.replan = True
 
     def _chronicle(self, group: Group, entries: Iterable[Entry], now: float) -> None:

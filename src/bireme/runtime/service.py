@@ -283,6 +283,8 @@ class Runtime:
             wait_s = min(wait_s, LOOK_AT_LOST_NODES_S)
         if state.pending and self.kernel.rank_at < inf:
             wait_s = min(wait_s, self.kernel.rank_at - self.clock.now())
+        if state.pending:
+            wait_s = min(wait_s, self.kernel.full_pass_at - self.clock.now())
         return None if wait_s == inf else min(max(wait_s, self._due_after - steady, 0.02), 60.0)
 
     def _next_look_s(self, steady: float) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target, cancel
 from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
@@ -214,3 +216,58 @@ def test_what_fails_while_it_is_decided_is_told_and_changes_nothing(tmp_path: Pa
     store.close()
     assert [type(error) for error in told] == [ZeroDivisionError, type(None)]
     assert [type(recorded.event) for recorded in group.events] == [e.ClusterConfigured]
+
+
+H = 3_600
+A_BIG_ONE_AND_A_LONG_ONE = (
+    {"cpus": 8, "time_s": 2 * H},
+    {"nodes": 2, "cpus": 8, "time_s": H},
+    {"cpus": 8, "time_s": 5 * H},
+)
+"""On two nodes: the first runs, the second waits for it, and the third would be in the second's way."""
+
+
+def ask(kernel: Kernel, request: Any, job: int) -> None:
+    def answered(_: Any, error: Exception | None) -> None:
+        assert error is None
+
+    kernel.requests.append(Request("test", lambda state, at: request(state, ALICE, Target(job)), answered))
+
+
+@pytest.mark.parametrize("backfill", [True, False])
+@pytest.mark.parametrize("request_of", [requests.hold, requests.cancel])
+def test_whoever_waits_behind_a_job_goes_on_when_it_is_held_or_gone(
+    store: SqliteStore, backfill: bool, request_of: Any
+) -> None:
+    kernel = kernel_with(store, "2x8", Policy(backfill=backfill))
+    queue(kernel, *A_BIG_ONE_AND_A_LONG_ONE)
+    turn(kernel, NOW + 1)
+    assert waiting(kernel) == [2, 3]
+    ask(kernel, request_of, 2)
+    turn(kernel, NOW + 1.4)
+    assert waiting(kernel) == ([2] if request_of is requests.hold else [])
+
+
+def test_a_held_job_says_so_at_once(store: SqliteStore) -> None:
+    kernel = kernel_with(store, "2x8")
+    queue(kernel, *A_BIG_ONE_AND_A_LONG_ONE)
+    turn(kernel, NOW + 1)
+    ask(kernel, requests.hold, 2)
+    turn(kernel, NOW + 1.4)
+    assert kernel.state.verdicts[2].reasons[0].kind.value == "JobHeldUser"
+
+
+def test_a_full_pass_is_owed_for_what_small_ones_do_not_see(store: SqliteStore) -> None:
+    """Who is released behind a job that blocks its line stands before it, and is looked at though nothing happens."""
+    kernel = kernel_with(store, "2x8", Policy(backfill=False))
+    queue(kernel, {"cpus": 8, "time_s": 2 * H}, {"cpus": 8, "time_s": H}, {"nodes": 2, "cpus": 8, "time_s": H})
+    ask(kernel, requests.hold, 2)
+    turn(kernel, NOW + 1)
+    assert waiting(kernel) == [2, 3]
+    ask(kernel, requests.release, 2)
+    turn(kernel, NOW + 1.4)
+    assert kernel.full_pass_at == NOW + 2
+    turned = kernel.turn(kernel.full_pass_at, time_passed=True)
+    kernel.commit(turned)
+    assert waiting(kernel) == [3]
+    assert kernel.full_pass_at == math.inf

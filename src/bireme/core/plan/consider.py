@@ -38,10 +38,16 @@ def consider(work: Pass, job: Job, entry: Entry) -> None:
     gates = closed_gates(work.state, job, work.now)
     if gates:
         work.verdicts[job.id] = Verdict(gates)
+        outlook.give_up(work.state, outlook.forget(job.id))
+        outlook.waiting.remove(job.id)
         outlook.follow(job)
         if isinstance(job.phase, Pending) and job.phase.eligible_at is not None:
             outlook.again.add(job.id)  # a throttle or a back-off: no event will say that it has opened
+            outlook.kept_out.add(job.id)
         return
+    if job.id in outlook.kept_out:
+        outlook.kept_out.discard(job.id)
+        outlook.changes += 1  # it stands before some that were given slots without it
     partition = work.state.partitions.get(entry.partition)
     if isinstance(job.array, ArrayWaiting):
         _consider_array(work, job, entry)
@@ -93,6 +99,8 @@ def _consider_het(work: Pass, leader: Job) -> None:
     own = {member.id: work.outlook.forget(member.id) for member in members}
     if gates:
         work.verdicts.update({member.id: Verdict(tuple(gates)) for member in members})
+        for slots in own.values():
+            work.outlook.give_up(work.state, slots)
         return
     take_back = work.branch()
     found: list[tuple[Job, PartitionConfig, Fit]] = []

@@ -29,7 +29,7 @@ from bireme.core.placement.table import BoolArray
 from bireme.core.plan.hope import Waiting
 from bireme.core.plan.lines import Line
 from bireme.core.plan.queue import Entry
-from bireme.core.plan.stands import HARMLESS
+from bireme.core.plan.stands import UNTOUCHED
 from bireme.core.state.state import State
 
 Whose = int | str | tuple[int, str] | tuple[str, int]
@@ -73,6 +73,8 @@ class Outlook:
     """Jobs that were looked at and wait for room: looked at again when something that they can use comes free."""
     again: set[int] = field(default_factory=set)
     """Jobs that were looked at and wait for something else: looked at in every round of passes."""
+    kept_out: set[int] = field(default_factory=set)
+    """Of these, jobs behind a gate that time or another's end opens."""
     again_at: float = 0.0
     """When these were last looked at."""
     owed: bool = False
@@ -87,6 +89,8 @@ class Outlook:
     """Lines in which some job that was looked at has no slot: nobody behind it may start before it has."""
     heads: dict[str, int] = field(default_factory=dict)
     """Line -> the job that was the first in it to wait for resources, as the latest pass that looked saw it."""
+    unblocked: bool = False
+    """A job that blocked a line is gone, or held: those behind it may go on."""
     passed_over: set[tuple[int, str]] = field(default_factory=set)
     """(job, partition) of jobs with several partitions that stand behind such a one in this partition."""
     freed: set[int] = field(default_factory=set)
@@ -110,7 +114,7 @@ class Outlook:
 
     def note(self, state: State, event: e.Event, at: float) -> bool:
         """Follows an event that was applied. False: it cannot, the outlook is void."""
-        if type(event) in HARMLESS:
+        if type(event) in UNTOUCHED:
             return True
         match event:
             case e.JobSubmitted() | e.JobBecameEligible() | e.JobReleased() | e.JobRequeued():
@@ -133,14 +137,25 @@ class Outlook:
                 if planned is not None and event.outcome.state != "PREEMPTED":  # who ends it knows when it is gone
                     self.expect(event.job_id, at + 1.0, planned[1])
             case e.JobCancelled():
-                self.give_up(state, self.forget(event.job_id))
-                self.waiting.remove(event.job_id)
-                self.again.discard(event.job_id)
+                self._leave_queue(state, event.job_id)
                 self._tell_followers(state, event.job_id)
-                self.changes += 1
+            case e.JobHeld():
+                self._leave_queue(state, event.job_id)
+                self.fresh.add(event.job_id)  # its verdict is to say so
             case _:
                 return False
         return True
+
+    def _leave_queue(self, state: State, job_id: int) -> None:
+        """It may not start any more: nobody waits for it, and its slots (its gang's, of a component) are free."""
+        job = state.jobs.get(job_id)
+        gang = state.het_members.get(job.het_job_id, ()) if job is not None and job.het_job_id is not None else ()
+        for member in {job_id, *gang}:
+            self.give_up(state, self.forget(member))
+        self.waiting.remove(job_id)
+        self.again.discard(job_id)
+        self.unblocked = self.unblocked or any(line.blocker == job_id for line in self.blocked.values())
+        self.changes += 1
 
     def follow(self, job: Job) -> None:
         for dependency in job.spec.dependencies.items:

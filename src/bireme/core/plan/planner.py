@@ -42,14 +42,15 @@ def plan(
     """
     if outlook is None:
         outlook = look_anew(snapshot)
-    if not (outlook.freed or outlook.fresh or outlook.again or outlook.left or outlook.suspended):
+    if not (outlook.freed or outlook.fresh or outlook.again or outlook.left or outlook.suspended or outlook.unblocked):
         return Plan((), {}, (), outlook)
     if (behind := _only_newcomers_behind(snapshot.state, outlook)) is not None:
         return Plan((), {}, behind, outlook)
     work = begin(snapshot, outlook, enough)
     entries, fresh = _whose_turn_it_is(work)
     last = outlook.last_booked
-    if renew and last is not None and any(entry < last and entry.job_id in fresh for entry in entries):
+    newcomers = fresh - _held(snapshot.state, fresh)
+    if renew and last is not None and any(entry < last and entry.job_id in newcomers for entry in entries):
         return plan(snapshot, look_anew(snapshot, outlook.bookings, outlook), enough=enough)
     _walk_all(work, entries, fresh)
     _resume(work)
@@ -80,6 +81,10 @@ def _walk_all(work: Pass, entries: list[Entry], fresh: set[int]) -> None:
         _go_on(work)
 
 
+def _held(state: State, job_ids: set[int]) -> set[int]:
+    return {job.id for job in _waiting(state, job_ids) if isinstance(job.phase, Pending) and job.phase.held_by}
+
+
 def _waiting(state: State, job_ids: set[int]) -> list[Job]:
     pending = state.pending
     return [pending[job_id] for job_id in job_ids & pending.keys()]
@@ -99,7 +104,7 @@ def _to_look_at_again(outlook: Outlook, policy: Policy, now: float) -> set[int]:
 
 def _only_newcomers_behind(state: State, outlook: Outlook) -> list[int] | None:
     """If all that has changed is that jobs came in behind others that must go first: who they are."""
-    if outlook.freed or outlook.again or outlook.left or outlook.suspended or not outlook.blocked:
+    if outlook.freed or outlook.again or outlook.left or outlook.suspended or outlook.unblocked or not outlook.blocked:
         return None
     entries = entries_of(state, _waiting(state, outlook.fresh))
     last = outlook.last_booked
@@ -194,9 +199,10 @@ def _walk_where_slots_were(work: Pass) -> bool:
 
 def _go_on(work: Pass) -> bool:
     """For lines that stood still: as far as there are slots again, or nobody blocks them any more."""
+    work.outlook.unblocked = False
     for name in list(work.blocked):
         line = work.blocked[name]
-        if line.blocker in work.state.pending and line.blocker not in work.begun:
+        if _still_blocks(work, line.blocker):
             continue
         while (entry := _next_in(work, line)) is not None:
             line.leave()
@@ -215,6 +221,12 @@ def _go_on(work: Pass) -> bool:
         if line.first(work.state.pending, work.begun) is None:
             work.blocked.pop(name, None)
     return True
+
+
+def _still_blocks(work: Pass, job_id: int | None) -> bool:
+    """It waits, and nobody holds it."""
+    job = work.state.pending.get(job_id) if job_id is not None and job_id not in work.begun else None
+    return job is not None and isinstance(job.phase, Pending) and job.phase.held_by is None
 
 
 def _next_in(work: Pass, line: Line) -> Entry | None:

@@ -124,6 +124,8 @@ class Daemon:
             times.append(self._turned_at + LOOK_AT_LOST_NODES_S)
         if self.state.pending and self.kernel.rank_at < inf:
             times.append(self.kernel.rank_at - self.fleet.skew_s)
+        if self.state.pending:
+            times.append(self.kernel.full_pass_at - self.fleet.skew_s)
         at = min(times)
         return None if at == inf else max(at, self._due_after, self._turned_at + LEAST_S)
 

@@ -91,7 +91,9 @@ def draw(seed: int, *, wishes: bool = True) -> Story:
         wishing = _Draft(random.Random(f"wishes {seed}"), draft.nodes, draft.acts, draft.submissions)
         config, qos = _strict(wishing.random, config), {"thin": {"grp_jobs": 2, "max_tres_per_user": {"cpu": 4}}}
         _wishes(wishing, config)
-        _later_wishes(replace(wishing, random=random.Random(f"later wishes {seed}")), config)
+        later = replace(wishing, random=random.Random(f"later wishes {seed}"))
+        _later_wishes(later, config)
+        _big_one_held(replace(later, random=random.Random(f"big ones {seed}")), config)
     return Story(seed, config, limits, draft.in_order(), qos)
 
 
@@ -399,6 +401,21 @@ def _held(draft: _Draft, config: ClusterConfig) -> None:
     draft.add("hold", at + source.uniform(0, 30), job=number, user=source.choice(("alice", "root")))
     if draft.chance(0.6):
         draft.add("release", at + source.uniform(60, 250), job=number, user=source.choice(("alice", "bob", "root")))
+
+
+def _big_one_held(draft: _Draft, config: ClusterConfig) -> None:
+    """Some wait behind a job that wants every node, until somebody holds it to let them pass."""
+    if not draft.chance(0.05):
+        return
+    source, lasts = draft.random, str(Behaviour(run=5_000.0))
+    at = source.uniform(0, PEOPLE_S - 300)
+    _wish(draft, config, at, time_s=300, comment=lasts)
+    big = _wish(draft, config, at + 1, nodes=len(draft.nodes), exclusive=True, time_s=300)
+    for place in range(2 * len(draft.nodes)):
+        _wish(draft, config, at + 2 + place, time_s=900, comment=lasts)
+    held_at = at + source.uniform(20, 60)
+    draft.add("hold", held_at, job=big, user="root")
+    draft.add("release", held_at + source.uniform(20, 200), job=big, user="root")
 
 
 def _requeued(draft: _Draft, config: ClusterConfig) -> None:

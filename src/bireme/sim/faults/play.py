@@ -51,6 +51,8 @@ from bireme.sim.faults.witness import GroundTruth, Violation
 CALM_LATENCY_S = 0.002
 PATIENCE_S = 100_000.0
 """Time after the last fault within which everything must end: many times the longest limit."""
+AT_REST_S = 3.0
+"""A daemon that has nothing to do for so long has made every pass that it owed."""
 STANDSTILL_S = 8_000.0
 """No limit, delay or reservation is longer: when nothing happened to any job for so long, nothing will."""
 CALM_AFTER_S = 180.0
@@ -138,6 +140,8 @@ class Player:
         self._booted_at = BEGIN
         self._checked: tuple[State | None, int] = (None, 0)
         """The state that the rules were last held against, and after how many events."""
+        self._looked_at: tuple[State | None, int] = (None, 0)
+        """The state in which it was last seen that nobody is overlooked."""
         self._ending_at: dict[tuple[int, int], float] = {}
         """When each start of a job was told to end."""
         self._touched: dict[int, float] = {}
@@ -191,6 +195,8 @@ class Player:
             self._turns_now = self._turns_now + 1 if at <= self.clock.now() else 0
             if self._turns_now > TURNS_AT_ONCE:
                 raise Violation("the daemon turns and turns, and time stands still")
+            if at - self.clock.now() > AT_REST_S:
+                self._check_nobody_is_overlooked()
             self.clock.advance(max(at, self.clock.now()))
             self._turn()
 
@@ -440,6 +446,17 @@ class Player:
         ]
         if lost:
             raise Violation(f"jobs {lost} were accepted, and are lost")
+
+    def _check_nobody_is_overlooked(self) -> None:
+        """Nothing will happen for a while: a look at the whole queue finds nobody who could start now."""
+        daemon = self.daemon
+        if daemon is None or (daemon.state is self._looked_at[0] and daemon.state.seq == self._looked_at[1]):
+            return
+        self._looked_at = daemon.state, daemon.state.seq
+        if any(isinstance(job.phase, Ending) for job in daemon.state.holding.values()):
+            return  # its end is expected any moment, and what follows from it then
+        for decision in daemon.kernel.overlooked(self.fleet.wall()):
+            raise Violation(f"a look at the whole queue starts whom small passes did not: {decision}")
 
     # -- phase two -----------------------------------------------------------------------------------------------------
 
