@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.jobs.mirroring import missing_from, take_standings
+from bireme.core.jobs.ranking import top
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.due import due
 from bireme.core.lifecycle.intake import interpret
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, PrioritySettings, Settings
 from bireme.core.model.jobs import (
     Ending,
     Finished,
@@ -28,10 +30,17 @@ from bireme.core.model.jobs import (
     Starting,
     Suspended,
 )
+from bireme.core.model.policy import Policy, Preemption
 from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.refusals import Caller
+from bireme.core.model.reservations import Reservation, ReservationFlag
 from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
 from bireme.core.model.sightings import Sighting, Standing
+from bireme.core.plan.decisions import Preempt, accept
+from bireme.core.plan.planner import plan
+from bireme.core.plan.snapshot import Snapshot
 from bireme.core.state.state import State
+from bireme.testing.books import book_change
 
 GPUS = GresPool("gpu", "a100", 2, (Device(0, "a100"), Device(1, "a100")))
 NODES = tuple(
@@ -40,6 +49,17 @@ NODES = tuple(
 )
 CONFIG = ClusterConfig(nodes=NODES, partitions=(PartitionConfig(name="main", nodes=("n1", "n2"), default=True),))
 SPEC = JobSpec(owner=Owner(uid=7, gid=7, user="ann"), partitions=("main",), time_limit_s=60, time_limit_given=True)
+
+URGENT = replace(
+    CONFIG,
+    partitions=(*CONFIG.partitions, PartitionConfig(name="urgent", nodes=("n1", "n2"), priority_tier=9)),
+    settings=Settings(
+        policy=Policy(preemption=Preemption("partition", "CANCEL")),
+        accounting_enforce=("associations", "limits"),
+        priority=PrioritySettings(multifactor=True),
+    ),
+)
+ROOT = Caller(uid=0, gid=0, user="root", admin=True)
 
 shares = st.builds(
     NodeShare,
@@ -99,6 +119,43 @@ def test_the_mirror_follows_and_stays_sound(shown: list[Sighting]) -> None:
     for event in events:
         apply(again, e.Recorded(again.seq + 1, 1000.0, "replay", event))
     assert again.jobs == state.jobs
+
+
+RESERVED = replace(SPEC, reservation="maint", account="physics", deadline_at=950.0, begin_at=940.0)
+FLAGS = [(), (ReservationFlag.REPLACE,), (ReservationFlag.PURGE_COMP,), (ReservationFlag.NO_HOLD_JOBS_AFTER,)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(sightings(), max_size=6), st.sampled_from(FLAGS), st.sampled_from([990.0, 1e7]))
+def test_nothing_is_decided_about_another_schedulers_job(
+    shown: list[Sighting], flags: tuple[ReservationFlag, ...], ends_at: float
+) -> None:
+    """Neither by time nor by the planner nor by `scontrol top`, whatever of ours has the same name, user or nodes."""
+    state = fresh()
+    maint = Reservation(name="maint", begin=900.0, end=ends_at, nodes=("n1",), users=("ann",), flags=flags)
+    limits: dict[str, Any] = {"physics": {"grp_jobs_accrue": 0}}
+    ours = replace(SPEC, account="physics", partitions=("urgent",))
+    for event in (
+        e.ClusterConfigured(URGENT),
+        *(e.NodeRegistered(node.name, 900.0) for node in NODES),
+        book_change(state.accounts, limits, {"ann": {"account": "physics"}}),
+        e.ReservationSet(maint),
+        e.JobSubmitted(77, ours, 5, 900.0, ()),
+        e.JobSubmitted(78, replace(RESERVED, reservation="", deadline_at=None), 6, 900.0, ()),
+    ):
+        apply(state, e.Recorded(state.seq + 1, 900.0, "test", event))
+    for seen in shown:
+        see(state, replace(seen, spec=RESERVED))
+    theirs = {job.id for job in state.jobs.values() if job.mirrored}
+    take_standings(state, [Standing(job_id, 42) for job_id in sorted(theirs)])
+    decided = [*due(state, 1e6), *top(state, ROOT, [state.jobs[78]])]
+    plan_of = plan(Snapshot(state, URGENT.settings.policy, 1e6))
+    decided += [event for decision in plan_of.starts for event in accept(state, decision)]
+    assert not [
+        each for each in decided if getattr(each, "job_id", 0) in theirs and not isinstance(each, e.JobForgotten)
+    ]
+    victims = {victim.job_id for each in plan_of.starts if isinstance(each, Preempt) for victim in each.victims}
+    assert not victims & theirs
 
 
 @given(sightings(), st.integers(1, 10))

@@ -34,7 +34,8 @@ def accruals(state: State) -> Iterator[e.JobAccrualChanged]:
 
 def _eligible(state: State) -> Iterator[Job]:
     for job in state.pending.values():
-        if isinstance(job.phase, Pending) and job.phase.eligible_at is not None and job.phase.held_by is None:
+        phase = job.phase
+        if isinstance(phase, Pending) and phase.eligible_at is not None and phase.held_by is None and not job.mirrored:
             yield job
 
 

@@ -67,9 +67,10 @@ def _check_can_move(caller: Caller, job: Job) -> None:
 
 
 def _same_group(job: Job, other: Job) -> bool:
-    """Held jobs have no place in the queue."""
+    """Held jobs have no place in the queue, those of another scheduler none in ours."""
     return (
         isinstance(job.phase, Pending)
+        and not job.mirrored
         and job.phase.held_by is None
         and job.spec.partitions == other.spec.partitions
         and job.spec.owner.uid == other.spec.owner.uid

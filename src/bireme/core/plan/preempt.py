@@ -142,7 +142,9 @@ def _candidates(work: Pass, job: Job, partition: PartitionConfig, rules: Preempt
     nodes = set(partition.nodes)
     for running in work.state.holding.values():
         phase = running.phase
-        if not isinstance(phase, Running) or work.now - phase.started_at < exempt_s(work.state, running, rules):
+        if running.mirrored or not isinstance(phase, Running):
+            continue  # another scheduler's is not ours to end
+        if work.now - phase.started_at < exempt_s(work.state, running, rules):
             continue
         if outranks(work.state, job, partition, running, rules) and nodes.intersection(phase.allocation.node_names):
             yield running

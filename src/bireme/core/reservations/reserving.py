@@ -110,8 +110,13 @@ def reservation_gate(state: State, job: Job, now: float) -> Reason | None:
 def unfinished_jobs(state: State, name: str) -> Iterator[Job]:
     """Jobs that wait for, or run in, the reservation."""
     for job in chain(state.pending.values(), state.holding.values()):
-        if job.spec.reservation and name in names_of(job.spec):
+        if _is_in(job, name):
             yield job
+
+
+def _is_in(job: Job, name: str) -> bool:
+    """A job of another scheduler may be in a reservation of this name there: that is not ours."""
+    return bool(job.spec.reservation) and not job.mirrored and name in names_of(job.spec)
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ def _over(state: State, reservation: Reservation, now: float, already_ending: se
 
 
 def _runs_in(job: Job, reservation: Reservation) -> bool:
-    if reservation.name not in names_of(job.spec) or job.allocation is None:
+    if not _is_in(job, reservation.name) or job.allocation is None:
         return False
     if reservation.has(ReservationFlag.REPLACE):
         return True  # its node may have been exchanged for an idle one when it started
@@ -171,10 +176,9 @@ def ended_with_reservation(state: State, job: Job) -> float:
 def _left_behind(state: State, reservation: Reservation, already_ending: set[int]) -> Iterator[e.Event]:
     """Waiting jobs lose a reservation that is gone; they are held unless its flags, or another one, let them go on."""
     for job in state.pending.values():
-        names = names_of(job.spec)
-        if reservation.name not in names or job.id in already_ending:
+        if not _is_in(job, reservation.name) or job.id in already_ending:
             continue
-        left = ",".join(name for name in names if name != reservation.name)
+        left = ",".join(name for name in names_of(job.spec) if name != reservation.name)
         yield e.JobUpdated(job.id, replace(job.spec, reservation=left), job.priority)
         if not left and not reservation.has(ReservationFlag.NO_HOLD_JOBS_AFTER):
             yield e.JobHeld(job.id, "user", reason(ReasonKind.RESERVATION_DELETED, name=reservation.name))
@@ -190,7 +194,7 @@ def _unused(state: State, reservation: Reservation, now: float) -> Iterator[e.Ev
 
 def _ends(state: State, reservation: Reservation) -> Iterator[float]:
     for job in state.finished.values():
-        if reservation.name in names_of(job.spec) and isinstance(job.phase, Finished):
+        if _is_in(job, reservation.name) and isinstance(job.phase, Finished):
             yield job.phase.ended_at
 
 
