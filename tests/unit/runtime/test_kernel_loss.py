@@ -225,3 +225,36 @@ def test_ids_go_on_behind_those_that_were_lost(store: SqliteStore) -> None:
     world.turn()
     assert sorted(world.kernel.state.jobs) == [1, 20]
     assert world.phase(20) is Pending
+
+
+class Earlier(World):
+    """A home that went back to an earlier day: the journal is whole, and knows nothing of what came after."""
+
+    def __init__(self, store: SqliteStore, *jobs: dict[str, Any]) -> None:
+        self.store = store
+        self.kernel = Kernel(store, rows_of)
+        config = build_cluster("2x8", settings=Settings(memory_is_consumable=False, slurmd_timeout_s=300))
+        self.kernel.commit(self.kernel.configure(config, NOW))
+        for number, options in enumerate(jobs):
+            self.submit(build_spec(f"job{number}", options, ANN))
+        self.turn()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("options", [{"requeue": False}, {"array": "0-2", "requeue": False}], ids=["job", "array"])
+def test_the_end_of_another_job_of_that_id_is_not_a_new_jobs_end(
+    store: SqliteStore, options: dict[str, Any], restarted: bool, ordered: bool
+) -> None:
+    """Submitted before any node answered, it has an id that was given before; its time comes when all were heard."""
+    world = Earlier(store, options)
+    world.turn(o.NodeAnswered("n1", "agent", (), NOW + 2, past=((1, 1),)), now=NOW + 2)
+    assert world.kernel.state.loss is not None
+    if restarted:
+        world.kernel = Kernel(store, rows_of)
+    label = "1_0" if "array" in options else ""
+    world.turn(o.BatchFinished(1, 1, ExitStatus(), NOW + 3, ordered=ordered, label=label), now=NOW + 3)
+    assert world.phase(1) is Pending
+    assert list(world.kernel.state.jobs) == [1], "no task of it was taken for over"
+    heard = [o.NodeAnswered(node, "agent", (), NOW + 4) for node in ("n1", "n2")]
+    assert launches(world.turn(*heard, now=NOW + 4)), "it starts, when every node was heard"

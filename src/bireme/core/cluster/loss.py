@@ -31,7 +31,7 @@ UNKNOWN = 1_000
 def events_lost(state: State, event: e.EventsLost, at: float) -> Sequence[c.Command]:
     state.next_job_id = max(state.next_job_id, event.next_job_id)
     before = state.loss.starts if state.loss is not None else 0
-    state.loss = Loss(at, before + event.starts)
+    state.loss = Loss(at, before + event.starts, event.whole_since)
     return NOTHING
 
 
@@ -58,7 +58,7 @@ def found_by_a_node(state: State, seen: o.NodeAnswered) -> list[e.Event]:
     words = ", ".join(f"{job_id} (start {generation})" for job_id, generation in sorted(unknown)[:10])
     note = f"node {seen.node} knows of jobs that the journal does not: {words}"
     next_job_id = max(state.next_job_id, newest + 1) + UNKNOWN
-    return [e.EventsLost(state.seq + 1, state.seq, next_job_id, UNKNOWN, note=note)]
+    return [e.EventsLost(state.seq + 1, state.seq, next_job_id, UNKNOWN, note=note, whole_since=state.awake_since)]
 
 
 def _never_made(state: State, job_id: int, generation: int) -> bool:
@@ -99,7 +99,7 @@ def found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> list[e.
         return _task_found_over(state, seen, outcome)
     if job is None:
         return _later_start_over(state, seen, outcome)
-    if job.mirrored or seen.generation <= job.generation:
+    if job.mirrored or _is_new(state, job) or seen.generation <= job.generation:
         return []
     if not seen.ordered:
         return [e.JobCancelled(job.id, outcome)]
@@ -110,7 +110,7 @@ def _later_start_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> 
     """What the end of a lost start means for a job that the journal has running, or on its way back to the queue, with
     an earlier one. So the job does not come back when this one is."""
     job = state.holding.get(seen.job_id)
-    if job is None or job.mirrored or seen.ordered or seen.generation <= job.generation:
+    if job is None or job.mirrored or _is_new(state, job) or seen.ordered or seen.generation <= job.generation:
         return []
     if isinstance(job.phase, Ending) and not job.phase.requeue:
         return []
@@ -124,6 +124,8 @@ def _task_found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> l
     array = state.pending.get(int(array_id)) if array_id.isdigit() and task_id.isdigit() else None
     if array is None or not isinstance(array.array, ArrayWaiting) or int(task_id) not in array.array.waiting:
         return []
+    if _is_new(state, array):
+        return []
     if seen.ordered:
         if _comes_back(state, array):
             return []
@@ -131,6 +133,12 @@ def _task_found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> l
     own_id = seen.job_id if seen.job_id != array.id else state.next_job_id
     job_id = own_id if len(array.array.waiting) > 1 else array.id
     return [e.ArrayTaskSplit(array.id, int(task_id), job_id), e.JobCancelled(job_id, outcome)]
+
+
+def _is_new(state: State, job: Job) -> bool:
+    """It came after the loss and before a node told of it: a node that knows its id speaks of another job."""
+    since = state.loss.whole_since if state.loss is not None else None
+    return since is not None and job.submitted_at >= since
 
 
 def _ended_with_loss() -> Outcome:

@@ -331,6 +331,8 @@ class EventsLost:
     covered: bool = False
     """A snapshot says what came of them: only stories miss them."""
     note: str = ""
+    whole_since: float | None = None
+    """Nothing is lost of jobs that were submitted from then on, even where one has an id that had been given before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,8 @@ class Loss:
     at: float
     starts: int
     """At most so many starts of one job are among them."""
+    whole_since: float | None = None
+    """What nodes know of earlier starts says nothing of jobs that were submitted from then on."""
 
 
 @dataclass(slots=True)
