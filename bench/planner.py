@@ -25,7 +25,7 @@ from bireme.core.plan.decisions import Plan, accept
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.state.state import State
-from bireme.runtime.collector import without_collecting
+from bireme.runtime.uncollected import without_collecting
 
 OWNER = Owner(uid=1000, gid=1000, user="bench")
 DEVICES = tuple(Device(index, "h100") for index in range(8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "bireme"
+MAP = ROOT / "ARCHITECTURE.md"
 MODULES = sorted(SOURCE.rglob("*.py"))
 PURE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] in ("core", "slurm")]
 
@@ -138,3 +140,13 @@ def test_nothing_waits_in_a_way_that_loses_cancellations() -> None:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Attribute) and node.attr == "wait_for" and isinstance(node.value, ast.Name):
                 assert node.value.id != "asyncio", f"{name_of(path)}:{node.lineno}: use asyncio.timeout"
+
+
+def test_every_path_that_the_map_names_is_there() -> None:
+    """In ARCHITECTURE.md: what begins with a room's name, as a folder, a module or a module without its `.py`."""
+    rooms = sorted(path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__")
+    words = re.findall(rf"(?<![\w/.-])((?:{'|'.join([*rooms, 'tests', 'docs'])})/[\w/.]*\w)", MAP.read_text())
+    assert len(words) > 50
+    places = {word: [base / f"{word}{end}" for base in (SOURCE, ROOT) for end in ("", ".py")] for word in words}
+    missing = [word for word, tried in places.items() if not any(path.exists() for path in tried)]
+    assert not missing, f"ARCHITECTURE.md names what is not there: {missing}"

@@ -44,8 +44,8 @@ from bireme.core.priority.order import reprioritise
 from bireme.core.state.state import State, Verdict
 from bireme.ports import HistoryRow, Journal, JournalError, Records
 from bireme.runtime.breaches import MOST_IN_A_TURN, BreachError, LeftOut
-from bireme.runtime.collector import without_collecting
 from bireme.runtime.stories import with_story
+from bireme.runtime.uncollected import without_collecting
 
 Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""

@@ -27,8 +27,8 @@ from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 from bireme.ports import Clock, Engine, Journal, JournalError, Records
 from bireme.runtime.breaches import BreachError
-from bireme.runtime.collector import without_collecting
 from bireme.runtime.kernel import OURS, Decide, Group, Kernel, Request
+from bireme.runtime.uncollected import without_collecting
 
 log = logging.getLogger("bireme.runtime")
 
@@ -71,7 +71,6 @@ class Runtime:
         self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
         self._snapshots = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
         self._subscribers: list[Subscriber] = []
-        self._watchers: dict[int, list[asyncio.Future[None]]] = {}
         self._due_after = 0.0
         self._due_owed = False
         """Something happened since time-driven work was last looked at: a dependency may be met by it."""
@@ -217,23 +216,6 @@ class Runtime:
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
-    async def until(self, job_id: int, good: Callable[[State], bool], timeout_s: float | None) -> bool:
-        """Waits until `good(state)`, looked at whenever something happened to the job. False: time ran out."""
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_s is None else loop.time() + timeout_s
-        while not good(self.state):
-            changed: asyncio.Future[None] = loop.create_future()
-            self._watchers.setdefault(job_id, []).append(changed)
-            left = None if deadline is None else deadline - loop.time()
-            if left is not None and left <= 0:
-                return False
-            try:
-                async with asyncio.timeout(left):
-                    await changed
-            except TimeoutError:
-                return False
-        return True
-
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -372,12 +354,6 @@ class Runtime:
             return
         for subscriber in tuple(self._subscribers):
             subscriber(events)
-        if self._watchers:
-            touched: set[int] = {getattr(recorded.event, "job_id", 0) for recorded in events}
-            for job_id in touched & self._watchers.keys():
-                for future in self._watchers.pop(job_id):
-                    if not future.done():
-                        future.set_result(None)
 
     def _look_at_snapshot(self) -> None:
         """Takes one when it is due. It costs as much as the jobs it holds: the more there are, the rarer it is."""

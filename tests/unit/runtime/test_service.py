@@ -51,6 +51,22 @@ async def submitted(runtime: Runtime, name: str) -> int:
     return await runtime.submit(ALICE, [spec])
 
 
+async def until(runtime: Runtime, good: Callable[[State], bool], timeout_s: float) -> bool:
+    """Waits until the state is as it should be, looked at after every group. False: time ran out."""
+    changed = asyncio.Event()
+    leave = runtime.subscribe(lambda events: changed.set())
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not good(runtime.state):
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        return False
+    finally:
+        leave()
+    return True
+
+
 @pytest.mark.parametrize("jump_s", [-3_600.0, 3_600.0])
 def test_jobs_start_after_the_clock_jumped(tmp_path: Path, jump_s: float) -> None:
     async def scenario() -> None:
@@ -61,10 +77,10 @@ def test_jobs_start_after_the_clock_jumped(tmp_path: Path, jump_s: float) -> Non
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         first = await submitted(runtime, "first")
-        assert await runtime.until(first, lambda state: first in state.holding, 10.0)
+        assert await until(runtime, lambda state: first in state.holding, 10.0)
         clock.at += jump_s
         second = await submitted(runtime, "second")
-        assert await runtime.until(second, lambda state: second in state.holding, 10.0), "the planner stood still"
+        assert await until(runtime, lambda state: second in state.holding, 10.0), "the planner stood still"
         await runtime.stop()
 
     asyncio.run(scenario())
@@ -84,14 +100,14 @@ def test_what_a_change_makes_overdue_is_done_though_nothing_else_happens(tmp_pat
             "job", {"cpus": 1, "time_s": 6000, "signal": "USR1@600"}, Owner(uid=1001, gid=1001, user="alice")
         )
         job = await runtime.submit(ALICE, [spec])
-        assert await runtime.until(job, lambda state: isinstance(state.jobs[job].phase, Running), 10.0)
+        assert await until(runtime, lambda state: isinstance(state.jobs[job].phase, Running), 10.0)
 
         def lower(state: State, now: float) -> Sequence[Event]:
             return update(state, ALICE, Target(job), {"time_limit_s": 601}, now)
 
         clock.at += 10.0
         await runtime.do("test", lower)
-        warned = await runtime.until(job, lambda state: getattr(state.jobs[job].phase, "warned", False), 10.0)
+        warned = await until(runtime, lambda state: getattr(state.jobs[job].phase, "warned", False), 10.0)
         assert warned, "it slept until the limit itself"
         await runtime.stop()
 
@@ -110,14 +126,14 @@ def test_what_came_due_while_others_were_served_is_done(tmp_path: Path) -> None:
         await runtime.start(CONFIG)
         spec = build_spec("job", {"cpus": 1, "time_s": 600}, Owner(uid=1001, gid=1001, user="alice"))
         job = await runtime.submit(ALICE, [spec])
-        assert await runtime.until(job, lambda state: isinstance(state.jobs[job].phase, Running), 10.0)
+        assert await until(runtime, lambda state: isinstance(state.jobs[job].phase, Running), 10.0)
         await runtime.do("test", lambda state, now: [])
         runtime._due_after = time.monotonic() + 1.0  # time-driven work was just looked at
         runtime._next_wake_s()
         runtime._ask_after = 0.0
         clock.at += 601.0
         await runtime.do("test", lambda state, now: [])
-        ended = await runtime.until(job, lambda state: job not in state.holding, 10.0)
+        ended = await until(runtime, lambda state: job not in state.holding, 10.0)
         assert ended, "nobody looked at the clock again"
         await runtime.stop()
 
@@ -134,7 +150,7 @@ def test_a_daemon_that_starts_long_after_a_loss_hears_the_nodes_first(tmp_path: 
         job = await submitted(runtime, "job")
         assert runtime.state.loss is not None, "no node had the time to say a word"
         runtime.report([NodeAnswered("n1", "agent", (), clock.now())])
-        assert await runtime.until(job, lambda state: job in state.holding, 10.0)
+        assert await until(runtime, lambda state: job in state.holding, 10.0)
         await runtime.stop()
 
     asyncio.run(scenario())
@@ -179,7 +195,7 @@ def test_a_job_can_end_though_what_its_record_shares_with_others_rotted(tmp_path
         await runtime.start(CONFIG)
         job = await submitted(runtime, "job")
         await runtime.do("test", lambda state, now: cancel(state, ALICE, Target(job)))
-        assert await runtime.until(job, lambda state: job not in state.holding, 10.0)
+        assert await until(runtime, lambda state: job not in state.holding, 10.0)
         assert runtime.failure is None
         await runtime.stop()
         assert store.sound_and_damaged(HistoryQuery(jobs=((job, None),)))[1] == []
@@ -281,7 +297,7 @@ def test_who_asks_has_the_answer_before_the_pass_that_it_calls_for(
         monkeypatch.setattr(runtime.kernel, "plan", noted)
         job = await submitted(runtime, "job")
         order.append("answer")
-        assert await runtime.until(job, lambda state: job in state.holding, 60.0)
+        assert await until(runtime, lambda state: job in state.holding, 60.0)
         await runtime.stop()
         assert order[:2] == ["answer", "pass"]
 
@@ -304,7 +320,7 @@ def test_what_is_asked_of_many_jobs_is_one_commit_and_each_has_its_answer(tmp_pa
         runtime.engine.reconfigure(CONFIG)
         await runtime.start(CONFIG)
         jobs = [await submitted(runtime, f"job{number}") for number in range(30)]
-        assert await runtime.until(jobs[3], lambda state: jobs[3] in state.holding, 60.0), "it is asked of twice below"
+        assert await until(runtime, lambda state: jobs[3] in state.holding, 60.0), "it is asked of twice below"
         wishes = [*jobs, 999, jobs[3]]
         store.groups.clear()
         answers = await runtime.do_all(

@@ -1,6 +1,6 @@
 """What events do to jobs, in the order of a job's life: submitted, split, held, started, ending, ended, forgotten.
 
-Called by `apply` only. The table (`tables.py`) says what is allowed; a handler only does it.
+Called by `apply` only. The table (`table.py`) says what is allowed; a handler only does it.
 """
 
 from __future__ import annotations

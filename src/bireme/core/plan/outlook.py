@@ -6,6 +6,18 @@ start now. To a new outlook (`work.look_anew`) all are new ones. The kernel keep
 (`note`), and makes a new one when it is too old or something happened that it cannot follow (a node went, a limit
 changed): `note` then says that it is void.
 
+A waiting job is in one of these, or in none (a gate holds it that an event opens, or it starts):
+
+| where | who puts it there | who takes it out |
+|---|---|---|
+| `fresh` | `look_anew`: all; `note`: who comes, is released or held, followers of who went | the next pass |
+| `waiting` | a look that found only room missing (`Pass.remember`) | a pass when something that it can use came free |
+| `again` | a look that found anything else missing: a limit, a throttle, a back-off | looked at in every round |
+| `left` | a pass that ended early (`enough`, `starts_max`) | the next pass, in order |
+| a line of `blocked` | a pass that found its line blocked before it | `planner._go_on`, when the blocker is gone |
+
+`freed` holds nodes, not jobs: whoever of `waiting` can use them is looked at. `owed` says that `again` was passed over.
+
 Invariant: an outlook that is not void knows the planned end of every job that holds resources.
 """
 

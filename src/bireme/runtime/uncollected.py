@@ -1,7 +1,8 @@
-"""Python's cyclic garbage collector, kept out of the way of a pass.
+"""A block in which Python's garbage collector is off, for a pass.
 
 A pass makes some hundred thousand objects, keeps many of them and no cycles: the collector would look at them again and
 again, find nothing, and take a fifth of the time. Called by the kernel and by the benchmark of the planner.
+`bireme/collector.py` is how the daemon collects otherwise.
 Invariant: the collector is on afterwards if it was on before.
 """
 
