@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bireme.core.jobs import requests
-from bireme.core.jobs.requests import Target, cancel
+from bireme.core.jobs.requests import Target, cancel, hold
 from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
@@ -160,6 +160,24 @@ def test_who_comes_behind_one_that_waits_for_resources_waits_for_its_turn(store:
     kernel.requests.append(Request("test", lambda state, _: cancel(state, ALICE, Target(2)), lambda *_: None))
     turn(kernel, NOW)
     assert reasons(kernel) == {3: "Resources", 4: "Priority"}
+
+
+@pytest.mark.parametrize(("by_user", "said"), [(False, "JobHeldAdmin"), (True, "JobHeldUser")])
+def test_who_is_held_while_waiting_for_something_else_says_so(store: SqliteStore, by_user: bool, said: str) -> None:
+    """A job with a begin time, and one task of an array: the next pass tells, and that of the release again."""
+    root = Caller(uid=0, gid=0, user="root", admin=True)
+    kernel = kernel_with(store, "1x4", Policy(interval_s=1_000, many=0), changes_per_job=1_000.0)
+    queue(kernel, {"begin_at": NOW + 3_600}, {"array": "1-3", "begin_at": NOW + 3_600})
+    turn(kernel, NOW)
+    assert set(reasons(kernel).values()) == {"BeginTime"}
+    for target in (Target(1), Target(2, task_id=2)):
+        kernel.requests.append(
+            Request("test", lambda state, at, whose=target: hold(state, root, whose, as_user=by_user), lambda *_: None)
+        )
+        turn(kernel, NOW)
+    told = reasons(kernel)
+    assert told.pop(1) == said
+    assert sorted(told.values()) == sorted(["BeginTime", said])
 
 
 def test_a_full_pass_waits_until_enough_has_changed(store: SqliteStore) -> None:
