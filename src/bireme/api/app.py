@@ -15,6 +15,7 @@ from bireme.api import problems
 from bireme.api.answers import Answers
 from bireme.api.cluster import Cluster, Service
 from bireme.api.errands import Errands
+from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.problems import Bodies
 from bireme.api.routes import (
@@ -77,8 +78,10 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> FastAPI:
     turns, unread = Turns(), Unread()
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
     answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
-    errands = Errands(answers.version, unread.is_full)
-    context = Context(cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, Asides())
+    errands, asides, holders = Errands(answers.version, unread.is_full), Asides(), Holders(cluster, live)
+    context = Context(
+        cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, asides, holders
+    )
     app.state.context, app.state.unread = context, unread
     app.add_middleware(AsItIsRead, turns=turns, unread=unread)
     app.add_middleware(TakesTurns, turns=turns)

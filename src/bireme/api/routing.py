@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request, Response
 from bireme.api.answers import Answers, Recipe, answer_in_slices, shared_answer
 from bireme.api.cluster import Cluster, Service
 from bireme.api.errands import Errands
+from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.privacy import Viewer
 from bireme.api.problems import Bodies, ProblemError, read_json
@@ -54,6 +55,7 @@ class Context:
     answers: Answers
     errands: Errands
     asides: Asides
+    holders: Holders
 
     def now(self) -> float:
         return self.cluster.clock.now()

@@ -105,6 +105,7 @@ class Daemon:
         for_everyone = os.geteuid() == 0
         await server.start(listen(self._paths.socket, for_everyone=for_everyone))
         staying = asyncio.create_task(server.stay_at(self._paths.socket, for_everyone=for_everyone))
+        app.state.context.holders.begin()
         pruning = asyncio.create_task(self._prune(store, runtime))
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)

@@ -26,7 +26,7 @@ from bireme.api.targets import named_jobs, one_target
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.model.events import JobCheckpointed, JobMirrored, JobSubmitted, JobUpdated, Recorded
-from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, Running, Starting
+from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, Starting
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import ExitStatus
 from bireme.core.state.state import State
@@ -313,26 +313,17 @@ async def hold_open(api: Context, request: Request) -> Response:
 
 async def _lease(api: Context, target: Target, caller: Caller, job_ids: set[int]) -> AsyncIterator[bytes]:
     ended = False
-    try:
-        yield b'{"kind":"Watching"}\n'
-        follow = api.live.follow(lambda event: getattr(event, "job_id", None) in job_ids)
-        async for recorded in follow:
-            content = {"kind": "Heartbeat"} if recorded is None else event_content(recorded)
-            yield json.dumps(content).encode() + b"\n"
-            ended = all(isinstance(job.phase, Finished) for job in _known(api.cluster.state, target))
-            if ended:
-                return
-    finally:
-        if not ended and not api.live.closing:
-            await asyncio.shield(asyncio.ensure_future(_give_back(api, target, caller)))
-
-
-async def _give_back(api: Context, target: Target, caller: Caller) -> None:
-    """The caller is gone without a word: as Slurm does when srun is killed, the allocation ends."""
-    jobs = _known(api.cluster.state, target)
-    if not any(isinstance(job.phase, Pending | Starting | Running) for job in jobs):
-        return
-    status = ExitStatus(0, requests.KILL)
-    await api.cluster.do(
-        f"uid {caller.uid} disconnected", lambda state, _: requests.complete(state, caller, target, status)
-    )
+    with api.holders.holding(target.job_id):
+        try:
+            yield b'{"kind":"Watching"}\n'
+            follow = api.live.follow(lambda event: getattr(event, "job_id", None) in job_ids)
+            async for recorded in follow:
+                content = {"kind": "Heartbeat"} if recorded is None else event_content(recorded)
+                yield json.dumps(content).encode() + b"\n"
+                ended = all(isinstance(job.phase, Finished) for job in _known(api.cluster.state, target))
+                if ended:
+                    return
+        finally:
+            if not ended and not api.live.closing:
+                giving = api.holders.give_back(caller, target, f"uid {caller.uid} disconnected")
+                await asyncio.shield(asyncio.ensure_future(giving))

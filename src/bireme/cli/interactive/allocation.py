@@ -22,6 +22,8 @@ IMMEDIATE_FAILED = "Unable to allocate resources: Immediate execution impossible
 _GIVES_UP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _AT_ONCE_S = 1.0
 _WAIT_S = 300.0
+_RESTART_S = 5.0
+"""How long a daemon that is not there is waited for without a word."""
 ENDED_STATES = frozenset(
     "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED DEADLINE BOOT_FAIL REVOKED".split()  # noqa: SIM905
 )
@@ -162,12 +164,22 @@ class Allocation:
         if not self.ended.is_set():
             body = {"exit_code": exit_code & 0xFF, "signal": 0}
             try:
-                with Transport(self.transport.paths.home, patience_s=5.0) as fresh:
-                    fresh.post(f"/v1/jobs/{self.job_id}/complete", body)
+                self._give_back(body)
             except BiremeError as error:
                 self.voice.error(f"Unable to clean up job allocation {self.job_id}: {error}")
         if self._lease is not None:
             self._lease.close()
+
+    def _give_back(self, body: dict[str, int]) -> None:
+        """Waits for a daemon that is being restarted: what nobody gives back it ends, but not with our exit code."""
+        path, home = f"/v1/jobs/{self.job_id}/complete", self.transport.paths.home
+        try:
+            with Transport(home, patience_s=_RESTART_S) as fresh:
+                fresh.post(path, body)
+        except BiremeUnavailable:
+            self.voice.say(f"No daemon answers; trying for {PATIENCE_S:g} s to give back job allocation {self.job_id}")
+            with Transport(home, patience_s=PATIENCE_S) as fresh:
+                fresh.post(path, body)
 
 
 def _is_over(records: list[dict[str, Any]]) -> bool:

@@ -41,8 +41,11 @@ def submission_body(
 
 
 def interactive_body(transport: Port, asked: RunSubmission | AllocationSubmission) -> dict[str, Any]:
-    """The same of srun or salloc, for the clusters that it names."""
-    return submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0]))
+    """The same of srun or salloc, for the clusters that it names; held by it, unless it goes at once (--no-shell)."""
+    body = submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0]))
+    for part in body.get("het", [body]):
+        part["spec"]["held_open"] = "no-shell" not in asked.options[0]
+    return body
 
 
 def _part(request: JobRequest, script: str | None) -> dict[str, Any]:

@@ -238,6 +238,8 @@ class JobSpec:
     get_user_env: bool = carried(False, unseen=True)
     step_defaults: tuple[tuple[str, str], ...] = carried((), unseen=True)
     """Options that only change what `srun` inside does, as (variable, value): SLURM_DISTRIBUTION and the like."""
+    held_open: bool = carried(False, unseen=True)
+    """Whoever asked for it stays connected, and it ends when nobody does: srun, and salloc with a shell."""
     ignored: tuple[str, ...] = carried(())
     """Options accepted but not applied yet."""
     workload: Workload | None = carried(None, giver=Giver.NOBODY)

@@ -174,6 +174,7 @@ UNASKED_ROWS: tuple[Row, ...] = (
     JobField("script", Form.TEXT, hidden="kept apart: scontrol write batch_script"),
     JobField("environment", Form.TEXT, hidden="kept apart"),
     JobField("step_defaults", Form.OTHER, hidden="of its steps", own=own("given")),
+    JobField("held_open", Form.FLAG, hidden="between the daemon and its holder"),
     JobField("ignored", Form.WORDS, record="ignored", says="options that were accepted and not applied",
         own=own("given record")),
     JobField("workload", Form.OTHER, hidden="of pods that somebody else made"),
