@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
+from collections.abc import Sequence
+
 import pytest
 from tests.unit.api.conftest import Running
 
-from bireme.client.transport import Transport
-from bireme.core.model.events import JobCancelled
+from bireme.api.cluster import Decide
+from bireme.client.transport import Transport, _request_bytes
+from bireme.core.model.events import JobCancelled, Recorded
 from bireme.core.model.jobs import Outcome, Pending
 
 HELD = {"spec": {"name": "shell", "kind": "interactive", "held_open": True}, "environment": {}}
@@ -57,3 +63,24 @@ def test_nor_does_it_outlive_a_holder_who_left_while_the_daemon_was_away(api: Ru
         events_until(api, "JobCancelled")
         assert (is_waiting(api, gone), is_waiting(api, held)) == (False, True)
         api.happen(JobCancelled(held, Outcome("CANCELLED")))
+
+
+def test_who_is_gone_when_the_job_is_accepted_leaves_no_job(api: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grace is long here: the job ends because there is nobody to be told of it."""
+    decided, gone, do = threading.Event(), asyncio.Event(), api.cluster.do
+
+    async def do_when_gone(cause: str, decide: Decide) -> Sequence[Recorded]:
+        decided.set()
+        await gone.wait()
+        for _ in range(10):  # turns of the loop, in which it hears that the connection ended
+            await asyncio.sleep(0)
+        return await do(cause, decide)
+
+    monkeypatch.setattr(api.cluster, "do", do_when_gone)
+    message = _request_bytes("POST", "/v1/jobs", None, HELD, "test")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.connect(api.transport.paths.socket)
+        asking.sendall(message)
+        assert decided.wait(10)
+    api.loop.call_soon_threadsafe(gone.set)
+    assert events_until(api, "JobCancelled") == ["JobSubmitted", "JobCancelled"]

@@ -21,6 +21,7 @@ from bireme.api.routing import Context, Routes, flag
 from bireme.api.serving.peers import group_name, groups_of_user
 from bireme.api.serving.slices import slices_of
 from bireme.core.explain.wording import sentence
+from bireme.core.jobs.requests import Target
 from bireme.core.jobs.rights import passed_over
 from bireme.core.jobs.sizes import ENVIRONMENT, KEY, check_sizes
 from bireme.core.jobs.submission import MOST_COMPONENTS, submit
@@ -83,7 +84,9 @@ async def submit_jobs(api: Context, request: Request) -> Response:
         submission = read_submission(api, caller, body, {})
         if flag(request, "test_only"):
             return answer(await _would_start(api, request, caller, submission))
-        return answer(await _submit(api, caller, submission, api.cause(request)))
+        accepted = await _submit(api, caller, submission, api.cause(request))
+        await _tie_to_holder(api, request, caller, submission, accepted["job_id"])
+        return answer(accepted)
     if not isinstance(body["jobs"], list):
         raise ProblemError(400, "jobs: expected a list")
     read: list[Submission | Exception] = []
@@ -142,6 +145,12 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
     remarks = dict.fromkeys(passed_over(caller, spec) for spec in submission.specs if spec.priority is not None)
     said = [remark for remark in remarks if remark]
     return {"job_id": job_id, "remarks": said} if said else {"job_id": job_id}
+
+
+async def _tie_to_holder(api: Context, request: Request, caller: Caller, submission: Submission, job_id: int) -> None:
+    """A job that lives as long as who asked for it is connected ends at once if nobody is there to be told of it."""
+    if submission.specs[0].held_open and await request.is_disconnected():
+        await api.holders.give_back(caller, Target(job_id), f"uid {caller.uid} disconnected")
 
 
 def refuse_containers(api: Context, spec: JobSpec | StepSpec) -> None:
