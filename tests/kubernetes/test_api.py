@@ -204,6 +204,21 @@ def test_a_lease_that_ran_out_is_taken_again_before_anything_is_placed_or_somebo
     with_api(kubernetes.kubeconfig, steps)
 
 
+def test_a_daemon_is_not_in_its_own_way_when_its_lease_ran_out(kubernetes: Kubernetes) -> None:
+    """Several launches ask for it and it is renewed, all at once: nobody is told of a conflict."""
+
+    async def steps(api: KubernetesApi) -> None:
+        lease = Lease(api, "default", "crowded", "first")
+        await lease.take()
+        for _ in range(5):
+            lease._until = 0.0  # it slept for longer than the Lease lasts
+            await asyncio.gather(lease.take(), *(lease.confirm() for _ in range(8)), lease.take())
+            assert lease.held
+        await api.ask("DELETE", "/apis/coordination.k8s.io/v1/namespaces/default/leases/bireme-crowded")
+
+    with_api(kubernetes.kubeconfig, steps)
+
+
 def test_a_lease_carries_notes_until_the_next_daemon_reads_them(
     kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,3 +54,16 @@ def test_a_row_that_is_none_costs_no_start(tmp_path: Path, row: str) -> None:
     ends = Ends(tmp_path / "name")
     ends.read(f'{{"home":"{ends.home}","ends":[[4,1,"n",1.0,{{}},0,""],{row}]}}')
     assert [one.job_id for one in ends.told_again()] == [4]
+
+
+def test_a_home_keeps_its_name_and_an_empty_file_is_none(tmp_path: Path) -> None:
+    """Such a file is what a power failure left: two homes with it would take each other's ends for their own."""
+    file = tmp_path / "kubernetes" / "name"
+    named = Ends(file).home
+    assert named
+    assert Ends(file).home == named
+    file.write_text("")
+    given = Ends(file).home
+    assert given not in ("", named)
+    assert file.read_text() == given
+    assert [path.name for path in file.parent.iterdir()] == ["name"], "nothing half-written stays"

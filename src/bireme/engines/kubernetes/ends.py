@@ -9,8 +9,10 @@ Invariant: what another home has written is not ours, and is left out.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import secrets
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -78,8 +80,24 @@ def _from_row(row: list[Any]) -> tuple[str, o.BatchFinished]:
 
 
 def _name_in(file: Path) -> str:
-    """Made at the first start. A copy of the home, which is what may be put back, has the same."""
-    if not file.exists():
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.write_text(secrets.token_hex(8))
-    return file.read_text().strip()
+    """Made at the first start. A copy of the home, which is what may be put back, has the same.
+
+    It is on disk before anything is written in its name, whole or not at all. An empty file is no name: a machine that
+    lost its power while an earlier release wrote one left that.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if name := file.read_text().strip():
+            return name
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name, fresh = secrets.token_hex(8), file.with_suffix(".new")
+    with fresh.open("w") as opened:
+        opened.write(name)
+        opened.flush()
+        os.fsync(opened.fileno())
+    fresh.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return name

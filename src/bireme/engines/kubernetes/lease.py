@@ -44,6 +44,8 @@ class Lease:
         self._notes = notes
         self._news = asyncio.Event()
         self._until = 0.0
+        self._writing = asyncio.Lock()
+        """One write at a time: two would be each other's conflict."""
         self.lost_to = ""
         """Who has it instead; empty while nobody has taken it."""
 
@@ -62,6 +64,10 @@ class Lease:
 
     async def take(self) -> None:
         """Raises ApiProblem: somebody else has it, or it may not be written."""
+        async with self._writing:
+            await self._take()
+
+    async def _take(self) -> None:
         asked = time.monotonic()
         found = await self._find()
         if found is None:
@@ -83,8 +89,10 @@ class Lease:
         Raises ApiProblem: somebody else has it, or nobody can say.
         """
         if not self.lost_to and not self.held:
-            log.warning("the Lease of this cluster ran out: nothing is placed before it is taken again")
-            await self.take()
+            async with self._writing:
+                if not self.held:  # nor has anybody taken it again meanwhile
+                    log.warning("the Lease of this cluster ran out: nothing is placed before it is taken again")
+                    await self._take()
         if self.lost_to:
             raise ApiProblem(
                 f"{self.lost_to} schedules this cluster now: this daemon starts nothing any more", status=409
@@ -110,14 +118,17 @@ class Lease:
     async def release(self) -> None:
         """Whoever comes next need not wait."""
         try:
-            found = await self._find()
-            if found is not None and found["spec"].get("holderIdentity") == self._identity:
-                spec = {**found["spec"], "holderIdentity": ""}
-                metadata = {**found["metadata"], "annotations": dict(self._notes())}
-                body = {**found, "metadata": metadata, "spec": spec}
-                await self._api.ask("PUT", f"{self._folder}/{self._name}", body)
+            async with self._writing:
+                await self._give_back()
         except ApiProblem as problem:
             log.warning("the Lease of this cluster could not be given back: %s", problem)
+
+    async def _give_back(self) -> None:
+        found = await self._find()
+        if found is not None and found["spec"].get("holderIdentity") == self._identity:
+            spec = {**found["spec"], "holderIdentity": ""}
+            metadata = {**found["metadata"], "annotations": dict(self._notes())}
+            await self._api.ask("PUT", f"{self._folder}/{self._name}", {**found, "metadata": metadata, "spec": spec})
 
     async def _other_holder(self) -> str:
         try:
