@@ -37,6 +37,7 @@ from bireme.core.plan.decisions import BEHIND, Decision, Plan, Start, StartGang,
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
+from bireme.core.plan.standby import waiting_for_cpus
 from bireme.core.plan.stands import CALLS_FOR_A_PASS
 from bireme.core.plan.work import Enough, look_anew
 from bireme.core.priority.following import follow_priorities
@@ -246,7 +247,7 @@ class Kernel:
         if self.state.loss is not None:
             self.state.verdicts = self._mirrored_verdicts() | self._verdicts_after_loss()
             return
-        if all(job.mirrored for job in self.state.pending.values()):
+        if all(job.mirrored for job in self.state.pending.values()) and not waiting_for_cpus(self.state):
             self.state.verdicts, self._outlook = self._mirrored_verdicts(), None
             return
         policy = self.state.config.settings.policy

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bireme.core.jobs import requests
-from bireme.core.jobs.requests import Target, cancel, hold
+from bireme.core.jobs.requests import Target, cancel, hold, resume, suspend
 from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
-from bireme.core.model.jobs import Owner, Pending
+from bireme.core.model.jobs import Owner, Pending, Running, Suspended
 from bireme.core.model.observations import BatchFinished, JobLaunched, NodeAnswered, NodeClosed
 from bireme.core.model.policy import Policy
 from bireme.core.model.refusals import Caller
@@ -27,6 +27,7 @@ from bireme.testing.worlds import build_cluster, build_spec
 
 NOW = 1_000_000.0
 ALICE = Caller(uid=1001, gid=1001, user="alice")
+ROOT = Caller(uid=0, gid=0, user="root", admin=True)
 OWNER = Owner(uid=1001, gid=1001, user="alice")
 
 
@@ -60,6 +61,24 @@ def queue(kernel: Kernel, *jobs: dict[str, Any]) -> None:
     for number, options in enumerate(jobs):
         spec = build_spec(f"job{number}", options, OWNER)
         kernel.requests.append(Request("test", lambda state, at, spec=spec: submit(state, ALICE, [spec], at), answered))
+
+
+def test_a_suspended_job_goes_on_when_its_cpus_come_free_though_nobody_else_waits(store: SqliteStore) -> None:
+    kernel = kernel_with(store, "1x4")
+    queue(kernel, {"cpus": 1})
+    turn(kernel, NOW)
+    kernel.observations.append(JobLaunched(1, 1, NOW))
+    kernel.requests.append(Request("test", lambda state, at: suspend(state, ROOT, Target(1)), lambda *_: None))
+    turn(kernel, NOW + 1)
+    queue(kernel, {"cpus": 4})
+    turn(kernel, NOW + 2)
+    kernel.requests.append(Request("test", lambda state, at: resume(state, ROOT, Target(1)), lambda *_: None))
+    turn(kernel, NOW + 3)
+    assert isinstance(kernel.state.jobs[1].phase, Suspended), "its CPUs are taken"
+    end(kernel, 2, NOW + 4)
+    turn(kernel, NOW + 4)
+    turn(kernel, NOW + 5)
+    assert isinstance(kernel.state.jobs[1].phase, Running)
 
 
 def waiting(kernel: Kernel) -> list[int]:
