@@ -115,6 +115,7 @@ class Process:
             made = ReportingTransport(self.command, patience_s=patience_s)
         else:
             made = Transport(patience_s=patience_s)
+        made.asked_before = acts and thin.KEPT.pop(thin.LOST, None) is not None
         made.still_silent = lambda text: self.tell(f"{self.command}: {text}")
         told: set[str] = set()
 

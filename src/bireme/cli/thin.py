@@ -31,8 +31,9 @@ _CHANGES = frozenset({"scancel", "scontrol"})
 """Those of them that may change something. (What `sbatch` sends again is the same job, by its key.)"""
 KEPT: dict[str, bytes] = {}
 """What was used up here and is needed by the command when it runs near after all, by places with NULs between them:
-standard input (""), pipes, whatever is no file that can be read again; and the key of the submission."""
-KEY = "\0key"
+standard input (""), pipes, whatever is no file that can be read again; and the key of the submission (KEY), and that
+the daemon had it and ended before it answered (LOST)."""
+KEY, LOST = "\0key", "\0lost"
 _MOST_FILES = 8
 _LARGEST_READ = 1 << 26
 """Of a file; the daemon takes less, and says so."""
@@ -196,6 +197,8 @@ def _exchange(name: str, request: bytes) -> list[tuple[str, bytes]]:
             return parts
     if sent and name in _CHANGES and not head.startswith(_NOT_RUN):
         return [(parcels.EXIT, _lost(name, path))]
+    if sent and not head and name == "sbatch":
+        KEPT[LOST] = b"yes"
     return []
 
 

@@ -113,6 +113,8 @@ class Transport:
         self.timeout_s = timeout_s
         self._agent = (tool or os.path.basename(sys.argv[0] or "python")).encode("ascii", "replace").decode()
         self._kept: _Connection | None = None
+        self.asked_before = False
+        """The daemon had what will be asked already, and ended before it answered."""
         self.out_of_date: Callable[[str], None] = lambda _: None
         """Is told when an answer shows another scheduler's queue as it was some time ago."""
         self.still_silent: Callable[[str], None] | None = None
@@ -161,7 +163,8 @@ class Transport:
         except (OSError, _BadAnswerError) as error:
             silent = connection.peer() if isinstance(error, TimeoutError) else ""
             self.close()
-            raise BiremeUnavailable(self.paths.socket, _cause(error), silent) from error
+            doubtful = message.startswith(b"POST ")
+            raise BiremeUnavailable(self.paths.socket, _cause(error), silent, doubtful=doubtful) from error
         except BaseException:
             self.close()  # interrupted half-way: the rest of the answer must not meet the next request
             raise

@@ -10,12 +10,21 @@ class BiremeError(Exception):
 class BiremeUnavailable(BiremeError):  # noqa: N818  # reads as what it means: `except BiremeUnavailable`
     """Nobody answers on the socket. `message` is Slurm's sentence; `hint` says what to do about it."""
 
-    def __init__(self, socket_path: str, cause: str, silent: str = "") -> None:
-        """`silent`: who is there and does not answer; empty: nobody is there."""
+    def __init__(self, socket_path: str, cause: str, silent: str = "", *, doubtful: bool = False) -> None:
+        """`silent`: who is there and does not answer; empty: nobody is there.
+
+        `doubtful`: the daemon had the request, which changes something, and ended: it may have been done.
+        """
+        self.socket_path = socket_path
+        self.cause = cause
+        self.doubtful = doubtful
         self.message = "Unable to contact slurm controller (connect failure)"
         self.hint = f"no daemon answers at {socket_path} ({cause}); start it with: bireme up"
         if silent:
             self.hint = f"{silent} at {socket_path} does not answer ({cause}); see: bireme doctor"
+        elif doubtful:
+            ended = f"the daemon at {socket_path} ended before it answered"
+            self.hint = f"{ended}: look whether it was done (see: bireme status)"
         super().__init__(f"{self.message}: {self.hint}")
 
 

@@ -25,6 +25,8 @@ class Port(Protocol):
     """Questions to the cluster, on behalf of who asks. Refusals are `ApiError`, silence is `BiremeUnavailable`."""
 
     patience_s: float
+    asked_before: bool
+    """The daemon had what will be asked already, and ended before it answered."""
 
     def get(self, path: str, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Any: ...
 

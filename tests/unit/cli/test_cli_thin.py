@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,7 +16,10 @@ import pytest
 
 from bireme.cli import thin
 from bireme.cli.named_files import may_be_read
+from bireme.client.transport import Transport
 from bireme.commands import parcels
+from bireme.commands.submitting import submission
+from bireme.commands.voice import CommandFailure, Voice
 
 RUN = "import sys; from bireme.cli.thin import run_and_exit; run_and_exit(sys.argv.pop(1))"
 
@@ -245,3 +249,28 @@ def test_closed_streams_are_no_mishap_near_either(home: Path, command: str) -> N
         _, told = process.communicate()
     assert b"Traceback" not in told
     assert process.returncode == (0 if "--version" in command else 1)
+
+
+# -- a daemon that ends before it answers ----------------------------------------------------------------------------
+
+
+def test_a_submission_whose_answer_was_lost_is_sent_again_under_the_same_key(home: Path) -> None:
+    content = b'{"job_id":7}'
+    accepted = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (len(content), content)
+    with anybodys_daemon(home, b"", accepted) as daemon:
+        words = [*START, "sbatch", "--wrap", "true"]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "Submitted batch job 7\n"), done.stderr
+    assert "ended before it answered; the same job is sent again" in done.stderr
+    first, again = daemon.heard
+    key = json.loads(again.partition(b"\r\n\r\n")[2])["idempotency_key"].encode()
+    assert key in first
+
+
+def test_a_submission_that_cannot_be_sent_again_is_in_doubt(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "_AGAIN_S", 0.0)
+    transport = Transport(str(home))
+    transport.asked_before = True
+    with pytest.raises(CommandFailure) as failure:
+        submission.submit(transport, {"spec": {}}, "Batch job submission failed", Voice("sbatch"))
+    assert "ended before it answered: look whether it was done" in failure.value.hint

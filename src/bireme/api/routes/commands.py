@@ -330,7 +330,7 @@ class Errand:
 class Questions:
     """`commands.surroundings.Port` of an errand."""
 
-    patience_s = 0.0
+    patience_s, asked_before = 0.0, False
 
     def __init__(self, errand: Errand, *, tells_age: bool) -> None:
         """`tells_age`: whether it says how old what is shown of another scheduler is."""

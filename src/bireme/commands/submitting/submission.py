@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # sbatch starts sooner without
     from bireme.slurm.options.interactive import AllocationSubmission, RunSubmission
 
 _TRIES_WHILE_FULL = 15
+_AGAIN_S = 10.0
+"""How long a daemon is waited for that ended while it had a submission."""
 _TEMPORARILY_FULL = 11  # EAGAIN: Slurm's number for "temporarily unable to accept job"
 
 
@@ -59,7 +61,7 @@ def submit(transport: Port, body: dict[str, Any], what: str, voice: Voice) -> in
     """The new job's id. `what` begins the sentence when the cluster refuses."""
     for attempt in range(1, _TRIES_WHILE_FULL + 1):
         try:
-            answer = _post_once_more(transport, body)
+            answer = _post_until_known(transport, body, voice)
             for remark in answer.get("remarks", ()):
                 voice.say(remark)
             return int(answer["job_id"])
@@ -77,14 +79,20 @@ def submit(transport: Port, body: dict[str, Any], what: str, voice: Voice) -> in
     raise AssertionError("the loop returns or raises")
 
 
-def _post_once_more(transport: Port, body: dict[str, Any]) -> Any:
-    """An answer that got lost is asked for again: the key makes it the same job."""
+def _post_until_known(transport: Port, body: dict[str, Any], voice: Voice) -> Any:
+    """A submission whose answer got lost is sent again while patience lasts: the key makes it the same job."""
+    if not transport.asked_before:
+        try:
+            return transport.post("/v1/jobs", body)
+        except BiremeUnavailable as error:
+            if not error.doubtful:
+                raise
+    voice.say(f"the daemon ended before it answered; the same job is sent again for {_AGAIN_S:g} s")
+    transport.patience_s = max(transport.patience_s, _AGAIN_S)
     try:
         return transport.post("/v1/jobs", body)
-    except BiremeUnavailable:
-        if not transport.patience_s:
-            raise
-        return transport.post("/v1/jobs", body)
+    except BiremeUnavailable as error:
+        raise BiremeUnavailable(error.socket_path, error.cause, doubtful=True) from error
 
 
 def test_only(transport: Port, body: dict[str, Any], voice: Voice) -> int:
