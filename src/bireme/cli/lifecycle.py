@@ -30,6 +30,8 @@ from bireme.slurm.hostlist import compress
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
 _AGENTS_END_S = 60.0
 _STATUS_S = 10.0
+_STARTS_S, _ANSWERS_S = 30.0, 5.0
+"""How long a daemon that is there may take until it serves (another `up` may have just started it), and to answer."""
 _NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
 
 
@@ -106,6 +108,12 @@ def _already_up(paths: Paths, pid: int, given: argparse.Namespace) -> int:
         hint = f"to start it with another {'--conf' if given.conf else '--engine'}: bireme down"
         raise CommandFailure(f"a cluster already runs at {paths.home} (pid {pid})", hint=hint)
     write_launchers(paths)
+    try:
+        with Transport(paths.home, patience_s=_STARTS_S, timeout_s=_ANSWERS_S) as transport:
+            transport.get("/v1/ping")
+    except BiremeError as error:
+        hint = f"see {paths.log} and: bireme doctor; to start it again: bireme down, then bireme up"
+        raise CommandFailure(f"a daemon (pid {pid}) holds {paths.home} but does not answer", hint=hint) from error
     if not given.quiet:
         print(f"The cluster at {paths.home} is up already (pid {pid}).")
     return 0

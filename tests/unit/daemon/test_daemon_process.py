@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.cli import store
+from bireme.cli import lifecycle, store
 from bireme.client import transport as transport_module
 from bireme.client.transport import BiremeUnavailable, Transport
 from bireme.commands.voice import CommandFailure
@@ -43,6 +43,30 @@ def test_it_answers_when_start_returns(home: str) -> None:
     assert stat.S_IMODE(os.stat(home).st_mode) == expected
     assert stat.S_IMODE(os.stat(Paths(home).journal).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(Paths(home).log).st_mode) == 0o600
+
+
+def test_a_removed_socket_is_made_again(home: str) -> None:
+    pid, paths = process.start(home), Paths(home)
+    os.unlink(paths.socket)
+    with Transport(home, patience_s=60.0) as transport:
+        assert transport.get("/v1/ping")["pid"] == pid
+    os.unlink(paths.socket)
+    Path(paths.socket).write_text("not a socket")
+    assert lifecycle.up(["--quiet", "--home", home]) == 0, "it waits for that"
+
+
+def test_up_fails_when_the_daemon_that_is_there_does_not_answer(
+    home: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lifecycle, "_ANSWERS_S", 0.2)
+    pid = process.start(home)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert lifecycle.up(["--home", home]) == 1
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    said = capfd.readouterr()
+    assert (said.out, f"a daemon (pid {pid}) holds {home} but does not answer" in said.err) == ("", True)
 
 
 def test_files_removed_from_run_let_no_second_one_in(home: str) -> None:

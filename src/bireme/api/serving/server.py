@@ -114,7 +114,7 @@ class Server:
         place, complained = _place_of(path), False
         while True:
             await asyncio.sleep(_LOOK_S)
-            if _place_of(path) == place:
+            if place is not None and _place_of(path) == place:
                 continue
             try:
                 listener = listen(path, for_everyone=for_everyone)
