@@ -282,6 +282,33 @@ def test_update_nodes_and_partitions(api: FakeApi) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["nod", "node", "NodeN", "nodename"])
+def test_a_node_is_named_by_as_many_letters_as_slurm_takes(api: FakeApi, name: str) -> None:
+    """Measured with Slurm 22.05: three letters are enough, one too many is not."""
+    assert scontrol.main(["update", f"{name}=n1", "sta=drain", "rea=bad fan"]) == 0
+    assert api.posted == [("/v1/nodes/update", {"nodes": "n1", "state": "DRAIN", "reason": "bad fan"})]
+
+
+@pytest.mark.parametrize("name", ["par", "part", "partition", "PartitionN"])
+def test_a_partition_is_named_by_as_many_letters_as_slurm_takes(api: FakeApi, name: str) -> None:
+    assert scontrol.main(["update", f"{name}=gpu", "maxt=100", "st=down", "prio=5"]) == 0
+    changes = {"max_time_s": 6000, "state": "DOWN", "priority_job_factor": 5, "priority_tier": 5}
+    assert api.posted == [("/v1/partitions/gpu/update", {"changes": changes})]
+
+
+@pytest.mark.parametrize("key", ["no", "nodenamex", "pa", "partitionx", "jo", "ste"])
+def test_fewer_letters_name_nothing(api: FakeApi, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scontrol.main(["update", f"{key}=n1", "state=down"]) == 1
+    assert "No valid entity in update command" in capsys.readouterr().err
+    assert not api.posted
+
+
+def test_a_job_may_still_be_given_another_partition(api: FakeApi) -> None:
+    assert scontrol.main(["update", "jobi=31", "partition=gpu"]) == 0
+    ((_, body),) = api.posted
+    assert "gpu" in str(body)
+
+
 def test_write_batch_script(api: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "copy.sh"
     assert scontrol.main(["write", "batch_script", "31", str(copy)]) == 0

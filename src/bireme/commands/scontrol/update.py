@@ -6,7 +6,7 @@ change means is decided by the daemon. Invariant: one wrong pair and nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from bireme.commands import reports
 from bireme.commands.paths import path_of
@@ -28,6 +28,10 @@ _NODE_STATES = (
 )  # fmt: skip
 
 
+_NODE_KEYS = ("nodename", "state", "reason", "weight", "features", "availablefeatures", "activefeatures")
+_FEWEST_LETTERS = 2
+
+
 def update(session: Session, words: list[str]) -> int:
     if not words:
         raise reports.CommandError("too few arguments for update keyword")
@@ -35,15 +39,16 @@ def update(session: Session, words: list[str]) -> int:
         words = words[1:]  # `update job JobId=42 ...`
     pairs = _pairs(words)
     keys = {key.lower() for key, _ in pairs}
-    if keys & {"jobid", "job"} or ("jobname" in keys and not keys & {"nodename", "partitionname", "stepid"}):
-        return _update_jobs(session, pairs)
-    if "nodename" in keys:
-        return _update_nodes(session, pairs)
+    named = {name for name in _ENTITIES if any(_is_short_for(name, key) for key in keys)}
+    if "jobid" in named or ("jobname" in keys and not named & {"nodename", "partitionname", "stepid"}):
+        return _update_jobs(session, _spelled_out("jobid", pairs))
+    if "nodename" in named:
+        return _update_nodes(session, _spelled_out("nodename", pairs))
     if any(map(reservations.means_reservation, keys)):
         return reservations.update(session, pairs)
-    if "partitionname" in keys:
-        return _update_partition(session, pairs)
-    if keys & {"stepid", "slurmctlddebug", "frontendname"}:
+    if "partitionname" in named:
+        return _update_partition(session, _spelled_out("partitionname", pairs))
+    if "stepid" in named or keys & {"slurmctlddebug", "frontendname"}:
         raise reports.CommandError(
             f"scontrol: error: update of {pairs[0][0]} is not supported: jobs, nodes and partitions can be updated"
         )
@@ -51,6 +56,29 @@ def update(session: Session, words: list[str]) -> int:
         "No valid entity in update command\n"
         'Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug"'
     )
+
+
+_ENTITIES = {"jobid": 3, "nodename": 3, "partitionname": 3, "stepid": 4}
+"""What is updated, and how many letters of its name are enough, as with Slurm."""
+
+
+def _is_short_for(name: str, key: str) -> bool:
+    return len(key) >= _ENTITIES[name] and name.startswith(key.lower())
+
+
+def _spelled_out(name: str, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name if _is_short_for(name, key) else key, value) for key, value in pairs]
+
+
+def _whole_key(key: str, known: Collection[str]) -> str:
+    """The one of these that is meant: by its name, or by its first letters, if no other begins with them.
+
+    (`prio` is Priority, though PriorityTier begins with it too.)
+    """
+    lower = key.lower()
+    found = sorted((name for name in known if name.startswith(lower)), key=len)
+    clear = found and len(lower) >= _FEWEST_LETTERS and all(name.startswith(found[0]) for name in found)
+    return found[0] if clear else lower
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:
@@ -163,7 +191,7 @@ def _update_nodes(session: Session, pairs: list[tuple[str, str]]) -> int:
 
 
 def _node_change(key: str, value: str) -> Changes:
-    lower = key.lower()
+    lower = _whole_key(key, _NODE_KEYS)
     if lower == "nodename":
         return {"nodes": value}
     if lower == "state":
@@ -181,7 +209,7 @@ def _node_change(key: str, value: str) -> Changes:
         if not value.isdecimal():
             raise refused(key, value, "Invalid input")
         return {"weight": int(value)}
-    if lower in ("features", "availablefeatures", "activefeatures", "feature"):
+    if lower in ("features", "availablefeatures", "activefeatures"):
         return {"features": [word for word in value.split(",") if word]}
     raise refused(key, value)
 
@@ -193,11 +221,10 @@ def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
 
     name, changes = "", {}
     for key, value in pairs:
-        lower = key.lower()
-        if lower == "partitionname":
+        if key == "partitionname":
             name = value
             continue
-        reader = _PARTITION_KEYS.get(lower)
+        reader = _PARTITION_KEYS.get(_whole_key(key, _PARTITION_KEYS))
         if reader is None:
             raise refused(key, value)
         try:
@@ -280,11 +307,13 @@ _PARTITION_KEYS: dict[str, _Reader] = {
     "oversubscribe": lambda value: {"over_subscribe": value.upper()},
     "overtimelimit": _seconds("over_time_limit_s"),
     "preemptmode": lambda value: {"preempt_mode": value.upper()},
+    "priority": lambda value: {**_count("priority_job_factor")(value), **_count("priority_tier")(value)},
     "priorityjobfactor": _count("priority_job_factor"),
     "prioritytier": _count("priority_tier"),
     "qos": lambda value: {"qos": value},
     "reqresv": _yes_no("req_resv"),
     "rootonly": _yes_no("root_only"),
+    "shared": lambda value: {"over_subscribe": value.upper()},
     "state": _state,
 }
 """Keys of `update partition` in lower case, and how they are read into fields of PartitionConfig."""
