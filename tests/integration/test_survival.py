@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
 
+from bireme.agent.confining.sweeping import left_groups
 from bireme.client.sdk import Client
 from bireme.client.transport import BiremeError
 
@@ -335,6 +336,20 @@ def test_down_with_the_jobs_ends_them_and_says_so(cluster: Cluster) -> None:
     assert cluster.wait(job, 30)["state"] == "CANCELLED"
     assert cluster.records(waiting)[0]["state"] == "PENDING"
     cluster.run("scancel", waiting)
+
+
+def test_down_with_the_jobs_leaves_no_cgroup_of_an_agent_that_was_killed(cluster: Cluster) -> None:
+    job = cluster.sbatch("-w", "n1", "--no-requeue", "-o", "/dev/null", "--wrap", "sleep 600")
+    cluster.until_started(job)
+    if not left_groups(str(cluster.home), "n1"):
+        cluster.run("scancel", job)
+        pytest.skip("no cgroup can be made here")
+    cluster.kill_daemon()  # it would start another agent, which removes them
+    cluster.kill_agent("n1")
+    cluster.bireme("down", "--end-jobs")
+    assert not [group.path for node in ("n1", "n2", "n3") for group in left_groups(str(cluster.home), node)]
+    cluster.up_again()
+    assert cluster.wait(job, 60)["state"] in ENDED
 
 
 def test_a_node_that_left_the_configuration_takes_its_jobs_along(make_cluster: Callable[..., Cluster]) -> None:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from bireme.agent.census import living_agents
+from bireme.agent.confining.sweeping import remove_groups
 from bireme.cli.launchers import write_launchers
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.commands.voice import CommandFailure, run_command
@@ -203,6 +204,8 @@ def _down(argv: list[str]) -> int:
     except process.DaemonError as error:
         raise CommandFailure(str(error)) from error
     ended = end_left_agents(paths) if given.end_jobs else {}
+    if given.end_jobs:
+        _remove_left_groups(paths)
     if not given.quiet:
         for line in _what_ended(told, ended):
             print(line)
@@ -239,6 +242,14 @@ def end_left_agents(paths: Paths) -> dict[int, str]:
             raise CommandFailure(f"agents do not end: pids {', '.join(map(str, pids))}; see {paths.agents}/*/agent.log")
         time.sleep(0.02)
     return pids
+
+
+def _remove_left_groups(paths: Paths) -> None:
+    """Of agents that were killed: no other agent comes to do it."""
+    for folder in glob.glob(os.path.join(paths.agents, "*", "")):
+        node = os.path.basename(os.path.dirname(folder))
+        if not remove_groups(paths.home, node):
+            raise CommandFailure(f"processes of node {node} do not end; see {folder}agent.log and: bireme doctor")
 
 
 def _agent_pid(pid_file: str) -> int | None:

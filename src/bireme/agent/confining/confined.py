@@ -51,6 +51,11 @@ class JobGroup:
             log.warning("cgroup %s could not be removed yet", self.group.name)
 
 
+def confinement_name(home: str, node: str) -> str:
+    """The folder of one node of one cluster, as `tracking_name`."""
+    return f"bireme-{zlib.crc32(os.fsencode(home)):08x}-{node}"
+
+
 @dataclass(slots=True)
 class NodeConfinement:
     wanted: frozenset[Kind]
@@ -61,7 +66,7 @@ class NodeConfinement:
         wanted = frozenset(kind for kind in KINDS if wishes.get(kind))
         if not wanted:
             return cls(wanted, None)
-        confinement = Confinement.open(f"bireme-{zlib.crc32(os.fsencode(home)):08x}-{node}")
+        confinement = Confinement.open(confinement_name(home, node))
         return cls(wanted & confinement.enforced, confinement)
 
     def report(self) -> dict[str, str]:

@@ -30,7 +30,7 @@ from bireme.agent.system.capability import Capability
 
 Kind = Literal["memory", "cpus", "devices"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_CONTROLLERS: dict[Kind, str] = {"memory": "memory", "cpus": "cpuset", "devices": "devices"}
+CONTROLLERS: dict[Kind, str] = {"memory": "memory", "cpus": "cpuset", "devices": "devices"}
 _KILL_ROUNDS = 100
 
 
@@ -57,9 +57,9 @@ class Confinement:
         """Find out what can be enforced and take possession of it. `name` is one path component."""
         confinement = cls(name, {})
         for kind in KINDS:
-            found = find_v2(_CONTROLLERS[kind]) or find_v1(_CONTROLLERS[kind])
+            found = find_v2(CONTROLLERS[kind]) or find_v1(CONTROLLERS[kind])
             if found is None:
-                confinement.refusals[kind] = f"no cgroup hierarchy with the {_CONTROLLERS[kind]} controller is mounted"
+                confinement.refusals[kind] = f"no cgroup hierarchy with the {CONTROLLERS[kind]} controller is mounted"
             elif refusal := _claim(found, kind, name):
                 confinement.refusals[kind] = refusal
             else:
@@ -208,7 +208,7 @@ def probe() -> list[Capability]:
 
 def _claim(hierarchy: Hierarchy, kind: Kind, name: str) -> str:
     """Make our directory in the hierarchy; returns why that is not possible, or nothing."""
-    controller = _CONTROLLERS[kind]
+    controller = CONTROLLERS[kind]
     try:
         hierarchy.make(hierarchy.home / name, below=hierarchy.home)
         if hierarchy.version == 2 and kind == "devices":
@@ -235,7 +235,7 @@ def _try_entering(confinement: Confinement, kind: Kind) -> str:
     try:
         group = alone.create("trial", Limits())
     except OSError as error:
-        return _in_words(error, _CONTROLLERS[kind], confinement.hierarchies[kind])
+        return _in_words(error, CONTROLLERS[kind], confinement.hierarchies[kind])
     pid = os.fork()
     if pid == 0:
         code = 0
@@ -249,7 +249,7 @@ def _try_entering(confinement: Confinement, kind: Kind) -> str:
     group.remove()
     if code == 0:
         return ""
-    return _in_words(OSError(code, os.strerror(code)), _CONTROLLERS[kind], confinement.hierarchies[kind])
+    return _in_words(OSError(code, os.strerror(code)), CONTROLLERS[kind], confinement.hierarchies[kind])
 
 
 def _in_words(error: OSError, controller: str, hierarchy: Hierarchy) -> str:
