@@ -13,6 +13,7 @@ nothing had changed since it was begun.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import sys
 import time
 from collections.abc import Callable, Hashable
@@ -34,8 +35,18 @@ MOST_COMPUTED_S = 4.0
 """Who computes for longer goes on elsewhere anyway: threads share one interpreter with the loop."""
 
 
+SETTLE_S = 2.0
 KEPT_BYTES = 32 << 20
 """Of what commands said, for others who ask for the same."""
+
+
+_libc = ctypes.CDLL(None)
+
+
+def _give_memory_back() -> None:
+    """Each thread has memory of its own, of which the C library keeps all that was ever used (glibc; others do not)."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(0)
 
 
 class Told(NamedTuple):
@@ -110,6 +121,7 @@ class Errands:
         self._threads = ThreadPoolExecutor(THREADS, "command")
         self._latest: dict[Hashable, _Latest] = {}
         """The oldest first."""
+        self._settling: asyncio.TimerHandle | None = None
         sys.setswitchinterval(SLICE_S)
 
     async def run(self, uid: int, work: Work, is_gone: Callable[[], bool] = lambda: False) -> Told:
@@ -144,7 +156,17 @@ class Errands:
                 raise GoneError
             if self._is_full(uid):
                 return SENT_BACK
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work, stay)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work, stay)
+            finally:
+                self._settle()
+
+    def _settle(self) -> None:
+        """What commands used is given back to the machine a while after the last of them: not between two."""
+        if self._settling is not None:
+            self._settling.cancel()
+        loop = asyncio.get_running_loop()
+        self._settling = loop.call_later(SETTLE_S, loop.run_in_executor, self._threads, _give_memory_back)
 
     def _forget_old(self) -> None:
         """No more is kept than `KEPT_BYTES`."""

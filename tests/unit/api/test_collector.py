@@ -10,8 +10,16 @@ from tests.unit.api.conftest import Running
 
 from bireme import collector
 from bireme.client.transport import ApiError, Transport
+from bireme.commands import parcels
 
 OF_REQUESTS = ("bireme.api", "uvicorn", "starlette", "fastapi", "asyncio", "_asyncio")
+
+
+COMMANDS = (
+    "squeue", "squeue -j 999", "squeue -o %65535j", "squeue --bad", "squeue -u nobody-has-this-name", "sacct -a",
+    "sacct -j x", "scontrol hold 999", "scontrol show job 999", "scontrol update JobId=999 TimeLimit=+5", "scancel 999",
+    "sbatch", "sbatch -p nowhere --wrap true", "sstat -j 999", "sinfo", "sprio",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -30,6 +38,10 @@ def ask_all_sorts(home: str) -> None:
         transport.get("/v1/jobs")
         transport.get(f"/v1/jobs/{job_id}")
         transport.post(f"/v1/jobs/{job_id}/hold")
+        for line in COMMANDS:
+            command, *words = line.split()
+            body = b"".join(parcels.pack(parcels.ARGUMENT, word.encode()) for word in words)
+            transport.request("POST", f"/v1/commands/{command}", body=body)
         for path in ("/v1/jobs/999999", "/v1/nothing", "/v1/jobs?job=1_["):
             with pytest.raises(ApiError):
                 transport.get(path)

@@ -111,6 +111,22 @@ def test_who_computes_for_long_is_sent_back(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(asyncio.wait_for(alone(), 60))
 
 
+def test_memory_is_given_back_when_commands_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back = threading.Event()
+    monkeypatch.setattr(errands, "SETTLE_S", 0.0)
+    monkeypatch.setattr(errands, "_give_memory_back", given_back.set)
+
+    async def look() -> None:
+        await Errands(lambda: 1).run(1, lambda stay: TOLD)
+        assert await asyncio.to_thread(given_back.wait, 30)
+
+    asyncio.run(look())
+
+
+def test_memory_can_be_given_back() -> None:
+    errands._give_memory_back()
+
+
 # -- for whom --------------------------------------------------------------------------------------------------------
 
 

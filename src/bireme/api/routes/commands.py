@@ -31,7 +31,7 @@ from bireme.api.routing import OUT_OF_DATE, Context, Routes
 from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, Callers, group_id, is_gone, user_id
 from bireme.api.serving.unread import UNREFUSED_KEY
 from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
-from bireme.commands.refused import refusal_in
+from bireme.commands.refused import ApiError, refusal_in
 from bireme.commands.surroundings import OWN_COMMAND, NearError, Port, surrounded_by
 from bireme.core.model.refusals import Caller
 from bireme.slurm.formats.visible import visible_lines
@@ -192,8 +192,11 @@ class Errand:
         """In a thread. What the command said, in parts."""
         self._stay = stay
         stay.begin()
-        said = self._run(command)
-        return Told(said, self._personal)
+        try:
+            return Told(self._run(command), self._personal)
+        finally:
+            self._files.clear()  # whatever else still knows this errand
+            self._said.clear()
 
     def _run(self, command: Callable[[list[str]], int]) -> bytes:
         try:
@@ -355,15 +358,19 @@ class Questions:
                 content = loads(asked.body)
             except ValueError:
                 content = None
-            refusal = refusal_in(asked.status, content)
-            if refusal.code == OWN_COMMAND:  # nothing was done: the process becomes Slurm's own command
-                raise NearError
-            raise refusal
+            raise _told_as(refusal_in(asked.status, content))
         remark = asked.headers.get(OUT_OF_DATE, "")
         if remark and self._tells_age and remark not in self._told:
             self._told.add(remark)
             self._errand.tell(f"{self._errand.command}: {remark}")
         return asked.body
+
+
+def _told_as(refusal: ApiError) -> Exception:
+    """As which the command is told of it. Not raised here: a frame that is in its own error's trace is a cycle."""
+    if refusal.code == OWN_COMMAND:  # nothing was done: the process becomes Slurm's own command
+        return NearError()
+    return refusal
 
 
 class Asked:
@@ -415,8 +422,9 @@ class Asked:
         return self.too_much or self._is_over()
 
     async def put_to(self, app: ASGIApp) -> None:
+        scope, self._scope = self._scope, {}  # which knows this one: no cycle with the answer in it is left behind
         try:
-            await app(self._scope, self._receive, self._send)
+            await app(scope, self._receive, self._send)
         except Exception:
             if not self.status:  # else it was answered and logged
                 raise
