@@ -305,11 +305,12 @@ def _cancel_filtered(transport: Port, order: Order, voice: Voice) -> int:
         answer = transport.post("/v1/cancel", body)
     except (ApiError, BiremeUnavailable) as error:
         raise refused_by_daemon("slurm_load_jobs error", error) from error
-    unknown = [refused for refused in answer["errors"] if refused.get("unknown")]
+    chosen_by_more = order.filters.keys() - {"cluster"}  # with a cluster alone, ids are told of as without
+    unknown = [refused for refused in answer["errors"] if refused.get("unknown") and chosen_by_more]
     for refused in unknown:
         if not order.quiet:
             voice.error(f"Kill job error on job id {refused['job']}: {refused['error']['message']}")
-    others = [refused for refused in answer["errors"] if not refused.get("unknown")]
+    others = [refused for refused in answer["errors"] if refused not in unknown]
     for name in [*answer["cancelled"], *(refused["job"] for refused in others)] if order.verbose else ():
         _tell(voice, order, f"job {name}")
     return max(_tell_refusals(order, voice, others), int(bool(unknown)))

@@ -111,6 +111,21 @@ def test_a_signal_that_nobody_gets_is_an_error(
     assert "error" not in capfd.readouterr().err
 
 
+def test_with_a_cluster_alone_ids_are_told_of_as_without(
+    daemon: FakeDaemon, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CLUSTERS", "lab")
+    daemon.routes["GET /v1/ping"] = (200, {"cluster": "lab", "clusters": ["lab"]})
+    error = refused("99", "Invalid job id specified", "ESLURM_INVALID_JOB_ID", unknown=True)
+    daemon.routes["POST /v1/cancel"] = (200, {"cancelled": [], "errors": [error]})
+    assert main(["99"]) == 0
+    assert capfd.readouterr().err == ""
+    assert daemon.bodies("POST /v1/cancel")[0]["cluster"] == ["lab"]
+    assert main(["-s", "USR1", "99"]) == 1
+    assert main(["-n", "name", "99"]) == 1
+    assert capfd.readouterr().err.count("Kill job error on job id 99: Invalid job id specified") == 2
+
+
 def test_another_users_job_is_an_error(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
     daemon.refuse("POST /v1/jobs/9/cancel", "Access/permission denied", "ESLURM_ACCESS_DENIED", 403)
     assert main(["9"]) == 1
