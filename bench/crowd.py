@@ -235,28 +235,21 @@ def _expansions(cluster: BiremeCluster, ready: Connection) -> None:
 
 def _floods(cluster: BiremeCluster, ready: Connection) -> None:
     """The whole queue, asked for by 200 at once, again and again."""
-
-    def ask() -> None:
-        with Transport(cluster.home, tool="bench") as transport:
-            while True:
-                transport.get_bytes("/v1/jobs")
-
-    threads = [threading.Thread(target=ask) for _ in range(200)]
-    for thread in threads:
-        thread.start()
-    ready.send("stands")
-    threads[0].join()
+    _asked_by(200, cluster, ready, "/v1/jobs")
 
 
 def _why(cluster: BiremeCluster, ready: Connection) -> None:
     """Ten people who ask why a job waits, again and again."""
+    _asked_by(10, cluster, ready, "/v1/jobs/2/why")
 
+
+def _asked_by(people: int, cluster: BiremeCluster, ready: Connection, path: str) -> None:
     def ask() -> None:
         with Transport(cluster.home, tool="bench") as transport:
             while True:
-                transport.get("/v1/jobs/2/why")
+                transport.get_bytes(path)
 
-    threads = [threading.Thread(target=ask) for _ in range(10)]
+    threads = [threading.Thread(target=ask) for _ in range(people)]
     for thread in threads:
         thread.start()
     ready.send("stands")
