@@ -45,3 +45,9 @@ def test_what_is_typed_enters_no_path_as_it_is() -> None:
         if 'f"/v1' in line or '"/v1" +' in line
     ]
     assert written == []
+
+
+def test_routes_use_no_threads_but_those_that_users_take_turns_in() -> None:
+    """`Context.in_thread`, `Callers.ask`, `Errands`: of asyncio's common ones a single user could take all."""
+    routes = (SOURCE / "bireme" / "api" / "routes").glob("*.py")
+    assert [file.name for file in routes if "to_thread(" in file.read_text()] == []

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import Running
 
+from bireme.api.routes import submissions
 from bireme.api.serving.peers import SCOPE_KEY, Callers, Peer, groups_of_user, peer_of
 from bireme.client.transport import Transport
 from bireme.core.model.jobs import Owner
@@ -166,3 +167,23 @@ def in_a_child(action: Callable[[], str]) -> str:
         said = pipe.read()
     os.waitpid(pid, 0)
     return said
+
+
+def test_the_owner_of_an_operators_submission_is_looked_up_beside_the_loop(
+    api: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job or many: the user database may be slow."""
+    known, asked = submissions._owner_of, list[str]()
+
+    def asking(uid: int) -> dict[str, Any] | None:
+        asked.append(threading.current_thread().name)
+        return known(uid)
+
+    monkeypatch.setattr(submissions, "_owner_of", asking)
+    for_nobody = {"spec": {"name": "theirs"}, "uid": 65534, "script": "#!/bin/sh\n"}
+    api.transport.post("/v1/jobs", for_nobody)
+    many = api.transport.post("/v1/jobs", {"jobs": [for_nobody, for_nobody, {**for_nobody, "uid": 3_999_999_999}]})
+    assert [job.spec.owner.uid for job in api.cluster.state.jobs.values()] == [65534] * 3
+    assert many["jobs"][2]["error"]["message"] == "Invalid user id"
+    assert len(asked) == 3
+    assert all(name.startswith("names") for name in asked)

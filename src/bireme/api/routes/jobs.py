@@ -192,7 +192,7 @@ async def _wait_answer(api: Context, request: Request, target: Target, jobs: lis
     if done and some_forgotten:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
         past = HistoryQuery(jobs=((target.job_id, target.task_id),))
         known, caller = {job.id for job in jobs}, api.caller(request)
-        finished = await asyncio.to_thread(api.archive.finished, past)
+        finished = await api.in_thread(request, api.archive.finished, past)
         seen = [each for each in finished if api.sees(caller, each["user_id"], each.get("account") or "")]
         records += [record for record in seen if record["job_id"] not in known]
         if not records:

@@ -148,7 +148,7 @@ async def live_events(api: Context, request: Request) -> Response:
         job_id = getattr(event, "job_id", None)
         return (not jobs or job_id in jobs) and _may_see(api, caller, event, job_id)
 
-    missed = None if after is None else _pages_after(api, int(after))
+    missed = None if after is None else _pages_after(api, request, int(after))
     stream = _server_sent(api, wanted, missed)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -162,10 +162,10 @@ def _may_see(api: Context, caller: Caller, event: Event, job_id: int | None) -> 
     return job is not None and job.spec.owner.uid == caller.uid
 
 
-def _pages_after(api: Context, seq: int) -> Missed:
+def _pages_after(api: Context, request: Request, seq: int) -> Missed:
     async def page() -> Sequence[Recorded]:
         nonlocal seq
-        events = await asyncio.to_thread(api.archive.events_after, seq, _PAGE)
+        events = await api.in_thread(request, api.archive.events_after, seq, _PAGE)
         seq = events[-1].seq if events else seq
         return events
 

@@ -81,7 +81,7 @@ async def submit_jobs(api: Context, request: Request) -> Response:
     body = await api.body(request)
     caller = api.caller(request)
     if "jobs" not in body:
-        submission = read_submission(api, caller, body, {})
+        submission = read_submission(api, caller, body, {}, await _other_owners(api, caller, [body]))
         if flag(request, "test_only"):
             return answer(await _would_start(api, request, caller, submission))
         accepted = await _submit(api, caller, submission, api.cause(request))
@@ -89,9 +89,10 @@ async def submit_jobs(api: Context, request: Request) -> Response:
         return answer(accepted)
     if not isinstance(body["jobs"], list):
         raise ProblemError(400, "jobs: expected a list")
+    others = await _other_owners(api, caller, body["jobs"])
     read: list[Submission | Exception] = []
     async for part in slices_of(api.turns, request, body["jobs"]):
-        read += [_read_one(api, caller, one, body) for one in part]
+        read += [_read_one(api, caller, one, body, others) for one in part]
     cause, answers = api.cause(request), list[dict[str, Any]]()
     for begin in range(0, len(read), GROUP):
         some = read[begin : begin + GROUP]
@@ -100,12 +101,12 @@ async def submit_jobs(api: Context, request: Request) -> Response:
     return answer({"jobs": answers})
 
 
-def _read_one(api: Context, caller: Caller, one: Any, shared: dict[str, Any]) -> Submission | Exception:
+def _read_one(api: Context, caller: Caller, one: Any, shared: dict[str, Any], others: Owners) -> Submission | Exception:
     """One of many, or what is wrong with it."""
     try:
         if not isinstance(one, dict):
             raise ProblemError(400, "each of jobs must be an object")
-        return read_submission(api, caller, one, shared)
+        return read_submission(api, caller, one, shared, others)
     except (Refusal, ProblemError, codec.WrongShapeError, BlobShareError) as wrong:
         return wrong
 
@@ -196,7 +197,9 @@ def _job_id(recorded: Sequence[Recorded]) -> int | None:
     return next((one.event.job_id for one in recorded if isinstance(one.event, JobSubmitted)), None)
 
 
-def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: dict[str, Any]) -> Submission:
+def read_submission(
+    api: Context, caller: Caller, body: dict[str, Any], shared: dict[str, Any], others: Owners
+) -> Submission:
     """Checks every part and puts the script and the environment among the blobs."""
     parts = body.get("het", [body])
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts) or not parts:
@@ -204,7 +207,7 @@ def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: 
     if len(parts) > MOST_COMPONENTS:
         raise ProblemError(400, f"het: a heterogeneous job has at most {MOST_COMPONENTS} components")
     uid = body.get("uid")
-    owner = _owner(caller, uid)
+    owner = _owner(caller, uid, others)
     key = body.get("idempotency_key", "")
     if not isinstance(key, str):
         raise ProblemError(400, "idempotency_key: expected text")
@@ -222,7 +225,19 @@ def read_submission(api: Context, caller: Caller, body: dict[str, Any], shared: 
     )
 
 
-def _owner(caller: Caller, uid: Any) -> dict[str, Any]:
+Owners = dict[int, dict[str, Any] | None]
+"""By uid: owners of jobs, as the user database knows them; None: it does not."""
+
+
+async def _other_owners(api: Context, caller: Caller, jobs: list[Any]) -> Owners:
+    """Those for whom an operator submits: asked beside the loop, since the user database may be slow."""
+    uids = {job["uid"] for job in jobs if isinstance(job, dict) and isinstance(job.get("uid"), int)} - {caller.uid}
+    if not caller.admin:
+        return {}
+    return {uid: await api.callers.ask(caller.uid, _owner_of, uid) for uid in uids}
+
+
+def _owner(caller: Caller, uid: Any, others: Owners) -> dict[str, Any]:
     if uid is None or uid == caller.uid:
         return {
             "uid": caller.uid,
@@ -233,10 +248,17 @@ def _owner(caller: Caller, uid: Any) -> dict[str, Any]:
         }
     if not caller.admin:
         raise Refusal(Why.ACCESS_DENIED, "only an operator may submit for another user")
+    owner = others.get(uid) if isinstance(uid, int) else None
+    if owner is None:
+        raise ProblemError(400, "Invalid user id", code="ESLURM_USER_ID_MISSING", errno=2010)
+    return owner
+
+
+def _owner_of(uid: int) -> dict[str, Any] | None:
     try:
         entry = pwd.getpwuid(uid)
-    except (KeyError, TypeError, OverflowError):
-        raise ProblemError(400, "Invalid user id", code="ESLURM_USER_ID_MISSING", errno=2010) from None
+    except (KeyError, OverflowError):
+        return None
     return {
         "uid": entry.pw_uid,
         "gid": entry.pw_gid,

@@ -6,7 +6,6 @@ no suggestion is begun once `PATIENCE_S` is spent; the answer says whether all w
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +60,7 @@ async def explain_job(api: Context, request: Request) -> Response:
     try:
         found = [job for job in requests.find(api.cluster.state, target) if sees(job)]
     except Refusal:
-        return answer(await _from_history(api, target, caller))
+        return answer(await _from_history(api, request, target))
     return answer(await _told(api, request, found, sees, suggest=request.query_params.get("suggestions") != "0"))
 
 
@@ -160,10 +159,11 @@ def _named(job: Job) -> dict[str, Any]:
     }
 
 
-async def _from_history(api: Context, target: Target, caller: Caller) -> dict[str, Any]:
+async def _from_history(api: Context, request: Request, target: Target) -> dict[str, Any]:
     """Of a job that the cluster no longer has in memory."""
     query = HistoryQuery(jobs=((target.job_id, target.task_id),))
-    found = await asyncio.to_thread(api.archive.finished, query)
+    caller = api.caller(request)
+    found = await api.in_thread(request, api.archive.finished, query)
     past = [record for record in found if api.sees(caller, record["user_id"], record.get("account") or "")]
     if not past:
         raise Refusal(Why.INVALID_JOB_ID)
