@@ -11,7 +11,9 @@ from bireme.sim.faults.draw import CLOSED, FAULTS, draw, draw_with_loss
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play
 
-SEEDS = tuple(range(1, 41))
+SEEDS = (*range(1, 41), 42, 65)
+"""In 42 and 65 the clock goes back after a job that another waits for has begun: a rule took the other's start for one
+that came too early."""
 LOSSES = (1, 2, 3, 10, 30, 31, 54, 91)
 """Of worlds with a loss: 1, 31, 54 and 91 found something that was mended."""
 FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)

@@ -7,6 +7,7 @@ matter of timing: what was once so counts as having been so. Invariant: it only 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Dependency, DependencyKind, JobSpec
@@ -189,6 +190,9 @@ class Standings:
             for item in job.spec.dependencies.items:
                 if item not in job.met and item.kind is not DependencyKind.SINGLETON and self._is_met(job, item, at):
                     job.met.add(item)
+            for item, begun in job.after.items():
+                if begun + item.delay_s <= at:
+                    job.after[item] = -inf  # once over it stays over: the clock may be set back
 
     def _is_met(self, job: Standing, item: Dependency, at: float) -> bool:
         others = self._targets(item)
@@ -197,7 +201,7 @@ class Standings:
         if item.kind is DependencyKind.AFTER_CORR:
             return False  # by task, when it starts
         if item.kind is DependencyKind.AFTER:
-            begun = [max(each.begun_at, default=at) for each in others if each.begun_at or each.over]
+            begun = [(each.begun_at or [at])[-1] for each in others if each.begun_at or each.over]
             if len(begun) == len(others) and not _some_wait(others):
                 job.after.setdefault(item, max(begun))
                 return True
