@@ -31,6 +31,8 @@ _LONGEST_TIME_FORMAT = 128
 _MOST_STAMPS = 1024
 """Seconds whose text is kept."""
 MOST_NAMES = 256
+MOST_SHAPES = 2000
+"""Jobs in the shape of --json, which has hundreds of fields: more of them make more text than the daemon sends."""
 _WIDEST_LINE, _LONGEST_DELIMITER, _MOST_SORTS, _MOST_SELECTORS = 8192, 64, 16, 512
 """Who wants more than this has it in a process of their own."""
 
@@ -187,6 +189,10 @@ def keep_bounds(sort: Sequence[Any], selectors: Sequence[Any] = ()) -> None:
     """What is done for each record, or with all of them: not too often where others wait."""
     around().keep_small(len(sort), _MOST_SORTS)
     around().keep_small(len(selectors), _MOST_SELECTORS)
+
+
+def keep_few_shapes(jobs: Sequence[Any]) -> None:
+    around().keep_small(len(jobs), MOST_SHAPES)
 
 
 def environment() -> Mapping[str, str]:

@@ -324,6 +324,7 @@ class _Report:
 
     def _print_data(self, jobs: list[dict[str, Any]]) -> int:
 
+        reports.keep_few_shapes(jobs)
         body = {"jobs": accounting_shapes(jobs)}
         reports.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))
         return 0

@@ -299,7 +299,9 @@ class _Listing:
         except (ApiError, BiremeUnavailable) as error:
             raise reports.failure("squeue", LOAD_ERROR, error) from None
         by_name = {node["name"]: node for node in nodes}
-        jobs = [job_shape(job, by_name) for job in answer["jobs"] if self._wanted(job)]
+        wanted = [job for job in answer["jobs"] if self._wanted(job)]
+        reports.keep_few_shapes(wanted)
+        jobs = [job_shape(job, by_name) for job in wanted]
         update = {"last_backfill": int(latest_pass(answer["jobs"])), "last_update": int(answer.get("now") or 0)}
         reports.write(dump(envelope("squeue", {"jobs": jobs}, update), yaml="yaml" in self.asked))
         return 0

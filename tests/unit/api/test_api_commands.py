@@ -25,7 +25,7 @@ from bireme.api.routes import commands
 from bireme.api.serving.peers import Peer
 from bireme.cli import main, thin
 from bireme.client.transport import ApiError
-from bireme.commands import parcels
+from bireme.commands import parcels, reports
 from bireme.commands.surroundings import around
 from bireme.core.model.refusals import Caller
 
@@ -116,6 +116,16 @@ def test_the_daemon_says_what_the_command_says_near(far: Callable[..., Said], ne
 @pytest.mark.usefixtures("jobs")
 @pytest.mark.parametrize("line", NEAR)
 def test_what_is_near_the_terminal_or_too_large_is_sent_back(far: Callable[..., Said], line: str) -> None:
+    assert far(line) == (None, "", "")
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("line", ["squeue --json", "squeue --yaml", "sacct -a -S 1970-01-01 --json",
+                                  "scontrol --json show job"])  # fmt: skip
+def test_many_jobs_as_json_are_sent_back_before_they_are_made(
+    far: Callable[..., Said], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "MOST_SHAPES", 1)
     assert far(line) == (None, "", "")
 
 

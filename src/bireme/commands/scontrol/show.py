@@ -77,6 +77,7 @@ def jobs(session: Session, ids: list[str]) -> int:
             answer["jobs"] = [_as_task(job, selector.tasks[0], expand_tasks) for job in answer["jobs"]]
     if session.wants_data:
         nodes = {node["name"]: node for node in session.get("/v1/nodes", LOAD_JOBS)["nodes"]}
+        reports.keep_few_shapes(answer["jobs"])
         shapes = [job_shape(job, nodes) for job in answer["jobs"]]
         times = {"last_backfill": latest_pass(answer["jobs"]), "last_update": answer.get("now") or 0}
         return _print_data(session, {"jobs": shapes}, **times)
