@@ -32,8 +32,8 @@ from bireme.slurm.formats.sinfo_fields import SINFO_FIELDS
 from bireme.slurm.formats.squeue_fields import JOB_FIELDS
 from bireme.slurm.formats.sstat_fields import SSTAT_FIELDS
 from bireme.slurm.formats.step_fields import STEP_FIELDS
-from bireme.slurm.options.catalogue import TABLES
-from bireme.slurm.options.table import Command
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "bireme"

@@ -11,8 +11,8 @@ from tests.oracle.cases import Case, load
 from tests.oracle.inventory import PROGRAMS
 from tests.oracle.layouts import LAYOUTS
 
-from bireme.slurm.options.catalogue import TABLES
-from bireme.slurm.options.table import Command
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import Command
 
 MEASURED_WITH = (22, 5)
 """The release whose run COMPATIBILITY.md tells of."""

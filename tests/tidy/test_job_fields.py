@@ -13,7 +13,8 @@ import bireme
 from bireme.commands.scontrol import job_keys
 from bireme.core.model.jobs import JobSpec, ResourceRequest
 from bireme.engines.slurm import asked, submission
-from bireme.slurm.formats import sacct_fields, show_job, squeue_fields
+from bireme.slurm.formats import sacct_fields, squeue_fields
+from bireme.slurm.formats.show import job as show_job
 from bireme.slurm.job_fields.row import RESOURCES_PREFIX, Form, Place
 from bireme.slurm.job_fields.table import FIELDS, with_own
 from bireme.slurm.json_shapes import accounting as json_of_accounting

@@ -9,8 +9,8 @@ import pytest
 
 from bireme.slurm.conf import keys, stands
 from bireme.slurm.job_fields.table import FIELDS
-from bireme.slurm.options.catalogue import TABLES
-from bireme.slurm.options.table import Command
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import Command
 
 SOURCE = Path(__file__).parents[2] / "src" / "bireme"
 NOT_READERS = {"keys.py", "stands.py", "show.py"}
@@ -73,7 +73,7 @@ ALWAYS_SO = {"wait-all-nodes"}
 @pytest.mark.parametrize("command", list(Command))
 def test_every_option_is_read_or_says_that_it_is_not(command: Command) -> None:
     """An option without `ignored` sets a field of the job, or is read by its name outside the tables that list it."""
-    tables = [SOURCE / "slurm/job_fields", SOURCE / "slurm/options/launch_rows.py"]
+    tables = [SOURCE / "slurm/job_fields", SOURCE / "slurm/options/catalogue/launch_rows.py"]
     readers = [path for path in SOURCE.rglob("*.py") if not any(map(path.is_relative_to, tables))]
     text = "\n".join(path.read_text() for path in readers)
     of_fields = {field.option.name for field in FIELDS if field.option}

@@ -14,8 +14,8 @@ from bireme.core.model import jobs
 from bireme.core.model.field_rules import Until, carried, planned, rules_of
 from bireme.slurm.job_fields import identity
 from bireme.slurm.job_fields.row import Form, JobField, Sacct, Squeue
-from bireme.slurm.options.rows import ALL, option
-from bireme.slurm.options.table import Kind
+from bireme.slurm.options.catalogue.rows import ALL, option
+from bireme.slurm.options.catalogue.table import Kind
 
 # -- the declarations and the rows: all that a new field takes, but for its use --------------------------------------
 
@@ -60,15 +60,15 @@ from bireme.slurm.formats.accounting import choose_columns, parsable_lines  # no
 from bireme.slurm.formats.fields import plan_named, plan_percent  # noqa: E402
 from bireme.slurm.formats.layout import parse_named, parse_percent  # noqa: E402
 from bireme.slurm.formats.sacct_fields import SACCT_ALIASES, SACCT_FIELDS, rows_of  # noqa: E402
-from bireme.slurm.formats.show_job import job_block  # noqa: E402
+from bireme.slurm.formats.show.job import job_block  # noqa: E402
 from bireme.slurm.formats.squeue_fields import JOB_FIELDS  # noqa: E402
 from bireme.slurm.formats.values import Context  # noqa: E402
 from bireme.slurm.json_shapes.accounting import accounting_shapes  # noqa: E402
 from bireme.slurm.json_shapes.jobs import job_shape  # noqa: E402
 from bireme.slurm.options.batch import read_batch  # noqa: E402
+from bireme.slurm.options.catalogue.help import help_text  # noqa: E402
+from bireme.slurm.options.catalogue.table import Command  # noqa: E402
 from bireme.slurm.options.context import SubmitContext  # noqa: E402
-from bireme.slurm.options.help import help_text  # noqa: E402
-from bireme.slurm.options.table import Command  # noqa: E402
 from bireme.slurm.records.jobs import job_record  # noqa: E402
 from bireme.store import codec  # noqa: E402
 from bireme.store.planning_input import decode_input, encode_input  # noqa: E402

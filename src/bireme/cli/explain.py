@@ -15,8 +15,8 @@ from bireme.commands.submitting.caller import submit_context
 from bireme.commands.voice import run_command
 from bireme.slurm.formats.visible import visible
 from bireme.slurm.options.batch import BatchSubmission, read_batch
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.layers import peek
-from bireme.slurm.options.table import Command
 from bireme.slurm.understood import Understood, as_json, describe
 
 _ABOUT = "What Bireme understood of a batch script: resources, time, files, and what it ignores and why."

@@ -25,9 +25,9 @@ from bireme.commands.submitting.submission import (
 from bireme.commands.surroundings import Port, around
 from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
+from bireme.slurm.options.catalogue.table import Command
+from bireme.slurm.options.catalogue.words import SUBMISSION_FAILED
 from bireme.slurm.options.layers import peek
-from bireme.slurm.options.table import Command
-from bireme.slurm.options.words import SUBMISSION_FAILED
 
 _WAIT_S = 300.0
 _EXIT_FIELDS = "state,exit_code,exit_signal"
@@ -61,7 +61,7 @@ def answered_at_once(command: Command, written: dict[str, str | None]) -> str:
     if "help" not in written and "usage" not in written and "version" not in written:
         return ""
     # Late: the help text is made from the whole catalogue, which no submission needs.
-    from bireme.slurm.options.help import help_text, usage_text
+    from bireme.slurm.options.catalogue.help import help_text, usage_text
     from bireme.slurm.version import VERSION_LINE
 
     if "version" in written:

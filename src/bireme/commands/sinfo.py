@@ -9,7 +9,7 @@ from bireme.commands.optline import Opt, options
 from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.slurm.formats import fields, layout, node_states, sinfo_fields
 from bireme.slurm.formats import sinfo_fields as forms
-from bireme.slurm.formats.show_reservation import reservation_lines
+from bireme.slurm.formats.show.reservation import reservation_lines
 from bireme.slurm.hostlist import expand, sort_names
 from bireme.slurm.json_shapes.envelope import dump, envelope
 from bireme.slurm.json_shapes.nodes import sinfo_shape

@@ -13,7 +13,7 @@ from typing import Any
 
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.job_fields.table import FIELDS
-from bireme.slurm.options.words import MAIL_GROUPS, MAIL_TYPES
+from bireme.slurm.options.catalogue.words import MAIL_GROUPS, MAIL_TYPES
 
 RANGES: Mapping[str, tuple[int, int]] = {
     field.change: (field.least, field.most) for field in FIELDS if field.least is not None and field.most is not None

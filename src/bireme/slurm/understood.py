@@ -17,8 +17,8 @@ from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.filenames import default_output
 from bireme.slurm.gres import format_gres
 from bireme.slurm.hostlist import compress
-from bireme.slurm.options.catalogue import TABLES
-from bireme.slurm.options.table import Command
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.signals import format_warning_signal
 from bireme.slurm.sizes import format_memory
 from bireme.slurm.times import format_elapsed

@@ -11,8 +11,8 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.fields import plan_percent
 from bireme.slurm.formats.layout import parse_percent
 from bireme.slurm.formats.node_states import compact_node_state, complete_state, long_state, parse_node_states
-from bireme.slurm.formats.show_cluster import node_block, partition_block, topology_lines
-from bireme.slurm.formats.show_job import block_text
+from bireme.slurm.formats.show.cluster import node_block, partition_block, topology_lines
+from bireme.slurm.formats.show.job import block_text
 from bireme.slurm.formats.sinfo_fields import SINFO_FIELDS, group_nodes
 from bireme.slurm.formats.values import Context
 

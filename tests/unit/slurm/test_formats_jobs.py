@@ -13,7 +13,7 @@ from bireme.slurm.formats.fields import parse_sort, plan_percent, sort_records
 from bireme.slurm.formats.identity import JobSelector, Tasks, job_label, parse_selector, parse_selectors, waiting_tasks
 from bireme.slurm.formats.job_values import base_state
 from bireme.slurm.formats.layout import parse_percent
-from bireme.slurm.formats.show_job import block_text, id_ranges, job_block, step_block
+from bireme.slurm.formats.show.job import block_text, id_ranges, job_block, step_block
 from bireme.slurm.formats.squeue_fields import JOB_FIELDS
 from bireme.slurm.formats.states import LIVE_STATES, compact_state, parse_job_states
 from bireme.slurm.formats.values import Context, cpu_duration, size, tres_text

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.slurm.options.catalogue import TABLES
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.getopt import read_command_line, read_options
-from bireme.slurm.options.table import Command
 
 
 def read(*words: str, command: Command = Command.SBATCH) -> tuple[list[tuple[str, str | None]], list[str]]:

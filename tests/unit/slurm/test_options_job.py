@@ -13,9 +13,9 @@ from bireme.core.model.jobs import DependencyKind, JobKind, JobSpec, Owner
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import requested_tres, resolve
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_candidates, script_of
+from bireme.slurm.options.catalogue.help import engine_notices, is_applied
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
-from bireme.slurm.options.help import engine_notices, is_applied
 from bireme.slurm.options.interactive import read_allocation
 from bireme.slurm.understood import as_json, describe
 

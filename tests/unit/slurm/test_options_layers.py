@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.export import exported, parse_export_file
 from bireme.slurm.options.layers import Options, Source, question, resolve
-from bireme.slurm.options.table import Command
 from bireme.slurm.options.values import Moment, NodeCount
 from bireme.slurm.script import directives
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bireme.slurm.options.catalogue import OPTIONS, TABLES
-from bireme.slurm.options.help import help_text, usage_text
-from bireme.slurm.options.table import Arity, Command, Kind
+from bireme.slurm.options.catalogue.all_options import OPTIONS, TABLES
+from bireme.slurm.options.catalogue.help import help_text, usage_text
+from bireme.slurm.options.catalogue.table import Arity, Command, Kind
 from bireme.slurm.options.values import PARSERS
 
 # The options that people write in public batch scripts, most used first.

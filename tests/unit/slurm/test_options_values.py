@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.model.resources import GresRequest
-from bireme.slurm.options.catalogue import OPTIONS, TABLES
+from bireme.slurm.options.catalogue.all_options import OPTIONS, TABLES
+from bireme.slurm.options.catalogue.table import Arity, Command, Option
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.getopt import Given, read_options
-from bireme.slurm.options.table import Arity, Command, Option
 from bireme.slurm.options.values import Moment, NodeCount, NodeShape, Switches, TresPerTask, parse_value
 
 NOW = 1_800_000_000.0

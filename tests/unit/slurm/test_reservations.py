@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bireme.core.model.reservations import ReservationFlag
 from bireme.core.reservations.orders import edited
 from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.formats.show_job import block_text
-from bireme.slurm.formats.show_reservation import reservation_block, reservation_lines
+from bireme.slurm.formats.show.job import block_text
+from bireme.slurm.formats.show.reservation import reservation_block, reservation_lines
 from bireme.slurm.formats.values import Context
 from bireme.slurm.reservations import ReservationSyntaxError, check_complete, read_order
 

@@ -31,7 +31,7 @@ from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.steps import StepSpec
 from bireme.core.plan.trial import try_jobs
 from bireme.ports import BlobShareError, ForeignQueue
-from bireme.slurm.options.help import is_applied
+from bireme.slurm.options.catalogue.help import is_applied
 from bireme.slurm.records.partitions import cluster_names
 from bireme.store import codec
 

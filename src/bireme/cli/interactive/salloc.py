@@ -22,10 +22,10 @@ from bireme.commands.submitting.caller import submit_context
 from bireme.commands.submitting.submission import interactive_body, submit, tell_of_engine, tell_options
 from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.daemon.paths import Paths
+from bireme.slurm.options.catalogue.table import Command
+from bireme.slurm.options.catalogue.words import SUBMISSION_FAILED
 from bireme.slurm.options.interactive import AllocationSubmission, read_allocation
 from bireme.slurm.options.layers import Options, peek
-from bireme.slurm.options.table import Command
-from bireme.slurm.options.words import SUBMISSION_FAILED
 
 _FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _USERS_OWN = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL})

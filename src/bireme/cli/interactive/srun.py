@@ -25,12 +25,12 @@ from bireme.commands.submitting.caller import plain, submit_context
 from bireme.commands.submitting.submission import interactive_body, submit, tell_of_engine, tell_options, test_only
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
 from bireme.core.model.steps import StepSpec
+from bireme.slurm.options.catalogue.table import Command
+from bireme.slurm.options.catalogue.words import SUBMISSION_FAILED
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.interactive import RunSubmission, read_run
 from bireme.slurm.options.layers import Options, peek
 from bireme.slurm.options.step import COLUMNS_VARIABLE, ROWS_VARIABLE, StepRequest
-from bireme.slurm.options.table import Command
-from bireme.slurm.options.words import SUBMISSION_FAILED
 
 _RETRY_WAIT_S = 60.0
 _VERDICT_PATIENCE_S = 10.0

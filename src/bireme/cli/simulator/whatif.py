@@ -24,8 +24,8 @@ from bireme.sim.whatif import BadChangeError, Change, Outcome, Waiter, what_if
 from bireme.sim.workloads.reading import workload_of_history
 from bireme.sim.workloads.trace import BadTraceError, Workload
 from bireme.slurm.options.batch import read_batch
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.layers import peek
-from bireme.slurm.options.table import Command
 from bireme.slurm.times import Infinite, parse_time_limit
 
 DAY_S = 86_400.0

@@ -9,8 +9,8 @@ from bireme.commands import reports
 from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError
 from bireme.commands.scontrol.session import Session
-from bireme.slurm.formats.show_job import block_text
-from bireme.slurm.formats.show_reservation import reservation_block
+from bireme.slurm.formats.show.job import block_text
+from bireme.slurm.formats.show.reservation import reservation_block
 from bireme.slurm.json_shapes.envelope import dump, envelope
 from bireme.slurm.reservations import ReservationSyntaxError, check_complete, read_order
 

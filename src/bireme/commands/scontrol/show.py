@@ -15,9 +15,9 @@ from bireme.slurm.conf.show import DaemonFacts, render_config
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.filenames import NO_TASK
 from bireme.slurm.formats.identity import expand_tasks, label_in_steps, parse_selector
-from bireme.slurm.formats.show_association_manager import manager_lines
-from bireme.slurm.formats.show_cluster import node_block, partition_block, topology_lines
-from bireme.slurm.formats.show_job import block_text, job_block, step_block
+from bireme.slurm.formats.show.association_manager import manager_lines
+from bireme.slurm.formats.show.cluster import node_block, partition_block, topology_lines
+from bireme.slurm.formats.show.job import block_text, job_block, step_block
 from bireme.slurm.formats.values import long_duration
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.envelope import dump, envelope

@@ -18,11 +18,11 @@ from bireme.commands.surroundings import around
 from bireme.commands.voice import CommandFailure
 from bireme.core.model.jobs import Owner
 from bireme.slurm.options.arbitrary import HOST_FILE
-from bireme.slurm.options.catalogue import TABLES
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.getopt import read_command_line
 from bireme.slurm.options.layers import peek
-from bireme.slurm.options.table import Command
 
 _NO_FOLDER = 255
 

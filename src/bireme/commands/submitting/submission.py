@@ -17,7 +17,7 @@ from bireme.commands.submitting.caller import plain_spec
 from bireme.commands.surroundings import OWN_COMMAND, Port, around
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.slurm.hostlist import compress
-from bireme.slurm.options.help import engine_notices
+from bireme.slurm.options.catalogue.help import engine_notices
 from bireme.slurm.options.job import JobRequest
 from bireme.slurm.options.layers import Options
 

@@ -1,6 +1,7 @@
 """How much of everything a job asks for: nodes, tasks, CPUs, memory, GPUs and other generic resources.
 
-Rows of the table and options beside them, in the order of `--help`; `row` explains a row, `options/rows` an option.
+Rows of the table and options beside them, in the order of `--help`; `row` explains a row,
+`options/catalogue/rows` an option.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from bireme.slurm.job_fields.row import (
     Squeue,
     own,
 )
-from bireme.slurm.options.rows import ALL, option
-from bireme.slurm.options.table import Command, Kind
+from bireme.slurm.options.catalogue.rows import ALL, option
+from bireme.slurm.options.catalogue.table import Command, Kind
 
 RESOURCES = "Resources"
 GPUS = "GPUs and other generic resources"

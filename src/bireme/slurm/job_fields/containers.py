@@ -1,6 +1,7 @@
 """The container that a job or step runs in.
 
-Rows of the table and options beside them, in the order of `--help`; `row` explains a row, `options/rows` an option.
+Rows of the table and options beside them, in the order of `--help`; `row` explains a row,
+`options/catalogue/rows` an option.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from bireme.slurm.job_fields.row import (
     Squeue,
     own,
 )
-from bireme.slurm.options.rows import ALL, option
-from bireme.slurm.options.table import Command, Kind, Option
+from bireme.slurm.options.catalogue.rows import ALL, option
+from bireme.slurm.options.catalogue.table import Command, Kind, Option
 
 CONTAINERS = "Containers"
 

@@ -1,6 +1,7 @@
 """Whose job it is and what it is called; its files and environment; how it ends and what it tells.
 
-Rows of the table and options beside them, in the order of `--help`; `row` explains a row, `options/rows` an option.
+Rows of the table and options beside them, in the order of `--help`; `row` explains a row,
+`options/catalogue/rows` an option.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from bireme.slurm.job_fields.row import (
     Squeue,
     own,
 )
-from bireme.slurm.options.rows import ALL, OUTPUT, SBATCH, SUBMIT, option
-from bireme.slurm.options.table import Command, Kind
+from bireme.slurm.options.catalogue.rows import ALL, OUTPUT, SBATCH, SUBMIT, option
+from bireme.slurm.options.catalogue.table import Command, Kind
 
 IDENTITY = "Who and what for"
 FILES = "Files and environment"

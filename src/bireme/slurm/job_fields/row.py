@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from bireme.slurm.options.table import Option
+from bireme.slurm.options.catalogue.table import Option
 
 RESOURCES_PREFIX = "resources."
 LARGEST_COUNT = 2**31 - 2
@@ -58,7 +58,7 @@ class Place(StrEnum):
     SQUEUE = "squeue"
     SACCT = "sacct"
     SHOW = "show"
-    """`scontrol show job` (`formats/show_job`)."""
+    """`scontrol show job` (`formats/show/job`)."""
     JSON = "json"
     """`squeue --json` (`json_shapes/jobs`)."""
     ACCOUNTING = "accounting"

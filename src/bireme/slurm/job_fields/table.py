@@ -12,7 +12,7 @@ from bireme.slurm.job_fields.containers import CONTAINER_ROWS
 from bireme.slurm.job_fields.identity import BATCH_ROWS, END_ROWS, FILE_ROWS, IDENTITY_ROWS, UNASKED_ROWS
 from bireme.slurm.job_fields.row import JobField, Place, Row
 from bireme.slurm.job_fields.where_and_when import PLACEMENT_ROWS, TIME_ROWS
-from bireme.slurm.options.table import Option
+from bireme.slurm.options.catalogue.table import Option
 
 JOB_ROWS: tuple[Row, ...] = (
     *RESOURCE_ROWS,

@@ -1,6 +1,7 @@
 """Where a job may run, and when.
 
-Rows of the table and options beside them, in the order of `--help`; `row` explains a row, `options/rows` an option.
+Rows of the table and options beside them, in the order of `--help`; `row` explains a row,
+`options/catalogue/rows` an option.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from bireme.slurm.job_fields.row import (
     Squeue,
     own,
 )
-from bireme.slurm.options.rows import ALL, OUTPUT, SBATCH, TERMINAL, option
-from bireme.slurm.options.table import Command, Kind
+from bireme.slurm.options.catalogue.rows import ALL, OUTPUT, SBATCH, TERMINAL, option
+from bireme.slurm.options.catalogue.table import Command, Kind
 
 PLACEMENT = "Where to run"
 TIME = "When to run"

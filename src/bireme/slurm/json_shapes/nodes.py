@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bireme.slurm.formats.node_states import state_code
-from bireme.slurm.formats.show_cluster import billing_weights, job_defaults
+from bireme.slurm.formats.show.cluster import billing_weights, job_defaults
 from bireme.slurm.formats.sinfo_fields import cpu_counts, group_nodes, node_counts
 from bireme.slurm.formats.values import Context, Record, tres_text
 from bireme.slurm.json_shapes.envelope import Shape, stamp, triple

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bireme.slurm.options.arbitrary import name_hosts
+from bireme.slurm.options.catalogue.help import notices
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import refused
 from bireme.slurm.options.foreign import with_foreign
-from bireme.slurm.options.help import notices
 from bireme.slurm.options.job import JobRequest, build_het_specs
 from bireme.slurm.options.layers import Options, find_script, means_yes, peek, resolve
-from bireme.slurm.options.table import Command
 from bireme.slurm.script import Directives, directives, read_script, wrap
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bireme.core.model.jobs import Owner
-from bireme.slurm.options.table import Command
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.values import Moment
 from bireme.slurm.times import UtcOffset
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bireme.slurm.options.catalogue.table import Arity, Command, Option, OptionTable
 from bireme.slurm.options.errors import OptionError, Severity
-from bireme.slurm.options.table import Arity, Command, Option, OptionTable
 
 HET_SEPARATOR = ":"
 

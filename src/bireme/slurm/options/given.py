@@ -22,11 +22,11 @@ from bireme.slurm.gres import parse_gres
 from bireme.slurm.hostlist import expand
 from bireme.slurm.job_fields.row import Place
 from bireme.slurm.job_fields.table import FIELDS
+from bireme.slurm.options.catalogue.table import EXPEDITE, Command
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import fatal, refused
 from bireme.slurm.options.export import Exported, exported, parse_export_file
 from bireme.slurm.options.layers import Options
-from bireme.slurm.options.table import EXPEDITE, Command
 from bireme.slurm.options.values import NodeCount, Switches, TresPerTask
 from bireme.slurm.script import WRAPPER_NAME
 

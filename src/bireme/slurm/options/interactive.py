@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bireme.slurm.options.arbitrary import name_hosts
+from bireme.slurm.options.catalogue.help import notices
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import fatal
-from bireme.slurm.options.help import notices
 from bireme.slurm.options.job import JobRequest, build_het_specs
 from bireme.slurm.options.layers import Options, resolve
 from bireme.slurm.options.step import StepRequest, build_step_spec
-from bireme.slurm.options.table import Command
 
 
 @dataclass(frozen=True, slots=True)

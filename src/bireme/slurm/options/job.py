@@ -11,12 +11,12 @@ from itertools import pairwise
 
 from bireme.core.model.jobs import JobSpec
 from bireme.slurm.job_fields.table import FIELDS
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import refused
 from bireme.slurm.options.given import Asked, fields_of_job
 from bireme.slurm.options.layers import Options
 from bireme.slurm.options.resources import resources_of
-from bireme.slurm.options.table import Command
 
 _OF_ALL_COMPONENTS = tuple(field.option.name for field in FIELDS if field.option and field.inherited)
 """Options that a component of a heterogeneous job takes over from the one before it, unless it has its own."""

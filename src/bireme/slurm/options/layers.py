@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
-from bireme.slurm.options.catalogue import TABLES
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import EXPEDITE, Arity, Command, Kind, OptionTable
 from bireme.slurm.options.errors import OptionError, fatal
 from bireme.slurm.options.getopt import Given, read_command_line, read_options, walk
-from bireme.slurm.options.table import EXPEDITE, Arity, Command, Kind, OptionTable
 from bireme.slurm.options.values import Moment, parse_value
 from bireme.slurm.script import Directive, Directives
 

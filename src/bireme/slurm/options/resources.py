@@ -10,11 +10,11 @@ from math import prod
 
 from bireme.core.model.jobs import ResourceRequest
 from bireme.slurm.options.arbitrary import is_arbitrary, most_tasks_of_a_host
+from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.errors import fatal, refused
 from bireme.slurm.options.given import Asked, fields_of_resources, gres_of
 from bireme.slurm.options.gpus import INVALID_GRES, Derived, settle_gpus
 from bireme.slurm.options.layers import Options
-from bireme.slurm.options.table import Command
 from bireme.slurm.options.values import NodeShape
 
 _HINT_CLASH = (

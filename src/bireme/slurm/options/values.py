@@ -19,10 +19,10 @@ from bireme.slurm.distribution import parse_distribution
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.gres import parse_gpus, parse_gres
 from bireme.slurm.hostlist import expand
-from bireme.slurm.options import words
+from bireme.slurm.options.catalogue import words
+from bireme.slurm.options.catalogue.table import EXPEDITE, Command, Kind
 from bireme.slurm.options.errors import OptionError, Severity, invalid, invalid_number, refused
 from bireme.slurm.options.getopt import Given
-from bireme.slurm.options.table import EXPEDITE, Command, Kind
 from bireme.slurm.signals import parse_signal, parse_warning_signal
 from bireme.slurm.sizes import parse_memory
 from bireme.slurm.times import Infinite, UtcOffset, parse_job_time_limit, parse_time_limit, parse_timestamp

@@ -1,6 +1,6 @@
 """Limits beside what counts against them, for every association and QOS: what `scontrol show assoc_mgr` prints.
 
-Numbers by name, as JSON; the text is `slurm/formats/show_association_manager.py`'s. What is counted comes from the
+Numbers by name, as JSON; the text is `slurm/formats/show/association_manager.py`'s. What is counted comes from the
 jobs themselves and not from the ledger, which keeps tallies only where there is a limit. Invariant: a job counts for
 its association and all above it, for its QOS, and there for its user and its account.
 """

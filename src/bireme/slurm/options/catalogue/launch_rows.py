@@ -5,8 +5,8 @@ Rows of the catalogue, nothing else; `rows.option` explains how to read one.
 
 from __future__ import annotations
 
-from bireme.slurm.options.rows import ALL, SALLOC, SBATCH, SRUN, TERMINAL, option
-from bireme.slurm.options.table import Command, Kind, Option
+from bireme.slurm.options.catalogue.rows import ALL, SALLOC, SBATCH, SRUN, TERMINAL, option
+from bireme.slurm.options.catalogue.table import Command, Kind, Option
 
 STEP = "Steps and tasks"
 BINDING = "Binding"

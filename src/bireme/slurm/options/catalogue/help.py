@@ -8,10 +8,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from bireme.slurm.options.catalogue import OPTIONS, TABLES
+from bireme.slurm.options.catalogue.all_options import OPTIONS, TABLES
+from bireme.slurm.options.catalogue.table import Arity, Command, Option
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.layers import Options
-from bireme.slurm.options.table import Arity, Command, Option
 
 _SYNOPSIS = {
     Command.SBATCH: "sbatch [OPTIONS] [: [OPTIONS]...] [SCRIPT [ARGUMENTS...]]",

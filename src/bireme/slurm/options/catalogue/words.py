@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bireme.slurm.options.table import Command
+from bireme.slurm.options.catalogue.table import Command
 
 SUBMISSION_FAILED = {
     Command.SBATCH: "Batch job submission failed",

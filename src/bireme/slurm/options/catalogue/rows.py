@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from bireme.slurm.options.table import Arity, Command, Kind, Option
+from bireme.slurm.options.catalogue.table import Arity, Command, Kind, Option
 
 ALL = (Command.SBATCH, Command.SRUN, Command.SALLOC)
 SBATCH = (Command.SBATCH,)

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from bireme.slurm.job_fields.containers import CONTAINER_ROWS
 from bireme.slurm.job_fields.table import JOB_ROWS, options_in
-from bireme.slurm.options.launch_rows import COMMAND_ROWS, LAUNCH_ROWS
-from bireme.slurm.options.table import Command, Option, OptionTable
+from bireme.slurm.options.catalogue.launch_rows import COMMAND_ROWS, LAUNCH_ROWS
+from bireme.slurm.options.catalogue.table import Command, Option, OptionTable
 
 OPTIONS: tuple[Option, ...] = (*options_in(JOB_ROWS), *LAUNCH_ROWS, *options_in(CONTAINER_ROWS), *COMMAND_ROWS)
 TABLES = MappingProxyType({command: OptionTable(command, OPTIONS) for command in Command})

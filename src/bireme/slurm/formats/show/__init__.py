@@ -1,0 +1,1 @@
+"""The blocks of `scontrol show`: jobs, nodes, partitions, reservations, the account book."""
