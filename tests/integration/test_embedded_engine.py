@@ -392,6 +392,8 @@ def test_live_usage_names_the_batch_step(tmp_path: Path) -> None:
             cluster.engine.send([cluster.job(3, "#!/bin/bash\nsleep 1000\n")])
             await cluster.until(o.JobLaunched, job_id=3)
             usage = await cluster.engine.live_usage(3)
+            while not usage["batch"]["max_rss_kib"]:  # as of a process that is about to become its program
+                usage = await cluster.engine.live_usage(3)
             assert usage["batch"]["tasks"] == 1
             assert usage["batch"]["max_rss_kib"] > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -61,6 +62,17 @@ def test_nothing_is_left_of_a_child() -> None:
             await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+def test_nothing_is_left_of_a_child_whose_loop_has_ended() -> None:
+    async def main() -> int:
+        return int(await ask(Asides(), os.getpid))
+
+    before = descriptors()
+    pid = asyncio.run(main())
+    gc.collect()
+    assert not os.path.exists(f"/proc/{pid}")
+    assert descriptors() == before
 
 
 def test_whoever_asks_meanwhile_is_answered_by_the_next_child_one_question_of_each_user_first() -> None:

@@ -126,6 +126,7 @@ class _Child:
         self._done = done
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
+        self._pid = 0
         self._pipe, writing = os.pipe2(os.O_CLOEXEC)
         with contextlib.suppress(OSError):  # users have a limit of such memory together
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -177,16 +178,28 @@ class _Child:
     def _collect(self) -> None:
         self._loop.remove_reader(self._pidfd)
         self._loop.remove_reader(self._pipe)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
         while self._read():
             pass
-        os.close(self._pidfd)
-        os.close(self._pipe)
+        self._bury()
         if self._questions:
             for question in self._questions:
                 question.give_up("the process that thought about it was ended")
             self._done()
+
+    def _bury(self) -> None:
+        """Of a child that has ended, or is about to."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+        self._pid = 0
+        os.close(self._pidfd)
+        os.close(self._pipe)
+
+    def __del__(self) -> None:
+        """Of a loop that ended before its child nothing is left either."""
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._bury()
 
 
 def _think(thoughts: list[Callable[[], Any]], pipe: int) -> NoReturn:
