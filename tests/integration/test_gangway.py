@@ -358,11 +358,14 @@ def order(path: Path, *, append: bool = False, generation: int = 1) -> Start:
     return Start(job=HERE.job_id, gen=generation, uid=OWNER.uid, gid=OWNER.gid, batch=batch)
 
 
-def returned_batch(returned: ReturnedOutput, given: Start, volumes: tuple[str, ...] = ()) -> Batch:
-    told = returned.divert(OWNER, given, volumes)
+def batch_of(told: Start | StartStep) -> Batch:
     assert isinstance(told, Start)
     assert told.batch is not None
     return told.batch
+
+
+def returned_batch(returned: ReturnedOutput, given: Start, volumes: tuple[str, ...] = ()) -> Batch:
+    return batch_of(returned.divert(OWNER, given, volumes))
 
 
 async def until(good: Callable[[], bool]) -> None:
@@ -477,10 +480,7 @@ def reading(path: Path | str, stdout: str = "/dev/null") -> Start:
 
 
 def brought_batch(brought: BroughtInput, given: Start, owner: Owner = OWNER) -> Batch:
-    told = brought.divert(owner, given, ())
-    assert isinstance(told, Start)
-    assert told.batch is not None
-    return told.batch
+    return batch_of(brought.divert(owner, given, ()))
 
 
 class Talk:
@@ -525,9 +525,7 @@ def test_a_script_reads_the_submitters_file() -> None:
             port.inbox.mkdir()
             async with port.pod(HERE):
                 told = port.brought.divert(OWNER, reading(source, stdout=str(output)), ())
-                assert isinstance(told, Start)
-                assert told.batch is not None
-                assert Path(told.batch.stdin).parent == port.inbox
+                assert Path(batch_of(told).stdin).parent == port.inbox
                 assert (await ended(port, told))["status"]["code"] == 0
             assert output.read_bytes() == source.read_bytes()
 
@@ -604,9 +602,7 @@ def test_a_script_whose_input_went_away_does_not_start() -> None:
             source.unlink()
             fetcher = Fetcher(port.inbox, port.gangway(HERE).dial, patience_s=0.0)
             port.gateway.expect(HERE, OWNER, HERE.job_id)
-            assert isinstance(told, Start)
-            assert told.batch is not None
-            wanted = Path(told.batch.stdin)
+            wanted = Path(batch_of(told).stdin)
             wanted.with_suffix(".wanted").touch()
             fetching = asyncio.create_task(fetcher.run())
             await until(wanted.with_suffix(".failed").exists)

@@ -11,7 +11,6 @@ its socket, also where the file was removed.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -81,7 +80,7 @@ class Door:
     def _look(self) -> None:
         """Somebody may have removed the socket's file: who comes later would find no agent, though it holds jobs."""
         self._loop.call_later(_LOOK_S, self._look)
-        if _place_of(self._path) == self._place:
+        if protocol.place_of(self._path) == self._place:
             return
         try:
             listener, self._place = _listen(self._path)
@@ -150,33 +149,11 @@ class Door:
             self._silent.pop(uid, None)
 
 
-_Place = tuple[int, int]
-"""Which file it is: its device and inode."""
-
-
-def _listen(path: str) -> tuple[socket.socket, _Place | None]:
+def _listen(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
     """A listening socket at `path`, and its place. Raises OSError."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # of a predecessor, or not an agent's: we hold the node's lock
-        with protocol.socket_path(path) as short:
-            listener.bind(short)
-        # As root, any user's srun may knock: what it may attach to is told by the step's key and its uid.
-        os.chmod(path, 0o666 if os.geteuid() == 0 else 0o600)
-        listener.listen(_BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener, _place_of(path)
-
-
-def _place_of(path: str) -> _Place | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    # As root, any user's srun may knock: what it may attach to is told by the step's key and its uid.
+    listener = protocol.listen_at(path, _BACKLOG, for_everyone=os.geteuid() == 0)
+    return listener, protocol.place_of(path)
 
 
 def peer_uid(connection: socket.socket) -> int:

@@ -13,7 +13,6 @@ nothing had changed since it was begun.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import sys
 import time
 from collections.abc import Callable, Hashable
@@ -21,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bireme.agent.system import memory
 from bireme.api.answers import FRESH_S
 from bireme.api.serving.slices import SLICE_S
 from bireme.api.serving.turns import Slots
@@ -33,20 +33,10 @@ LONG_S = 0.5
 """Who takes longer goes on elsewhere when others wait for a thread."""
 MOST_COMPUTED_S = 4.0
 """Who computes for longer goes on elsewhere anyway: threads share one interpreter with the loop."""
-
-
 SETTLE_S = 2.0
+"""So long after the last command its memory is given back: each thread keeps all that it ever used."""
 KEPT_BYTES = 32 << 20
 """Of what commands said, for others who ask for the same."""
-
-
-_libc = ctypes.CDLL(None)
-
-
-def _give_memory_back() -> None:
-    """Each thread has memory of its own, of which the C library keeps all that was ever used (glibc; others do not)."""
-    if hasattr(_libc, "malloc_trim"):
-        _libc.malloc_trim(0)
 
 
 class Told(NamedTuple):
@@ -166,7 +156,7 @@ class Errands:
         if self._settling is not None:
             self._settling.cancel()
         loop = asyncio.get_running_loop()
-        self._settling = loop.call_later(SETTLE_S, loop.run_in_executor, self._threads, _give_memory_back)
+        self._settling = loop.call_later(SETTLE_S, loop.run_in_executor, self._threads, memory.give_back)
 
     def _forget_old(self) -> None:
         """No more is kept than `KEPT_BYTES`."""

@@ -114,7 +114,7 @@ def test_who_computes_for_long_is_sent_back(monkeypatch: pytest.MonkeyPatch) -> 
 def test_memory_is_given_back_when_commands_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back = threading.Event()
     monkeypatch.setattr(errands, "SETTLE_S", 0.0)
-    monkeypatch.setattr(errands, "_give_memory_back", given_back.set)
+    monkeypatch.setattr(errands.memory, "give_back", given_back.set)
 
     async def look() -> None:
         await Errands(lambda: 1).run(1, lambda stay: TOLD)
@@ -124,7 +124,7 @@ def test_memory_is_given_back_when_commands_have_ended(monkeypatch: pytest.Monke
 
 
 def test_memory_can_be_given_back() -> None:
-    errands._give_memory_back()
+    errands.memory.give_back()
 
 
 # -- for whom --------------------------------------------------------------------------------------------------------

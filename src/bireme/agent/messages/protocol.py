@@ -26,7 +26,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 VERSION = 2
@@ -177,6 +177,34 @@ def socket_path(path: str) -> Iterator[str]:
         yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
     finally:
         os.close(directory)
+
+
+def listen_at(path: str, backlog: int, *, for_everyone: bool) -> socket.socket:
+    """A listening socket at `path`, private to its owner or not. Raises OSError.
+
+    Whoever calls it holds the lock of what listens there: a file that is there already is a leftover.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        with socket_path(path) as short:
+            listener.bind(short)
+        os.chmod(path, 0o666 if for_everyone else 0o600)
+        listener.listen(backlog)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def place_of(path: str) -> tuple[int, int] | None:
+    """Which file it is, by its device and inode: a socket that was removed may be there again, and not be ours."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 CROSSING = "crossing.sock"

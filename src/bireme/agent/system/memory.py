@@ -1,7 +1,8 @@
-"""The memory of this process, given back to the machine after a peak. Called by `stdio.holdings`.
+"""The memory of this process, given back to the machine after a peak. For an agent's stream
+clients (`stdio.holdings`) and for the commands that a daemon runs (`api/errands.py`).
 
-The C library keeps what is freed for the next time, and an agent lives for months beside the jobs that the memory is
-for. Invariant: where the C library cannot do it, nothing happens.
+The C library keeps what is freed for the next time, and these processes live for months beside the jobs that the memory
+is for. Invariant: where the C library cannot do it, nothing happens.
 """
 
 from __future__ import annotations

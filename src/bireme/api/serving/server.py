@@ -7,9 +7,7 @@ Invariant: whoever calls `listen` holds the daemon's lock, so a socket file that
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import resource
 import socket
 from functools import partial
@@ -18,6 +16,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from bireme.agent.messages.protocol import listen_at, place_of
 from bireme.api.serving.crowd import RESERVED_FILES, Crowd, Limits
 from bireme.api.serving.door import Door
 from bireme.api.serving.peers import Peer, peer_of
@@ -36,31 +35,7 @@ _LOOK_S = 2.0
 
 def listen(path: str, *, for_everyone: bool) -> socket.socket:
     """A listening socket at `path`, private to its owner unless `for_everyone` (root's daemon: credentials decide)."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        # Through the folder's descriptor: a socket address holds 107 bytes, a home may be deeper.
-        sock.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
-        os.chmod(path, 0o666 if for_everyone else 0o600)
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    finally:
-        os.close(folder)
-    return sock
-
-
-def _place_of(path: str) -> tuple[int, int] | None:
-    """Which file it is: its device and inode."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    return listen_at(path, _BACKLOG, for_everyone=for_everyone)
 
 
 def _file_limit(wanted: int) -> int:
@@ -111,10 +86,10 @@ class Server:
     async def stay_at(self, path: str, *, for_everyone: bool) -> None:
         """Makes the socket again when its file was removed, until cancelled: commands would find no daemon, and a new
         one cannot be started while this one lives."""
-        place, complained = _place_of(path), False
+        place, complained = place_of(path), False
         while True:
             await asyncio.sleep(_LOOK_S)
-            if place is not None and _place_of(path) == place:
+            if place is not None and place_of(path) == place:
                 continue
             try:
                 listener = listen(path, for_everyone=for_everyone)
@@ -124,7 +99,7 @@ class Server:
                 complained = True
                 continue
             log.warning("the socket %s was removed: it is made again", path)
-            place, complained = _place_of(path), False
+            place, complained = place_of(path), False
             self._door.move(listener)
 
     def _comes_at_once(self, uid: int) -> bool:

@@ -252,8 +252,8 @@ class CrewEngine(ABC):
         return self._steps.setdefault(key, {}).setdefault(step_id, StepStart())
 
     def _signal_step(self, command: c.SignalStep) -> None:
-        about = (command.job_id, command.generation, command.step_id)
-        self._tell(command.nodes, SignalStep(job=about[0], gen=about[1], step=about[2], signal=command.signal))
+        step, number = command.step_id, command.signal
+        self._tell(command.nodes, SignalStep(job=command.job_id, gen=command.generation, step=step, signal=number))
 
     def _terminate_step(self, command: c.TerminateStep) -> None:
         key = (command.job_id, command.generation)

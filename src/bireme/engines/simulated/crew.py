@@ -344,9 +344,14 @@ class SimulatedPayloads(PayloadWriter):
         return PlayedStart(**asdict(prepare), batch=Batch(script="", env={}, cwd="/", stdout=""))
 
     def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, StartStep]]:
-        numbers = (job.id, allocation.generation, step.id)
         order = PlayedStep(
-            job=numbers[0], gen=numbers[1], step=numbers[2], tasks=[], env={}, cwd="/", behaviour=step.spec.name
+            job=job.id,
+            gen=allocation.generation,
+            step=step.id,
+            tasks=[],
+            env={},
+            cwd="/",
+            behaviour=step.spec.name,
         )
         return iter([(node.node, order) for node in step.nodes])
 

@@ -75,36 +75,32 @@ def _gpus(requests: Sequence[GresRequest]) -> str:
     return format_gres(each for each in requests if each.name == "gpu").replace("gpu:", "")
 
 
-AS_OPTION: dict[Form, Callable[[Any], str | bool]] = {
+_IN_BOTH: dict[Form, Callable[[Any], str]] = {
     Form.TEXT: str,
     Form.FEATURES: str,
     Form.WORDS: ",".join,
     Form.HOSTS: compress,
     Form.NUMBER: str,
     Form.COUNT: str,
-    Form.MEMORY: lambda mib: f"{mib}M",
-    Form.FLAG: bool,
-    Form.CHOICE: lambda choice: "yes" if choice else "no",
     Form.LIMIT: _limit,
     Form.MOMENT: _moment,
     Form.GRES: format_gres,
+}
+
+AS_OPTION: dict[Form, Callable[[Any], str | bool]] = {
+    **_IN_BOTH,
+    Form.MEMORY: lambda mib: f"{mib}M",
+    Form.FLAG: bool,
+    Form.CHOICE: lambda choice: "yes" if choice else "no",
     Form.GPUS: _gpus,
 }
 """True is an option without a value; empty is none at all."""
 
 AS_KEY: dict[Form, Callable[[Any], str]] = {
-    Form.TEXT: str,
-    Form.FEATURES: str,
-    Form.WORDS: ",".join,
-    Form.HOSTS: compress,
-    Form.NUMBER: str,
-    Form.COUNT: str,
+    **_IN_BOTH,
     Form.MEMORY: str,
     Form.FLAG: lambda flag: "yes" if flag else "no",
     Form.CHOICE: lambda choice: "1" if choice else "0",
-    Form.LIMIT: _limit,
-    Form.MOMENT: _moment,
-    Form.GRES: format_gres,
     Form.GPUS: format_gres,
 }
 
