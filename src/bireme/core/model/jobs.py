@@ -15,6 +15,7 @@ from typing import Any
 from bireme.core.model.field_rules import FieldRule, Giver, Until, carried, planned, ruled, rules_of
 from bireme.core.model.hashing import HashedOnce
 from bireme.core.model.node_rules import NodeRules
+from bireme.core.model.serving.probes import ReplicaOf
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
 from bireme.core.model.steps import Step
@@ -244,6 +245,8 @@ class JobSpec:
     """Options accepted but not applied yet."""
     workload: Workload | None = carried(None, giver=Giver.NOBODY)
     """With JobKind.PODS: whose place this is."""
+    replica: ReplicaOf | None = carried(None, giver=Giver.NOBODY)
+    """It is a replica of a service, and this one."""
 
     def revised(self, **fields: Any) -> JobSpec:
         """With these fields; itself where it has them already, so that jobs that ask the same share one object."""

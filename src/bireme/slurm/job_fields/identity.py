@@ -179,5 +179,6 @@ UNASKED_ROWS: tuple[Row, ...] = (
     JobField("ignored", Form.WORDS, record="ignored", says="options that were accepted and not applied",
         own=own("given record")),
     JobField("workload", Form.OTHER, hidden="of pods that somebody else made"),
+    JobField("replica", Form.OTHER, hidden="of a service: its own commands show it"),
     JobField("resources.node_rules", Form.OTHER, hidden="of pods that somebody else made"),
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bireme.core.model.jobs import ArrayTask, Job, JobSpec, ResourceRequest
 from bireme.core.model.resources import Allocation, GresRequest, GresShare, NodeShare
+from bireme.core.model.serving.probes import ReplicaOf
 from bireme.slurm.counts import compress_counts
 from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.hostlist import compress
@@ -101,7 +102,19 @@ def allocation_variables(job: Job, allocation: Allocation, facts: ClusterFacts) 
     variables.update(request_variables(spec, shares))
     if isinstance(job.array, ArrayTask):
         variables.update(array_variables(job.array))
+    if spec.replica is not None:
+        variables.update(replica_variables(spec.replica))
     return variables
+
+
+def replica_variables(replica: ReplicaOf) -> Variables:
+    """What a replica of a service knows of itself: no Slurm has these."""
+    return {
+        "PORT": str(replica.port),
+        "BIREME_SERVICE": replica.service,
+        "BIREME_REVISION": str(replica.revision),
+        "BIREME_REPLICA": str(replica.number),
+    }
 
 
 def cpus_per_node(job: Job, allocation: Allocation, facts: ClusterFacts) -> str:

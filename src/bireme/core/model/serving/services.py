@@ -1,0 +1,196 @@
+"""A service: a job script that stays up. What was asked for (`ServiceSpec`, frozen), and what is of it now (`Service`).
+
+A replica of a service is a job like any other (`JobSpec.replica` says whose it is); here stands only what a job is not:
+revisions, how many there are to be, whether a replica answers, and who may send it requests.
+Who changes a `Service`: only the handlers of `core/services`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.serving.probes import Probes
+from bireme.core.model.resources import ExitStatus
+from bireme.core.model.serving.scaling import Scaling
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number of replicas, or per cent of those wanted (`--surge 25%`)."""
+
+    number: int
+    percent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updating:
+    """How a new revision takes the place of the old one."""
+
+    surge: Amount = Amount(1)
+    """So many more replicas than wanted while both are there (rounded up)."""
+    unavailable: Amount = Amount(0)
+    """So many fewer ready ones than wanted (rounded down)."""
+    ready_within_s: float = 2400.0
+    """A revision that makes no progress for so long is given up, and the one before it comes back."""
+    canary_percent: int | None = None
+    """This part of the requests goes to the new revision until somebody promotes it or rolls it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """How requests reach the replicas: what the router is told of the service."""
+
+    max_concurrency: int | None = None
+    """Requests that one replica has at once; the others wait."""
+    queue_limit: int = 1000
+    queue_timeout_s: float = 600.0
+    """A request waits so long for a replica, also for the first one of a service that has none."""
+    connect_timeout_s: float = 5.0
+    first_byte_timeout_s: float = 600.0
+    idle_timeout_s: float = 300.0
+    total_timeout_s: float | None = None
+    affinity_header: str = ""
+    affinity_cookie: str = ""
+    models: tuple[str, ...] = ()
+    """Names, besides its own, by which `/v1/...` finds it."""
+    hosts: tuple[str, ...] = ()
+    body_limit: int | None = None
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """One revision of a service, as it was asked for."""
+
+    name: str
+    job: JobSpec
+    """What each replica is, but for what is its own (`JobSpec.replica`)."""
+    probes: Probes = field(default_factory=Probes)
+    scaling: Scaling = field(default_factory=Scaling)
+    updating: Updating = Updating()
+    routing: Routing = Routing()
+    drain_s: float = 60.0
+    """Requests in flight have so long when a replica is to go."""
+
+
+class RevisionLife(StrEnum):
+    """The phases of a revision."""
+
+    ROLLING = "rolling"
+    """Its replicas take the place of those before."""
+    CANARY = "canary"
+    """It has a part of the requests, until somebody decides."""
+    SERVING = "serving"
+    RETIRED = "retired"
+    """Another took its place. It can come back."""
+    FAILED = "failed"
+    """It did not get ready in time, or was rolled back by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One revision: what it asks for, who made it, and what became of it."""
+
+    number: int
+    spec: ServiceSpec
+    by: str
+    at: float
+    phase: RevisionLife
+    progressed_at: float
+    """When it was made, or a replica of it last became ready for the first time."""
+    why: str = ""
+    """Of one that failed."""
+
+
+class Health(StrEnum):
+    """What the probes of a replica say."""
+
+    LOADING = "loading"
+    """Its startup probe has not succeeded yet, or its job does not run yet."""
+    READY = "ready"
+    UNREADY = "unready"
+    DEAD = "dead"
+    """Its startup or liveness probe has failed for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica: a job, and what a job does not know of itself."""
+
+    number: int
+    """Never used twice in a service."""
+    revision: int
+    job_id: int
+    port: int
+    made_at: float
+    health: Health = Health.LOADING
+    since: float = 0.0
+    """From when on its health is this."""
+    why: str = ""
+    """What the probe that failed last said."""
+    draining_since: float | None = None
+    """It gets no new requests; it is ended when those it has are answered, or its time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A replica's end that nobody asked for: what the next ones are held back for."""
+
+    replica: int
+    revision: int
+    at: float
+    status: ExitStatus
+    why: str = ""
+    """In words: its state, or what its probe said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceKey:
+    """Who has it may send requests. Only its hash is kept."""
+
+    id: str
+    digest: str
+    """SHA-256, hexadecimal."""
+    note: str = ""
+    requests_per_minute: int | None = None
+    max_concurrency: int | None = None
+    made_by: str = ""
+    made_at: float = 0.0
+
+
+class ServiceLife(StrEnum):
+    """The phases of a service."""
+
+    UP = "up"
+    STOPPING = "stopping"
+    """Its replicas drain and end; then it is gone."""
+
+
+@dataclass(slots=True)
+class Service:
+    """A service as it is now."""
+
+    name: str
+    owner: Owner
+    group_names: tuple[str, ...]
+    """Of its owner, when it was made: partitions may ask (AllowGroups)."""
+    made_at: float
+    phase: ServiceLife = ServiceLife.UP
+    revisions: dict[int, Revision] = field(default_factory=dict)
+    """By number; the oldest are forgotten."""
+    current: int = 0
+    """The revision that serves; 0: none has yet."""
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    next_replica: int = 1
+    wanted: int = 0
+    """So many replicas it is to have, by its autoscaler or by hand."""
+    wanted_why: str = ""
+    fixed: bool = False
+    """Somebody said how many (`bireme service scale`): the autoscaler does not change it until a new revision."""
+    crashes: tuple[Crash, ...] = ()
+    """Of late, oldest first."""
+    not_before: float | None = None
+    """No replica is started earlier: back-off after crashes."""
+    keys: dict[str, ServiceKey] = field(default_factory=dict)
