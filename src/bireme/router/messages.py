@@ -44,7 +44,7 @@ class Order(msgspec.Struct, tag_field="op", kw_only=True, omit_defaults=True, fr
     """Anything that a daemon says."""
 
 
-class Hello(Order, tag="hello"):
+class Hello(Order, tag="hello", frozen=True):
     """The first line. -> Welcome"""
 
     version: int = VERSION
@@ -122,20 +122,20 @@ class Service(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Whether requests wait for it when no replica is ready; else they are answered with 503 at once."""
 
 
-class Table(Order, tag="table"):
+class Table(Order, tag="table", frozen=True):
     """Everything that is routed, whole. -> Took | Refused. `serial` grows with every change."""
 
     serial: int
     services: tuple[Service, ...] = ()
 
 
-class AskNumbers(Order, tag="numbers"):
+class AskNumbers(Order, tag="numbers", frozen=True):
     """-> Numbers"""
 
     id: int = 0
 
 
-class Ping(Order, tag="ping"):
+class Ping(Order, tag="ping", frozen=True):
     """-> Pong"""
 
     id: int = 0
@@ -151,7 +151,7 @@ class Told(msgspec.Struct, tag_field="ev", kw_only=True, omit_defaults=True, fro
     """Anything that a router says."""
 
 
-class Welcome(Told, tag="welcome"):
+class Welcome(Told, tag="welcome", frozen=True):
     """What it is and what it goes by. `serial` is 0 before the first table."""
 
     version: int
@@ -165,26 +165,26 @@ class Welcome(Told, tag="welcome"):
     tls: bool = False
 
 
-class Took(Told, tag="took"):
+class Took(Told, tag="took", frozen=True):
     """All workers go by this table now."""
 
     serial: int
 
 
-class Refused(Told, tag="refused"):
+class Refused(Told, tag="refused", frozen=True):
     """This table (or line) is not gone by, and why."""
 
     why: str
     serial: int = 0
 
 
-class Wake(Told, tag="wake"):
+class Wake(Told, tag="wake", frozen=True):
     """A request waits for a service without a ready replica. Once, until it has had one; again after a `Hello`."""
 
     service: str
 
 
-class Trouble(Told, tag="trouble"):
+class Trouble(Told, tag="trouble", frozen=True):
     """A replica of the table could not be connected to, or broke off. At most one a second of a replica and worker."""
 
     service: str
@@ -192,7 +192,7 @@ class Trouble(Told, tag="trouble"):
     why: str
 
 
-class Drained(Told, tag="drained"):
+class Drained(Told, tag="drained", frozen=True):
     """A draining replica has no request in flight, and no new one can begin."""
 
     service: str
@@ -248,7 +248,7 @@ class ServiceLoad(msgspec.Struct, kw_only=True, omit_defaults=True):
     replicas: tuple[ReplicaLoad, ...] = ()
 
 
-class Load(Told, tag="load"):
+class Load(Told, tag="load", frozen=True):
     """Once a second while there is traffic or change, and once more when it has stopped: all services of the table."""
 
     serial: int
@@ -259,14 +259,14 @@ class Load(Told, tag="load"):
     services: tuple[ServiceLoad, ...] = ()
 
 
-class Numbers(Told, tag="numbers"):
+class Numbers(Told, tag="numbers", frozen=True):
     """What Prometheus reads, as text."""
 
     text: str
     id: int = 0
 
 
-class Pong(Told, tag="pong"):
+class Pong(Told, tag="pong", frozen=True):
     """Here I am."""
 
     id: int = 0
@@ -286,12 +286,14 @@ def encode(message: Order | Told) -> bytes:
 
 def read_order(line: bytes) -> AnyOrder | None:
     """What a daemon said; None for a kind that is not known here. Raises ProtocolError."""
-    return _read(_orders, line, "op", _ORDERS)
+    found: AnyOrder | None = _read(_orders, line, "op", _ORDERS)
+    return found
 
 
 def read_told(line: bytes) -> AnyTold | None:
     """What a router said; None for a kind that is not known here. Raises ProtocolError."""
-    return _read(_told, line, "ev", _TOLD)
+    found: AnyTold | None = _read(_told, line, "ev", _TOLD)
+    return found
 
 
 def _read(decoder: msgspec.json.Decoder[Any], line: bytes, field: str, known: frozenset[str]) -> Any:
