@@ -15,9 +15,9 @@ from typing import Any
 from bireme.core.model.field_rules import FieldRule, Giver, Until, carried, planned, ruled, rules_of
 from bireme.core.model.hashing import HashedOnce
 from bireme.core.model.node_rules import NodeRules
-from bireme.core.model.serving.probes import ReplicaOf
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
+from bireme.core.model.serving.probes import ReplicaOf
 from bireme.core.model.steps import Step
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bireme.core.model.jobs import JobSpec, Owner
-from bireme.core.model.serving.probes import Probes
 from bireme.core.model.resources import ExitStatus
+from bireme.core.model.serving.probes import Probes
 from bireme.core.model.serving.scaling import Scaling
 
 
