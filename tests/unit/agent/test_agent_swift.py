@@ -9,12 +9,15 @@ import errno
 import fcntl
 import os
 import signal
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bireme.agent.starting import swift
+from bireme.agent.starting.own_pid import elf_of, own_pid_program
 from bireme.agent.starting.spawn import Birth, TaskFile, close_on_exec_from_here
 from bireme.agent.starting.swift import spawn_swiftly
 from bireme.agent.system.identity import Identity
@@ -47,20 +50,63 @@ def out(tmp_path: Path) -> Out:
     return Out(tmp_path / "out")
 
 
-def test_a_program_knows_its_pid_and_finds_all_else_as_it_was_given(out: Out) -> None:
+@pytest.fixture(params=["program", "shell"])
+def teller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What tells a program its pid."""
+    if request.param == "shell":
+        monkeypatch.setattr(swift, "own_pid_program", lambda: None)
+    return str(request.param)
+
+
+def test_a_program_knows_its_pid_and_finds_all_else_as_it_was_given(out: Out, teller: str) -> None:
     env = {**ENV, "PWD": "/somewhere else", "EMPTY": "", "LINES": "a\nb"}
-    pid, *told = out.of("/usr/bin/env", "-0", env=env, cwd="/tmp", pid_variable="SLURM_TASK_PID")
+    given = {**env, "SLURM_TASK_PID": "of the task that started it"}
+    pid, *told = out.of("/usr/bin/env", "-0", env=given, cwd="/tmp", pid_variable="SLURM_TASK_PID")
     assert sorted("\n".join(told).split("\0")) == sorted(
         ["", *(f"{name}={value}" for name, value in env.items()), f"SLURM_TASK_PID={pid}"]
     )
 
 
-def test_a_program_of_the_path_is_called_by_its_own_name(out: Out) -> None:
+@pytest.mark.skipif(own_pid_program() is None, reason="no program for this machine tells a pid")
+def test_what_no_shell_hands_on_is_found_where_none_is_between(out: Out) -> None:
+    odd = {"BASH_FUNC_f%%": "() { :; }", "a b": "c"}
+    pid, told = out.of("env", "-0", env=odd, pid_variable="PID")
+    assert told.split("\0") == [f"PID={pid}", "BASH_FUNC_f%%=() { :; }", "a b=c", ""]
+
+
+def test_a_program_that_cannot_be_executed_after_all_says_so(out: Out, tmp_path: Path, teller: str) -> None:
+    """Its caller was sure of it."""
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF and nothing else")
+    program.chmod(0o700)
+    pid = spawn_swiftly(out.birth(str(program), pid_variable="PID", sure=True))
+    assert pid is not None
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in {errno.ENOEXEC, 126, 127}
+    assert out.path.read_text()
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_program_that_tells_pids_is_a_whole_file(machine: str, tmp_path: Path) -> None:
+    """As one who knows such files reads it: a header, a segment that is as long as the file, its entry within it."""
+    program = elf_of(machine)
+    assert program is not None
+    entry, segments = struct.unpack_from("<QQ", program, 24)
+    _, flags, offset, address, _, in_file, in_memory, _ = struct.unpack_from("<IIQQQQQQ", program, segments)
+    assert (flags, offset, in_file, in_memory) == (5, 0, len(program), len(program)), "read, execute, not write"
+    assert address < entry < address + len(program)
+    assert program.endswith(b"could not be executed\n")
+
+
+def test_there_is_none_for_another_machine() -> None:
+    assert elf_of("vax") is None
+
+
+def test_a_program_of_the_path_is_called_by_its_own_name(out: Out, teller: str) -> None:
     _, argv = out.of("sh", "-c", 'tr "\\0" "|" < /proc/$$/cmdline; :', pid_variable="PID")
     assert argv.startswith("sh|-c|")
 
 
-def test_a_program_has_no_descriptor_but_its_own(out: Out) -> None:
+def test_a_program_has_no_descriptor_but_its_own(out: Out, teller: str) -> None:
     close_on_exec_from_here()
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
     _, *told = out.of("sh", "-c", "ls /proc/$$/fd; :", extra_fds={9: write_fd}, pid_variable="PID")
@@ -111,9 +157,7 @@ def unsuitable(out: Out, tmp_path: Path) -> Iterator[tuple[str, Birth]]:
     yield "no directory", out.birth("true", cwd="/nonexistent")
     yield "a CPU that is not there", out.birth("true", cpu_ids=frozenset({1000}))
     yield "a NUL byte", out.birth("true", "\0")
-    yield "bash's functions", out.birth("true", env={**ENV, "BASH_FUNC_f%%": "() { :; }"})
-    yield "no PATH", out.birth("true", env={})
-    yield "an option of the shell's", out.birth("-c")
+    yield "no such program in PATH", out.birth("-c")
     missing = TaskFile("stdout", str(tmp_path / "17" / "out"), "truncate")
     yield "a folder that others make", out.birth("true", stdout=missing, folder_patience_s=1.0)
     for text in ("echo no interpreter", "#!/nonexistent", "#! relative", f"#!{script}"):
@@ -138,6 +182,18 @@ def test_what_may_fail_or_wait_takes_the_exact_way(out: Out, tmp_path: Path) -> 
     for why, birth in unsuitable(out, tmp_path):
         assert spawn_swiftly(birth) is None, why
     assert (os.getcwd(), os.sched_getaffinity(0), sorted(os.listdir("/proc/self/fd"))) == state
+
+
+def test_what_a_shell_would_change_takes_the_exact_way_where_one_is_between(
+    out: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swift, "own_pid_program", lambda: None)
+    for why, birth in (
+        ("bash's functions", out.birth("true", env={**ENV, "BASH_FUNC_f%%": "() { :; }"}, pid_variable="PID")),
+        ("no PATH", out.birth("true", env={}, pid_variable="PID")),
+        ("an option of the shell's", out.birth("-c", pid_variable="PID")),
+    ):
+        assert spawn_swiftly(birth) is None, why
 
 
 def test_what_cannot_be_laid_down_starts_nothing_twice(

@@ -6,7 +6,8 @@ own user. What may go wrong is looked at before (unless the caller is sure of it
 this way, is left to `spawn`, which words the error. So there is nothing to report afterwards: who has a pid has a
 program that runs.
 
-Between the two stands a shell of two lines where the program is to know its pid, which nobody else knows before.
+Between the two stands another one where the program is to know its pid, which nobody else knows before: a program of a
+few instructions (`own_pid`), or a shell of a few lines where that cannot run.
 
 Invariant: a start that is refused here has left nothing behind but an output file that was emptied or made, as `spawn`
 does first.
@@ -17,10 +18,12 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from typing import NamedTuple
 
+from bireme.agent.starting.own_pid import ROOM, own_pid_program
 from bireme.agent.starting.spawn import RESET_SIGNALS, SHELL, Birth, SpawnError, find_program
 from bireme.agent.system.descriptors import limit_of_tasks
 from bireme.agent.system.output import OpenFileError, open_stream
@@ -54,11 +57,11 @@ def spawn_swiftly(birth: Birth) -> int | None:
             program = find_program(birth.argv[0], birth.env)
             if not birth.sure:
                 _check_program(program)
-            program, argv = _command(birth, program)
+            command = _command(birth, program)
             pid = os.posix_spawn(
-                program,
-                argv,
-                birth.env,
+                command.program,
+                command.argv,
+                command.env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in fds.items()],
                 setsid=True,
                 setsigmask=(),
@@ -75,22 +78,43 @@ def _suits(birth: Birth) -> bool:
         return False
     if birth.controlling_tty or not birth.new_session or birth.greeting or birth.notice:
         return False
-    if not birth.cwd.startswith("/") or birth.argv[0].startswith("-"):
-        return False
+    return birth.cwd.startswith("/") and (_needs_no_shell(birth) or _suits_a_shell(birth))
+
+
+def _needs_no_shell(birth: Birth) -> bool:
+    return not birth.pid_variable or own_pid_program() is not None
+
+
+def _suits_a_shell(birth: Birth) -> bool:
     # Where there is no PATH a shell looks for programs in one of its own.
-    return "PATH" in birth.env and birth.passes_a_shell()
+    return not birth.argv[0].startswith("-") and "PATH" in birth.env and birth.passes_a_shell()
 
 
-def _command(birth: Birth, program: str) -> tuple[str, list[str]]:
+class _Command(NamedTuple):
+    program: str
+    argv: list[str]
+    env: Mapping[str, str]
+
+
+def _command(birth: Birth, program: str) -> _Command:
     if not birth.pid_variable:
-        return program, list(birth.argv)
+        return _Command(program, list(birth.argv), birth.env)
+    between = own_pid_program()
+    if between is None:
+        return _by_shell(birth)
+    others = {name: value for name, value in birth.env.items() if name != birth.pid_variable}
+    return _Command(between, [between, program, *birth.argv], {birth.pid_variable: ROOM, **others})
+
+
+def _by_shell(birth: Birth) -> _Command:
     # A shell tells its children where it is; the program is to find what its submitter had.
     places = {
         name: f"{name}=${number}" if name in birth.env else f"unset {name}"
         for number, name in enumerate(("PWD", "OLDPWD"), start=1)
     }
     script = _SCRIPT.format(pid=birth.pid_variable, **places)
-    return SHELL, ["sh", "-c", script, "sh", birth.env.get("PWD", ""), birth.env.get("OLDPWD", ""), *birth.argv]
+    argv = ["sh", "-c", script, "sh", birth.env.get("PWD", ""), birth.env.get("OLDPWD", ""), *birth.argv]
+    return _Command(SHELL, argv, birth.env)
 
 
 # --- what is lent ------------------------------------------------------------------------------------------
