@@ -6,6 +6,7 @@ Who asks: the agent on its node, or whoever stands in for one (`engines/`). What
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,17 @@ class Probes:
     readiness: Probe = Probe(period_s=2.0)
     liveness: Probe | None = None
     """Fails: the replica is ended and replaced."""
+
+
+class Health(StrEnum):
+    """What the probes of a replica say."""
+
+    LOADING = "loading"
+    """Its startup probe has not succeeded yet, or its job does not run yet."""
+    READY = "ready"
+    UNREADY = "unready"
+    DEAD = "dead"
+    """Its startup or liveness probe has failed for good."""
 
 
 @dataclass(frozen=True, slots=True)

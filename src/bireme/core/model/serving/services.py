@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.model.resources import ExitStatus
+from bireme.core.model.serving.probes import Health as Health
 from bireme.core.model.serving.probes import Probes
 from bireme.core.model.serving.scaling import Scaling
 
@@ -102,17 +103,6 @@ class Revision:
     """When it was made, or a replica of it last became ready for the first time."""
     why: str = ""
     """Of one that failed."""
-
-
-class Health(StrEnum):
-    """What the probes of a replica say."""
-
-    LOADING = "loading"
-    """Its startup probe has not succeeded yet, or its job does not run yet."""
-    READY = "ready"
-    UNREADY = "unready"
-    DEAD = "dead"
-    """Its startup or liveness probe has failed for good."""
 
 
 @dataclass(frozen=True, slots=True)

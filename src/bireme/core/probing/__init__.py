@@ -1,0 +1,1 @@
+"""What the answers of a replica's probes come to."""
