@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.mirroring import missing_from, take_standings
 from bireme.core.jobs.ranking import top
 from bireme.core.lifecycle.apply import apply
@@ -203,7 +204,7 @@ def test_the_script_that_was_submitted_is_not_forgotten_when_the_queue_does_not_
     see(state, Sighting(job_id=1, spec=replace(SPEC, name="renamed"), submitted_at=0.0, phase=Pending(0.0, 0.0)))
     spec = state.jobs[1].spec
     assert (spec.name, spec.script, spec.environment, spec.argv) == ("renamed", "a blob", "another", ("x",))
-    assert state.keys == {"k": 1}
+    assert KEYS.of(state) == {"k": 1}
 
 
 def test_a_job_that_ended_long_ago_is_only_history() -> None:

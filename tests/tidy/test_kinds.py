@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import get_args
@@ -10,11 +11,12 @@ from typing import get_args
 import pytest
 
 from bireme.core.kinds.kind import Kind
-from bireme.core.lifecycle.registry import KINDS
+from bireme.core.lifecycle.registry import KINDS, SHELVES
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.plan import stands
 from bireme.core.priority import following
+from bireme.core.state.state import State
 
 SOURCE = Path(__file__).parents[2] / "src" / "bireme"
 EVENTS = frozenset(get_args(e.Event))
@@ -50,6 +52,12 @@ def test_every_event_and_every_observation_has_one_kind() -> None:
     assert applied == Counter(EVENTS)
     interpreted = Counter(seen for kind in KINDS for seen in kind.interprets)
     assert interpreted == Counter(get_args(o.Observation))
+
+
+def test_shelves_have_names_that_nothing_else_in_a_snapshot_has() -> None:
+    names = [shelf.name for shelf in SHELVES]
+    assert len(set(names)) == len(names)
+    assert not {"format", "specs", *(field.name for field in dataclasses.fields(State))} & set(names)
 
 
 def test_kinds_have_names_of_their_own() -> None:
@@ -89,7 +97,7 @@ def test_the_kernel_knows_no_kind(path: str) -> None:
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     strangers = [name for name in imported if name.startswith((*ROOMS, "bireme.slurm"))]
     assert not strangers, f"{path} imports {strangers}"
-    named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & {
-        each.__name__ for each in EVENTS
-    }
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not attributes & {"loss", "mirrored", "phase"}, f"{path} looks into things of a kind"
+    named = attributes & {each.__name__ for each in EVENTS}
     assert named <= {"ClusterConfigured"}, f"{path} names {sorted(named)}"

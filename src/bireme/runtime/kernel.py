@@ -31,18 +31,17 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.commands import Command, TerminateJob
 from bireme.core.model.observations import Observation
 from bireme.core.model.policy import Policy
-from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.refusals import Refusal, Why
-from bireme.core.plan.decisions import BEHIND, Decision, Plan, Start, StartGang, accept
+from bireme.core.plan.decisions import Decision, Plan, Start, StartGang, accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
-from bireme.core.plan.standby import waiting_for_cpus
 from bireme.core.plan.stands import CALLS_FOR_A_PASS
+from bireme.core.plan.unplanned import take_verdicts, without_a_pass
 from bireme.core.plan.work import Enough, look_anew
 from bireme.core.priority.following import follow_priorities
 from bireme.core.priority.order import reprioritise
-from bireme.core.state.state import State, Verdict
+from bireme.core.state.state import State
 from bireme.ports import HistoryRow, Journal, JournalError, Records
 from bireme.runtime.breaches import MOST_IN_A_TURN, BreachError, LeftOut
 from bireme.runtime.stories import with_story
@@ -52,8 +51,6 @@ Decide = Callable[[State, float], list[e.Event]]
 """Pure: what a request means, decided against the newest state. Raises Refusal."""
 
 OURS = "an internal error, nothing of it was done: the daemon's log says more"
-
-ASKING = "events were lost from the journal: nothing starts before every node has said what it holds"
 
 NEWCOMERS_PART = 0.25
 """This part of the changes that call for a full pass is enough when one comes who stands before jobs with slots."""
@@ -244,17 +241,15 @@ class Kernel:
         if not self.replan:
             return
         self.replan = False
-        if self.state.loss is not None:
-            self.state.verdicts = self._mirrored_verdicts() | self._verdicts_after_loss()
-            return
-        if all(job.mirrored for job in self.state.pending.values()) and not waiting_for_cpus(self.state):
-            self.state.verdicts, self._outlook = self._mirrored_verdicts(), None
+        unplanned = without_a_pass(self.state)
+        if unplanned is not None:
+            self.state.verdicts, self._outlook = unplanned, None
             return
         policy = self.state.config.settings.policy
         with without_collecting():
             passed = self._pass(policy, now)
         self.state.planned_at = now
-        self._take_verdicts(passed)
+        take_verdicts(self.state, passed)
         anew = passed.outlook is not self._outlook
         self._outlook, self._promises = passed.outlook, passed.outlook.bookings
         for decision in passed.starts:
@@ -268,23 +263,6 @@ class Kernel:
             self._anew_seq = self.state.seq
         if passed.outlook.left or passed.outlook.owed:
             self.replan = True
-
-    def _take_verdicts(self, passed: Plan) -> None:
-        """Of jobs that wait, and not in another scheduler's queue; of a heterogeneous job some may be over."""
-        pending, judged = self.state.pending, passed.judged.items()
-        own = {job_id: said for job_id, said in judged if job_id in pending and not pending[job_id].mirrored}
-        self.state.verdicts.update(dict.fromkeys(passed.behind, BEHIND))
-        self.state.verdicts.update(own)
-
-    def _mirrored_verdicts(self) -> dict[int, Verdict]:
-        """What the planner thinks of jobs that another scheduler places is not what will be done."""
-        verdicts, pending = self.state.verdicts, self.state.pending
-        return {job_id: verdicts[job_id] for job_id in verdicts if job_id in pending and pending[job_id].mirrored}
-
-    def _verdicts_after_loss(self) -> dict[int, Verdict]:
-        """Nobody starts who may be running already: the nodes are asked first (`core/cluster/loss.py`)."""
-        asking = Verdict((reason(ReasonKind.SYSTEM_FAILURE, why=ASKING),))
-        return {job_id: asking for job_id, job in self.state.pending.items() if not job.mirrored}
 
     def _rank(self, now: float) -> None:
         settings = self.state.config.settings.priority
@@ -328,7 +306,7 @@ class Kernel:
     def full_pass_at(self) -> float:
         """When a full pass is owed for what has changed since the last one, whether or not anything else happens."""
         outlook = self._outlook
-        if outlook is None or not outlook.changes or self.state.loss is not None or not self._may_improve(outlook):
+        if outlook is None or not outlook.changes or not self._may_improve(outlook):
             return inf
         return outlook.made_at + self._patience_s
 

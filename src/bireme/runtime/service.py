@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
 
+from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.requests import cancel_all
 from bireme.core.jobs.submission import submit
 from bireme.core.lifecycle.due import next_due
@@ -204,7 +205,7 @@ class Runtime:
             f"{caller.user} submit", lambda state, now: submit(state, caller, specs, now, idempotency_key=key)
         )
         if not events:
-            return self.state.keys[key]
+            return KEYS.of(self.state)[key]
         submitted = events[0].event
         assert isinstance(submitted, e.JobSubmitted)
         return submitted.job_id

@@ -60,6 +60,11 @@ def from_plain(cls: type[T], value: dict[str, Any], **ready: Any) -> T:
     return typing.cast(T, _make(cls, value | ready))
 
 
+def read(hint: Any, value: Any) -> Any:
+    """As `decode`, from parsed JSON (which is used up), of whatever the hint says: `dict[str, Node]`."""
+    return _reader(hint, False)(value)
+
+
 def convert(cls: type[T], value: Any) -> T:
     """A checked `cls` from parsed JSON of unknown origin; raises WrongShapeError naming the field."""
     return typing.cast(T, _reader(cls, True)(value))

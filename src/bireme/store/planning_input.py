@@ -94,7 +94,7 @@ def _scrubbed(state: State, anonymise: bool) -> State:
         state,
         jobs=jobs,
         arrays=_tallies(state) | state.arrays,
-        keys={},
+        shelves={},
         config=_clean_config(state.config, names),
         accounts=names.book(state.accounts) if names else state.accounts,
         reservations={name: names.reservation(each) for name, each in state.reservations.items()}

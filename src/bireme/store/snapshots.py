@@ -1,18 +1,22 @@
 """The whole State as bytes, so that a restart need not fold the journal from its beginning.
 
-One line of JSON for the state's small parts, one per distinct job specification, one per job: read line by line, so
-that reading needs little more memory than the state itself. Indexes are not written; `State.reindex` makes them again.
+One line of JSON for the state's small parts and what lies on the kinds' shelves (each under its name), one per
+distinct job specification, one per job: read line by line, so that reading needs little more memory than the state
+itself. Indexes are not written; `State.reindex` makes them again.
 Invariant: a field of State that is not in STORED can be made again from those that are (a test asks).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import typing
 import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from bireme.core.lifecycle.registry import SHELVES
 from bireme.core.model.jobs import ArrayTask, Finished, Job, JobSpec, Pending
+from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
 from bireme.store import codec
 from bireme.store.events import SpecPool
@@ -20,7 +24,7 @@ from bireme.store.plain import to_plain
 
 FORMAT = 1
 STORED = frozenset(
-    "config nodes partitions jobs arrays next_job_id submissions keys accounts usage reservations seq loss".split()  # noqa: SIM905
+    "config nodes partitions jobs arrays next_job_id submissions accounts usage reservations seq loss shelves".split()  # noqa: SIM905
 )
 DERIVED = frozenset(field.name for field in dataclasses.fields(State)) - STORED
 
@@ -38,7 +42,8 @@ def encode_state(state: State) -> bytes:
         plain = to_plain(job, without=("spec",))
         plain["spec"] = index
         job_lines.append(codec.dumps(plain))
-    head = to_plain(state, without=("jobs", *DERIVED))
+    head = to_plain(state, without=("jobs", "shelves", *DERIVED))
+    head |= {shelf.name: to_plain(things) for shelf in SHELVES if (things := shelf.of(state))}
     head |= {"format": FORMAT, "specs": len(spec_lines), "jobs": len(job_lines)}
     return b"\n".join([codec.dumps(head), *spec_lines, *job_lines])
 
@@ -62,7 +67,8 @@ def decode_lines(data: bytes) -> State:
     spec_count, job_count = head.pop("specs"), head.pop("jobs")
     specs = [pool.decode(next(lines)) for _ in range(spec_count)]
     jobs = [_job(codec.loads(next(lines)), specs) for _ in range(job_count)]
-    state = codec.from_plain(State, head, jobs={job.id: job for job in jobs})
+    shelves = {shelf.name: _things(shelf, head.pop(shelf.name)) for shelf in SHELVES if shelf.name in head}
+    state = codec.from_plain(State, head, jobs={job.id: job for job in jobs}, shelves=shelves)
     _complete_tallies(state)
     state.reindex()
     return state
@@ -85,6 +91,10 @@ def _ever_started(job: Job) -> bool:
 
 def _job(plain: dict[str, Any], specs: list[JobSpec]) -> Job:
     return codec.from_plain(Job, plain, spec=specs[plain.pop("spec")])
+
+
+def _things(shelf: Shelf[Any, Any], plain: dict[str, Any]) -> dict[Any, Any]:
+    return typing.cast("dict[Any, Any]", codec.read(dict[shelf.key, shelf.thing], plain))  # type: ignore[name-defined]
 
 
 def _lines(data: bytes) -> Iterator[bytes]:

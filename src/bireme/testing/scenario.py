@@ -21,6 +21,7 @@ from typing import Any
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.jobs import requests
+from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.requests import Target, ranges_of
 from bireme.core.jobs.states import job_reasons
 from bireme.core.jobs.submission import submit
@@ -98,7 +99,7 @@ class Scenario:
         specs = [build_spec(label, options, owner, self.id_of) for options in components]
         events = submit(self.state, caller, specs, self.now, key)
         if not events:
-            return self.state.keys[key]
+            return KEYS.of(self.state)[key]
         first = self.state.next_job_id
         for offset in range(len(specs)):
             self.labels[first + offset] = f"{label}+{offset}" if offset else label

@@ -14,9 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bireme.core.jobs.keys import KEYS
+from bireme.core.lifecycle.registry import SHELVES
 from bireme.core.model.events import Event
 from bireme.core.model.jobs import Job, JobSpec, Owner, ResourceRequest, Running
 from bireme.core.model.resources import Allocation, GresRequest
+from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
 from bireme.store import codec, snapshots
 from bireme.store.events import KINDS, EventReader, EventWriter
@@ -71,7 +74,7 @@ def test_jobs_in_any_phase_survive_a_snapshot(jobs: list[Job]) -> None:
 
 
 def _state(jobs: list[Job]) -> State:
-    return State(jobs={job.id: job for job in jobs}, next_job_id=99, keys={"k": 1}, seq=7)
+    return State(jobs={job.id: job for job in jobs}, next_job_id=99, shelves={"keys": {"k": 1}}, seq=7)
 
 
 def _read(written: bytes) -> dict[int, Job]:
@@ -84,7 +87,7 @@ def _read(written: bytes) -> dict[int, Job]:
     finally:
         State.reindex = original  # type: ignore[method-assign]
     assert read == [state]
-    assert (state.next_job_id, state.keys, state.seq) == (99, {"k": 1}, 7)
+    assert (state.next_job_id, state.shelves, state.seq) == (99, {"keys": {"k": 1}}, 7)
     return state.jobs
 
 
@@ -104,6 +107,40 @@ def test_each_field_of_the_state_is_stored_or_known_to_be_derived() -> None:
     of_this_run = {"verdicts", "planned_at", "awake_since"}
     derived = indexes | weighed | of_this_run | {"occupancy", "empty", "fabric", "ledger", "ever_fits"}
     assert derived == snapshots.DERIVED, "a new field: does it belong into snapshots.STORED, or is it derived?"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Berth:
+    name: str
+    taken_by: tuple[int, ...] = ()
+
+
+def test_the_things_of_a_new_kind_survive_a_snapshot_without_a_field_of_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    berths, counts = Shelf("berths", str, Berth), Shelf("counts", int, float)
+    monkeypatch.setattr(snapshots, "SHELVES", (*SHELVES, berths, counts))
+    state = State()
+    berths.put(state, "north", Berth("north", (1, 2)))
+    counts.put(state, 7, 0.5)
+    read = snapshots.decode_state(snapshots.pack(snapshots.encode_state(state)))
+    assert berths.of(read) == {"north": Berth("north", (1, 2))}
+    assert counts.of(read) == {7: 0.5}
+    assert read.shelves == state.shelves
+
+
+def test_a_shelf_with_nothing_on_it_is_no_part_of_the_state() -> None:
+    shelf, state = Shelf("berths", str, Berth), State()
+    assert not shelf.of(state)
+    shelf.put(state, "north", Berth("north"))
+    shelf.drop(state, "north")
+    assert state.shelves == {}
+
+
+def test_a_snapshot_of_before_the_shelves_is_read() -> None:
+    """The keys of submissions were a field of the state, and were written where their shelf is now."""
+    state = snapshots.decode_lines(b'{"next_job_id":9,"keys":{"k":1},"seq":7,"format":1,"specs":0,"jobs":0}')
+    assert (KEYS.of(state), state.seq) == ({"k": 1}, 7)
 
 
 def test_equal_specifications_are_one_object_after_reading() -> None:

@@ -21,6 +21,7 @@ from bireme.api.routing import Context, Routes, flag
 from bireme.api.serving.peers import group_name, groups_of_user
 from bireme.api.serving.slices import slices_of
 from bireme.core.explain.wording import sentence
+from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.requests import Target
 from bireme.core.jobs.rights import passed_over
 from bireme.core.jobs.sizes import ENVIRONMENT, KEY, check_sizes
@@ -142,7 +143,7 @@ async def _submit(api: Context, caller: Caller, submission: Submission, cause: s
     )
     job_id = _job_id(recorded)
     if job_id is None:  # the key was seen before
-        job_id = api.cluster.state.keys[submission.key]
+        job_id = KEYS.of(api.cluster.state)[submission.key]
     remarks = dict.fromkeys(passed_over(caller, spec) for spec in submission.specs if spec.priority is not None)
     said = [remark for remark in remarks if remark]
     return {"job_id": job_id, "remarks": said} if said else {"job_id": job_id}

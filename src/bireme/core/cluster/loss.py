@@ -7,7 +7,7 @@ Slurm ends what its controller does not know, and comes back if it may be requeu
 lost one can have had.
 
 Decides from the state alone; `apply` calls the handlers, the kernel asks `settled` and `found_over`.
-Invariant: while `State.loss` is set nobody plans, so no job starts that may be running already.
+Invariant: while `State.loss` is set nobody plans (`core/plan/unplanned.py`), so no job starts that may be running.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, JobKind, Outcome, Pending
 from bireme.core.model.nodes import Health, Node
-from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.state.state import Loss, State
 
 NOTHING: tuple[c.Command, ...] = ()
+ASKING = "events were lost from the journal: nothing starts before every node has said what it holds"
 UNKNOWN = 1_000
 """So many jobs, and starts of one job, may have been lost that nobody can tell of."""
 
@@ -43,6 +44,11 @@ def loss_settled(state: State, event: e.LossSettled, at: float) -> Sequence[c.Co
             job.generation += state.loss.starts
     state.loss = None
     return NOTHING
+
+
+def why_nothing_starts(state: State) -> Reason | None:
+    """For the planner: whoever waits may be running already, and so the nodes are asked first. None: all may start."""
+    return None if state.loss is None else reason(ReasonKind.SYSTEM_FAILURE, why=ASKING)
 
 
 def found_by_a_node(state: State, seen: o.NodeAnswered) -> list[e.Event]:

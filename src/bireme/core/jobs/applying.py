@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from bireme.core.jobs import mirroring, suspending
+from bireme.core.jobs.keys import remember
 from bireme.core.jobs.table import JOB
 from bireme.core.kinds.kind import Handler
 from bireme.core.model import commands as c
@@ -64,7 +65,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, at: float) -> Sequence[c
     state.next_job_id = max(state.next_job_id, job.id + 1)
     state.submissions += 1
     if event.idempotency_key:
-        state.remember_key(event.idempotency_key, job.id)
+        remember(state, event.idempotency_key, job.id)
     return NOTHING
 
 

@@ -9,6 +9,7 @@ from bireme.core.jobs import due as job_due
 from bireme.core.jobs.applying import APPLIES, finished_phase
 from bireme.core.jobs.components import with_companions
 from bireme.core.jobs.intake import INTERPRETS, REMARKS
+from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.table import JOB
 from bireme.core.kinds.kind import Follower, Kind, RunOver
 from bireme.core.model import commands as c
@@ -88,6 +89,7 @@ JOBS = Kind(
     life=JOB,
     applies=APPLIES,
     follows=_FOLLOWS,
+    keeps=(KEYS,),
     interprets=INTERPRETS,
     remarks=REMARKS,
     widens=with_companions,

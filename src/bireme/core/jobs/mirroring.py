@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from bireme.core.jobs.keys import remember
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayTask, ArrayWaiting, Ending, Finished, Job, JobSpec, Pending, Phase, Suspended
@@ -101,7 +102,7 @@ def job_mirrored(state: State, event: e.JobMirrored, at: float) -> Sequence[c.Co
             state.occupancy.hold(job.held)
     state.next_job_id = max(state.next_job_id, job.id + 1)
     if seen.key:
-        state.remember_key(seen.key, job.id)
+        remember(state, seen.key, job.id)
     return ()
 
 

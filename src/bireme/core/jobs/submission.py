@@ -12,6 +12,7 @@ from bireme.core.accounts.membership import settled
 from bireme.core.explain.wording import sentence
 from bireme.core.jobs.admission import take_place, within_limits
 from bireme.core.jobs.gates import Met, dependency_met
+from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.placing import all_nodes, search_for
 from bireme.core.jobs.ranking import first_priority
 from bireme.core.jobs.rights import within_rights
@@ -40,7 +41,7 @@ def submit(
     state: State, caller: Caller, specs: Sequence[JobSpec], now: float, idempotency_key: str = ""
 ) -> list[e.Event]:
     """Events for one job, or for all components of a heterogeneous one. A repeated key gives no events."""
-    if idempotency_key and idempotency_key in state.keys:
+    if idempotency_key and idempotency_key in KEYS.of(state):
         return []
     if len(specs) > MOST_COMPONENTS:
         raise Refusal(Why.NOT_SUPPORTED, f"a heterogeneous job has at most {MOST_COMPONENTS} components")

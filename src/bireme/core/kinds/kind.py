@@ -19,6 +19,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import Job, Phase
 from bireme.core.model.steps import Step
+from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
 
 Handler = Callable[[State, Any, float], Sequence[c.Command]]
@@ -79,6 +80,8 @@ class Kind:
     """What it does after an event, its own or another kind's: indexes, counts, charges."""
     passes_over: frozenset[type[e.Event]]
     """Events that mean nothing to it, each by its name."""
+    keeps: tuple[Shelf[Any, Any], ...] = ()
+    """Where its things lie in the state, if not in fields of it."""
 
     interprets: Mapping[type[o.Observation], Interpreter] = field(default_factory=dict)
     """What engines report of it, judged against what is known: events. Every observation has one kind."""

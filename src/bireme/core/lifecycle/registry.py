@@ -18,6 +18,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.nodes.kind import NODES
 from bireme.core.reservations.kind import RESERVATIONS
+from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
 from bireme.core.steps.kind import STEPS
 
@@ -64,6 +65,9 @@ def _meaning(event: type[e.Event]) -> Meaning:
 
 PROGRAMME: dict[type[e.Event], Programme] = {event: _programme(event) for event in get_args(e.Event)}
 MEANING: dict[type[e.Event], Meaning] = {event: _meaning(event) for event in get_args(e.Event)}
+
+SHELVES: tuple[Shelf[Any, Any], ...] = tuple(shelf for kind in KINDS for shelf in kind.keeps)
+"""Where kinds keep things that are not in fields of the state: what a snapshot holds besides those."""
 
 INTERPRETERS: dict[type[o.Observation], Interpreter] = {
     seen: interpreter for kind in KINDS for seen, interpreter in kind.interprets.items()

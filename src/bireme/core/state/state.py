@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from bireme.core.accounting.book import AccountBook
 from bireme.core.accounting.usage import Usages
@@ -27,8 +28,6 @@ from bireme.core.priority.multifactor import Basis
 from bireme.core.state.timetable import Timetable
 
 SHARED_SPECS = 1_000
-KEPT_KEYS = 10_000
-"""Idempotency keys remembered: a retry comes within seconds, not days."""
 
 
 @dataclass(slots=True)
@@ -82,13 +81,13 @@ class State:
     next_job_id: int = 1
     submissions: int = 0
     """How many jobs were ever accepted: the basic priority counts down with it."""
-    keys: dict[str, int] = field(default_factory=dict)
-    """Idempotency keys of recent submissions -> job id."""
     accounts: AccountBook = field(default_factory=AccountBook)
     usage: Usages = field(default_factory=Usages)
     reservations: dict[str, Reservation] = field(default_factory=dict)
     seq: int = 0
     loss: Loss | None = None
+    shelves: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    """Things of kinds that have no field here, by the name of their shelf (`shelf.py`)."""
 
     # derived
     occupancy: Occupancy = field(default_factory=lambda: Occupancy(()))
@@ -201,11 +200,6 @@ class State:
                 self.specs.clear()
             known = self.specs[spec] = spec
         return known
-
-    def remember_key(self, key: str, job_id: int) -> None:
-        self.keys[key] = job_id
-        if len(self.keys) > KEPT_KEYS:
-            del self.keys[next(iter(self.keys))]
 
     def array_records(self, array_id: int) -> Iterable[Job]:
         return (self.jobs[job_id] for job_id in sorted(self.array_members.get(array_id, ())))

@@ -13,7 +13,18 @@ from typing import Any
 from bireme.core.model.jobs import Job
 from bireme.core.state.state import State
 
-_PLAIN = ("config", "nodes", "partitions", "arrays", "next_job_id", "submissions", "keys", "seq", "reservations")
+_PLAIN = (
+    "config",
+    "nodes",
+    "partitions",
+    "arrays",
+    "next_job_id",
+    "submissions",
+    "seq",
+    "loss",
+    "reservations",
+    "shelves",
+)
 _INDEXES = ("pending", "holding", "finished", "array_members", "array_tasks", "het_members")
 
 

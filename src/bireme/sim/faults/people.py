@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from bireme.core.jobs import requests
+from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.requests import Target
 from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
@@ -119,7 +120,7 @@ class People:
         self._judge.asked[key] = specs
 
         def accepted(state: State, events: Sequence[e.Recorded]) -> None:
-            job_id = state.keys[key]
+            job_id = KEYS.of(state)[key]
             if self._truth.accepted.setdefault(key, job_id) != job_id:
                 raise Violation(f"{name} was accepted twice, as job {self._truth.accepted[key]} and as {job_id}")
             if sum(other == job_id for other in self._truth.accepted.values()) > 1:
