@@ -81,7 +81,7 @@ def directives(text: str, file_name: str) -> Directives:
     components: list[list[Directive]] = [[]]
     foreign: list[ForeignDirective] = []
     warnings: list[str] = []
-    for number, line in _leading_comments(text):
+    for number, line in leading_comments(text):
         dialect = next((mark for mark in ("#PBS", "#BSUB") if line.startswith(mark)), None)
         if dialect is not None:
             words = tuple(split_words(line[len(dialect) :], file_name, number))
@@ -97,7 +97,7 @@ def directives(text: str, file_name: str) -> Directives:
     return Directives(tuple(tuple(component) for component in components), tuple(foreign), tuple(warnings))
 
 
-def _leading_comments(text: str) -> Iterator[tuple[int, str]]:
+def leading_comments(text: str) -> Iterator[tuple[int, str]]:
     """The comment lines before the first command, with their numbers."""
     for number, line in enumerate(text.split("\n"), start=1):
         bare = line.strip(_SPACES)

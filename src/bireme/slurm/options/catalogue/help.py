@@ -35,7 +35,7 @@ def help_text(command: Command) -> str:
     for section, options in _sections(known).items():
         lines += ["", f"{section}:"]
         for option in options:
-            lines += _entry(option)
+            lines += entry(option, option.summary + (f" {_NOT_APPLIED}" if option.ignored else ""))
     return "\n".join([*lines, "", f"{_NOT_APPLIED} accepted, not applied yet", ""])
 
 
@@ -102,9 +102,9 @@ def _signature(option: Option) -> str:
     return f"--{option.name}{value}"
 
 
-def _entry(option: Option) -> list[str]:
+def entry(option: Option, summary: str) -> list[str]:
+    """The lines of one option: its names on the left, what it does on the right."""
     left = (f"  -{option.short}, " if option.short else "      ") + _signature(option)
-    summary = option.summary + (f" {_NOT_APPLIED}" if option.ignored else "")
     wrapped = textwrap.wrap(summary, _WIDTH - _COLUMN) or [""]
     if len(left) < _COLUMN - 1:
         first, rest = [left.ljust(_COLUMN) + wrapped[0]], wrapped[1:]
