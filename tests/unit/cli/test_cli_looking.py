@@ -39,20 +39,18 @@ def test_explain_for_tools(home: Path, capsys: pytest.CaptureFixture[str], argv:
     assert told["gpus_total"] == 16
 
 
-def test_explain_tells_of_a_service_what_its_lines_and_flags_say(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_tells_of_a_service_what_its_lines_and_flags_say(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Path("chat.sh").write_text("#!/bin/bash\n#SBATCH --mem=2G\n#BIREME --replicas=0-4 --health=/h\nserver\n")
     assert explain.main(["chat.sh", "--drain", "5s"]) == 0
-    told = capsys.readouterr().out
+    told = capfd.readouterr().out
     assert "0 to 4, as the load needs" in told
     assert "5s for requests in flight" in told
     assert "2G on each node" in told
     assert explain.main(["--json", "--replicas", "3", "chat.sh"]) == 0
-    service = json.loads(capsys.readouterr().out)["service"]
+    service = json.loads(capfd.readouterr().out)["service"]
     assert (service["name"], service["scaling"]["replicas_max"]) == ("chat", 3)
     assert explain.main(["chat.sh", "--drian", "5s"]) == 255
-    assert "did you mean --drain?" in capsys.readouterr().err
+    assert "did you mean --drain?" in capfd.readouterr().err
 
 
 def test_explain_a_missing_script(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
