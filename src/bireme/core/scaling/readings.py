@@ -1,0 +1,52 @@
+"""What each target of a policy needs, from its window. A figure that is missing needs nothing, and says that it is."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget
+from bireme.core.scaling.advice import Reading
+from bireme.core.scaling.seen import Seen
+from bireme.core.scaling.windows import Window
+
+FRESH_S = 10.0
+"""A figure is old when it is older than this and than the short window."""
+GAPS = 0.1
+"""So much of a window may be missing."""
+
+
+def fresh_s(policy: Scaling) -> float:
+    """How old the newest figure may be."""
+    return max(policy.panic_window_s, FRESH_S)
+
+
+def read_targets(policy: Scaling, seen: Seen, now: float) -> tuple[Reading, ...]:
+    """One reading for each target."""
+    return tuple(_read(policy, target, window, seen, now) for target, window in seen.windows.items())
+
+
+def _read(policy: Scaling, target: ScalingTarget, window: Window, seen: Seen, now: float) -> Reading:
+    newest = window.newest_at
+    if newest is None or now - newest > fresh_s(policy):
+        words = seen.troubles.get(target) or _silence(target, newest, now)
+        return Reading(target, None, None, trouble=words)
+    stable = window.weighted(now, policy.stable_window_s)
+    burst = window.even(now, policy.panic_window_s)
+    trouble = seen.troubles.get(target, "")
+    missing = window.missing(now, policy.stable_window_s) if now >= seen.since + policy.stable_window_s else 0.0
+    if not trouble and missing > GAPS:
+        trouble = f"{missing:.0%} of the last {policy.stable_window_s:g} s were not measured"
+    return Reading(target, stable, burst, _need(stable, target), _need(burst, target), trouble)
+
+
+def _silence(target: ScalingTarget, newest: float | None, now: float) -> str:
+    if newest is not None:
+        return f"nothing was measured for {now - newest:.0f} s"
+    if target.measure is Measure.METRIC:
+        return "no replica has told it yet"
+    return "nothing was measured yet"
+
+
+def _need(measured: float | None, target: ScalingTarget) -> int:
+    """One replica for each `value`, rounded up; what is a rounding error too much asks for none."""
+    return 0 if measured is None else max(ceil(round(measured / target.value, 6)), 0)
