@@ -59,4 +59,6 @@ class Service:
     """What the configuration asks for and is not applied, one sentence each."""
     confined: Callable[[], dict[str, bool]] = dict
     """By memory, cpus and devices: whether this cluster is to hold jobs to theirs. Empty: its engine sees to it."""
+    router_url: Callable[[], str] = str
+    """What the addresses of services begin with, without a slash at the end; empty: there is no router."""
     extra_config: dict[str, str] = field(default_factory=dict)

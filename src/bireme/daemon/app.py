@@ -147,8 +147,12 @@ class Daemon:
             shutdown=self._end,
             notices=lambda: self._loaded.warnings,
             confined=lambda: self._loaded.confine,
+            router_url=self._router_url,
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
+
+    def _router_url(self) -> str:
+        return self._settings.router_url.rstrip("/") or f"http://{self._settings.router_address}"
 
     def _limits(self) -> Limits:
         settings = self._settings

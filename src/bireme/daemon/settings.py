@@ -179,6 +179,19 @@ class Settings:
         "Jobs that ended longer ago are dropped from what `sacct` shows, as with slurmdbd's PurgeJobAfter; fair share "
         "and usage are not changed by it. 0: kept for ever.",
     )
+    router_address: str = setting(
+        "127.0.0.1:8600",
+        "router.address",
+        "Where requests to services are taken, `HOST:PORT`; port 0 is one that the kernel chooses, anew with every "
+        "start of the router. A service is at `http://HOST:PORT/NAME/`. Who comes from another machine needs a key of "
+        "the service.",
+    )
+    router_url: str = setting(
+        "",
+        "router.url",
+        "What services' addresses begin with, as people reach the router: `https://models.example.org`. Empty: where "
+        "it listens.",
+    )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )
