@@ -298,6 +298,9 @@ class Archive(Protocol):
     def sound_and_damaged(self, query: HistoryQuery) -> tuple[list[dict[str, Any]], list[str]]:
         """The same, and beside it which could not be read, in words."""
 
+    def story_of_service(self, name: str, limit: int) -> list[Recorded]:
+        """The newest `limit` events about a service, its revisions and replicas, oldest first."""
+
     def story(self, job_id: int) -> list[Recorded]:
         """Every event about one job, oldest first."""
 

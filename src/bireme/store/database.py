@@ -24,9 +24,11 @@ from bireme.store.checks import Tip, beginning
 from bireme.store.history import HISTORY_SCHEMA
 from bireme.store.migrations import MIGRATIONS
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+OF_SERVICES = "kind GLOB 'Service*' OR kind GLOB 'Revision*' OR kind GLOB 'Replica*'"
+"""Which events are about services, as the index of them says it: a query must say it in the same words."""
 
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 CREATE TABLE about (key TEXT PRIMARY KEY, value NOT NULL);
 CREATE TABLE journal (
@@ -34,6 +36,7 @@ CREATE TABLE journal (
     data BLOB NOT NULL, sum INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX journal_by_job ON journal (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX journal_of_services ON journal (seq) WHERE {OF_SERVICES};
 CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, data BLOB NOT NULL, sum INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE blobs (id TEXT PRIMARY KEY, compressed INTEGER NOT NULL, data BLOB NOT NULL);
 """

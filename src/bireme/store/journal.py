@@ -15,6 +15,7 @@ A simulation, whose journal nobody needs after a crash, gathers many groups, whi
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import sqlite3
@@ -30,6 +31,7 @@ from bireme.store import snapshots
 from bireme.store.aside import Aside
 from bireme.store.checks import Tip, event_sum, is_event, is_snapshot, snapshot_sum
 from bireme.store.database import (
+    OF_SERVICES,
     DamagedBlobError,
     MissingBlobError,
     begins_after,
@@ -233,6 +235,13 @@ class SqliteStore:
                 array = (recorded.event.array_job_id,)
                 return self._events_of("job_id = ? AND kind = 'JobSubmitted'", array) + story
         return story
+
+    def story_of_service(self, name: str, limit: int) -> list[Recorded]:
+        """The newest events about a service, its revisions and replicas, oldest first."""
+        named = f'"name":{json.dumps(name)}'.encode()
+        where = f"({OF_SERVICES}) AND instr(data, ?) ORDER BY seq DESC LIMIT {int(limit)}"
+        story = self._events_of(where, (named,), ordered=True)
+        return [recorded for recorded in reversed(story) if getattr(recorded.event, "name", None) == name]
 
     def events_after(self, after: int, limit: int) -> list[Recorded]:
         """A page of the journal, for live events that a reader missed."""
