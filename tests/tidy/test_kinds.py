@@ -22,7 +22,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "bireme"
 EVENTS = frozenset(get_args(e.Event))
 OF_ALL_KINDS = ("runtime/kernel.py", "core/lifecycle/apply.py", "core/lifecycle/due.py", "core/lifecycle/intake.py")
 """What knows the shape of a kind, and no kind."""
-ROOMS = tuple(f"bireme.core.{room}" for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster"))
+ROOMS = tuple(
+    f"bireme.core.{room}" for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster", "services")
+)
 
 
 def names(events: object) -> list[str]:

@@ -26,6 +26,9 @@ log = logging.getLogger("bireme.engines.routing")
 OWN_IDS_FROM = 60_000_000
 """Slurm's numbers end at 67,043,328 (MaxJobId), and no cluster has come this far."""
 
+_OF_QUEUES = (c.FindJob, c.SubmitReplica, c.EndReplica)
+"""Commands that only an engine with a queue of its own is given."""
+
 
 class RoutingEngine:
     def __init__(self, host: Engine, config: ClusterConfig | None, guest: Engine) -> None:
@@ -81,9 +84,8 @@ class RoutingEngine:
         self._tell_cluster()
 
     def send(self, commands: Sequence[c.Command]) -> None:
-        asked = [command for command in commands if isinstance(command, c.FindJob)]
-        self._guest.send(asked)
-        self._host.send([command for command in commands if not isinstance(command, c.FindJob)])
+        self._guest.send([command for command in commands if isinstance(command, _OF_QUEUES)])
+        self._host.send([command for command in commands if not isinstance(command, _OF_QUEUES)])
 
     def step_endpoints(self, job_id: int, step_id: int) -> tuple[StepEndpoint, ...]:
         return self._engine_of(job_id).step_endpoints(job_id, step_id)

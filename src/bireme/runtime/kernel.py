@@ -169,10 +169,16 @@ class Kernel:
             self._source = request = self.requests.popleft()
             self._decide(group, request, now)
         self._source = None
-        self._record_all(group, "time", self._left_out.without(settled(self.state, now)), now)
+        self._settle(group, now)
         if group.time_passed:
             self._record_all(group, "time", self._left_out.without(due(self.state, now)), now)
+            self._settle(group, now)
             self.replan = self.replan or bool(self.state.pending)
+
+    def _settle(self, group: Group, now: float) -> None:
+        """What the kinds decide in every turn: each event happens before the next is decided."""
+        for event in settled(self.state, now):
+            self._record_all(group, "time", self._left_out.without([event]), now)
 
     def _again(self, group: Group, breach: BreachError, now: float, *, may_plan: bool) -> None:
         """Takes back what is in the group and goes through it again without what made the event that broke."""

@@ -95,6 +95,7 @@ def _scrubbed(state: State, anonymise: bool) -> State:
         jobs=jobs,
         arrays=_tallies(state) | state.arrays,
         shelves={},
+        services={},
         config=_clean_config(state.config, names),
         accounts=names.book(state.accounts) if names else state.accounts,
         reservations={name: names.reservation(each) for name, each in state.reservations.items()}

@@ -24,7 +24,8 @@ from bireme.store.plain import to_plain
 
 FORMAT = 1
 STORED = frozenset(
-    "config nodes partitions jobs arrays next_job_id submissions accounts usage reservations seq loss shelves".split()  # noqa: SIM905
+    "config nodes partitions jobs arrays next_job_id submissions accounts usage reservations "  # noqa: SIM905
+    "services next_port seq loss shelves".split()
 )
 DERIVED = frozenset(field.name for field in dataclasses.fields(State)) - STORED
 

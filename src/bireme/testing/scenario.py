@@ -15,7 +15,7 @@ every single event, and `journal` replays to an equal state.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,13 +26,14 @@ from bireme.core.jobs.requests import Target, ranges_of
 from bireme.core.jobs.states import job_reasons
 from bireme.core.jobs.submission import submit
 from bireme.core.lifecycle.apply import apply
-from bireme.core.lifecycle.due import due, next_due
+from bireme.core.lifecycle.due import due, next_due, settled
 from bireme.core.lifecycle.intake import interpret
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, Pending, Running, Starting
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import NO_USAGE, ExitStatus
+from bireme.core.model.serving.services import Health, RevisionLife, Service
 from bireme.core.model.steps import Step, StepSpec
 from bireme.core.nodes import operators
 from bireme.core.plan.decisions import accept
@@ -42,6 +43,8 @@ from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.work import look_anew
 from bireme.core.priority.following import follow_priorities
 from bireme.core.priority.order import reprioritise
+from bireme.core.services import requests as services
+from bireme.core.services.standing import Seen, Stand, standing
 from bireme.core.state.state import State
 from bireme.core.state.timetable import Timetable
 from bireme.core.steps.creation import create_step
@@ -49,7 +52,7 @@ from bireme.engines.simulated.clock import VirtualClock
 from bireme.slurm.arrays import format_task_ids, parse_array
 from bireme.slurm.hostlist import compress
 from bireme.testing.instant import InstantEngine
-from bireme.testing.worlds import build_cluster, build_spec
+from bireme.testing.worlds import build_cluster, build_service, build_spec
 
 USERS = {"root": 0, "alice": 1001, "bob": 1002}
 PASSES_MAX = 100
@@ -158,6 +161,40 @@ class Scenario:
             status = ExitStatus(code)
             self.report(o.StepNodeFinished(job.id, job.generation, number, node.node, status, NO_USAGE, self.now))
 
+    # -- services ------------------------------------------------------------------------------------------------
+
+    def serve(self, name: str, replicas: str = "1", *, user: str = "alice", **options: Any) -> None:
+        """A service, or its next revision: words of `build_service`, and those of `build_spec` for its replicas."""
+        caller = caller_named(user)
+        owner = Owner(uid=caller.uid, gid=caller.gid, user=user)
+        elsewhere = options.pop("elsewhere", False)
+        spec = build_service(name, replicas, options, owner)
+        self.record(services.deploy(self.state, caller, spec, self.now, elsewhere=elsewhere))
+
+    def serving(self, request: Request, name: str, *arguments: Any, user: str = "alice", **options: Any) -> None:
+        """Any function of `core/services/requests`: `serving(services.scale, "chat", 3)`."""
+        self.record(request(self.state, caller_named(user), name, *arguments, **options))
+
+    def probes(self, *labels: str, health: str = "ready", why: str = "") -> None:
+        """What the probes of replicas (`chat/2`) say, or of all of a service (`chat`) that run."""
+        self.settle()
+        for label in labels:
+            jobs = [self.job(label)] if "/" in label else self._running_replicas(label)
+            for job in jobs:
+                self.report(o.ReplicaProbed(job.id, job.generation, Health(health), why, self.now))
+
+    def drained(self, label: str) -> None:
+        """The router says that a replica has no request left."""
+        name, _, number = label.partition("/")
+        self.report(o.ReplicaDrained(name, int(number), self.now))
+
+    def _running_replicas(self, name: str) -> list[Job]:
+        replicas = self.state.services[name].replicas.values()
+        jobs = [self.state.jobs[each.job_id] for each in replicas if each.draining_since is None and each.job_id]
+        return [job for job in jobs if isinstance(job.phase, Running)]
+
+    # -- nodes and time ------------------------------------------------------------------------------------------
+
     def node(self, names: str, state: str, reason: str | None = "maintenance") -> None:
         """An operator sets nodes DOWN, DRAIN, RESUME ..."""
         self.record(operators.update_nodes(self.state, caller_named("root"), names.split(","), state, reason))
@@ -233,7 +270,8 @@ class Scenario:
         return requests.find(self.state, self.target(label))[0]
 
     def described(self) -> dict[str, str]:
-        return {self._label(job): describe(self.state, job) for job in self.state.jobs.values()}
+        jobs = {self._label(job): describe(self.state, job) for job in self.state.jobs.values()}
+        return jobs | {name: describe_service(self.state, each) for name, each in self.state.services.items()}
 
     def _label(self, job: Job) -> str:
         if isinstance(job.array, ArrayWaiting):
@@ -248,7 +286,7 @@ class Scenario:
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
-    def record(self, events: Sequence[e.Event]) -> None:
+    def record(self, events: Iterable[e.Event]) -> None:
         for event in events:
             recorded = e.Recorded(len(self.journal) + 1, self.now, "scenario", event)
             self.journal.append(recorded)
@@ -258,6 +296,8 @@ class Scenario:
             if follow_priorities(self.state, event, self.now):
                 self.rank_at = 0.0
             self.state.validate()
+            if isinstance(event, e.ReplicaAdded | e.ReplicaQueued) and event.job_id:
+                self.labels[event.job_id] = f"{event.name}/{event.replica}"
             self.engine.send(commands)
         self.deliver()
 
@@ -276,6 +316,7 @@ class Scenario:
         """
         for _ in range(PASSES_MAX):
             before = len(self.journal)
+            self.record(settled(self.state, self.now))
             self.record(self._due())
             full = self.outlook is None
             self._pass()
@@ -310,6 +351,26 @@ class Scenario:
 def caller_named(user: str) -> Caller:
     uid = USERS[user]
     return Caller(uid=uid, gid=uid, user=user, admin=uid == 0)
+
+
+def describe_service(state: State, service: Service) -> str:
+    """`2/3 r1`: so many ready of those wanted, of the revision that serves; `2/3 r1 rolling r2`; then each replica
+    that is not ready, or drains: `[3 loading]`."""
+    seen = standing(state, service)
+    ready = sum(each.ready for each in seen)
+    words = [service.phase.value] if service.phase.value != "up" else []
+    words.append(f"{ready}/{service.wanted} r{service.current}")
+    for phase in (RevisionLife.ROLLING, RevisionLife.CANARY):
+        under_way = service.in_phase(phase)
+        words += [f"{phase.value} r{under_way.number}"] if under_way is not None else []
+    words += [_describe_replica(each) for each in seen if not each.ready]
+    return " ".join(words)
+
+
+def _describe_replica(each: Seen) -> str:
+    if each.replica.draining_since is not None:
+        return f"[{each.number} draining]"
+    return f"[{each.number} {each.replica.health.value if each.stand is Stand.RUNNING else each.stand.value}]"
 
 
 def describe(state: State, job: Job) -> str:

@@ -13,6 +13,9 @@ from typing import Any
 from bireme.core.model.cluster import Block, ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 from bireme.core.model.resources import Device, GresPool
+from bireme.core.model.serving.probes import Probes
+from bireme.core.model.serving.scaling import Scaling
+from bireme.core.model.serving.services import Amount, Routing, ServiceSpec, Updating
 from bireme.slurm.arrays import parse_array
 from bireme.slurm.dependencies import parse_dependencies
 from bireme.slurm.gres import parse_gpus, parse_gres
@@ -121,6 +124,36 @@ def build_spec(
         assert name in _RESOURCE_FIELDS | _SPEC_FIELDS, f"no field or short word {name!r}"
         (resources if name in _RESOURCE_FIELDS else spec)[name] = value
     return JobSpec(resources=ResourceRequest(**resources), **spec)
+
+
+def build_service(name: str, replicas: str, options: Mapping[str, Any], owner: Owner) -> ServiceSpec:
+    """`replicas`: `2`, or `0-4`. Fields of Updating, Probes, Routing, Scaling and ServiceSpec by their names; amounts
+    as `1` or `25%`; `canary=10`. All others are words of `build_spec`."""
+    given = dict(options)
+    least, _, most = replicas.partition("-")
+    parts: dict[str, dict[str, Any]] = {"scaling": {"replicas_min": int(least), "replicas_max": int(most or least)}}
+    if "canary" in given:
+        given["canary_percent"] = given.pop("canary")
+    for part, cls in (("scaling", Scaling), ("updating", Updating), ("probes", Probes), ("routing", Routing)):
+        known = [field.name for field in fields(cls) if field.name in given]
+        parts.setdefault(part, {}).update({field: _amount(given.pop(field)) for field in known})
+    drain = {"drain_s": given.pop("drain_s")} if "drain_s" in given else {}
+    return ServiceSpec(
+        name=name,
+        job=build_spec(name, given, owner),
+        scaling=Scaling(**parts["scaling"]),
+        updating=Updating(**parts["updating"]),
+        probes=Probes(**parts["probes"]),
+        routing=Routing(**parts["routing"]),
+        **drain,
+    )
+
+
+def _amount(value: Any) -> Any:
+    """`"25%"` and `"1"` are amounts of replicas; anything else is what it is."""
+    if isinstance(value, str) and value.rstrip("%").isdigit():
+        return Amount(int(value.rstrip("%")), value.endswith("%"))
+    return value
 
 
 SHORT_WORDS: dict[str, Callable[[Any], dict[str, Any]]] = {

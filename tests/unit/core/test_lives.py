@@ -12,7 +12,9 @@ from bireme.core.kinds.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.registry import KINDS, PROGRAMME
 from bireme.core.model import events as e
+from bireme.core.model.serving.services import ServiceKey
 from bireme.core.reservations.orders import ReservationOrder, create_reservation
+from bireme.core.services import requests as services
 from bireme.core.state.state import State
 from bireme.runtime.kernel import Group, Kernel
 from bireme.runtime.stories import IllegalTransitionError
@@ -55,7 +57,30 @@ def full_life() -> list[e.Recorded]:
     world.record(create_reservation(world.state, caller_named("root"), "tuesday", order, world.now))
     world.record([e.AccountsChanged(), e.EventsLost(len(world.journal), len(world.journal)), e.LossSettled()])
     world.wait(100_000)
+    _service_life(world)
     return world.journal
+
+
+def _service_life(world: Scenario) -> None:
+    """A service is deployed, updated, has a canary, crashes, and is stopped."""
+    world.serve("chat", "1")
+    world.probes("chat")
+    world.serve("chat", "1")
+    world.probes("chat")
+    world.wait(100)
+    world.serve("chat", "1", canary=50)
+    world.serving(services.promote, "chat")
+    world.serving(services.rollback, "chat")
+    world.serving(services.rollback, "chat", 1)
+    world.serving(services.add_key, "chat", ServiceKey(id="one", digest="00"), world.now)
+    world.serving(services.revoke_key, "chat", "one")
+    world.settle()
+    for number in world.state.services["chat"].replicas:
+        world.finish(f"chat/{number}", 1)
+    world.serving(services.scale, "chat", 2)
+    world.wait(100)
+    world.serving(services.stop, "chat")
+    world.wait(1_000)
 
 
 JOURNAL = full_life()

@@ -101,6 +101,7 @@ def test_each_field_of_the_state_is_stored_or_known_to_be_derived() -> None:
         "array_tasks",
         "het_members",
         "timetable",
+        "serving",
         "leftovers",
     }
     weighed = {"partition_priorities", "priority_basis", "priority_columns"}

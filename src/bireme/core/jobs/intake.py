@@ -34,6 +34,7 @@ OfRun = (
     | o.GuardSeen
     | o.StepBegan
     | o.StepNodeFinished
+    | o.ReplicaProbed
 )
 """Observations that name a start of a job."""
 
@@ -225,6 +226,7 @@ _OF_A_START = (
     o.JobUnkillable,
     o.StepBegan,
     o.StepNodeFinished,
+    o.ReplicaProbed,
 )
 REMARKS: dict[type[o.Observation], Remark] = {
     **dict.fromkeys(_OF_A_START, _let_go),

@@ -83,7 +83,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     check_job(state, asked)
     partitions = _partitions(state, asked)
     spec = asked.revised(
-        owner=_owner(caller, asked),
+        owner=owner_for(caller, asked),
         partitions=tuple(partition.name for partition in partitions),
         requeue=state.config.settings.job_requeue if asked.requeue is None else asked.requeue,
     )
@@ -105,7 +105,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
     return spec
 
 
-def _owner(caller: Caller, asked: JobSpec) -> Owner:
+def owner_for(caller: Caller, asked: JobSpec) -> Owner:
     """The caller; root may submit for another user (`--uid`), whose name the api has already looked up."""
     if caller.admin and asked.owner.uid >= 0 and asked.owner.uid != caller.uid:
         return asked.owner

@@ -89,8 +89,9 @@ class Kind:
     """What it does about a report besides events, asked when those were applied."""
     widens: Callable[[State, Sequence[e.Event]], list[e.Event]] | None = None
     """What events that were decided mean for others of its things: the events, and those that go with them."""
-    settles: Callable[[State, float], Sequence[e.Event]] = _nothing
-    """What it decides in every turn, whether time has passed or not."""
+    settles: Callable[[State, float], Iterable[e.Event]] = _nothing
+    """What it decides in every turn, whether time has passed or not. Each event is applied before the next is asked
+    for: what is decided later in the same turn sees it."""
     decides: Decider = _nothing
     """What time alone makes happen. The last argument: what the kinds before it have decided in this moment."""
     concludes: Decider = _nothing

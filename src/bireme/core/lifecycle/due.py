@@ -5,6 +5,8 @@ Asked by the runtime's timer, or the simulator's clock. Neither reads a clock.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bireme.core.lifecycle.registry import KINDS, widened
 from bireme.core.model import events as e
 from bireme.core.state.state import State
@@ -21,9 +23,10 @@ def due(state: State, now: float) -> list[e.Event]:
     return events
 
 
-def settled(state: State, now: float) -> list[e.Event]:
-    """What the kinds decide in every turn, whether time has passed or not."""
-    return [event for kind in KINDS for event in kind.settles(state, now)]
+def settled(state: State, now: float) -> Iterator[e.Event]:
+    """What the kinds decide in every turn, whether time has passed or not; each event is to be applied before the
+    next is asked for."""
+    return (event for kind in KINDS for event in kind.settles(state, now))
 
 
 def next_due(state: State, now: float, *, forgetting: bool = True) -> float | None:

@@ -18,11 +18,22 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.nodes.kind import NODES
 from bireme.core.reservations.kind import RESERVATIONS
+from bireme.core.services.kind import REPLICAS, REVISIONS, SERVICES
 from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
 from bireme.core.steps.kind import STEPS
 
-KINDS: tuple[Kind, ...] = (CLUSTERS, JOBS, STEPS, NODES, RESERVATIONS, ACCOUNTS)
+KINDS: tuple[Kind, ...] = (
+    CLUSTERS,
+    JOBS,
+    STEPS,
+    NODES,
+    RESERVATIONS,
+    ACCOUNTS,
+    SERVICES,
+    REVISIONS,
+    REPLICAS,
+)
 
 
 class Programme(NamedTuple):

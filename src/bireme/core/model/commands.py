@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bireme.core.model.jobs import Job
+from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.resources import Allocation
 from bireme.core.model.steps import Step
 
@@ -90,6 +90,39 @@ class FindJob:
     job: Job
 
 
+@dataclass(frozen=True, slots=True)
+class SubmitReplica:
+    """Bring a service's replica into the engine's own queue, and report its number (`ReplicaSubmitted`).
+
+    Answered the same however often it is said: `key` names this replica and no other, ever.
+    """
+
+    service: str
+    replica: int
+    spec: JobSpec
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndReplica:
+    """End the job of a service's replica in the engine's own queue, as its owner. Its end is seen as any job's is."""
+
+    service: str
+    replica: int
+    job_id: int
+    owner: Owner
+
+
 Command = (
-    LaunchJob | TerminateJob | SignalJob | SuspendJob | ResumeJob | LaunchStep | SignalStep | TerminateStep | FindJob
+    LaunchJob
+    | TerminateJob
+    | SignalJob
+    | SuspendJob
+    | ResumeJob
+    | LaunchStep
+    | SignalStep
+    | TerminateStep
+    | FindJob
+    | SubmitReplica
+    | EndReplica
 )

@@ -3,7 +3,7 @@
 Every event is a frozen dataclass; the journal adds an id, a time and a cause (`Recorded`). Decisions are recorded
 with everything they decided, so that a replay repeats them without deciding again. A new event needs a class here, a
 handler in the kind that it belongs to, and the stand of every other kind (`core/lifecycle/registry.py`); the journal's
-codec reads the types.
+codec reads the types. Those of services stand in `model/serving/events.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,23 @@ from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, ExitStatus, NodeShare, Usage
+from bireme.core.model.serving.events import ReplicaAdded as ReplicaAdded
+from bireme.core.model.serving.events import ReplicaDraining as ReplicaDraining
+from bireme.core.model.serving.events import ReplicaEnding as ReplicaEnding
+from bireme.core.model.serving.events import ReplicaGone as ReplicaGone
+from bireme.core.model.serving.events import ReplicaHealthChanged as ReplicaHealthChanged
+from bireme.core.model.serving.events import ReplicaQueued as ReplicaQueued
+from bireme.core.model.serving.events import RevisionBackedOff as RevisionBackedOff
+from bireme.core.model.serving.events import RevisionChosen as RevisionChosen
+from bireme.core.model.serving.events import RevisionFailed as RevisionFailed
+from bireme.core.model.serving.events import RevisionRetired as RevisionRetired
+from bireme.core.model.serving.events import RevisionSettled as RevisionSettled
+from bireme.core.model.serving.events import ServiceDeployed as ServiceDeployed
+from bireme.core.model.serving.events import ServiceKeyAdded as ServiceKeyAdded
+from bireme.core.model.serving.events import ServiceKeyRevoked as ServiceKeyRevoked
+from bireme.core.model.serving.events import ServiceRemoved as ServiceRemoved
+from bireme.core.model.serving.events import ServiceScaled as ServiceScaled
+from bireme.core.model.serving.events import ServiceStopping as ServiceStopping
 from bireme.core.model.sightings import Sighting
 from bireme.core.model.steps import StepNode, StepSpec
 
@@ -460,6 +477,23 @@ Event = (
     | UsageReset
     | ReservationSet
     | ReservationRemoved
+    | ServiceDeployed
+    | ServiceScaled
+    | ServiceStopping
+    | ServiceRemoved
+    | ServiceKeyAdded
+    | ServiceKeyRevoked
+    | RevisionChosen
+    | RevisionSettled
+    | RevisionRetired
+    | RevisionFailed
+    | RevisionBackedOff
+    | ReplicaAdded
+    | ReplicaQueued
+    | ReplicaHealthChanged
+    | ReplicaDraining
+    | ReplicaEnding
+    | ReplicaGone
 )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.resources import NO_USAGE, ExitStatus, NodeShare, Usage
+from bireme.core.model.serving.probes import Health
 from bireme.core.model.sightings import NodeCondition, Sighting, Standing
 
 
@@ -195,6 +196,37 @@ class StepNodeFinished:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaProbed:
+    """What the probes of a service's replica say from now on. Said when it changes; may be said twice."""
+
+    job_id: int
+    generation: int
+    health: Health
+    why: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDrained:
+    """A replica that is drained has answered all its requests: said by whoever routes them."""
+
+    service: str
+    replica: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSubmitted:
+    """What an engine's own queue said to SubmitReplica: the job's number, or why it does not take it."""
+
+    service: str
+    replica: int
+    at: float
+    job_id: int = 0
+    refused: str = ""
+
+
 Observation = (
     ClusterSeen
     | JobSeen
@@ -213,4 +245,7 @@ Observation = (
     | JobUnkillable
     | StepBegan
     | StepNodeFinished
+    | ReplicaProbed
+    | ReplicaDrained
+    | ReplicaSubmitted
 )

@@ -74,6 +74,10 @@ class Why(Enum):
     """The cluster's own scheduler does it, with its own command of the same name: ours becomes that."""
     ERROR = _Code(-1, "Unspecified error")
     """The hint says all: an order to the account book that cannot be carried out."""
+    INVALID_SERVICE = _Code(-1, "No such service")
+    """Services are Bireme's own: Slurm has no numbers for what can be wrong with them."""
+    INVALID_SERVICE_SPEC = _Code(-1, "Invalid service specification")
+    SERVICE_STOPPING = _Code(-1, "Service is being stopped")
     TOO_MANY_JOBS = _Code(11, "Slurm temporarily unable to accept job, sleeping and retrying")
 
 

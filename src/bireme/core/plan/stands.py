@@ -84,6 +84,29 @@ STANDS: dict[type[e.Event], Stand] = {
     e.UsageReset: _voids("limits count from nought"),
     e.ReservationSet: _voids("who may use which nodes has changed"),
     e.ReservationRemoved: _voids("who may use which nodes has changed"),
+    **dict.fromkeys(
+        (
+            e.ServiceDeployed,
+            e.ServiceScaled,
+            e.ServiceStopping,
+            e.ServiceRemoved,
+            e.RevisionChosen,
+            e.RevisionSettled,
+            e.RevisionRetired,
+            e.RevisionFailed,
+            e.RevisionBackedOff,
+            e.ReplicaAdded,
+            e.ReplicaQueued,
+            e.ReplicaDraining,
+            e.ReplicaEnding,
+            e.ReplicaGone,
+        ),
+        _stands("what it means for the queue, the events of its replicas' jobs say"),
+    ),
+    **dict.fromkeys(
+        (e.ServiceKeyAdded, e.ServiceKeyRevoked, e.ReplicaHealthChanged),
+        _stands("who sends and who answers requests is nothing to the queue"),
+    ),
 }
 
 UNTOUCHED = frozenset(event for event, stand in STANDS.items() if stand.effect is Effect.NONE)

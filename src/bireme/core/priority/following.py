@@ -50,6 +50,23 @@ RANKS_NONE = frozenset(
         e.NodeUpdated,
         e.ReservationSet,
         e.ReservationRemoved,
+        e.ServiceDeployed,
+        e.ServiceScaled,
+        e.ServiceStopping,
+        e.ServiceRemoved,
+        e.ServiceKeyAdded,
+        e.ServiceKeyRevoked,
+        e.RevisionChosen,
+        e.RevisionSettled,
+        e.RevisionRetired,
+        e.RevisionFailed,
+        e.RevisionBackedOff,
+        e.ReplicaAdded,
+        e.ReplicaQueued,
+        e.ReplicaHealthChanged,
+        e.ReplicaDraining,
+        e.ReplicaEnding,
+        e.ReplicaGone,
     )
 )
 """Events that change nobody's priority."""

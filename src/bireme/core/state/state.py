@@ -20,11 +20,13 @@ from bireme.core.model.nodes import Node
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import NodeShare
+from bireme.core.model.serving.services import Service
 from bireme.core.placement.fabric import Fabric, build_fabric
 from bireme.core.placement.fitting import fitted_share
 from bireme.core.placement.occupancy import Occupancy, outside
 from bireme.core.priority.columns import Columns
 from bireme.core.priority.multifactor import Basis
+from bireme.core.state.serving import Serving, make_serving
 from bireme.core.state.timetable import Timetable
 
 SHARED_SPECS = 1_000
@@ -84,6 +86,9 @@ class State:
     accounts: AccountBook = field(default_factory=AccountBook)
     usage: Usages = field(default_factory=Usages)
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    services: dict[str, Service] = field(default_factory=dict)
+    next_port: int = 0
+    """Where the search for a replica's port goes on: one is not used again at once."""
     seq: int = 0
     loss: Loss | None = None
     shelves: dict[str, dict[Any, Any]] = field(default_factory=dict)
@@ -118,6 +123,8 @@ class State:
     """What everybody holds whom some limit counts."""
     timetable: Timetable = field(default_factory=Timetable)
     """Whom time will move, and when."""
+    serving: Serving = field(default_factory=Serving)
+    """Which services changed, and whose replica a job is."""
     leftovers: dict[tuple[int, int], set[str]] = field(default_factory=dict)
     """(job, generation) of starts that are over -> nodes where something of them is left."""
     specs: dict[JobSpec, JobSpec] = field(default_factory=dict)
@@ -151,6 +158,7 @@ class State:
                 self.leftovers.setdefault(start, set()).add(node.name)
         self.ledger = make_ledger(self)
         self.timetable = Timetable()
+        self.serving = make_serving(self.services.values())
         self.finished = {job.id: job for _, job in sorted(ended, key=lambda pair: (pair[0], pair[1].id))}
 
     def holds(self, job_id: int, generation: int) -> bool:
@@ -212,9 +220,11 @@ class State:
         return sum(1 for job_id in members if job_id in self.holding)
 
     def blobs(self) -> set[str]:
-        """The names of all scripts and environments that its jobs and steps may still need."""
+        """The names of all scripts and environments that its jobs, steps and services may still need."""
         named = {name for job in self.jobs.values() for name in (job.spec.script, job.spec.environment)}
         named |= {step.spec.environment for job in self.jobs.values() for step in job.steps.values()}
+        revisions = (revision for service in self.services.values() for revision in service.revisions.values())
+        named |= {name for each in revisions for name in (each.spec.job.script, each.spec.job.environment)}
         return named - {""}
 
     def array_task(self, array_id: int, task_id: int) -> Job | None:
@@ -233,6 +243,9 @@ class State:
                 assert job.array.waiting, f"array {job.id}: an empty waiting record"
             if job.task_id is not None:
                 assert self.array_task(job.array_job_id or 0, job.task_id) is job, f"job {job.id}: index of tasks"
+        serving = make_serving(self.services.values())
+        assert self.serving.jobs == serving.jobs, "whose replica a job is"
+        assert self.serving.ports == serving.ports, "ports of replicas"
         fresh = Occupancy([node.config for node in self.nodes.values()])
         for job in self.holding.values():
             fresh.hold(job.held)

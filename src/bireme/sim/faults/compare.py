@@ -23,6 +23,8 @@ _PLAIN = (
     "seq",
     "loss",
     "reservations",
+    "services",
+    "next_port",
     "shelves",
 )
 _INDEXES = ("pending", "holding", "finished", "array_members", "array_tasks", "het_members")

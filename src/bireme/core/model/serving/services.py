@@ -91,6 +91,19 @@ class RevisionLife(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class BackOff:
+    """Some of a revision's replicas are not made before a time: theirs before crashed, or were refused."""
+
+    since: float
+    until: float
+    level: int
+    """How many times in a row: the wait doubles with each."""
+    held: int
+    """So many replicas are held back; what is wanted beyond them is made."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Revision:
     """One revision: what it asks for, who made it, and what became of it."""
 
@@ -100,9 +113,21 @@ class Revision:
     at: float
     phase: RevisionLife
     progressed_at: float
-    """When it was made, or a replica of it last became ready for the first time."""
+    """When it was made or chosen, a replica of it began to run beside no other, or became ready for the first time."""
+    settled_at: float | None = None
+    """When it last had all its replicas, and the service to itself; None: never."""
+    backed_off: BackOff | None = None
     why: str = ""
     """Of one that failed."""
+
+
+class ReplicaLife(StrEnum):
+    """The phases of a replica, beside those of its job."""
+
+    ORDERED = "ordered"
+    """It has no job yet: the engine's own queue was asked for one."""
+    LIVING = "living"
+    DRAINING = "draining"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +138,7 @@ class Replica:
     """Never used twice in a service."""
     revision: int
     job_id: int
+    """0: a queue of the engine's own has not said yet under which number it has it."""
     port: int
     made_at: float
     health: Health = Health.LOADING
@@ -120,8 +146,20 @@ class Replica:
     """From when on its health is this."""
     why: str = ""
     """What the probe that failed last said."""
+    ready_at: float | None = None
+    """When it first was ready."""
     draining_since: float | None = None
     """It gets no new requests; it is ended when those it has are answered, or its time is over."""
+    drained_for: str = ""
+    """Why."""
+    ending: bool = False
+    """Of one in the engine's own queue: that it end was ordered."""
+
+    @property
+    def phase(self) -> ReplicaLife:
+        if self.draining_since is not None:
+            return ReplicaLife.DRAINING
+        return ReplicaLife.LIVING if self.job_id else ReplicaLife.ORDERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +219,22 @@ class Service:
     """Somebody said how many (`bireme service scale`): the autoscaler does not change it until a new revision."""
     crashes: tuple[Crash, ...] = ()
     """Of late, oldest first."""
-    not_before: float | None = None
-    """No replica is started earlier: back-off after crashes."""
     keys: dict[str, ServiceKey] = field(default_factory=dict)
+    elsewhere: bool = False
+    """Its replicas are jobs in the engine's own queue, which is asked for each (`SubmitReplica`)."""
+
+    def in_phase(self, phase: RevisionLife) -> Revision | None:
+        """The revision in this phase, of those that only one can be in at a time."""
+        return next((each for each in self.revisions.values() if each.phase is phase), None)
+
+    @property
+    def serving(self) -> Revision | None:
+        """The revision that served last; None: none has settled yet."""
+        return self.revisions.get(self.current)
+
+    @property
+    def target(self) -> Revision:
+        """The revision that it is to have: the one that is rolled out, else the one that serves."""
+        target = self.in_phase(RevisionLife.ROLLING) or self.serving
+        assert target is not None, f"service {self.name} has no revision"
+        return target

@@ -245,6 +245,8 @@ class Guests:
         match command:
             case c.LaunchJob() | c.LaunchStep() | c.FindJob():
                 return command.job.spec.workload is not None
+            case c.SubmitReplica() | c.EndReplica():
+                return False
             case _:
                 return (command.job_id, command.generation) in self._places
 

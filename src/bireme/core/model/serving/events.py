@@ -1,0 +1,182 @@
+"""Facts about services, their revisions and replicas. They are events of the journal like all others (`model/events`).
+
+A replica's job has events of its own; what is told here is what a job does not know of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bireme.core.model.jobs import Owner
+from bireme.core.model.serving.probes import Health
+from bireme.core.model.serving.services import BackOff, Crash, ServiceKey, ServiceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDeployed:
+    """A revision was made, and with its first one the service."""
+
+    name: str
+    number: int
+    spec: ServiceSpec
+    owner: Owner
+    group_names: tuple[str, ...]
+    by: str
+    elsewhere: bool = False
+    """Its replicas go into the engine's own queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceScaled:
+    """From now on it is to have so many replicas. `fixed`: somebody said so, and the autoscaler lets it be."""
+
+    name: str
+    wanted: int
+    why: str
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStopping:
+    """Its replicas are drained and ended; then it is gone."""
+
+    name: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRemoved:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceKeyAdded:
+    name: str
+    key: ServiceKey
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceKeyRevoked:
+    name: str
+    key_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionChosen:
+    """Somebody decided for it: a canary is promoted, or an earlier one comes back. It is rolled out from now on."""
+
+    name: str
+    number: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionSettled:
+    """All its replicas are ready, and no other revision has any: it is the one that serves."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRetired:
+    """Another took its place."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionFailed:
+    """It is given up, and the one that served before is rolled out again."""
+
+    name: str
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionBackedOff:
+    """Some of its replicas are not made before a time."""
+
+    name: str
+    number: int
+    back_off: BackOff
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAdded:
+    """Its job was submitted with this event; `job_id` 0: the engine's own queue is asked for one."""
+
+    name: str
+    replica: int
+    revision: int
+    job_id: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaQueued:
+    """The engine's own queue has it, under this number."""
+
+    name: str
+    replica: int
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaHealthChanged:
+    """Its probes say something else."""
+
+    name: str
+    replica: int
+    health: Health
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDraining:
+    """It gets no new requests. What ends it is its job's business, when those it has are answered."""
+
+    name: str
+    replica: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaEnding:
+    """Its job in the engine's own queue is to be ended there. (Of our own jobs, `JobEnding` says it.)"""
+
+    name: str
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGone:
+    """Its job is over. `crash`: nobody had asked for that."""
+
+    name: str
+    replica: int
+    crash: Crash | None = None
+
+
+ServiceEvent = (
+    ServiceDeployed
+    | ServiceScaled
+    | ServiceStopping
+    | ServiceRemoved
+    | ServiceKeyAdded
+    | ServiceKeyRevoked
+    | RevisionChosen
+    | RevisionSettled
+    | RevisionRetired
+    | RevisionFailed
+    | RevisionBackedOff
+    | ReplicaAdded
+    | ReplicaQueued
+    | ReplicaHealthChanged
+    | ReplicaDraining
+    | ReplicaEnding
+    | ReplicaGone
+)

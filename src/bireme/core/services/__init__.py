@@ -1,0 +1,1 @@
+"""Services, their revisions and replicas, as kinds: what may happen to them, and what they need next."""

@@ -1,0 +1,320 @@
+"""What a service needs next: from what was asked for, how its replicas stand and the time, which to add, drain or end.
+
+`decide` is a pure function of values: no state, no clock. Whoever calls it (`acting.py`) turns each act into events
+and asks again, until there is nothing to do; so every stage below may assume that those before it had nothing to say.
+`look_again_at` says when time alone may change the answer.
+
+Invariants: by its own doing a service never has fewer ready replicas than wanted less `unavailable` (but one by one
+where there is no room for more), nor more that are not draining than wanted and `surge`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bireme.core.model.jobs import Finished, Outcome
+from bireme.core.model.resources import ExitStatus
+from bireme.core.model.serving.services import Crash, Health, Revision, RevisionLife, Service, ServiceLife
+from bireme.core.services.amounts import canary_share, leeway
+from bireme.core.services.standing import PORT_TAKEN, Seen, Stand
+
+ROOM_PATIENCE_S = 10.0
+"""A replica for which there was no room for so long makes an update go on one by one."""
+CRASHES = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "BOOT_FAIL"})
+"""Ends that are the replica's own: it was to stay. Others (a lost node, a time limit, scancel, preemption) are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    replica: int
+    why: str
+    crashed: bool = False
+    """It is given up for what it did: those after it may have to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A drained replica's job is ended."""
+
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """A replica's job is over."""
+
+    replica: int
+    crash: Crash | None
+    backs_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    revision: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Nothing of a stopped service is left."""
+
+
+Act = Add | Drain | End | Bury | Settle | Retire | Fail | Remove
+
+
+def decide(service: Service, seen: Sequence[Seen], now: float) -> list[Act]:
+    """The acts of the first stage that has any."""
+    stages = (
+        _over(seen, now),
+        _given_up(seen),
+        _ended(service, seen, now),
+        *((_wound_down(seen),) if service.phase is ServiceLife.STOPPING else _kept_up(service, seen, now)),
+    )
+    for stage in stages:
+        acts = list(stage)
+        if acts:
+            return acts
+    return []
+
+
+def _kept_up(service: Service, seen: Sequence[Seen], now: float) -> tuple[Iterator[Act], ...]:
+    return _failed(service, seen, now), _sized(service, seen, now), _settled(service, seen)
+
+
+def look_again_at(service: Service, seen: Sequence[Seen], now: float) -> float | None:
+    """The next moment at which `decide` may say something else though nothing happened; None: there is none."""
+    times = [at for at in _moments(service, seen, now) if at > now]
+    return min(times, default=None)
+
+
+def _moments(service: Service, seen: Sequence[Seen], now: float) -> Iterator[float]:
+    for each in seen:
+        if each.replica.draining_since is not None and each.stand is Stand.RUNNING and not each.replica.ending:
+            yield each.replica.draining_since + _revision_of(service, each).spec.drain_s
+    for revision in service.revisions.values():
+        if revision.backed_off is not None:
+            yield revision.backed_off.until
+        if revision.phase in (RevisionLife.ROLLING, RevisionLife.CANARY):
+            yield revision.progressed_at + revision.spec.updating.ready_within_s
+    rolling = service.in_phase(RevisionLife.ROLLING)
+    if rolling is not None and service.phase is ServiceLife.UP:
+        for each in seen:
+            if each.replica.revision == rolling.number and each.lives and each.stand is Stand.WAITING:
+                yield max(each.waits_since + ROOM_PATIENCE_S, now + ROOM_PATIENCE_S / 2)
+
+
+# -- replicas that are over, sick, or drained ------------------------------------------------------------------------
+
+
+def _over(seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    for each in seen:
+        if each.stand is Stand.OVER:
+            crash = _crash(each, now)
+            yield Bury(each.number, crash, backs_off=crash is not None and each.replica.draining_since is None)
+
+
+def _crash(each: Seen, now: float) -> Crash | None:
+    """What a replica's end says of it; None: it was asked to end, or is not to blame."""
+    phase = each.job.phase if each.job is not None else None
+    if each.replica.health is Health.DEAD:
+        status = phase.outcome.status if isinstance(phase, Finished) else ExitStatus()
+        return Crash(each.number, each.replica.revision, now, status, each.replica.why)
+    if each.replica.draining_since is not None or not isinstance(phase, Finished):
+        return None
+    if phase.outcome.state not in CRASHES:
+        return None
+    return Crash(each.number, each.replica.revision, phase.ended_at, phase.outcome.status, _in_words(phase.outcome))
+
+
+def _in_words(outcome: Outcome) -> str:
+    why = str(outcome.reason.fact("why") or "") if outcome.reason is not None else ""
+    if outcome.state == "OUT_OF_MEMORY":
+        return "it ran out of memory"
+    if outcome.status.signal:
+        return f"it was ended by signal {outcome.status.signal}"
+    said = f"it ended by itself with exit code {outcome.status.code}"
+    return f"{said}: {why}" if why else said
+
+
+def _given_up(seen: Sequence[Seen]) -> Iterator[Act]:
+    for each in seen:
+        if each.lives and each.replica.health is Health.DEAD:
+            yield Drain(each.number, f"it is dead: {each.replica.why}", crashed=True)
+        elif each.lives and each.cannot_start:
+            taken = PORT_TAKEN in each.cannot_start
+            yield Drain(each.number, f"it could not be started: {each.cannot_start}", crashed=not taken)
+
+
+def _ended(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    for each in seen:
+        since = each.replica.draining_since
+        if since is None or each.replica.ending or each.stand in (Stand.ORDERED, Stand.ENDING, Stand.OVER):
+            continue
+        may_have_requests = each.stand is Stand.RUNNING and each.replica.ready_at is not None
+        if (
+            each.replica.health is Health.DEAD
+            or not may_have_requests
+            or now >= since + _revision_of(service, each).spec.drain_s
+        ):
+            yield End(each.number)
+
+
+def _wound_down(seen: Sequence[Seen]) -> Iterator[Act]:
+    yield from (Drain(each.number, "the service is stopped") for each in seen if each.lives)
+    if not seen:
+        yield Remove()
+
+
+# -- how many of which revision --------------------------------------------------------------------------------------
+
+
+def _failed(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    """A revision that does not get ready is given up, if there is one that did."""
+    if service.serving is None:
+        return
+    for revision in service.revisions.values():
+        if revision.phase not in (RevisionLife.ROLLING, RevisionLife.CANARY):
+            continue
+        own = [each for each in seen if each.replica.revision == revision.number]
+        dead = next((each for each in own if _never_started(each)), None)
+        if dead is not None:
+            yield Fail(revision.number, f"replica {dead.number} did not start: {dead.replica.why}")
+        elif now >= revision.progressed_at + revision.spec.updating.ready_within_s and _is_to_blame(
+            service, revision, seen
+        ):
+            yield Fail(revision.number, _late(revision, own))
+
+
+def _never_started(each: Seen) -> bool:
+    return each.replica.health is Health.DEAD and each.replica.ready_at is None
+
+
+def _is_to_blame(service: Service, revision: Revision, seen: Sequence[Seen]) -> bool:
+    """That it is not ready is its own fault: its replicas run and are not ready, or crash; or others were drained for
+    it and are missed. To wait for room is not."""
+    own = _of([each for each in seen if each.lives], revision)
+    if any(each.stand is Stand.RUNNING and not each.ready for each in own):
+        return True
+    if revision.backed_off is not None and revision.backed_off.since >= revision.progressed_at:
+        return True
+    short = service.wanted - leeway(revision.spec.updating, service.wanted).unavailable
+    return bool(own) and sum(each.ready for each in seen) < short
+
+
+def _late(revision: Revision, own: Sequence[Seen]) -> str:
+    ready = sum(each.ready for each in own)
+    said = f"no more than {ready} of its replicas got ready in {revision.spec.updating.ready_within_s:g} s"
+    return f"{said}; {revision.backed_off.why}" if revision.backed_off is not None else said
+
+
+def _sized(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    canary = service.in_phase(RevisionLife.CANARY)
+    return _rolled(service, seen, now) if canary is None else _shared(service, canary, seen, now)
+
+
+def _rolled(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    """The number of replicas that is wanted, all of one revision: as many new ones as surge lets in, and old ones go
+    for those that are ready. Without old ones it is simply scaled."""
+    target, wanted = service.target, service.wanted
+    surge, unavailable = leeway(target.spec.updating, wanted)
+    living = [each for each in seen if each.lives]
+    new, old = _of(living, target), [each for each in living if each.replica.revision != target.number]
+    leaving = [each for each in seen if not each.lives] if old else []
+    room = wanted + surge - len(living) - len(leaving)
+    yield from [Add(target.number)] * max(0, min(wanted - len(new) - _held_back(target, now), room))
+    yield from _surplus(new, wanted)
+    why = f"revision {target.number} takes its place"
+    ready = sum(each.ready for each in living)
+    not_yet = sum(not each.ready for each in new)
+    idle = [each for each in dispensable(old) if not each.ready][: max(0, len(living) - wanted + unavailable - not_yet)]
+    spare = [each for each in dispensable(old) if each.ready][: max(0, ready - wanted + unavailable)]
+    yield from (Drain(each.number, why) for each in (*idle, *spare))
+    if old and not (idle or spare or leaving) and ready >= wanted and _no_room(new, now):
+        yield Drain(dispensable(old)[0].number, f"{why}: there is no room for one more, so it goes one by one")
+
+
+def _shared(service: Service, canary: Revision, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    """A canary and the revision that serves have their parts of the replicas, as of the requests."""
+    stable, wanted, percent = service.serving, service.wanted, canary.spec.updating.canary_percent or 0
+    assert stable is not None, "a canary is beside one that serves"
+    surge, unavailable = leeway(canary.spec.updating, wanted)
+    living = [each for each in seen if each.lives]
+    part = canary_share(percent, wanted)
+    rest = min(wanted + surge - part, -(-wanted * (100 - percent) // 100))
+    new, old = _of(living, canary), _of(living, stable)
+    strangers = [each for each in living if each.replica.revision not in (canary.number, stable.number)]
+    room, ready = wanted + surge - len(living), sum(each.ready for each in living)
+    yield from (
+        Drain(each.number, "its revision was given up") for each in strangers if not each.ready or ready > wanted
+    )
+    asked = max(0, min(part - len(new) - _held_back(canary, now), room))
+    yield from [Add(canary.number)] * asked
+    yield from [Add(stable.number)] * max(0, min(rest - len(old) - _held_back(stable, now), room - asked))
+    yield from _surplus(new, part)
+    if sum(each.ready for each in new) >= part:
+        yield from _surplus(old, rest)
+    elif len(new) < part and room <= 0 and ready - 1 >= wanted - unavailable:
+        yield from _surplus(old, len(old) - 1)
+
+
+def _surplus(own: Sequence[Seen], wanted: int) -> Iterator[Act]:
+    yield from (Drain(each.number, "fewer are wanted") for each in dispensable(own)[: max(0, len(own) - wanted)])
+
+
+def _held_back(revision: Revision, now: float) -> int:
+    back_off = revision.backed_off
+    return back_off.held if back_off is not None and now < back_off.until else 0
+
+
+_NEARNESS = {Stand.ORDERED: 0, Stand.WAITING: 0, Stand.STARTING: 1}
+"""How near to serving a replica is that is not ready."""
+
+
+def dispensable(living: Sequence[Seen]) -> list[Seen]:
+    """Who is missed least comes first: who is not ready, then who shares its node with most, then the newest."""
+    crowds = Counter(each.node for each in living if each.node)
+    return sorted(living, key=lambda each: (each.ready, _NEARNESS.get(each.stand, 2), -crowds[each.node], -each.number))
+
+
+def _no_room(new: Sequence[Seen], now: float) -> bool:
+    """A new replica waits, the planner has looked at it, and that was so for a while."""
+    return any(
+        each.stand is Stand.WAITING and each.waits_for and now >= each.waits_since + ROOM_PATIENCE_S for each in new
+    )
+
+
+def _settled(service: Service, seen: Sequence[Seen]) -> Iterator[Act]:
+    target = service.in_phase(RevisionLife.ROLLING)
+    if target is None:
+        return
+    living = [each for each in seen if each.lives]
+    own = _of(living, target)
+    if len(own) == len(living) and 0 < service.wanted <= sum(each.ready for each in own):
+        if service.serving is not None and service.current != target.number:
+            yield Retire(service.current)
+        yield Settle(target.number)
+
+
+def _of(living: Sequence[Seen], revision: Revision) -> list[Seen]:
+    return [each for each in living if each.replica.revision == revision.number]
+
+
+def _revision_of(service: Service, each: Seen) -> Revision:
+    return service.revisions[each.replica.revision]

@@ -1,0 +1,246 @@
+"""What people ask of services: deploy, scale, stop, restart, roll back, promote, and keys.
+
+Each function checks the caller's right and returns events, or raises Refusal. What follows from a wish (which replicas
+start and end) is decided by `reconciling`, in the same turn. Invariant: a service is its owner's and the operators'.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from bireme.core.jobs.rights import within_rights
+from bireme.core.jobs.submission import admitted, owner_for
+from bireme.core.model import events as e
+from bireme.core.model.jobs import Dependencies, JobKind
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.model.serving.services import Revision, RevisionLife, Service, ServiceKey, ServiceLife, ServiceSpec
+from bireme.core.scaling.checking import MOST_REPLICAS, problems
+from bireme.core.services.amounts import autoscales, bounds, leeway
+from bireme.core.services.replica_jobs import owner_of
+from bireme.core.state.state import State
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+RESERVED = frozenset({"v1"})
+"""Names that mean something else in the router's addresses."""
+MOST_KEYS = 1_000
+
+
+def find(state: State, name: str) -> Service:
+    service = state.services.get(name)
+    if service is None:
+        near = f"; there are: {', '.join(sorted(state.services))}" if state.services else ""
+        raise Refusal(Why.INVALID_SERVICE, f"no service {name!r} here{near}")
+    return service
+
+
+def owned(state: State, caller: Caller, name: str, *, stopping: bool = False) -> Service:
+    """The service, if it is the caller's to change. `stopping`: also while it is being stopped."""
+    service = find(state, name)
+    if not caller.may_change(service.owner.uid):
+        raise Refusal(Why.ACCESS_DENIED, f"service {name} is {service.owner.user}'s")
+    if service.phase is ServiceLife.STOPPING and not stopping:
+        raise Refusal(Why.SERVICE_STOPPING, f"service {name} is being stopped: it can be made again when it is gone")
+    return service
+
+
+# -- deploy ----------------------------------------------------------------------------------------------------------
+
+
+def deploy(state: State, caller: Caller, spec: ServiceSpec, now: float, *, elsewhere: bool = False) -> list[e.Event]:
+    """A new service, or the next revision of the caller's own. `elsewhere`: its replicas go into the engine's queue."""
+    _check_name(spec.name)
+    known = owned(state, caller, spec.name) if spec.name in state.services else None
+    _check_spec(spec)
+    owner = known.owner if known is not None else owner_for(caller, spec.job)
+    job = within_rights(caller, spec.job).revised(owner=owner)
+    if not elsewhere:
+        admitted(state, owner_of(known) if known is not None else caller, job)
+    groups = known.group_names if known is not None else caller.group_names
+    under_way = _superseded(known) if known is not None else []
+    return [*under_way, _deployed(known, replace(spec, job=job), caller, groups, elsewhere)]
+
+
+def _deployed(
+    known: Service | None, spec: ServiceSpec, caller: Caller, group_names: tuple[str, ...], elsewhere: bool
+) -> e.ServiceDeployed:
+    number = max(known.revisions) + 1 if known is not None else 1
+    return e.ServiceDeployed(spec.name, number, spec, spec.job.owner, group_names, caller.user, elsewhere)
+
+
+def _superseded(service: Service) -> list[e.Event]:
+    """Revisions on their way that a new one takes the place of."""
+    under_way = (service.in_phase(phase) for phase in (RevisionLife.ROLLING, RevisionLife.CANARY))
+    return [e.RevisionRetired(service.name, each.number) for each in under_way if each is not None]
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        hint = f"{name!r} cannot be a service's name: small letters, digits and - inside, at most 63"
+        raise Refusal(Why.INVALID_SERVICE_SPEC, hint)
+    if name in RESERVED:
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"{name!r} is a part of the router's addresses: choose another name")
+
+
+def _check_spec(spec: ServiceSpec) -> None:
+    for wrong in (_wrong_scaling(spec), _wrong_updating(spec), _wrong_job(spec), _wrong_probes(spec)):
+        if wrong:
+            raise Refusal(Why.INVALID_SERVICE_SPEC, wrong)
+
+
+def _wrong_scaling(spec: ServiceSpec) -> str:
+    return "; ".join(problems(spec.scaling))
+
+
+def _wrong_updating(spec: ServiceSpec) -> str:
+    updating = spec.updating
+    if updating.surge.number < 0 or updating.unavailable.number < 0:
+        return "--surge and --unavailable may not be below 0"
+    if not updating.surge.number and not updating.unavailable.number:
+        return "--surge and --unavailable may not both be 0: nothing could ever be replaced"
+    if updating.unavailable.percent and updating.unavailable.number > 100:
+        return f"--unavailable={updating.unavailable.number}%: at most 100%"
+    if updating.ready_within_s <= 0 or spec.drain_s < 0:
+        return "the time to get ready and the time to drain may not be below 0"
+    percent = updating.canary_percent
+    if percent is not None and not 1 <= percent <= 99:
+        return f"--canary={percent}%: between 1% and 99%"
+    most = bounds(spec.scaling)[1]
+    if percent is not None and most + leeway(updating, most).surge < 2:
+        return "--canary needs room for two replicas: say --surge=1, or more --replicas"
+    return ""
+
+
+def _wrong_job(spec: ServiceSpec) -> str:
+    job = spec.job
+    if job.kind is not JobKind.BATCH:
+        return "a service is made of a batch script"
+    if job.array is not None:
+        return "a service cannot be an array: say --replicas"
+    if job.dependencies != Dependencies():
+        return "a service waits for no other jobs: leave --dependency out"
+    if job.begin_at is not None or job.deadline_at is not None or job.hold:
+        return "a service begins at once and stays: leave --begin, --deadline and --hold out"
+    if job.het_component is not None:
+        return "a service's replicas are ordinary jobs, not heterogeneous ones"
+    return ""
+
+
+def _wrong_probes(spec: ServiceSpec) -> str:
+    for probe in (spec.probes.startup, spec.probes.readiness, spec.probes.liveness):
+        if probe is None:
+            continue
+        if probe.path and probe.command:
+            return "a probe asks a path or runs a command, not both"
+        if probe.path and not probe.path.startswith("/"):
+            return f"a probe's path begins with /: {probe.path!r} does not"
+        if probe.period_s <= 0 or probe.timeout_s <= 0 or probe.initial_delay_s < 0:
+            return "a probe's period and timeout are above 0"
+        if probe.success_threshold < 1 or probe.failure_threshold < 1:
+            return "a probe's thresholds are 1 at least"
+    return ""
+
+
+# -- scale, stop, restart --------------------------------------------------------------------------------------------
+
+
+def scale(state: State, caller: Caller, name: str, wanted: int) -> list[e.Event]:
+    """So many replicas from now on, whatever the load, until the next revision."""
+    service = owned(state, caller, name)
+    scaling = service.target.spec.scaling
+    most = bounds(scaling)[1] if autoscales(scaling) else MOST_REPLICAS
+    if not 0 <= wanted <= most:
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} can have 0 to {most} replicas, not {wanted}")
+    return [e.ServiceScaled(name, wanted, f"{caller.user} said so", fixed=True)]
+
+
+def advised(state: State, name: str, wanted: int, why: str) -> list[e.Event]:
+    """What the autoscaler says: nothing where somebody said how many, or nothing would change."""
+    service = state.services.get(name)
+    if service is None or service.phase is ServiceLife.STOPPING or service.fixed:
+        return []
+    least, most = bounds(service.target.spec.scaling)
+    wanted = max(least, min(wanted, most))
+    return [] if wanted == service.wanted else [e.ServiceScaled(name, wanted, why)]
+
+
+def stop(state: State, caller: Caller, name: str) -> list[e.Event]:
+    """Its replicas are drained and ended, and it is forgotten. Once more: nothing further."""
+    service = owned(state, caller, name, stopping=True)
+    return [] if service.phase is ServiceLife.STOPPING else [e.ServiceStopping(name, caller.user)]
+
+
+def restart(state: State, caller: Caller, name: str) -> list[e.Event]:
+    """Every replica is replaced, as by a new revision, which it is."""
+    service = owned(state, caller, name)
+    spec = service.target.spec
+    spec = replace(spec, updating=replace(spec.updating, canary_percent=None))
+    again = _deployed(service, spec, caller, service.group_names, service.elsewhere)
+    return [*_superseded(service), again]
+
+
+# -- rollback and promote --------------------------------------------------------------------------------------------
+
+
+def rollback(state: State, caller: Caller, name: str, to: int | None = None) -> list[e.Event]:
+    """What is on its way is given up; or, if nothing is, the revision that served before comes back (or `to`)."""
+    service = owned(state, caller, name)
+    under_way = service.in_phase(RevisionLife.ROLLING) or service.in_phase(RevisionLife.CANARY)
+    if to is None and under_way is not None:
+        if service.serving is None:
+            raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has no earlier revision to go back to")
+        return [e.RevisionFailed(name, under_way.number, f"{caller.user} rolled it back")]
+    chosen = _earlier(service) if to is None else service.revisions.get(to)
+    if chosen is None:
+        raise Refusal(Why.INVALID_SERVICE_SPEC, _no_such(service, to))
+    given_up = [e.RevisionFailed(name, under_way.number, f"{caller.user} rolled it back")] if under_way else []
+    if chosen.number == service.current:
+        if not given_up:
+            raise Refusal(Why.INVALID_SERVICE_SPEC, f"revision {chosen.number} of service {name} serves already")
+        return [*given_up]
+    if under_way is not None and chosen.number == under_way.number:
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"revision {chosen.number} of service {name} is being rolled out")
+    return [*given_up, e.RevisionChosen(name, chosen.number, caller.user)]
+
+
+def _earlier(service: Service) -> Revision | None:
+    """The last that served before the one that does."""
+    served = [each for each in service.revisions.values() if each.settled_at is not None]
+    others = [each for each in served if each.number != service.current]
+    return max(others, key=lambda each: (each.settled_at or 0.0, each.number), default=None)
+
+
+def _no_such(service: Service, number: int | None) -> str:
+    known = ", ".join(str(each) for each in sorted(service.revisions))
+    if number is None:
+        return f"service {service.name} has no earlier revision that served"
+    return f"service {service.name} has no revision {number}; there are: {known}"
+
+
+def promote(state: State, caller: Caller, name: str) -> list[e.Event]:
+    """The canary takes the place of the revision that serves."""
+    service = owned(state, caller, name)
+    canary = service.in_phase(RevisionLife.CANARY)
+    if canary is None:
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has no canary to promote")
+    return [e.RevisionChosen(name, canary.number, caller.user)]
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
+def add_key(state: State, caller: Caller, name: str, key: ServiceKey, now: float) -> list[e.Event]:
+    """`key`: made by whoever asked, who alone knows what it is the hash of."""
+    service = owned(state, caller, name)
+    if key.id in service.keys:
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has a key {key.id} already")
+    if len(service.keys) >= MOST_KEYS:
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has {MOST_KEYS} keys: revoke some first")
+    return [e.ServiceKeyAdded(name, replace(key, made_by=caller.user, made_at=now))]
+
+
+def revoke_key(state: State, caller: Caller, name: str, key_id: str) -> list[e.Event]:
+    service = owned(state, caller, name, stopping=True)
+    if key_id not in service.keys:
+        raise Refusal(Why.INVALID_SERVICE, f"service {name} has no key {key_id!r}")
+    return [e.ServiceKeyRevoked(name, key_id, caller.user)]

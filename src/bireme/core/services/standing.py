@@ -1,0 +1,106 @@
+"""A replica together with its job: what the rules of `reconciling` judge by. Reads the state, changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from bireme.core.model.jobs import Ending, Finished, Job, Pending, Running, Starting, Suspended
+from bireme.core.model.reasons import Reason
+from bireme.core.model.serving.services import Health, Replica, Service
+from bireme.core.state.state import State
+
+PORT_TAKEN = "port taken"
+"""Words with which an agent refuses a launch whose port somebody else listens at: another replica with another port."""
+
+
+class Stand(Enum):
+    """Where a replica's job is."""
+
+    ORDERED = "ordered"
+    """In no queue yet."""
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """Suspended: it is there, and answers nobody."""
+    ENDING = "ending"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A replica, and what its job says of it."""
+
+    replica: Replica
+    stand: Stand
+    job: Job | None
+    waits_for: tuple[Reason, ...] = ()
+    """Of one that waits: what the latest pass of the planner said. Empty: none has looked at it."""
+
+    @property
+    def number(self) -> int:
+        return self.replica.number
+
+    @property
+    def lives(self) -> bool:
+        """It serves, or is to serve."""
+        return self.replica.draining_since is None and self.stand not in (Stand.ENDING, Stand.OVER)
+
+    @property
+    def ready(self) -> bool:
+        return self.lives and self.stand is Stand.RUNNING and self.replica.health is Health.READY
+
+    @property
+    def node(self) -> str:
+        """Where it can be reached; empty: nowhere yet."""
+        allocation = self.job.allocation if self.job is not None else None
+        return allocation.first_node if allocation is not None else ""
+
+    @property
+    def waits_since(self) -> float:
+        phase = self.job.phase if self.job is not None else None
+        return phase.since if isinstance(phase, Pending) else self.replica.made_at
+
+    @property
+    def cannot_start(self) -> str:
+        """Why its job, which waits, will not start as it is; empty: it may."""
+        phase = self.job.phase if self.job is not None else None
+        if self.job is None or not isinstance(phase, Pending) or not self.job.launch_failures:
+            return ""
+        why = str(self.job.sent_back_for.fact("why") or "") if self.job.sent_back_for is not None else ""
+        return why if phase.held_by is not None or PORT_TAKEN in why else ""
+
+
+def standing(state: State, service: Service) -> list[Seen]:
+    """All its replicas, in the order of their numbers."""
+    return [_seen(state, replica) for _, replica in sorted(service.replicas.items())]
+
+
+def _seen(state: State, replica: Replica) -> Seen:
+    if not replica.job_id:
+        return Seen(replica, Stand.ORDERED, None)
+    job = state.jobs.get(replica.job_id)
+    if job is None:  # over for so long that it is forgotten; a queue elsewhere shows a job before it says its number
+        return Seen(replica, Stand.OVER, None)
+    verdict = state.verdicts.get(job.id)
+    return Seen(replica, _stand(job), job, verdict.reasons if verdict is not None else ())
+
+
+def _stand(job: Job) -> Stand:
+    match job.phase:
+        case Pending():
+            return Stand.WAITING
+        case Starting():
+            return Stand.STARTING
+        case Running():
+            return Stand.RUNNING
+        case Suspended():
+            return Stand.STOPPED
+        case Ending():
+            return Stand.ENDING
+        case Finished():
+            return Stand.OVER
+        case _:
+            assert_never(job.phase)

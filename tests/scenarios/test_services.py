@@ -1,0 +1,133 @@
+"""Services: replicas are jobs that are added, replaced, drained and ended until what is there is what is wanted."""
+
+from __future__ import annotations
+
+import itertools
+
+from bireme.core.model.refusals import Why
+from bireme.core.services import requests as services
+from bireme.testing.scenario import Scenario
+
+
+def served(cluster: str = "2x8", replicas: str = "2", **options: object) -> Scenario:
+    """A service `chat` whose replicas are all ready."""
+    world = Scenario(cluster)
+    world.serve("chat", replicas, **options)
+    world.settle()
+    world.probes("chat")
+    world.settle()
+    world.shown = world.described()
+    return world
+
+
+def test_a_service_starts_its_replicas_and_serves_when_they_are_ready() -> None:
+    world = Scenario("2x8")
+    world.serve("chat", "2", cpus=4)
+    world.expect(
+        {"chat": "0/2 r0 rolling r1 [1 loading] [2 loading]", "chat/1": "runs n1", "chat/2": "runs n1"},
+    )
+    world.probes("chat/1")
+    world.expect(chat="1/2 r0 rolling r1 [2 loading]")
+    world.probes("chat/2")
+    world.expect(chat="2/2 r1")
+
+
+def test_every_replica_has_a_port_of_its_own_and_none_is_used_again_at_once() -> None:
+    world = served(replicas="3")
+    world.finish("chat/2", 1)
+    world.settle()
+    assert [each.port for each in world.state.services["chat"].replicas.values()] == [20000, 20002, 20003]
+
+
+def test_a_replica_that_ends_is_replaced_at_once() -> None:
+    world = served()
+    world.finish("chat/1", 7)
+    world.expect({"chat": "1/2 r1 [3 loading]", "chat/1": "FAILED 7:0", "chat/3": "runs n1"})
+    assert world.state.services["chat"].crashes[0].why == "it ended by itself with exit code 7"
+
+
+def test_scancel_of_a_replica_replaces_it() -> None:
+    world = served()
+    world.cancel("chat/2")
+    world.expect({"chat": "1/2 r1 [3 loading]", "chat/2": "CANCELLED", "chat/3": "runs n1"})
+    assert not world.state.services["chat"].crashes
+
+
+def test_scaling_up_adds_and_scaling_down_drains_until_requests_are_answered() -> None:
+    world = served(cpus=8)
+    world.serving(services.scale, "chat", 1)
+    world.expect(chat="1/1 r1 [2 draining]")
+    world.drained("chat/2")
+    world.expect({"chat": "1/1 r1", "chat/2": "CANCELLED"})
+    world.serving(services.scale, "chat", 3)
+    world.expect(
+        {"chat": "1/3 r1 [3 loading] [4 waiting]", "chat/3": "runs n2", "chat/4": "waits Resources"},
+    )
+
+
+def test_a_drained_replica_is_ended_after_its_time_whatever_is_in_flight() -> None:
+    world = served(drain_s=30.0)
+    world.serving(services.scale, "chat", 0)
+    world.wait(29)
+    world.expect(chat="0/0 r1 [1 draining] [2 draining]")
+    world.wait(2)
+    world.expect({"chat": "0/0 r1", "chat/1": "CANCELLED", "chat/2": "CANCELLED"})
+
+
+def test_a_stopped_service_drains_and_is_gone() -> None:
+    world = served()
+    world.serving(services.stop, "chat")
+    world.expect(chat="stopping 0/0 r1 [1 draining] [2 draining]")
+    with world.refused(Why.SERVICE_STOPPING):
+        world.serve("chat")
+    world.wait(61)
+    world.expect({"chat": "gone", "chat/1": "CANCELLED", "chat/2": "CANCELLED"})
+    assert not world.state.serving.ports
+
+
+def test_a_service_is_its_owners_and_the_operators() -> None:
+    world = served()
+    with world.refused(Why.ACCESS_DENIED):
+        world.serving(services.scale, "chat", 1, user="bob")
+    with world.refused(Why.ACCESS_DENIED):
+        world.serve("chat", user="bob")
+    with world.refused(Why.INVALID_SERVICE):
+        world.serving(services.stop, "chatt")
+    world.serving(services.scale, "chat", 1, user="root")
+
+
+def test_what_could_never_run_is_refused_when_it_is_deployed() -> None:
+    world = Scenario("1x8")
+    with world.refused(Why.NODE_CONFIG_UNAVAILABLE):
+        world.serve("chat", cpus=9)
+    with world.refused(Why.INVALID_SERVICE_SPEC):
+        world.serve("chat", "3-1")
+    with world.refused(Why.INVALID_SERVICE_SPEC):
+        world.serve("Chat")
+    with world.refused(Why.INVALID_SERVICE_SPEC):
+        world.serve("chat", array="0-3")
+
+
+def test_a_replica_that_is_dead_by_its_probe_is_ended_and_replaced() -> None:
+    world = served()
+    world.probes("chat/1", health="unready", why="GET /health: 503")
+    world.expect(chat="1/2 r1 [1 unready]")
+    world.probes("chat/1", health="dead", why="GET /health: timed out")
+    world.expect({"chat": "1/2 r1 [3 loading]", "chat/1": "CANCELLED", "chat/3": "runs n1"})
+
+
+def test_a_crash_loop_is_held_back_longer_each_time() -> None:
+    world = Scenario("1x8")
+    world.serve("chat", "1", time_s=3600)
+    begun = []
+    for number in range(1, 9):
+        while f"chat/{number}" not in world.labels.values():
+            world.wait(1)
+        begun.append(world.now)
+        world.finish(f"chat/{number}", 1)
+        world.settle()
+    waits = [round(after - before) for before, after in itertools.pairwise(begun)]
+    assert waits == [0, 10, 20, 40, 80, 160, 300]
+    backed_off = world.state.services["chat"].revisions[1].backed_off
+    assert backed_off is not None
+    assert backed_off.why == "replica 8 crashed: it ended by itself with exit code 1"
