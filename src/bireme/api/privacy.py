@@ -20,6 +20,7 @@ from bireme.core.model.accounts import AdminLevel
 from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.model.refusals import Caller
 from bireme.core.model.reservations import Reservation
+from bireme.core.model.serving.events import ServiceEvent
 from bireme.core.reservations.reserving import may_use
 from bireme.core.state.state import State
 
@@ -92,6 +93,8 @@ def _words_of(event: e.Event) -> tuple[str, ...]:
     """Which words of PrivateData an event that is about no job falls under."""
     if isinstance(event, e.ReservationSet | e.ReservationRemoved):
         return ("reservations",)
+    if isinstance(event, ServiceEvent):
+        return ("jobs",)
     if isinstance(event, e.AccountsChanged | e.UsageReset):
         return ("accounts", "users", "usage")
     if isinstance(event, e.PartitionUpdated):
