@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bireme.core.model.jobs import Finished, Outcome
+from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import ExitStatus
 from bireme.core.model.serving.services import Crash, Health, Revision, RevisionLife, Service, ServiceLife
 from bireme.core.services.amounts import canary_share, leeway
@@ -24,6 +25,22 @@ ROOM_PATIENCE_S = 10.0
 """A replica for which there was no room for so long makes an update go on one by one."""
 CRASHES = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "BOOT_FAIL"})
 """Ends that are the replica's own: it was to stay. Others (a lost node, a time limit, scancel, preemption) are not."""
+
+NOT_FOR_ROOM = frozenset(
+    {
+        ReasonKind.NONE,
+        ReasonKind.JOB_HELD_USER,
+        ReasonKind.JOB_HELD_ADMIN,
+        ReasonKind.PARTITION_DOWN,
+        ReasonKind.PARTITION_INACTIVE,
+        ReasonKind.LAUNCH_FAILED,
+        ReasonKind.LAUNCH_FAILED_HELD,
+        ReasonKind.RESERVATION,
+        ReasonKind.RESERVATION_DELETED,
+        ReasonKind.SYSTEM_FAILURE,
+    }
+)
+"""What a job waits for that would not come if another replica left; room and limits may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +213,14 @@ def _failed(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]
         dead = next((each for each in own if _never_started(each)), None)
         if dead is not None:
             yield Fail(revision.number, f"replica {dead.number} did not start: {dead.replica.why}")
-        elif now >= revision.progressed_at + revision.spec.updating.ready_within_s and _is_to_blame(
-            service, revision, seen
-        ):
+        elif is_late(service, revision, seen, now):
             yield Fail(revision.number, _late(revision, own))
+
+
+def is_late(service: Service, revision: Revision, seen: Sequence[Seen], now: float) -> bool:
+    """Whether its time to get ready is over, by its own fault."""
+    over = now >= revision.progressed_at + revision.spec.updating.ready_within_s
+    return over and _is_to_blame(service, revision, seen)
 
 
 def _never_started(each: Seen) -> bool:
@@ -246,7 +267,7 @@ def _rolled(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]
     idle = [each for each in dispensable(old) if not each.ready][: max(0, len(living) - wanted + unavailable - not_yet)]
     spare = [each for each in dispensable(old) if each.ready][: max(0, ready - wanted + unavailable)]
     yield from (Drain(each.number, why) for each in (*idle, *spare))
-    if old and not (idle or spare or leaving) and ready >= wanted and _no_room(new, now):
+    if old and not (idle or spare or leaving) and ready >= wanted and no_room(service, target, seen, now):
         yield Drain(dispensable(old)[0].number, f"{why}: there is no room for one more, so it goes one by one")
 
 
@@ -293,11 +314,18 @@ def dispensable(living: Sequence[Seen]) -> list[Seen]:
     return sorted(living, key=lambda each: (each.ready, _NEARNESS.get(each.stand, 2), -crowds[each.node], -each.number))
 
 
-def _no_room(new: Sequence[Seen], now: float) -> bool:
-    """A new replica waits, the planner has looked at it, and that was so for a while."""
-    return any(
-        each.stand is Stand.WAITING and each.waits_for and now >= each.waits_since + ROOM_PATIENCE_S for each in new
+def no_room(service: Service, revision: Revision, seen: Sequence[Seen], now: float) -> bool:
+    """Whether an update lacks room for a new replica beside the old ones: one waits, the planner has looked at it, and
+    that was so for a while."""
+    living = [each for each in seen if each.lives]
+    new = _of(living, revision)
+    return len(new) < len(living) and any(
+        each.stand is Stand.WAITING and _lacks_room(each) and now >= each.waits_since + ROOM_PATIENCE_S for each in new
     )
+
+
+def _lacks_room(each: Seen) -> bool:
+    return bool(each.waits_for) and not each.room_is_made and each.waits_for[0].kind not in NOT_FOR_ROOM
 
 
 def _settled(service: Service, seen: Sequence[Seen]) -> Iterator[Act]:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import assert_never
 
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Running, Starting, Suspended
-from bireme.core.model.reasons import Reason
+from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.model.serving.services import Health, Replica, Service
 from bireme.core.state.state import State
 
@@ -38,6 +38,8 @@ class Seen:
     job: Job | None
     waits_for: tuple[Reason, ...] = ()
     """Of one that waits: what the latest pass of the planner said. Empty: none has looked at it."""
+    room_is_made: bool = False
+    """Of one that waits: others are being ended for it."""
 
     @property
     def number(self) -> int:
@@ -84,8 +86,16 @@ def _seen(state: State, replica: Replica) -> Seen:
     job = state.jobs.get(replica.job_id)
     if job is None:  # over for so long that it is forgotten; a queue elsewhere shows a job before it says its number
         return Seen(replica, Stand.OVER, None)
-    verdict = state.verdicts.get(job.id)
-    return Seen(replica, _stand(job), job, verdict.reasons if verdict is not None else ())
+    stand, verdict = _stand(job), state.verdicts.get(job.id)
+    if stand is not Stand.WAITING or verdict is None:
+        return Seen(replica, stand, job)
+    return Seen(replica, stand, job, verdict.reasons, _room_is_made(state, job))
+
+
+def _room_is_made(state: State, job: Job) -> bool:
+    phases = (other.phase for other in state.holding.values())
+    reasons = (phase.outcome.reason for phase in phases if isinstance(phase, Ending))
+    return any(why is not None and why.kind is ReasonKind.PREEMPTED and why.fact("by") == job.id for why in reasons)
 
 
 def _stand(job: Job) -> Stand:

@@ -1,0 +1,230 @@
+"""Updates of services: revisions take each other's place without anybody noticing, or are given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from bireme.core.lifecycle.due import settled
+from bireme.core.model.refusals import Why
+from bireme.core.model.serving.services import Amount, RevisionLife, Updating
+from bireme.core.services import requests as services
+from bireme.core.services.amounts import leeway
+from bireme.core.services.situation import situation
+from bireme.core.services.wording import service_sentence
+from bireme.testing.scenario import Scenario
+
+
+def served(cluster: str = "2x8", replicas: str = "2", **options: object) -> Scenario:
+    """A service `chat` whose replicas are all ready."""
+    world = Scenario(cluster)
+    world.serve("chat", replicas, **options)
+    world.probes("chat")
+    world.settle()
+    world.shown = world.described()
+    return world
+
+
+def phases(world: Scenario) -> dict[int, str]:
+    return {number: each.phase.value for number, each in world.state.services["chat"].revisions.items()}
+
+
+def told(world: Scenario) -> list[str]:
+    seen = situation(world.state, world.state.services["chat"], world.now)
+    return [service_sentence(each) for each in seen.reasons]
+
+
+def test_a_new_replica_is_ready_before_an_old_one_drains() -> None:
+    world = served()
+    world.serve("chat", "2")
+    world.expect({"chat": "2/2 r1 rolling r2 [3 loading]", "chat/3": "runs n1"})
+    world.probes("chat/3")
+    world.expect(chat="2/2 r1 rolling r2 [2 draining]")
+    world.drained("chat/2")
+    world.expect({"chat": "2/2 r1 rolling r2 [4 loading]", "chat/2": "CANCELLED", "chat/4": "runs n1"})
+    world.probes("chat/4")
+    world.expect(chat="2/2 r2 [1 draining]")
+    world.drained("chat/1")
+    world.expect({"chat": "2/2 r2", "chat/1": "CANCELLED"})
+    assert phases(world) == {1: "retired", 2: "serving"}
+
+
+def test_with_unavailable_ones_old_replicas_go_first() -> None:
+    world = served()
+    world.serve("chat", "2", surge="0", unavailable="1")
+    world.expect(chat="1/2 r1 rolling r2 [2 draining]")
+    world.drained("chat/2")
+    world.expect({"chat": "1/2 r1 rolling r2 [3 loading]", "chat/2": "CANCELLED", "chat/3": "runs n1"})
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "wanted", "expected"),
+    [
+        (Amount(1), Amount(0), 3, (1, 0)),
+        (Amount(25, percent=True), Amount(25, percent=True), 10, (3, 2)),
+        (Amount(25, percent=True), Amount(25, percent=True), 1, (1, 0)),
+        (Amount(0), Amount(25, percent=True), 3, (0, 1)),
+        (Amount(100, percent=True), Amount(0), 4, (4, 0)),
+    ],
+)
+def test_per_cent_are_rounded_as_kubernetes_does(
+    surge: Amount, unavailable: Amount, wanted: int, expected: tuple[int, int]
+) -> None:
+    assert tuple(leeway(Updating(surge=surge, unavailable=unavailable), wanted)) == expected
+
+
+def test_a_revision_that_does_not_get_ready_in_time_is_given_up() -> None:
+    world = served(ready_within_s=100.0)
+    world.serve("chat", "2", ready_within_s=100.0)
+    world.settle()
+    world.wait(101)
+    world.expect({"chat/3": "CANCELLED"})
+    assert phases(world) == {1: "serving", 2: "failed"}
+    assert told(world) == ["Revision 2 was given up: no more than 0 of its replicas got ready in 100 s."]
+
+
+def test_a_revision_whose_replica_never_starts_is_given_up_at_once() -> None:
+    world = served()
+    world.serve("chat", "2")
+    world.probes("chat/3", health="dead", why="GET /health: connection refused, 1800 times")
+    world.expect({"chat/3": "CANCELLED"})
+    assert phases(world) == {1: "serving", 2: "failed"}
+
+
+def test_a_crash_loop_counts_towards_the_time_to_get_ready() -> None:
+    world = served(ready_within_s=60.0)
+    world.serve("chat", "2", ready_within_s=60.0)
+    world.settle()
+    for _ in range(200):
+        for label in [label for label, text in world.described().items() if text.startswith("runs")]:
+            if label not in ("chat/1", "chat/2"):
+                world.finish(label, 3)
+        world.wait(1)
+    assert phases(world) == {1: "serving", 2: "failed"}
+    assert world.described()["chat"] == "2/2 r1"
+    assert "exit code 3" in world.state.services["chat"].revisions[2].why
+
+
+def test_half_a_rollout_goes_back_within_surge_and_unavailable() -> None:
+    world = served(replicas="4")
+    world.serve("chat", "4")
+    for number in (5, 6):
+        world.probes(f"chat/{number}")
+        world.wait(61)
+    world.probes("chat/7", health="dead", why="no")
+    world.expect(
+        {f"chat/{number}": "CANCELLED" for number in (3, 4, 7)}
+        | {"chat/5": "runs n1", "chat/6": "runs n1", "chat/8": "runs n1"}
+        | {"chat": "4/4 r1 [8 loading]"}
+    )
+    world.probes("chat/8")
+    world.wait(61)
+    world.probes("chat/9")
+    world.wait(61)
+    world.expect(
+        {"chat": "4/4 r1", "chat/5": "CANCELLED", "chat/6": "CANCELLED", "chat/9": "runs n1"},
+    )
+
+
+def test_without_room_for_one_more_it_says_so_and_goes_one_by_one() -> None:
+    world = served("2x1")
+    world.serve("chat", "2")
+    world.expect({"chat": "2/2 r1 rolling r2 [3 waiting]", "chat/3": "waits Resources"})
+    world.wait(11)
+    world.expect(chat="1/2 r1 rolling r2 [2 draining] [3 waiting]")
+    assert any("goes one by one" in each for each in told(world))
+    world.drained("chat/2")
+    world.expect(
+        {"chat": "1/2 r1 rolling r2 [3 loading] [4 waiting]", "chat/2": "CANCELLED"}
+        | {"chat/3": "runs n2", "chat/4": "waits Resources"}
+    )
+    world.wait(100)
+    world.expect()
+    world.probes("chat/3")
+    world.expect(chat="1/2 r1 rolling r2 [1 draining] [4 waiting]")
+
+
+def test_a_canary_has_its_part_until_it_is_promoted() -> None:
+    world = served(replicas="4")
+    world.serve("chat", "4", canary=25)
+    world.expect({"chat": "4/4 r1 canary r2 [5 loading]", "chat/5": "runs n1"})
+    world.probes("chat/5")
+    world.expect(chat="4/4 r1 canary r2 [4 draining]")
+    world.wait(61)
+    world.serving(services.promote, "chat")
+    world.expect({"chat": "4/4 r1 rolling r2 [6 loading]", "chat/4": "CANCELLED", "chat/6": "runs n1"})
+    for number in (6, 7, 8):
+        world.probes(f"chat/{number}")
+        world.wait(61)
+    world.settle()
+    assert world.described()["chat"] == "4/4 r2"
+
+
+def test_a_canary_is_rolled_back() -> None:
+    world = served()
+    world.serve("chat", "2", canary=10)
+    world.probes("chat/3")
+    world.expect({"chat": "3/2 r1 canary r2", "chat/3": "runs n1"})
+    world.serving(services.rollback, "chat")
+    world.expect(chat="2/2 r1 [3 draining]")
+    with world.refused(Why.INVALID_SERVICE_SPEC):
+        world.serving(services.promote, "chat")
+
+
+def test_a_settled_revision_is_rolled_back_to_the_one_before() -> None:
+    world = served(replicas="1")
+    world.serve("chat", "1")
+    world.probes("chat/2")
+    world.wait(61)
+    world.serving(services.rollback, "chat")
+    world.probes("chat/3")
+    world.wait(61)
+    world.expect({"chat/1": "CANCELLED", "chat/2": "CANCELLED", "chat/3": "runs n1"})
+    assert phases(world) == {1: "serving", 2: "retired"}
+    with world.refused(Why.INVALID_SERVICE_SPEC):
+        world.serving(services.rollback, "chat", 7)
+
+
+def test_a_restart_replaces_every_replica() -> None:
+    world = served(replicas="1")
+    world.serving(services.restart, "chat")
+    world.probes("chat/2")
+    world.wait(61)
+    world.expect({"chat": "1/1 r2", "chat/1": "CANCELLED", "chat/2": "runs n1"})
+
+
+def test_the_last_ten_revisions_are_kept() -> None:
+    world = served(replicas="1")
+    for _ in range(12):
+        world.serve("chat", "1")
+        world.probes("chat")
+        world.wait(61)
+    assert list(world.state.services["chat"].revisions) == list(range(4, 14))
+    assert world.state.services["chat"].revisions[13].phase is RevisionLife.SERVING
+
+
+def test_the_time_to_get_ready_begins_when_a_replica_does() -> None:
+    world = served(ready_within_s=60.0)
+    world.serve("chat", "2", ready_within_s=60.0)
+    world.record(settled(world.state, world.now))
+    world.hold("chat/3")
+    world.wait(500)
+    assert phases(world) == {1: "serving", 2: "rolling"}
+    world.release("chat/3")
+    world.wait(59)
+    assert phases(world) == {1: "serving", 2: "rolling"}
+    world.wait(2)
+    assert phases(world) == {1: "serving", 2: "failed"}
+
+
+def test_an_update_for_which_others_left_in_vain_goes_back() -> None:
+    world = Scenario("1x8")
+    world.serve("chat", "1", cpus=4)
+    world.probes("chat")
+    world.settle()
+    world.submit("train", cpus=4, user="bob")
+    world.serve("chat", "1", cpus=8, ready_within_s=600.0)
+    world.wait(80)
+    assert world.described()["chat"] == "0/1 r1 rolling r2 [2 waiting]"
+    world.wait(600)
+    assert phases(world) == {1: "serving", 2: "failed"}
+    assert world.described()["chat/3"] == "runs n1"
