@@ -5,7 +5,8 @@ sockets, nor other jobs, nor why a job is to end.
 
     PREPARING  -> READY      the prolog went well (or there is none): "prepared", or the batch script starts
     PREPARING  -> CLEARED    the prolog failed: "refused"
-    READY      -> CLEARED    the node is short of something to start the batch script with: "refused"
+    READY      -> CLEARED    the node is short of something to start the batch script with, or somebody has the port of
+                             a service's replica: "refused"
     READY      -> ENDING     terminate: SIGCONT, SIGTERM, grace, SIGKILL
     READY      -> CLEARED    the batch script of a single-node job ended and left nothing
     ENDING     -> LEAVING    no process is left: epilog
@@ -33,6 +34,7 @@ from bireme.agent.messages.orders import Batch, Prepare, Start, StartStep
 from bireme.agent.messages.told import BatchEnded, Cleared, Launched, Prepared, Refused
 from bireme.agent.node import Node, asked_for
 from bireme.agent.records import JobKey
+from bireme.agent.replicas import ReplicaRun
 from bireme.agent.scripts import ScriptRun
 from bireme.agent.starting.batch import batch_streams, is_sure_to_start
 from bireme.agent.starting.spawn import OPENING, SHORTAGES, Birth, SpawnError
@@ -85,7 +87,11 @@ class JobRun:
         self._oom_seen = self.node.settings.container.oom_kills()
         self._order = order
         self._on_cleared = on_cleared
+        self.replica: ReplicaRun | None = None
+        self._be_replica(order)
         self._batch: Task | None = None
+        self._script_birth: Birth | None = None
+        """How the script of a service's replica was started."""
         self._keeper: Keeper | None = None
         """Above the batch script and all it starts; given back when nothing of that is left."""
         self._batch_launched = False
@@ -127,12 +133,17 @@ class JobRun:
 
     def start(self, order: Start) -> None:
         """The batch script of a gang's first node, after all nodes said "prepared"; or a repeated order."""
+        self._be_replica(order)
         if self.phase is Phase.PREPARING:
             self._order = order
         elif self.phase is Phase.READY and not self._batch_launched and order.batch is not None:
             self._start_batch(order.batch)
         else:
             self.confirm()
+
+    def _be_replica(self, order: Prepare) -> None:
+        if isinstance(order, Start) and order.replica is not None and self.replica is None:
+            self.replica = ReplicaRun(self.node, self.key, order.replica)
 
     def confirm(self) -> None:
         """The same order again: says again what was said, starts nothing."""
@@ -167,6 +178,11 @@ class JobRun:
     # --- the batch script ----------------------------------------------------------------------------------
 
     def _start_batch(self, batch: Batch) -> None:
+        if self.replica is not None and (problem := self.replica.port_problem()):
+            log.error("job %d.%d: %s", *self.key, problem)
+            self.node.report(Refused(*self.key, problem))
+            self._clear()
+            return
         self._batch_launched = True
         if self.node.inbox.has(batch.stdin):
             self._run_batch(batch)
@@ -196,6 +212,7 @@ class JobRun:
                 self._batch_not_started(ExitStatus(1), str(error))
             return
         self._keeper.on_empty = self._batch_left_nothing
+        self._script_birth = birth if self.replica is not None else None
         Launching(
             self.node.loop,
             birth,
@@ -241,6 +258,10 @@ class JobRun:
             self._last_words.say(self._unsaid, self._stderr_path, self.identity)
             self._unsaid = ""
         if problem is None:
+            if self.replica is not None and self._batch_can_be_asked():
+                assert self._script_birth is not None
+                assert self._keeper is not None
+                self.replica.script_runs(self._script_birth, self._keeper)
             return
         if problem.stage != OPENING and self._refused_for_shortage(problem.errno, str(problem)):
             return
@@ -270,7 +291,12 @@ class JobRun:
         self._clear()
         return True
 
+    def _batch_can_be_asked(self) -> bool:
+        return self.phase is Phase.READY and self._batch is not None and self._batch.ended is None
+
     def _batch_exited(self, reaped: ReapedChild) -> None:
+        if self.replica is not None:
+            self.replica.end()
         task = self._batch
         assert task is not None
         assert task.pid == reaped.pid
@@ -364,10 +390,14 @@ class JobRun:
             signal_below(self._keepers(), number)
 
     def suspend(self) -> None:
+        if self.replica is not None:
+            self.replica.suspend()
         signal_below(self._keepers(), signal.SIGSTOP)
 
     def resume(self) -> None:
         signal_below(self._keepers(), signal.SIGCONT)
+        if self.replica is not None:
+            self.replica.resume()
 
     def _keepers(self) -> list[Keeper]:
         """Those of the script and of all steps, below which all of the job is."""
@@ -384,6 +414,8 @@ class JobRun:
             return
         again = self._end_ordered
         self.phase = Phase.ENDING
+        if self.replica is not None:
+            self.replica.end()
         if self._script is not None:
             self._script.cancel()
             return

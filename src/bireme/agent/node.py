@@ -20,7 +20,7 @@ from bireme.agent.confining.container import Container
 from bireme.agent.inbox import Inbox
 from bireme.agent.keeping.keepers import Keeper, KeeperPool
 from bireme.agent.messages.orders import Prepare
-from bireme.agent.messages.told import Event, Unkillable
+from bireme.agent.messages.told import Event, Probed, Unkillable
 from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.starting.script_pool import ScriptPool
 from bireme.agent.system.identity import Identity
@@ -68,6 +68,8 @@ class Node:
     directory: str = field(init=False)
     scripts: ScriptPool = field(init=False)
     inbox: Inbox = field(init=False)
+    mention: Callable[[Probed], None] = field(default=lambda _: None)
+    """Tells the daemon that is there now what is told anew to every one that comes."""
     on_task: Callable[[], None] = field(default=lambda: None)
     """Called after a task was started."""
 

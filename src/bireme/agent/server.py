@@ -56,6 +56,7 @@ from bireme.agent.messages.told import (
     Cleared,
     Did,
     Event,
+    Probed,
     Refused,
     StepBegan,
     StepEnded,
@@ -174,6 +175,7 @@ class AgentServer:
         self.loop.before_wait.append(self._flush)
         self.loop.on_stop = lambda: self._exit(Exit())
         self.node.on_task = self._task_started
+        self.node.mention = self._mention
         self._schedule_sampling()
 
     def run(self) -> None:
@@ -254,6 +256,9 @@ class AgentServer:
         )
         for line in self.outbox.pending():
             self._daemon.send(line)
+        for run in self._jobs.values():
+            if run.replica is not None:
+                run.replica.tell_again()
         if rest:
             self._daemon.receive(rest)
 
@@ -272,6 +277,10 @@ class AgentServer:
         line = self.outbox.add(event)
         if self._daemon is not None:
             self._daemon.send(line)
+
+    def _mention(self, health: Probed) -> None:
+        if self._daemon is not None:
+            self._daemon.send(encode_typed(health))
 
     # --- streams -------------------------------------------------------------------------------------------
 

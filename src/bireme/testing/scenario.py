@@ -175,13 +175,13 @@ class Scenario:
         """Any function of `core/services/requests`: `serving(services.scale, "chat", 3)`."""
         self.record(request(self.state, caller_named(user), name, *arguments, **options))
 
-    def probes(self, *labels: str, health: str = "ready", why: str = "") -> None:
+    def probes(self, *labels: str, health: str = "ready", why: str = "", address: str = "") -> None:
         """What the probes of replicas (`chat/2`) say, or of all of a service (`chat`) that run."""
         self.settle()
         for label in labels:
             jobs = [self.job(label)] if "/" in label else self._running_replicas(label)
             for job in jobs:
-                self.report(o.ReplicaProbed(job.id, job.generation, Health(health), why, self.now))
+                self.report(o.ReplicaProbed(job.id, job.generation, Health(health), why, self.now, address))
 
     def drained(self, label: str) -> None:
         """The router says that a replica has no request left."""

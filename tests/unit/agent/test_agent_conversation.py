@@ -13,6 +13,7 @@ from bireme.agent.messages.lines import encode_typed
 from bireme.agent.messages.protocol import ProtocolError
 from bireme.agent.messages.told import NotUnderstoodError, Told, read_told
 from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+from bireme.core.model.serving.probes import Health, Probe, Probes, ReplicaOf
 from bireme.engines.crew.engine import CrewEngine
 
 HOW = "cgroup v2 at /sys/fs/cgroup/unified, and a child subreaper above each script and step"
@@ -77,16 +78,25 @@ VERSION_2: list[tuple[str, Told]] = [
     ),
 ]
 """Protocol 2 as agents spoke it before its lines had classes."""
+VERSION_3: list[tuple[str, Told]] = [
+    (
+        '{"ev":"probed","job":5,"gen":1,"health":"unready","why":"readiness probe: HTTP 503","address":"127.0.1.1",'
+        '"at":4.5}',
+        told.Probed(5, 1, Health.UNREADY, "readiness probe: HTTP 503", "127.0.1.1", at=4.5),
+    ),
+    ('{"ev":"probed","job":5,"gen":1,"health":"ready","at":5.0}', told.Probed(5, 1, Health.READY, at=5.0)),
+]
+"""What protocol 3 added."""
 
 
-@pytest.mark.parametrize(("line", "means"), VERSION_2)
+@pytest.mark.parametrize(("line", "means"), VERSION_2 + VERSION_3)
 def test_an_agent_of_an_earlier_release_is_understood(line: str, means: Told) -> None:
     assert read_told(line.encode()) == means
 
 
 def test_every_kind_of_line_was_recorded_and_is_read_back() -> None:
-    assert {type(means) for _, means in VERSION_2} == set(get_args(Told))
-    for _, means in VERSION_2:
+    assert {type(means) for _, means in VERSION_2 + VERSION_3} == set(get_args(Told))
+    for _, means in VERSION_2 + VERSION_3:
         assert read_told(encode_typed(means)) == means
 
 
@@ -236,9 +246,33 @@ ORDERS_2: list[tuple[str, orders.AnyOrder]] = [
     ('{"op":"exit","grace_s":2.5}', orders.Exit(grace_s=2.5)),
 ]
 """Protocol 2 as daemons spoke it before its lines had classes."""
+ORDERS_3: list[tuple[str, orders.AnyOrder]] = [
+    (
+        f'{{"op":"start",{PREPARE},"alone":true,"replica":{{"service":"chat","revision":2,"number":7,"port":20001,'
+        '"probes":{"startup":{"path":"","command":[],"initial_delay_s":0.0,"period_s":1.0,"timeout_s":1.0,'
+        '"success_threshold":1,"failure_threshold":1800},"readiness":{"path":"/health","period_s":2.0},'
+        '"liveness":{"command":["test","-e","alive"]}}},"no":2}',
+        orders.Start(
+            **PREPARED,
+            no=2,
+            alone=True,
+            replica=ReplicaOf(
+                "chat",
+                2,
+                7,
+                20001,
+                Probes(
+                    readiness=Probe(path="/health", period_s=2.0),
+                    liveness=Probe(command=("test", "-e", "alive")),
+                ),
+            ),
+        ),
+    ),
+]
+"""What protocol 3 added."""
 
 
-@pytest.mark.parametrize(("line", "means"), ORDERS_2)
+@pytest.mark.parametrize(("line", "means"), ORDERS_2 + ORDERS_3)
 def test_a_daemon_of_an_earlier_release_is_understood(line: str, means: orders.AnyOrder) -> None:
     assert orders.read_order(line.encode()) == means
 
@@ -272,7 +306,7 @@ def test_what_earlier_agents_look_for_is_always_written(kind: type[msgspec.Struc
 def test_what_is_not_said_is_not_written() -> None:
     """Earlier agents ask whether it is there: a null would be something."""
     order = orders.Start(**PREPARED, batch=orders.Batch(script="", env={}, cwd="/", stdout=""))
-    assert not {"no", "alone"} & set(msgspec.to_builtins(order))
+    assert not {"no", "alone", "replica"} & set(msgspec.to_builtins(order))
     assert set(msgspec.to_builtins(orders.StepTask(id=0, env={}))) == {"id", "env"}
 
 

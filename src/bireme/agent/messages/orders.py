@@ -17,6 +17,7 @@ import msgspec
 from bireme.agent.messages.lines import LineReader, decode_line
 from bireme.agent.messages.protocol import ProtocolError
 from bireme.agent.system.output import OpenFileError
+from bireme.core.model.serving.probes import ReplicaOf
 
 Key = tuple[int, int]
 """(job id, generation)."""
@@ -102,6 +103,8 @@ class Start(Prepare, tag="start", kw_only=True):
     batch: Batch | None = None
     alone: bool = False
     """No other node has part in the job: when its script has left nothing, nothing is left."""
+    replica: ReplicaOf | None = None
+    """Of a service: its port must be free, and it is asked whether it is well. -> probed"""
 
 
 class Terminate(JobOrder, tag="terminate", kw_only=True):

@@ -29,9 +29,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 SAYS_WHAT_IT_DID = 2
 """The first version whose agents answer the number of an order."""
+ASKS_REPLICAS = 3
+"""The first version whose agents ask the replicas of services whether they are well."""
 VOLUMES_VARIABLE = "BIREME_VOLUMES"
 """In a job: the folders that stay when its pods are gone. `srun` leaves output elsewhere to the nodes."""
 ALL_TASKS = 0xFFFFFFFF

@@ -19,6 +19,7 @@ import msgspec
 from bireme.agent.messages.lines import LineReader, decode_line
 from bireme.agent.messages.protocol import ProtocolError
 from bireme.core.model.resources import ExitStatus, Usage
+from bireme.core.model.serving.probes import Health
 
 Key = tuple[int, int]
 """(job id, generation)."""
@@ -107,7 +108,17 @@ class StepEnded(Event, tag="step_ended"):
     note: str = ""
 
 
-JobEvent = Prepared | Launched | Refused | BatchEnded | Cleared | Vanished | Unkillable | StepBegan | StepEnded
+class Probed(Event, tag="probed"):
+    """What the probes of a replica come to from now on. Neither recorded nor numbered: every daemon that comes is told
+    it anew, and an agent that died has no replica."""
+
+    health: Health
+    why: str = ""
+    address: str = ""
+    """Where it answers."""
+
+
+JobEvent = Prepared | Launched | Refused | BatchEnded | Cleared | Vanished | Unkillable | StepBegan | StepEnded | Probed
 
 
 class Welcome(msgspec.Struct, tag="welcome", tag_field="ev", kw_only=True):

@@ -205,6 +205,8 @@ class ReplicaProbed:
     health: Health
     why: str
     at: float
+    address: str = ""
+    """Where requests reach it, without its port; empty: nobody knows yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,12 @@ def answered(probing: Probing, question: Question, problem: str, now: float) -> 
     return _failed(probing, question, standing, problem, now)
 
 
+def unanswered(probing: Probing, question: Question) -> Probing:
+    """It could not be asked, for a reason that is not the replica's: nothing counts, and its next time comes."""
+    standing = probing.standings.get(question)
+    return probing if standing is None else _with(probing, question, replace(standing, under_way=False))
+
+
 def resumed(probing: Probing, now: float) -> Probing:
     """The replica was stopped for a while, in which nothing counted: all is asked anew, after what was counted."""
     anew = {

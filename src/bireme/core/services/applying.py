@@ -145,7 +145,12 @@ def replica_health_changed(state: State, event: e.ReplicaHealthChanged, at: floa
     replica = service.replicas[event.replica]
     first = event.health is Health.READY and replica.ready_at is None
     service.replicas[event.replica] = replace(
-        replica, health=event.health, since=at, why=event.why, ready_at=at if first else replica.ready_at
+        replica,
+        health=event.health,
+        since=at,
+        why=event.why,
+        address=event.address,
+        ready_at=at if first else replica.ready_at,
     )
     revision = service.revisions[replica.revision]
     if first:

@@ -56,7 +56,7 @@ def _job_back_in_queue(state: State, event: e.JobEnded | e.JobLaunchFailed, at: 
     found, job = _replica_of(state, event.job_id), state.jobs.get(event.job_id)
     if found is not None and job is not None and isinstance(job.phase, Pending):
         service, replica = found
-        service.replicas[replica.number] = replace(replica, health=Health.LOADING, since=at, why="")
+        service.replicas[replica.number] = replace(replica, health=Health.LOADING, since=at, why="", address="")
 
 
 def _service_changed(state: State, event: Any, at: float) -> None:
@@ -88,9 +88,10 @@ def _probed(state: State, seen: o.ReplicaProbed, now: float) -> list[e.Event]:
     if found is None or held_job(state, seen) is None:
         return []
     service, replica = found
-    if replica.health is Health.DEAD or (replica.health, replica.why) == (seen.health, seen.why):
+    said = (seen.health, seen.why, seen.address or replica.address)
+    if replica.health is Health.DEAD or (replica.health, replica.why, replica.address) == said:
         return []
-    return [e.ReplicaHealthChanged(service.name, replica.number, seen.health, seen.why)]
+    return [e.ReplicaHealthChanged(service.name, replica.number, *said)]
 
 
 def _drained(state: State, seen: o.ReplicaDrained, now: float) -> list[e.Event]:

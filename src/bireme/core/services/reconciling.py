@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from bireme.core.model.jobs import Finished, Outcome
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import ExitStatus
+from bireme.core.model.serving.probes import PORT_TAKEN
 from bireme.core.model.serving.services import Crash, Health, Revision, RevisionLife, Service, ServiceLife
 from bireme.core.services.amounts import canary_share, leeway
-from bireme.core.services.standing import PORT_TAKEN, Seen, Stand
+from bireme.core.services.standing import Seen, Stand
 
 ROOM_PATIENCE_S = 10.0
 """A replica for which there was no room for so long makes an update go on one by one."""

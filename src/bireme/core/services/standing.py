@@ -8,11 +8,9 @@ from typing import assert_never
 
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Running, Starting, Suspended
 from bireme.core.model.reasons import Reason, ReasonKind
+from bireme.core.model.serving.probes import PORT_TAKEN
 from bireme.core.model.serving.services import Health, Replica, Service
 from bireme.core.state.state import State
-
-PORT_TAKEN = "port taken"
-"""Words with which an agent refuses a launch whose port somebody else listens at: another replica with another port."""
 
 
 class Stand(Enum):

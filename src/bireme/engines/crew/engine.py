@@ -40,6 +40,7 @@ from bireme.agent.messages.told import (
     Event,
     Launched,
     Prepared,
+    Probed,
     Refused,
     StepBegan,
     StepEnded,
@@ -50,6 +51,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.resources import ExitStatus, Usage, merge_usage
+from bireme.core.model.serving.probes import Health
 from bireme.engines.crew.gangs import Farewell, Gang, Next, StepStart
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
@@ -64,6 +66,7 @@ Key = tuple[int, int]
 _TAKE_BACK_S = 10.0
 _DONE_REMEMBERED = 10_000
 _DEFAULT_PROLOG_S = 300
+_NOT_ASKED = "the agent of node {} is of an earlier release and does not ask it: restart that agent when it is idle"
 
 
 class Alarm(Protocol):
@@ -107,6 +110,8 @@ class CrewEngine(ABC):
         """Leaders of heterogeneous jobs -> the other components: their script starts when all of these are there."""
         self._held_back: set[Key] = set()
         """Leaders whose own nodes are prepared."""
+        self._replicas: set[Key] = set()
+        """Starts that are replicas of services."""
 
     @property
     def about(self) -> str:
@@ -127,6 +132,11 @@ class CrewEngine(ABC):
     def outside_address(self, node: str, key: Key) -> str:
         """Where users of the daemon's machine find that agent."""
         return self.link(node, key).address
+
+    def replica_address(self, node: str, key: Key, found: str) -> str:
+        """Where the router reaches a service's replica on this node, whose agent found it at `found` (empty: it was
+        not asked over its port)."""
+        return found
 
     def inside_address(self, node: str, key: Key) -> str:
         """Where a caller inside the job finds the agent of this start on this node; empty: where everybody does."""
@@ -191,6 +201,8 @@ class CrewEngine(ABC):
         components = self._components.get(job.id, ())
         if job.runs_script:
             start = self._payloads.start(job, allocation, prepares[allocation.first_node], components)
+        if job.spec.replica is not None:
+            self._replicas.add(key)
         if mates := {(other.id, held.generation) for other, held in components} - {key}:
             self._mates[key] = mates
         if start is not None and len(allocation.shares) == 1 and not mates:
@@ -318,6 +330,8 @@ class CrewEngine(ABC):
         self._drop_deadline(key)
         self._batches.pop(key, None)
         seen.append(o.JobLaunched(*key, event.at))
+        if key in self._replicas and not self.link(node, key).asks_replicas:
+            seen.append(o.ReplicaProbed(*key, Health.LOADING, _NOT_ASKED.format(node), event.at))
 
     def _on_refused(self, node: str, key: Key, event: Refused, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("start", key))
@@ -364,6 +378,10 @@ class CrewEngine(ABC):
 
     def _on_unkillable(self, node: str, key: Key, event: Unkillable, seen: list[o.Observation]) -> None:
         seen.append(o.JobUnkillable(*key, node, event.reason, event.at))
+
+    def _on_probed(self, node: str, key: Key, event: Probed, seen: list[o.Observation]) -> None:
+        address = self.replica_address(node, key, event.address)
+        seen.append(o.ReplicaProbed(*key, event.health, event.why, event.at, address))
 
     def _on_step_began(self, node: str, key: Key, event: StepBegan, seen: list[o.Observation]) -> None:
         self.link(node, key).confirm(("step", (*key, event.step)))
@@ -455,6 +473,7 @@ class CrewEngine(ABC):
         self._batches.pop(key, None)
         self._mates.pop(key, None)
         self._held_back.discard(key)
+        self._replicas.discard(key)
         self._farewells.pop(key, None)
         self._steps.pop(key, None)
         self._drop_deadline(key)

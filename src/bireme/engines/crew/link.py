@@ -104,6 +104,8 @@ class AgentLink:
         self._undone: dict[int, _Given] = {}
         """By number."""
         self._is_answered = True
+        self.asks_replicas = True
+        """Whether its agent asks the replicas of services whether they are well: those of earlier releases do not."""
         """Whether this agent says what it did; one of an earlier version, in a pod, does not."""
         self._speaker = os.urandom(8).hex()
         """Whose numbers they are: an agent may hear several daemons in its life."""
@@ -292,6 +294,7 @@ class AgentLink:
         unconfirmed = {order.number: order for order in self._orders.values()}
         for _, order in sorted((unconfirmed | self._undone).items()):
             self._say_again(order)
+        self.asks_replicas = message.protocol >= protocol.ASKS_REPLICAS
         self._is_answered = message.protocol >= protocol.SAYS_WHAT_IT_DID
         if not self._is_answered:
             self._undone.clear()

@@ -29,7 +29,7 @@ from bireme.ports import Blobs
 from bireme.slurm.filenames import FilenameValues, expand_filename
 from bireme.slurm.options.step import COLUMNS_VARIABLE, ROWS_VARIABLE
 from bireme.slurm.records.paths import stream_paths
-from bireme.slurm.variables.allocation import Component, batch_variables, merged_environment
+from bireme.slurm.variables.allocation import Component, batch_variables, merged_environment, replica_variables
 from bireme.slurm.variables.cluster import ClusterFacts, cluster_facts
 from bireme.slurm.variables.prologs import JobFiles, prolog_variables
 from bireme.slurm.variables.steps import (
@@ -114,7 +114,7 @@ class PayloadWriter:
             append=self._appends(spec.open_append),
             umask=spec.umask,
         )
-        return Start(**asdict(prepare), batch=batch)
+        return Start(**asdict(prepare), batch=batch, replica=spec.replica)
 
     def _appends(self, asked: bool | None) -> bool:
         return asked if asked is not None else self._config.raw.get("JobFileAppend", "0") == "1"
@@ -144,7 +144,10 @@ class PayloadWriter:
         inherited = self._environment(spec.environment)
         launch = Launch(own_allocation="SLURM_JOB_ID" not in inherited)
         variables = step_variables(job, allocation, step, self._facts, launch)
-        env = self._marked(merged_step_environment(inherited, variables, fallback_variables(step)), job, allocation)
+        fallbacks = fallback_variables(step)
+        if job.spec.replica is not None:  # as the script has them, unless it gave the step others
+            fallbacks |= replica_variables(job.spec.replica)
+        env = self._marked(merged_step_environment(inherited, variables, fallbacks), job, allocation)
         argvs = programs(spec.multi_prog, step.ntasks) if spec.multi_prog else None
         common = StartStep(
             job=job.id,

@@ -150,6 +150,10 @@ class EmbeddedEngine(CrewEngine):
         links = [link for link in self._links.values() if link.connected.is_set()]
         await asyncio.gather(*(link.dismiss(grace_s, timeout_s) for link in links))
 
+    def replica_address(self, node: str, key: Key, found: str) -> str:
+        """All nodes are this machine: what its agent found, or the node's own address."""
+        return found or str(self._starter.entries.get(node, {}).get("address", "127.0.0.1"))
+
     async def living_agents(self) -> dict[str, bool]:
         """By their locks, and by the process table: the folder of a node may have been removed."""
         seen = set(await asyncio.to_thread(living_agents, self._home))

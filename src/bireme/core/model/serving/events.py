@@ -133,6 +133,8 @@ class ReplicaHealthChanged:
     replica: int
     health: Health
     why: str = ""
+    address: str = ""
+    """Where it answers; empty: it has not yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ class Health(StrEnum):
     """Its startup or liveness probe has failed for good."""
 
 
+PORT_TAKEN = "port taken"
+"""In the reason of a launch that was refused because somebody listens on the replica's port: it may start with another.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaOf:
     """Whose replica a job is, and what is its own: a number, a port, and how it is asked whether it is well."""

@@ -146,6 +146,8 @@ class Replica:
     """From when on its health is this."""
     why: str = ""
     """What the probe that failed last said."""
+    address: str = ""
+    """Where it answers, beside its port; empty: it has not yet."""
     ready_at: float | None = None
     """When it first was ready."""
     draining_since: float | None = None

@@ -1,0 +1,223 @@
+"""One question to a replica's port: does anybody take the connection, and does a GET answer 200 to 399.
+
+Begun by `watch`. The server in the replica is a user's program and may do anything: it has until the time limit, of
+what it says so much is read as tells its status, and nobody waits for it. Redirects are not followed, and count as
+well.
+
+A server listens where it likes: on every address, on its node's, or on 127.0.0.1 alone. All of these are tried, the
+one that answered last first; who hears the verdict also hears which it was.
+
+Invariant: `done` is called exactly once, never within `begin`; no descriptor is left after the time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+from bireme import __version__
+from bireme.agent.starting.spawn import SHORTAGES
+from bireme.agent.system.loop import READ, WRITE, Loop, Timer
+
+Done = Callable[[str | None, str], None]
+"""What is wrong ("": nothing; None: it could not be asked, for want of something here), and who answered."""
+
+_LISTENED_BYTES = 64 * 1024
+"""So much of the answer is heard out, so that an ordinary server need not see its connection broken."""
+_PIECE_BYTES = 16 * 1024
+_TEXT = "!#$%&'()*+,-./:;=?@[]_~"
+"""What stays as it is in a path: all else that is no letter or digit is escaped, above all an end of line."""
+
+
+def port_is_free(port: int) -> bool:
+    """Whether nobody listens on it at any address of this machine: virtual nodes share them. Raises OSError."""
+    return all(_may_listen(family, address, port) for family, address in _EVERYWHERE)
+
+
+_EVERYWHERE = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
+
+
+def _may_listen(family: int, address: str, port: int) -> bool:
+    try:
+        trial = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            return True
+        raise
+    with trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are over do not count
+        if family == socket.AF_INET6:
+            trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            trial.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            if error.errno != errno.EADDRNOTAVAIL:  # a machine without IPv6
+                raise
+    return True
+
+
+class PortQuestion:
+    """A connection to the first of the addresses that takes one; with a path, a GET of it."""
+
+    def __init__(
+        self, loop: Loop, addresses: Sequence[str], port: int, path: str, timeout_s: float, done: Done
+    ) -> None:
+        self._loop = loop
+        self._left = list(addresses)
+        self._port = port
+        self._path = path
+        self._timeout_s = timeout_s
+        self._done: Done | None = done
+        self._address = ""
+        self._socket: socket.socket | None = None
+        self._heard = bytearray()
+        self._count = 0
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        self._timer = self._loop.call_later(self._timeout_s, self._too_late)
+        self._connect()
+
+    def cancel(self) -> None:
+        """Forgets the question; nobody is told."""
+        self._done = None
+        self._close()
+
+    # --- connecting ----------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        self._address = self._left.pop(0)
+        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        try:
+            self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            code = self._socket.connect_ex((self._address, self._port))
+            if code in (0, errno.EINPROGRESS):
+                self._loop.watch(self._socket.fileno(), WRITE, self._connected)
+                return
+        except OSError as error:
+            code = error.errno or errno.EIO
+        self._loop.call_later(0.0, lambda: self._not_connected(code))
+
+    def _connected(self, _events: int) -> None:
+        assert self._socket is not None
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._not_connected(code)
+        elif not self._path:
+            self._answer("")
+            self._close()
+        else:
+            self._ask()
+
+    def _not_connected(self, code: int) -> None:
+        if self._done is None:
+            return
+        self._drop_socket()
+        if code in SHORTAGES:
+            self._answer(None)
+        elif self._left:
+            self._connect()
+            return
+        else:
+            self._answer("connection refused" if code in _NOBODY_THERE else os.strerror(code))
+        self._close()
+
+    # --- asking --------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        assert self._socket is not None
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        path = quote(self._path, safe=_TEXT)
+        request = (
+            f"GET {path} HTTP/1.1\r\nHost: {host}:{self._port}\r\nUser-Agent: bireme-probe/{__version__}\r\n"
+            "Accept: */*\r\nConnection: close\r\n\r\n"
+        ).encode("ascii")
+        try:
+            sent = self._socket.send(request)
+        except OSError as error:
+            self._ended(_HUNG_UP if error.errno in _BROKEN else error.strerror or str(error))
+            return
+        if sent < len(request):  # longer than any socket's buffer
+            self._ended("its path is too long")
+            return
+        self._loop.unwatch(self._socket.fileno())
+        self._loop.watch(self._socket.fileno(), READ, self._readable)
+
+    def _readable(self, _events: int) -> None:
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(_PIECE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._ended(_HUNG_UP if error.errno in _BROKEN else error.strerror or str(error))
+            return
+        self._count += len(data)
+        if self._done is not None:
+            self._heard += data
+            self._judge()
+        if not data:
+            self._ended(_HUNG_UP)
+        elif self._count >= _LISTENED_BYTES:
+            self._ended("it says no status")
+
+    def _judge(self) -> None:
+        """Looks for the status; what an interim answer says does not count."""
+        while (status := _status(self._heard)) is not None:
+            if not 100 <= status <= 199:
+                self._answer("" if 200 <= status <= 399 else f"HTTP {status}")
+                return
+            _, found, rest = self._heard.partition(b"\r\n\r\n")
+            if not found:
+                break
+            self._heard = rest
+        if not self._heard.startswith(b"HTTP/"[: len(self._heard)]):
+            self._ended("what answers does not speak HTTP")
+
+    # --- ending --------------------------------------------------------------------------------------------
+
+    def _too_late(self) -> None:
+        self._ended(f"no answer within {self._timeout_s:g} s")
+
+    def _ended(self, problem: str) -> None:
+        self._answer(problem)
+        self._close()
+
+    def _answer(self, problem: str | None) -> None:
+        if (done := self._done) is not None:
+            self._done = None
+            self._heard.clear()
+            self._loop.guarded(done, problem, self._address)
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._drop_socket()
+
+    def _drop_socket(self) -> None:
+        if self._socket is not None:
+            self._loop.unwatch(self._socket.fileno())
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+
+
+_HUNG_UP = "it closed the connection without an answer"
+_BROKEN = (errno.ECONNRESET, errno.EPIPE)
+_NOBODY_THERE = frozenset((errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT))
+
+
+def _status(heard: bytearray) -> int | None:
+    """Of `HTTP/1.1 200 OK`; None while that is not all there, or it is something else."""
+    words = bytes(heard[:32]).split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or len(words[0]) != len(b"HTTP/1.1"):
+        return None
+    digits = words[1][:3]
+    complete = len(words) == 3 or words[1][3:4] in (b"\r", b"\n")
+    return int(digits) if complete and len(digits) == 3 and digits.isdigit() else None
