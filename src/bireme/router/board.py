@@ -1,0 +1,94 @@
+"""Counts that all workers see: memory shared by them, in which each has a row and writes only that.
+
+Requests in flight by replica and by key, requests that wait by service: what one worker must know of the others for
+each request, and could not ask for. The supervisor gives every thing a block of cells (`Blocks`) and reads all rows.
+Without locks: two workers that look at the same instant may both take the last place of a replica; they see it at once.
+
+Invariant: a cell is written by one process, as one aligned machine word; the row of a worker that died is emptied.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+
+BLOCK = 3
+"""Cells of one thing."""
+BLOCKS = 1 << 15
+_ROW = BLOCK * BLOCKS
+_WORD = 8
+
+
+class Board:
+    """The cells, as one process sees them. `row`: its own; the supervisor has none."""
+
+    def __init__(self, cells: memoryview, workers: int, row: int | None) -> None:
+        rows = [cells[number * _ROW : (number + 1) * _ROW] for number in range(workers)]
+        self._rows = rows
+        self.mine = rows[row] if row is not None else memoryview(bytearray(0)).cast("q")
+        self._others = [each for number, each in enumerate(rows) if number != row]
+        self.is_shared = bool(self._others)
+
+    def elsewhere(self, cell: int) -> int:
+        """What the others have in it."""
+        return sum([row[cell] for row in self._others])
+
+    def total(self, cell: int) -> int:
+        return sum([row[cell] for row in self._rows])
+
+    def all(self, cell: int) -> list[int]:
+        return [row[cell] for row in self._rows]
+
+    def write(self, cell: int, value: int) -> None:
+        self.mine[cell] = value
+
+    def clear(self, cell: int, count: int) -> None:
+        """In all rows: for what nobody uses any more."""
+        for row in self._rows:
+            for number in range(cell, cell + count):
+                row[number] = 0
+
+    def empty(self, row: int) -> None:
+        self._rows[row][:] = memoryview(bytes(_ROW * _WORD)).cast("q")
+
+
+def new_memory(workers: int) -> int:
+    """A descriptor of memory for so many workers, which they inherit."""
+    fd = os.memfd_create("bireme-router")
+    os.ftruncate(fd, workers * _ROW * _WORD)
+    return fd
+
+
+def mapped(fd: int, workers: int) -> memoryview:
+    return memoryview(mmap.mmap(fd, workers * _ROW * _WORD)).cast("q")
+
+
+class NoRoomError(Exception):
+    """More things than the board has blocks for."""
+
+
+class Blocks:
+    """Which things have which cells. Only the supervisor gives and takes them."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, int] = {}
+        self._free = list(range(BLOCKS - 1, 0, -1))
+
+    def give(self, names: Iterable[str]) -> dict[str, int]:
+        """The first cell of each; it keeps the one that it has. Raises NoRoomError, and then nothing is given."""
+        wanted = dict.fromkeys(names)
+        new = [name for name in wanted if name not in self._of]
+        if len(new) > len(self._free):
+            raise NoRoomError(f"a router has room for {BLOCKS - 1} replicas, services and keys together")
+        for name in new:
+            self._of[name] = self._free.pop() * BLOCK
+        return {name: self._of[name] for name in wanted}
+
+    def others(self, names: Iterable[str]) -> dict[str, int]:
+        """Those that have cells and are not among these."""
+        kept = set(names)
+        return {name: cell for name, cell in self._of.items() if name not in kept}
+
+    def take_back(self, name: str) -> None:
+        self._free.append(self._of.pop(name) // BLOCK)

@@ -1,0 +1,105 @@
+"""What the supervisor and its workers say to each other, over a pair of sockets: lines of JSON, as `messages` has them.
+
+They are always of one release. Not here: what is counted for each request, which is in shared memory (`board`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bireme.router.messages import Table
+from bireme.router.rules.tally import Tally
+
+
+class Apply(msgspec.Struct, tag_field="op", tag="apply", frozen=True):
+    """Go by this table from now on. -> Applied"""
+
+    table: Table
+    cells: dict[str, int]
+    """By name (`replica_name` and its neighbours): the first cell of its block."""
+
+
+class Drain(msgspec.Struct, tag_field="op", tag="drain", frozen=True):
+    """Take no more connections, and end when the last request has."""
+
+
+ToWorker = Apply | Drain
+
+
+class Applied(msgspec.Struct, tag_field="ev", tag="applied", frozen=True):
+    """No request begins by an older table."""
+
+    serial: int
+
+
+class Waits(msgspec.Struct, tag_field="ev", tag="waits", frozen=True):
+    """A request waits, and there is no ready replica."""
+
+    service: str
+
+
+class Broke(msgspec.Struct, tag_field="ev", tag="broke", frozen=True):
+    """A replica does not answer."""
+
+    service: str
+    replica: str
+    why: str
+
+
+class Quiet(msgspec.Struct, tag_field="ev", tag="quiet", frozen=True):
+    """This worker has ended its last request on a replica that drains or is gone."""
+
+    service: str
+    replica: str
+
+
+class Part(msgspec.Struct, array_like=True):
+    """What one worker did for a service (`replica` is empty), or had of one replica, since it told before."""
+
+    service: str
+    replica: str
+    tally: Tally
+    area: float
+    """Requests in flight (of a service: that wait), times seconds."""
+    arrived: int = 0
+    refused: int = 0
+
+
+class Did(msgspec.Struct, tag_field="ev", tag="did", frozen=True):
+    """Once a second, if there is anything to tell."""
+
+    parts: list[Part]
+    connections: int
+
+
+FromWorker = Applied | Waits | Broke | Quiet | Did
+
+to_worker: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
+from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
+_encoder = msgspec.json.Encoder()
+
+
+def line(message: ToWorker | FromWorker) -> bytes:
+    return _encoder.encode(message) + b"\n"
+
+
+def replica_name(replica: str) -> str:
+    return "r/" + replica
+
+
+def service_name(service: str) -> str:
+    return "s/" + service
+
+
+def key_name(service: str, key: str) -> str:
+    return f"k/{service}/{key}"
+
+
+def names_in(table: Table) -> list[str]:
+    """Everything that has cells."""
+    names = []
+    for service in table.services:
+        names.append(service_name(service.name))
+        names += [replica_name(replica.id) for replica in service.replicas]
+        names += [key_name(service.name, key.id) for key in service.keys]
+    return names

@@ -1,0 +1,1 @@
+"""What the router decides, without a socket or a clock: heads, bodies, addresses, choice of replica, keys, counting."""

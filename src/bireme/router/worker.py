@@ -1,0 +1,391 @@
+"""A worker: one process with one loop, that answers on its own socket of the shared port.
+
+The supervisor starts it with the descriptors it needs and talks to it over a pair of sockets (`inner`). Here is what
+its connections have together: the table as it goes by it, who may connect, times, what is told. `client_side` and
+`replica_side` are the connections.
+
+Invariant: it ends when the supervisor does; what it counted is told once a second, before that at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+import time
+from collections import Counter
+from typing import cast
+
+import msgspec
+import uvloop
+
+from bireme.router import inner
+from bireme.router.backends import Backend, Served
+from bireme.router.board import Board, mapped
+from bireme.router.client_side import ClientSide
+from bireme.router.messages import Table
+from bireme.router.replica_side import ReplicaSide
+from bireme.router.rules import rewriting
+from bireme.router.rules.addresses import Directory
+from bireme.router.rules.tally import Tally
+from bireme.router.settings import Settings
+
+log = logging.getLogger("bireme.router")
+
+_LOOK_S = 0.5
+_AVOID_S = 1.0
+"""So long a replica that could not be connected to is not chosen if there is another."""
+_ATTEMPTS = 3
+"""One attempt to connect takes at most this part of the time for all."""
+_RESERVED = 64
+_BLOCKS_REMEMBERED = 1024
+_BACKLOG = 4096
+_USER_TIMEOUT_MS = 15_000
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What a worker is told on its command line."""
+
+    settings: Settings
+    row: int
+    workers: int
+    listener: int
+    channel: int
+    memory: int
+    kicks: tuple[int, ...]
+    """Of all workers, its own among them: written to when its queue is to be looked at."""
+
+
+class Worker:
+    """Everything of this process."""
+
+    def __init__(self, start: Start, loop: asyncio.AbstractEventLoop) -> None:
+        self.settings = start.settings
+        self.loop = loop
+        self.now = time.monotonic()
+        """As of the last look at the connections: exact enough for limits of seconds."""
+        self.board = Board(mapped(start.memory, start.workers), start.workers, start.row)
+        self.directory: Directory[Served] = Directory(())
+        self.is_draining = False
+        self.is_busy = False
+        """Something is to be told that is not in a tally."""
+        self.unread = 0
+        """Requests whose heads were refused: nobody knows for which service they were."""
+        self.clients: dict[ClientSide, None] = {}
+        """The oldest first."""
+        self._blocks: dict[tuple[str, bytes, bytes, bytes], bytes] = {}
+        self._by_peer: Counter[str] = Counter()
+        self._services: dict[str, Served] = {}
+        self._leaving: list[Served] = []
+        """Not in the table any more, with requests in flight."""
+        self._start = start
+        self._serial = 0
+        self._is_looking = False
+        self._is_telling = False
+        limit = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED) // 2
+        self._most = max(1, min(-(-self.settings.most_connections // start.workers), limit))
+        self._most_of_one = max(1, min(-(-self.settings.most_of_one // start.workers), self._most))
+        self._channel: asyncio.Transport | None = None
+        self._server: asyncio.Server | None = None
+        self.done: asyncio.Future[None] = loop.create_future()
+
+    async def run(self) -> None:
+        channel = socket.socket(fileno=self._start.channel)
+        await self.loop.create_connection(lambda: _Channel(self), sock=channel)
+        kick = self._start.kicks[self._start.row]
+        self.loop.add_reader(kick, self._kicked, kick)
+        await self.done
+
+    async def listen(self) -> None:
+        """From the first table on: before it nobody could be answered."""
+        listener = socket.socket(fileno=self._start.listener)
+        context = _tls(self.settings)
+        self._server = await self.loop.create_server(
+            lambda: ClientSide(self), sock=listener, backlog=_BACKLOG, ssl=context, start_serving=True
+        )
+
+    # --- the supervisor ---
+
+    def attach(self, channel: asyncio.Transport) -> None:
+        self._channel = channel
+
+    def obey(self, line: bytes) -> None:
+        order = inner.to_worker.decode(line)
+        if isinstance(order, inner.Drain):
+            self.drain()
+        else:
+            self._apply(order.table, order.cells)
+            self.tell(inner.Applied(order.table.serial))
+
+    def tell(self, message: inner.FromWorker) -> None:
+        if self._channel is not None:
+            self._channel.write(inner.line(message))
+
+    def _apply(self, table: Table, cells: dict[str, int]) -> None:
+        before, self._services = self._services, {}
+        for service in table.services:
+            served = before.pop(service.name, None)
+            if served is None:
+                served = Served(service, cells, self.board)
+            else:
+                served.change(service, cells)
+            self._services[service.name] = served
+        self._remove(before)
+        self._serial = table.serial
+        self.directory = Directory(self._services.values())
+        for client in [each for each in self.clients if each.backend is not None and each.backend.state == "gone"]:
+            client.left_behind()
+        for served in list(self._services.values()):
+            self._pump(served)
+            for backend in list(served.backends.values()):
+                self._tell_quiet(backend)
+        if self._server is None and not self.is_draining:
+            self._server = cast(asyncio.Server, True)  # it is being made
+            self.loop.create_task(self.listen())
+
+    def _remove(self, services: dict[str, Served]) -> None:
+        """Services that are not in the table any more: what is in flight goes on, what waits is told."""
+        for served in services.values():
+            served.remove()
+            self._leaving.append(served)
+            for request in list(served.waiting):
+                cast(ClientSide, request).unwanted()
+
+    def drain(self) -> None:
+        if self.is_draining:
+            return
+        self.is_draining = True
+        if isinstance(self._server, asyncio.AbstractServer):
+            self._server.close()
+        for client in list(self.clients):
+            client.drain()
+        self.loop.call_later(self.settings.drain_s, self._end)
+        self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if self.is_draining and not self.clients:
+            self._end()
+
+    def _end(self) -> None:
+        self._tell_load()
+        if not self.done.done():
+            self.done.set_result(None)
+
+    # --- who may connect ---
+
+    def enter(self, client: ClientSide) -> None:
+        self._look_on()
+        if self._by_peer[client.peer] >= self._most_of_one:
+            self._make_room(client, client.peer)
+        elif len(self.clients) >= self._most:
+            self._make_room(client, "")
+        self.clients[client] = None
+        self._by_peer[client.peer] += 1
+        if self.is_draining:
+            client.drain()
+
+    def _make_room(self, client: ClientSide, peer: str) -> None:
+        """The oldest without a request makes way, of this peer or of all; where there is none, the new one goes."""
+        for each in self.clients:
+            if each.is_unused and peer in ("", each.peer):
+                each.abort()
+                return
+        client.turn_away()
+
+    def leave(self, client: ClientSide) -> None:
+        del self.clients[client]
+        self._by_peer[client.peer] -= 1
+        if not self._by_peer[client.peer]:
+            del self._by_peer[client.peer]
+        if self.is_draining:
+            self._end_if_empty()
+
+    def block(self, peer: str, proto: bytes, host: bytes, prefix: bytes) -> bytes:
+        """Of `rewriting.forwarded`; the same object for the same words, so that heads can be told to be the same."""
+        words = (peer, proto, host, prefix)
+        found = self._blocks.get(words)
+        if found is None:
+            if len(self._blocks) >= _BLOCKS_REMEMBERED:
+                self._blocks.clear()
+            found = self._blocks[words] = rewriting.forwarded(peer.encode(), proto, host, prefix)
+        return found
+
+    def lets_in(self, client: ClientSide) -> bool:
+        """Whether this client may know which services there are."""
+        return client.is_local or any(served.keys for served in self.directory.services)
+
+    # --- replicas ---
+
+    def connect(self, backend: Backend, client: ClientSide) -> asyncio.Task[None]:
+        return self.loop.create_task(self._connect(backend, client))
+
+    async def _connect(self, backend: Backend, client: ClientSide) -> None:
+        limit = client.served.spec.timeouts.connect_s / _ATTEMPTS
+        try:
+            async with asyncio.timeout(limit or None):
+                transport, made = await self.loop.create_connection(
+                    lambda: ReplicaSide(self, backend), backend.host, backend.port
+                )
+        except OSError as error:
+            backend.avoid_until = time.monotonic() + _AVOID_S
+            client.unconnected(backend, _why(error))
+            return
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+        backend.avoid_until = 0.0
+        client.connected(made)
+
+    def ended_on(self, backend: Backend, now: float) -> None:
+        """A request on it has ended: there is room for another."""
+        backend.end(now)
+        served = backend.served
+        if backend.state != "ready":
+            self._tell_quiet(backend)
+        if served.waiting or (served.limit and self.board.is_shared):
+            self._pump(served)
+
+    def _pump(self, served: Served, *, alone: bool = False) -> None:
+        other = served.pump(alone=alone)
+        if other is not None:
+            os.eventfd_write(self._start.kicks[other], 1)
+
+    def _kicked(self, fd: int) -> None:
+        os.eventfd_read(fd)
+        for served in list(self._services.values()):
+            if served.waiting:
+                self._pump(served)
+
+    # --- what is told ---
+
+    def tell_wait(self, served: Served) -> None:
+        if not served.has_told_wait:
+            served.has_told_wait = True
+            self.tell(inner.Waits(served.name))
+
+    def tell_trouble(self, backend: Backend, why: str, *, is_down: bool = True) -> None:
+        now = time.monotonic()
+        if is_down:
+            backend.avoid_until = now + _AVOID_S
+        if backend.state == "ready" and now - backend.told_trouble > 1.0:
+            backend.told_trouble = now
+            self.tell(inner.Broke(backend.served.name, backend.id, why))
+
+    def _tell_quiet(self, backend: Backend) -> None:
+        if backend.state != "ready" and not backend.in_flight and not backend.quiet_told:
+            backend.quiet_told = True
+            self.tell(inner.Quiet(backend.served.name, backend.id))
+
+    def _tell_load(self) -> None:
+        """Once a second; all workers at the same moment."""
+        now = time.monotonic()
+        parts = []
+        for served in (*self._services.values(), *self._leaving):
+            parts += _parts_of(served, now)
+        self._leaving = [each for each in self._leaving if not each.is_over]
+        if parts or self.is_busy:
+            self.is_busy = False
+            self.tell(inner.Did(parts, len(self.clients)))
+
+    # --- times ---
+
+    def _look_on(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self.now = time.monotonic()
+            self.loop.call_later(_LOOK_S - self.now % _LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """At every connection, while there are any."""
+        last, self.now = self.now, time.monotonic()
+        for client in list(self.clients):
+            client.look(self.now)
+        is_second = int(last) != int(self.now)
+        for served in list(self._services.values()):
+            if served.waiting:
+                self._pump(served, alone=True)
+            for backend in served.backends.values():
+                self._close_idle(backend)
+        if is_second:
+            self._tell_load()
+        self._is_looking = False
+        if self.clients or any(
+            backend.idle for served in self._services.values() for backend in served.backends.values()
+        ):
+            self._look_on()
+        else:
+            self.loop.call_later(1.1, self._tell_load)
+
+    def _close_idle(self, backend: Backend) -> None:
+        """Unused connections: their replica may be about to close them."""
+        while backend.idle and self.now - backend.idle[0].idle_since > self.settings.replica_idle_s:
+            backend.idle[0].close()
+
+
+def _parts_of(served: Served, now: float) -> list[inner.Part]:
+    parts = []
+    waited = served.waited.take(now)
+    if waited or served.waiting or served.tally or served.arrived or served.refused:
+        parts.append(inner.Part(served.name, "", served.tally, waited, served.arrived, served.refused))
+        served.tally, served.arrived, served.refused = Tally(), 0, 0
+    for backend in list(served.backends.values()):
+        area = backend.take_area(now)
+        if area or backend.in_flight or backend.tally:
+            parts.append(inner.Part(served.name, backend.id, backend.tally, area))
+            backend.tally = Tally()
+        served.forget_if_gone(backend)
+    return parts
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    return error.strerror or str(error)
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.tls_certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class _Channel(asyncio.Protocol):
+    """The worker's end of what it shares with the supervisor."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._worker.attach(cast(asyncio.Transport, transport))
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._worker.obey(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._worker.drain()  # the supervisor is gone: what is in flight may end
+
+
+def run(start: Start) -> None:
+    """Until it is told to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is for the supervisor
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    async def main() -> None:
+        await Worker(start, asyncio.get_running_loop()).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
