@@ -151,31 +151,36 @@ def test_waiting_has_a_limit(router: Router, replica: MakeReplica) -> None:
     busy.close()
 
 
+def wakes_of(router: Router, service: str) -> int:
+    return len([each for each in router.told if isinstance(each, messages.Wake) and each.service == service])
+
+
 def test_from_zero(router: Router, replica: MakeReplica) -> None:
-    router.push(Service(name="chat"))
+    router.push(Service(name="zero"))
     clients = [router.client() for _ in range(5)]
     for client in clients:
-        client.send(request("POST", "/chat/echo", b"wake up"))
-    assert router.heard(messages.Wake).service == "chat"
-    router.load_of("chat", lambda load: load.queued == 5 and load.waiting > 0)
+        client.send(request("POST", "/zero/echo", b"wake up"))
+    assert router.heard(messages.Wake, lambda wake: wake.service == "zero")
+    router.load_of("zero", lambda load: load.queued == 5 and load.waiting > 0)
     clients.pop().close()
-    router.load_of("chat", lambda load: load.queued == 4)
+    router.load_of("zero", lambda load: load.queued == 4)
     one = replica("one")
-    router.push(Service(name="chat", replicas=(one.row(),)))
+    router.push(Service(name="zero", replicas=(one.row(),)))
     assert [client.answer()[1] for client in clients] == [b"wake up"] * 4
-    assert len([each for each in router.told if isinstance(each, messages.Wake)]) == 1
+    assert wakes_of(router, "zero") == 1
     assert len(one.heads) == 4
-    router.push(Service(name="chat"))
+    router.push(Service(name="zero"))
     late = router.client()
-    late.send(request("GET", "/chat/x"))
-    until(lambda: len([each for each in router.told if isinstance(each, messages.Wake)]) == 2)
+    late.send(request("GET", "/zero/x"))
+    until(lambda: wakes_of(router, "zero") == 2)
+    late.close()
 
 
 def test_a_service_that_is_taken_away_is_told_to_who_waits(router: Router) -> None:
-    router.push(Service(name="chat"))
+    router.push(Service(name="fleeting"))
     with router.client() as client:
-        client.send(request("GET", "/chat/x"))
-        router.heard(messages.Wake)
+        client.send(request("GET", "/fleeting/x"))
+        router.heard(messages.Wake, lambda wake: wake.service == "fleeting")
         router.push()
         assert client.answer()[0] == 404
 
