@@ -212,6 +212,13 @@ class TakesGuests(Protocol):
     queue: JobQueue | None
 
 
+class AsksBeside(Protocol):
+    """An engine without agents that can run a short command in a job of its queue."""
+
+    async def ask_beside(self, job_id: int, node: str, owner: Owner, command: Sequence[str], timeout_s: float) -> str:
+        """What is wrong, by a command run on the node as the job's owner; empty: it exited with 0 in time."""
+
+
 class KnowsPods(Protocol):
     """An engine that can say why a pod is not in the queue."""
 
@@ -235,6 +242,8 @@ class Capabilities:
     commands: AdmitsCommands | None = None
     guests: TakesGuests | None = None
     pods: KnowsPods | None = None
+    beside: AsksBeside | None = None
+    """Of its queue's jobs."""
 
 
 class JournalError(OSError):

@@ -131,3 +131,23 @@ def test_a_crash_loop_is_held_back_longer_each_time() -> None:
     backed_off = world.state.services["chat"].revisions[1].backed_off
     assert backed_off is not None
     assert backed_off.why == "replica 8 crashed: it ended by itself with exit code 1"
+
+
+def test_a_replica_whose_time_limit_nears_is_succeeded_before_it_ends() -> None:
+    world = served(replicas="1", time_s=3600)
+    world.wait(3600 - 130)
+    world.expect()
+    world.wait(15)
+    world.expect({"chat": "1/1 r1 [2 loading]", "chat/2": "runs n1"})
+    world.probes("chat/2")
+    world.expect(chat="1/1 r1 [1 draining]")
+    world.drained("chat/1")
+    world.expect({"chat": "1/1 r1", "chat/1": "CANCELLED"})
+
+
+def test_a_replica_without_room_for_a_successor_stays_until_its_limit() -> None:
+    world = served("1x8", replicas="1", time_s=3600, cpus=8)
+    world.wait(3600 - 100)
+    world.expect({"chat": "1/1 r1 [2 waiting]", "chat/2": "waits Resources"})
+    world.wait(105)
+    world.expect({"chat": "0/1 r1 [2 loading]", "chat/1": "TIMEOUT", "chat/2": "runs n1"})

@@ -56,7 +56,7 @@ class RoutingEngine:
     @property
     def capabilities(self) -> Capabilities:
         """The host's, and the guest's queue as far as partitions lead there."""
-        return replace(self._host.capabilities, queue=self)
+        return replace(self._host.capabilities, queue=self, beside=self._guest.capabilities.beside)
 
     async def start(self, report: Report) -> None:
         """The guest first: its nodes are known before the state is told of a cluster without them."""

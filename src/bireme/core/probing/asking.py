@@ -98,6 +98,11 @@ def begin(probes: Probes, now: float) -> Probing:
     return Probing(probes, now, standings={Question.STARTUP: Standing(first, first)})
 
 
+def going_on(probes: Probes, health: Health, now: float) -> Probing:
+    """A replica that has started long ago, as whoever asked it before said last: it is asked at once."""
+    return _started(Probing(probes, -inf, health), now)
+
+
 def asked(probing: Probing, question: Question, now: float) -> Probing:
     """The question is under way from now on."""
     standing = probing.standings[question]

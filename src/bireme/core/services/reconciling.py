@@ -126,6 +126,8 @@ def _moments(service: Service, seen: Sequence[Seen], now: float) -> Iterator[flo
     for each in seen:
         if each.replica.draining_since is not None and each.stand is Stand.RUNNING and not each.replica.ending:
             yield each.replica.draining_since + _revision_of(service, each).spec.drain_s
+        if each.lives and each.succeeded_from is not None:
+            yield each.succeeded_from
     for revision in service.revisions.values():
         if revision.backed_off is not None:
             yield revision.backed_off.until
@@ -253,23 +255,35 @@ def _sized(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
 
 def _rolled(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
     """The number of replicas that is wanted, all of one revision: as many new ones as surge lets in, and old ones go
-    for those that are ready. Without old ones it is simply scaled."""
+    for those that are ready. Old is also whose time limit nears. Without old ones it is simply scaled."""
     target, wanted = service.target, service.wanted
     surge, unavailable = leeway(target.spec.updating, wanted)
     living = [each for each in seen if each.lives]
-    new, old = _of(living, target), [each for each in living if each.replica.revision != target.number]
+    new = [each for each in _of(living, target) if not _nears_its_limit(each, now)]
+    old = [each for each in living if each not in new]
     leaving = [each for each in seen if not each.lives] if old else []
     room = wanted + surge - len(living) - len(leaving)
     yield from [Add(target.number)] * max(0, min(wanted - len(new) - _held_back(target, now), room))
     yield from _surplus(new, wanted)
-    why = f"revision {target.number} takes its place"
     ready = sum(each.ready for each in living)
     not_yet = sum(not each.ready for each in new)
     idle = [each for each in dispensable(old) if not each.ready][: max(0, len(living) - wanted + unavailable - not_yet)]
     spare = [each for each in dispensable(old) if each.ready][: max(0, ready - wanted + unavailable)]
-    yield from (Drain(each.number, why) for each in (*idle, *spare))
-    if old and not (idle or spare or leaving) and ready >= wanted and no_room(service, target, seen, now):
-        yield Drain(dispensable(old)[0].number, f"{why}: there is no room for one more, so it goes one by one")
+    yield from (Drain(each.number, _why_it_goes(each, target)) for each in (*idle, *spare))
+    outdated = [each for each in dispensable(old) if each.replica.revision != target.number]
+    if outdated and not (idle or spare or leaving) and ready >= wanted and no_room(service, target, seen, now):
+        why = f"{_why_it_goes(outdated[0], target)}: there is no room for one more, so it goes one by one"
+        yield Drain(outdated[0].number, why)
+
+
+def _nears_its_limit(each: Seen, now: float) -> bool:
+    return each.succeeded_from is not None and now >= each.succeeded_from
+
+
+def _why_it_goes(each: Seen, target: Revision) -> str:
+    if each.replica.revision == target.number:
+        return "its time limit nears, and another has taken its place"
+    return f"revision {target.number} takes its place"
 
 
 def _shared(service: Service, canary: Revision, seen: Sequence[Seen], now: float) -> Iterator[Act]:

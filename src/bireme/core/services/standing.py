@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from bireme.core.jobs.due import limit_reached_at
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Running, Starting, Suspended
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.model.serving.probes import PORT_TAKEN
 from bireme.core.model.serving.services import Health, Replica, Service
 from bireme.core.state.state import State
+
+LEAST_LEAD_S = 60.0
+"""A successor has at least so long to get ready."""
 
 
 class Stand(Enum):
@@ -38,6 +42,8 @@ class Seen:
     """Of one that waits: what the latest pass of the planner said. Empty: none has looked at it."""
     room_is_made: bool = False
     """Of one that waits: others are being ended for it."""
+    succeeded_from: float | None = None
+    """Its time limit nears: from then on another is to take its place before it ends."""
 
     @property
     def number(self) -> int:
@@ -75,10 +81,10 @@ class Seen:
 
 def standing(state: State, service: Service) -> list[Seen]:
     """All its replicas, in the order of their numbers."""
-    return [_seen(state, replica) for _, replica in sorted(service.replicas.items())]
+    return [_seen(state, service, replica) for _, replica in sorted(service.replicas.items())]
 
 
-def _seen(state: State, replica: Replica) -> Seen:
+def _seen(state: State, service: Service, replica: Replica) -> Seen:
     if not replica.job_id:
         return Seen(replica, Stand.ORDERED, None)
     job = state.jobs.get(replica.job_id)
@@ -86,7 +92,7 @@ def _seen(state: State, replica: Replica) -> Seen:
         return Seen(replica, Stand.OVER, None)
     stand, verdict = _stand(job), state.verdicts.get(job.id)
     if stand is not Stand.WAITING or verdict is None:
-        return Seen(replica, stand, job)
+        return Seen(replica, stand, job, succeeded_from=_succeeded_from(state, service, replica, job))
     return Seen(replica, stand, job, verdict.reasons, _room_is_made(state, job))
 
 
@@ -94,6 +100,20 @@ def _room_is_made(state: State, job: Job) -> bool:
     phases = (other.phase for other in state.holding.values())
     reasons = (phase.outcome.reason for phase in phases if isinstance(phase, Ending))
     return any(why is not None and why.kind is ReasonKind.PREEMPTED and why.fact("by") == job.id for why in reasons)
+
+
+def _succeeded_from(state: State, service: Service, replica: Replica, job: Job) -> float | None:
+    """So long before its limit that one which takes twice as long to get ready is there, and it can drain; but not
+    before half of its time is over."""
+    phase = job.phase
+    if not isinstance(phase, Running) or replica.ready_at is None or replica.revision not in service.revisions:
+        return None
+    ends_at = limit_reached_at(state, job, phase)
+    if ends_at is None:
+        return None
+    took_s = max(0.0, replica.ready_at - phase.started_at)
+    lead_s = service.revisions[replica.revision].spec.drain_s + max(LEAST_LEAD_S, 2 * took_s)
+    return ends_at - min(lead_s, (ends_at - phase.started_at) / 2)
 
 
 def _stand(job: Job) -> Stand:

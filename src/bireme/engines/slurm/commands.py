@@ -178,6 +178,10 @@ def check_identity(identity: Owner) -> None:
         )
 
 
+class UnsureRefusal(Refusal):
+    """Slurm does not answer: whether what was asked is done will be seen when it does. The same may be asked again."""
+
+
 def why_silent(command: str, said: str) -> str:
     """One message that says what to check."""
     line = last_line(said) or "no output"

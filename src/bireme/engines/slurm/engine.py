@@ -28,6 +28,7 @@ from bireme.engines.slurm.commands import (
     Done,
     Silent,
     SlurmCommands,
+    UnsureRefusal,
     check_identity,
     is_silence,
     refusal,
@@ -35,6 +36,7 @@ from bireme.engines.slurm.commands import (
 )
 from bireme.engines.slurm.mirror import Mirror, Pace
 from bireme.engines.slurm.queries import CommandSource, Source
+from bireme.engines.slurm.replicas import SlurmReplicas, own_variables
 from bireme.engines.slurm.rounds import Round
 from bireme.engines.slurm.submission import batch_words, order_words
 from bireme.engines.slurm.usage import USAGE_WORDS, read_usage
@@ -60,12 +62,13 @@ class SlurmEngine:
         self.mirror = Mirror(source or CommandSource(commands), pace)
         self._following: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Task[int]] = {}
+        self._replicas = SlurmReplicas(self, commands)
 
     # -- ports.Engine ------------------------------------------------------------------------------------------------
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(queue=self)
+        return Capabilities(queue=self, beside=self._replicas)
 
     @property
     def problem(self) -> str:
@@ -78,7 +81,7 @@ class SlurmEngine:
 
     async def start(self, report: Report) -> None:
         """Returns when the queue was seen once, or after some seconds without: it goes on trying."""
-        self.mirror.report = report
+        self.mirror.report = self._replicas.report = report
         self._following = asyncio.create_task(self.mirror.follow(), name="slurm mirror")
         try:
             async with asyncio.timeout(_START_PATIENCE_S):
@@ -87,6 +90,7 @@ class SlurmEngine:
             self.mirror.queue.problem = self.mirror.problem or f"slurmctld does not answer yet: {WHAT_TO_CHECK}"
 
     async def stop(self) -> None:
+        self._replicas.stop()
         if self._following is not None:
             self._following.cancel()
             with suppress(asyncio.CancelledError):
@@ -101,6 +105,9 @@ class SlurmEngine:
 
     def send(self, commands: Sequence[c.Command]) -> None:
         for command in commands:
+            if isinstance(command, c.SubmitReplica | c.EndReplica):
+                self._replicas.obey(command)
+                continue
             assert isinstance(command, c.FindJob), f"nothing is commanded of jobs that Slurm places: {command}"
             self.mirror.find(command.job)
 
@@ -154,7 +161,7 @@ class SlurmEngine:
                 async with asyncio.timeout(_FIRST_LOOK_S):
                     await self.mirror.looked.wait()
             except TimeoutError:
-                raise Refusal(Why.ERROR, said=self.problem or "Slurm does not answer") from None
+                raise UnsureRefusal(Why.ERROR, said=self.problem or "Slurm does not answer") from None
         return self.mirror.tagged(tag)
 
     async def _submit(self, specs: Sequence[JobSpec], tag: str) -> int:
@@ -165,7 +172,7 @@ class SlurmEngine:
                 *batch_words(specs, tag),
                 identity=spec.owner,
                 input=script,
-                environ=self._environment(spec),
+                environ={**self._environment(spec), **own_variables(spec)},
                 cwd=spec.work_dir if os.path.isdir(spec.work_dir) else "/",
                 umask=spec.umask,
             )
@@ -200,7 +207,9 @@ class SlurmEngine:
                 if found is not None:
                     return found
                 raise Refusal(Why.ERROR, said=problem, hint="the job was not submitted")
-        raise Refusal(Why.ERROR, said=problem, hint="whether the job was submitted will be seen when Slurm answers")
+        raise UnsureRefusal(
+            Why.ERROR, said=problem, hint="whether the job was submitted will be seen when Slurm answers"
+        )
 
     def _environment(self, spec: JobSpec) -> dict[str, str]:
         """The submitter's variables, without those that lead back to this daemon."""

@@ -57,6 +57,8 @@ def _options(spec: JobSpec) -> Iterator[str]:
             written = AS_OPTION[field.form](value)
             if written:
                 yield f"--{field.option.name}" if written is True else f"--{field.option.name}={written}"
+    if spec.replica is not None:  # its port is in the environment that is handed over, whatever its script says of it
+        yield "--export=ALL"
 
 
 # -- how a form is written -------------------------------------------------------------------------------------------
