@@ -39,12 +39,13 @@ def config(name: str, node: str, partition: str) -> ClusterConfig:
 
 def test_it_hides_nothing_that_its_host_can_do() -> None:
     everything = {name: object() for name in Capabilities.__dataclass_fields__}
-    guest = Part("slurm", queue=object())
+    guest = Part("slurm", queue=object(), beside=object())
     both = RoutingEngine(Part("kubernetes", **everything), None, guest)  # type: ignore[arg-type]
+    of_the_queue = {"queue": both, "beside": guest.capabilities.beside}
     for name, answers in everything.items():
-        assert getattr(both.capabilities, name) is (both if name == "queue" else answers)
+        assert getattr(both.capabilities, name) is of_the_queue.get(name, answers)
     bare = RoutingEngine(Part("embedded"), None, guest)  # type: ignore[arg-type]
-    assert bare.capabilities == Capabilities(queue=bare)
+    assert bare.capabilities == Capabilities(queue=bare, beside=guest.capabilities.beside)
 
 
 def test_a_host_that_reports_its_cluster_is_not_told_the_guest_s_as_its_own() -> None:
