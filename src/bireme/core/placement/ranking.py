@@ -45,8 +45,8 @@ class Ranking:
         self._shared = {name for name, _ in table.fractions.keys}
         self._score: Score = make_score(name, counts, self._supply)
         self._asks: dict[Need, Ask] = {}
-        self._points: dict[Ask, dict[tuple[int, int], float]] = {}
-        """By condition: GPU model, GPUs, free GPUs and free CPUs of a node."""
+        self._points: dict[Ask, dict[int, float]] = {}
+        """By the number of a node's condition."""
         self.counted_at = 0
         """How many jobs had been submitted when it was last told what to expect."""
 
@@ -78,8 +78,8 @@ class Ranking:
         ask = self._asks.get(need)
         if ask is None:
             ask = self._asks[need] = self.ask(need)
-        if len(at) <= _KNOWN_BY_NUMBER and not self._table.fractions.nodes[at].any():
-            return self._known_points(ask, free, at)
+        if not self._table.fractions.nodes[at].any():
+            return self._points_of_whole(ask, free, at)
         rows = self._rows(free, at)
         condition = np.concatenate(
             (rows.cpus[:, None], rows.model[:, None], rows.gpus[:, None], rows.kinds[:, None], rows.left), axis=1
@@ -87,10 +87,17 @@ class Ranking:
         _, first, same = np.unique(condition, axis=0, return_index=True, return_inverse=True)
         return self._rated(ask, _some(rows, first))[same.ravel()]
 
-    def _known_points(self, ask: Ask, free: Free, at: IntArray) -> FloatArray:
-        """Of nodes that give out whole GPUs: how many are free says all, and most conditions were met before."""
-        number = (self._model[at] * _MORE_THAN_GPUS + self._gpus[at]) * _MORE_THAN_GPUS + free.gres_of(_GPU, None)[at]
-        conditions = list(zip(number.tolist(), free.cpus[at].tolist()))
+    def _points_of_whole(self, ask: Ask, free: Free, at: IntArray) -> FloatArray:
+        """Of nodes that give out whole GPUs: one number says all of a node's condition."""
+        number = free.cpus[at] * len(self._supply.models) + self._model[at]
+        number = (number * _MORE_THAN_GPUS + self._gpus[at]) * _MORE_THAN_GPUS + free.gres_of(_GPU, None)[at]
+        if len(at) <= _KNOWN_BY_NUMBER:
+            return self._known_points(ask, free, at, number.tolist())
+        _, first, same = np.unique(number, return_index=True, return_inverse=True)
+        return self._rated(ask, self._rows(free, at[first]))[same]
+
+    def _known_points(self, ask: Ask, free: Free, at: IntArray, conditions: list[int]) -> FloatArray:
+        """Of few nodes: most conditions were met before."""
         known = self._points.setdefault(ask, {})
         new = {each: place for place, each in enumerate(conditions) if each not in known}
         if new:
