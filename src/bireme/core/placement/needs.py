@@ -110,6 +110,16 @@ def column_of(free: Free, key: Amount) -> IntArray:
     return -free.jobs if name == JOBS else free.gres_of(name, type_)
 
 
+def columns_of(free: Free, key: Amount) -> list[IntArray]:
+    """The same as the columns that are added up, which change as things are taken; none of what must not be there."""
+    name, type_ = key
+    if name in (WHOLE, JOBS):
+        return []
+    if name in (CPU, CORE, MEMORY):
+        return [column_of(free, key)]
+    return [column for mine, column in free.gres.items() if mine[0] == name and type_ in (None, mine[1])]
+
+
 def wanted_on(need: Need, settings: Settings, table: NodeTable) -> dict[Amount, IntArray]:
     """By amount, how much each node must have left; nothing where its make does not count it."""
     found: dict[Amount, IntArray] = {}

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bireme.core.model.cluster import Settings
 from bireme.core.model.resources import NodeShare
@@ -22,7 +24,7 @@ from bireme.core.placement.contiguous import is_contiguous, windows
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint, Expression, chosen_for_counts
-from bireme.core.placement.needs import WHOLE, Amount, Need, column_of, part_of, wanted_on
+from bireme.core.placement.needs import Need, columns_of, part_of
 from bireme.core.placement.occupancy import NodeRoom, Occupancy, room_of_gpus
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.shares import make_share
@@ -31,7 +33,6 @@ from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 from bireme.core.placement.task_layout import layout
 
 Counts = tuple[tuple[Expression, int], ...]
-_AT_A_TIME = 64
 _RANKED_ANEW = 512
 """Nodes: more are ranked once for each draft, since ranking them for every job would cost more than placing it."""
 
@@ -90,8 +91,10 @@ class Search:
         self._share = tasks_per_core(demand, table, settings)
         self._allowed = allowed
         self._need: Need | None = None
-        self._wanted: dict[Amount, IntArray] | None = None
-        self._walk: IntArray | None = None
+        self._walk: list[int] | None = None
+        """Of one-node shapes: positions in the order in which they are tried, in one draft."""
+        self._tests: dict[int, list[tuple[IntArray, int]]] = {}
+        """By make of node: columns of that draft, and what must be left there."""
         self._walks_in: Occupancy | None = None
         self._at = 0
         self._ranked_at = 0
@@ -192,32 +195,38 @@ class Search:
         if self._walk is None or self._walks_in is not occupancy or stale:
             self._walks_in, self._at, self._ranked_at = occupancy, 0, occupancy.changes
             tasks = capacity(demand, self._table, occupancy.free, self.settings)
-            self._walk = self._able(occupancy.free, self._masks[0] & (tasks >= demand.ntasks), ranked=True)
-        while self._at < len(self._walk):
-            position = int(self._walk[self._at])
+            mask = self._masks[0] & (tasks >= demand.ntasks)
+            self._walk, self._tests = self._able(occupancy.free, mask, ranked=True).tolist(), {}
+        while (position := self._next_with_room(self._walk)) is not None:
             node, room = self._table.nodes[position], occupancy.rooms[position]
             share = make_share(demand, node, room, demand.ntasks, demand.gres_per_job, self.settings)
             if share is not None:
                 return Fit((share,), 1, 1, 1)
             self._at += 1
-            self._skip_full(occupancy.free)
         return None
 
-    def _skip_full(self, free: Free) -> None:
-        """Moves on to the next node that has all amounts left: some at a time, since the next one often has."""
-        assert self._walk is not None
-        if self._wanted is None:
-            self._wanted = wanted_on(self.need, self.settings, self._table)
-        while self._at < len(self._walk):
-            some = self._walk[self._at : self._at + _AT_A_TIME]
-            good = np.ones(len(some), dtype=np.bool_)
-            for key, wanted in self._wanted.items():
-                good &= ~free.whole[some] if key[0] == WHOLE else column_of(free, key)[some] >= wanted[some]
-            first = int(good.argmax())
-            if good[first]:
-                self._at += first
-                return
-            self._at += len(some)
+    def _next_with_room(self, walk: list[int]) -> int | None:
+        """Moves on to the next node on which nobody has taken what it needs: columns tell most of it at a glance."""
+        makes, tests = self._table.makes, self._tests
+        while self._at < len(walk):
+            position = walk[self._at]
+            for column, amount in tests.get(makes[position]) or self._test(position):
+                if column.item(position) < amount:
+                    break
+            else:
+                return position
+            self._at += 1
+        return None
+
+    def _test(self, position: int) -> list[tuple[IntArray, int]]:
+        """Columns of the draft that is walked, and what nodes of this one's make must have left of each."""
+        assert self._walks_in is not None
+        amounts = self.need.on(self._table.nodes[position], self.settings)
+        columns = ((columns_of(self._walks_in.free, key), amount) for key, amount in amounts)
+        found = self._tests[self._table.makes[position]] = [
+            (each[0], least) for each, least in columns if len(each) == 1
+        ]
+        return found
 
     # -- several nodes -----------------------------------------------------------------------------------------------
 
@@ -337,20 +346,22 @@ class Search:
 
     def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
         """Positions in order of preference: required, by weight, as the job likes them, by the score, with the least
-        left over."""
+        left over. Sorted by what tells nodes apart only: most jobs name none and like all."""
         able = np.flatnonzero(mask)
         if len(able) < 2:
             return able
-        points = np.zeros(len(able))
-        if ranked and self._ranking is not None:
-            points = self._ranking.points(self.need, free, able)
         gpus = free.gres_of("gpu", None)[able]
         cpus = free.cpus[able]
-        if self._least_loaded:
-            gpus, cpus = -gpus, -cpus
-        liked = points if self._liked is None else self._liked[able]
-        order = np.lexsort((able, cpus, gpus, -points, -liked, self._table.weight[able], ~self._required[able]))
-        return able[order]
+        by: list[NDArray[Any]] = [-cpus, -gpus] if self._least_loaded else [cpus, gpus]
+        if ranked and self._ranking is not None:
+            by.append(-self._ranking.points(self.need, free, able))
+        if self._liked is not None:
+            by.append(-self._liked[able])
+        if self._table.weighted:
+            by.append(self._table.weight[able])
+        if self.demand.nodelist:
+            by.append(~self._required[able])
+        return able[np.lexsort(by)]  # of equal ones the first in the configuration
 
 
 def _with_tasks_everywhere(demand: Demand, shares: list[NodeShare]) -> tuple[NodeShare, ...]:

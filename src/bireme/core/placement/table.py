@@ -48,6 +48,7 @@ class NodeTable:
         "threads",
         "tmp_disk",
         "weight",
+        "weighted",
     )
 
     def __init__(self, nodes: Sequence[NodeConfig]) -> None:
@@ -60,6 +61,8 @@ class NodeTable:
         self.threads = _column([node.threads_per_core for node in nodes])
         self.tmp_disk = _column([node.tmp_disk_mib for node in nodes])
         self.weight = _column([node.weight for node in nodes])
+        self.weighted = len({node.weight for node in nodes}) > 1
+        """Some nodes are given out before others."""
         self.features: tuple[frozenset[str], ...] = tuple(frozenset(node.features) for node in nodes)
         self.feature_kinds = _feature_kinds(self.features)
         """All sets of features that there are, and for each node which of them it has."""
