@@ -16,6 +16,7 @@ from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
+from bireme.core.model.resources import Allocation
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Start, StartGang
 from bireme.core.plan.preempt import awaits_victims, guards, victims_for
@@ -103,17 +104,16 @@ def _consider_het(work: Pass, leader: Job) -> None:
             work.outlook.give_up(work.state, slots)
         return
     take_back = work.branch()
-    found: list[tuple[Job, PartitionConfig, Fit]] = []
+    found: list[tuple[Job, Allocation]] = []
     for member in members:
-        taken = tuple(dict.fromkeys(share.node for _, _, fit in found for share in fit.shares))
+        taken = tuple(dict.fromkeys(share.node for _, held in found for share in held.shares))
         partition, fit, reasons = _find_apart(work, member, taken)
         if partition is None or fit is None:
             take_back()
             _wait_together(work, members, reasons, own)
             return
-        work.hold(member, partition, fit)
-        found.append((member, partition, fit))
-    work.starts.append(StartGang(tuple(work.started(member, partition, fit) for member, partition, fit in found)))
+        found.append((member, work.hold(member, partition, fit)))
+    work.starts.append(StartGang(tuple(work.started(member, held) for member, held in found)))
     work.outlook.again.discard(leader.id)
 
 
@@ -161,8 +161,8 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
     if partition is not None and fit is not None:
         work.outlook.restore(job.id, own[1:])
         work.outlook.give_up(work.state, own[:1])
-        work.hold(limited, partition, fit)
-        _add_start(work, job, work.started(limited, partition, fit, task_id))
+        held = work.hold(limited, partition, fit)
+        _add_start(work, job, work.started(limited, held, task_id))
         return True
     if work.policy.stops_at_association_limits and _at_association_limit(reasons):
         work.block(work.line(job, entry.partition), job.id)

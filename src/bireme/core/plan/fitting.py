@@ -158,11 +158,10 @@ class Fitting:
         lengths = sorted({length for length in (least, *gaps) if least <= length < most})
         return [replace(job, spec=replace(job.spec, time_limit_s=length)) for length in lengths]
 
-    def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
+    def hold(self, partition: PartitionConfig, allocation: Allocation) -> None:
         """Takes the shares in the draft."""
-        allocation = self.snapshot.allocation(job, partition, fit)
         if self.standby.kept:
-            self.standby.lend(self.draft, fit.shares)
+            self.standby.lend(self.draft, allocation.shares)
         self.draft.hold(allocation)
         if partition.max_cpus_per_node is not None:
             self._capped.append(allocation)

@@ -16,6 +16,7 @@ from bireme.core.limits.ledger import Ledger
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.reasons import Reason, ReasonKind, reason
+from bireme.core.model.resources import Allocation
 from bireme.core.placement.search import Fit
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.priority.fair_share import fair_share
@@ -51,11 +52,10 @@ class Limiting:
                 self._blocked[key] = known
         return known
 
-    def count_as_held(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
+    def count_as_held(self, job: Job, allocation: Allocation) -> None:
         """For the limits: of a job that starts, or for which others make way."""
         rules = self.ledger.rules
-        if rules.for_job(job.spec, partition.name).holders:
-            allocation = self.snapshot.allocation(job, partition, fit)
+        if rules.for_job(job.spec, allocation.partition).holders:
             self.ledger.hold(holding_of(self.snapshot.state, rules, job, allocation, self.snapshot.now))
 
     def branch(self) -> Ledger:

@@ -47,7 +47,7 @@ def _victims(
     enough = _fits(work, job, partition, stage, ())
     if enough is not None:  # those that are ending already leave enough
         if awaits_victims(work, job):
-            work.limiting.count_as_held(job, partition, enough)
+            work.limiting.count_as_held(job, work.snapshot.allocation(job, partition, enough))
         return None
     candidates = [running for running in _candidates(work, job, partition, rules) if running.id not in work.doomed]
     chosen = _fewest(
@@ -57,16 +57,16 @@ def _victims(
     if fit is None or work.limiting.blocking(job, partition, fit):
         return None
     decision = Preempt(job.id, tuple(as_victim(work.state, victim, rules) for victim in chosen))
-    whole = work.snapshot.demand(job, partition).whole_nodes
     for victim in chosen:
         work.doomed.add(victim.id)
         before.release(_freed(work, victim))
         if _is_suspended(work, victim):
             standby.keep(before, victim)
     standby.lend(before, fit.shares)
-    before.hold(Allocation(job.id, 0, partition.name, fit.shares, whole))
+    allocation = work.snapshot.allocation(job, partition, fit)
+    before.hold(allocation)
     work.after_preemption = before, standby
-    work.limiting.count_as_held(job, partition, fit)
+    work.limiting.count_as_held(job, allocation)
     _promise(work, job, decision, fit, partition)
     return decision
 

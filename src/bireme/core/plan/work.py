@@ -18,6 +18,7 @@ from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running, Starting, Suspended
 from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import Reason, ReasonKind
+from bireme.core.model.resources import Allocation
 from bireme.core.placement.needs import part_of
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit
@@ -139,10 +140,12 @@ class Pass:
         """Whether it is worth a look: others may have taken what it hoped for."""
         return job_id not in self.hopeful or self.hope.still(self.outlook.waiting, job_id)
 
-    def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> None:
+    def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> Allocation:
         """It takes its place in the draft, and counts against the limits."""
-        self.fitting.hold(job, partition, fit)
-        self.limiting.count_as_held(job, partition, fit)
+        allocation = self.snapshot.allocation(job, partition, fit)
+        self.fitting.hold(partition, allocation)
+        self.limiting.count_as_held(job, allocation)
+        return allocation
 
     def branch(self) -> Callable[[], None]:
         """From here on in drafts of their own; what is returned goes back to how it was."""
@@ -154,13 +157,12 @@ class Pass:
 
         return take_back
 
-    def started(self, job: Job, partition: PartitionConfig, fit: Fit, task_id: int | None = None) -> Start:
+    def started(self, job: Job, held: Allocation, task_id: int | None = None) -> Start:
         """What was held stays held: the calendar learns when it comes back, and the decision is made."""
-        allocation = self.snapshot.allocation(job, partition, fit)
-        self.calendar.started(self.snapshot.gone_by(job, self.now), allocation)
+        self.calendar.started(self.snapshot.gone_by(job, self.now), held)
         asked = self.state.jobs[job.id].spec.time_limit_s
         limit = job.spec.time_limit_s if job.spec.time_limit_s != asked else None
-        return Start(job.id, partition.name, fit.shares, allocation.whole_nodes, task_id, limit)
+        return Start(job.id, held.partition, held.shares, held.whole_nodes, task_id, limit)
 
     def judge(self, job: Job, reasons: tuple[Reason, ...]) -> None:
         """What keeps it from starting, in all of its partitions together, and when it is expected to."""
