@@ -50,6 +50,8 @@ class Reading:
     burst_need: int = 0
     trouble: str = ""
     """Why fewer replicas must not follow from it: what is missing."""
+    quiet: bool = True
+    """No figure of the window is above zero: time alone changes no average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

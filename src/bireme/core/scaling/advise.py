@@ -76,7 +76,7 @@ def advise(
         lasts_s=None if course.ends_at is None else max(course.ends_at - now, 0.0),
         rate=course.rate,
     )
-    return Advice(course.count, why, _next_change(course, policy, seen, bounds, kept, now), kept)
+    return Advice(course.count, why, _next_change(why, policy, seen, kept, course.ends_at, now), kept)
 
 
 def _burst(course: _Course, policy: Scaling, readings: tuple[Reading, ...], ready: int, now: float, kept: Kept) -> Kept:
@@ -148,15 +148,15 @@ def _bound(course: _Course, bounds: Bounds) -> None:
         course.set(bounds.upper, Cause.MAXIMUM, 0.0, bounds.until)
 
 
-def _next_change(course: _Course, policy: Scaling, seen: Seen, bounds: Bounds, kept: Kept, now: float) -> float | None:
+def _next_change(why: Why, policy: Scaling, seen: Seen, kept: Kept, ends_at: float | None, now: float) -> float | None:
     """The first moment at which time alone may change the advice."""
-    if any(not window.quiet(now, policy.stable_window_s) for window in seen.windows.values()):
+    if not all(each.quiet for each in why.readings):
         return now + AGAIN_S
-    times = [bounds.until, course.ends_at]
+    times = [why.bounds.until, ends_at]
     if kept.burst_at is not None:
         times.append(kept.burst_at + policy.stable_window_s)
     if len(kept.asked) > 1:
         times.append(kept.asked[0][0] + policy.down_delay_s)
-    if course.count > bounds.lower:
+    if why.wanted > why.bounds.lower:
         times += [seen.since + policy.stable_window_s, (seen.active_at or seen.since) + policy.idle_s]
     return min((at for at in times if at is not None and at > now), default=None)

@@ -30,13 +30,13 @@ def _read(policy: Scaling, target: ScalingTarget, window: Window, seen: Seen, no
     if newest is None or now - newest > fresh_s(policy):
         words = seen.troubles.get(target) or _silence(target, newest, now)
         return Reading(target, None, None, trouble=words)
-    stable = window.weighted(now, policy.stable_window_s)
-    burst = window.even(now, policy.panic_window_s)
+    latest = window.latest(now, policy.stable_window_s)
+    stable, burst = latest.weighted(), latest.even(policy.panic_window_s)
     trouble = seen.troubles.get(target, "")
-    missing = window.missing(now, policy.stable_window_s) if now >= seen.since + policy.stable_window_s else 0.0
+    missing = latest.missing if now >= seen.since + policy.stable_window_s else 0.0
     if not trouble and missing > GAPS:
         trouble = f"{missing:.0%} of the last {policy.stable_window_s:g} s were not measured"
-    return Reading(target, stable, burst, _need(stable, target), _need(burst, target), trouble)
+    return Reading(target, stable, burst, _need(stable, target), _need(burst, target), trouble, latest.quiet)
 
 
 def _silence(target: ScalingTarget, newest: float | None, now: float) -> str:

@@ -72,28 +72,18 @@ class Window:
                 other.record(second, float(self._values[second % self.length]))
         return other
 
-    def even(self, now: float, length_s: float) -> float | None:
-        """The average of the latest `length_s` seconds before `now`; None: nothing is known of them."""
-        values = self._latest(now, length_s)
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if known.size else None
-
-    def weighted(self, now: float, length_s: float) -> float | None:
-        """The same; what was measured counts half for every twentieth of these seconds that it is older."""
-        values = self._latest(now, length_s)
-        known = ~np.isnan(values)
-        if not known.any():
-            return None
-        weights = _weights(len(values))[known]
-        return float(np.dot(weights, values[known]) / weights.sum())
-
-    def missing(self, now: float, length_s: float) -> float:
-        """The part (0 to 1) of the latest `length_s` seconds that nothing is known of."""
-        return float(np.isnan(self._latest(now, length_s)).mean())
-
-    def quiet(self, now: float, length_s: float) -> bool:
-        """No figure of these seconds is above zero: time alone changes no average."""
-        return not bool((self._latest(now, length_s) > 0.0).any())
+    def latest(self, now: float, length_s: float) -> Latest:
+        """The latest `length_s` seconds before `now`. The one that `now` is in counts once something was said of it."""
+        count = _buckets(length_s, self.length)
+        if self._newest is None:
+            return Latest(np.full(count, np.nan))
+        last = floor(now)
+        if self._newest < last:
+            last -= 1
+        seconds = last - _ages(count)
+        found = self._values[seconds % self.length]
+        found[(seconds > self._newest) | (seconds <= self._newest - self.length)] = np.nan
+        return Latest(found)
 
     def _advance(self, last: int) -> None:
         """Makes room up to this second: what lies between it and the newest is missing."""
@@ -104,19 +94,39 @@ class Window:
                 self._values[second % self.length] = np.nan
         self._newest = last if self._newest is None else max(last, self._newest)
 
-    def _latest(self, now: float, length_s: float) -> NDArray[np.float64]:
-        """Newest first. The second that `now` is in counts only once something was said of it."""
-        count = _buckets(length_s, self.length)
-        found = np.full(count, np.nan)
-        if self._newest is None:
-            return found
-        last = floor(now)
-        if self._newest < last:
-            last -= 1
-        seconds = np.arange(last, last - count, -1)
-        there = (seconds <= self._newest) & (seconds > self._newest - self.length)
-        found[there] = self._values[seconds[there] % self.length]
-        return found
+
+class Latest:
+    """The seconds of a window up to a moment, newest first."""
+
+    __slots__ = ("_known", "_values")
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self._values = values
+        self._known: NDArray[np.bool_] = ~np.isnan(values)
+
+    def even(self, length_s: float) -> float | None:
+        """The average of the newest `length_s` seconds; None: nothing is known of them."""
+        count = _buckets(length_s, len(self._values))
+        known = self._values[:count][self._known[:count]]
+        return float(known.sum()) / known.size if known.size else None
+
+    def weighted(self) -> float | None:
+        """The average; what was measured counts half for every twentieth of these seconds that it is older."""
+        weights = _weights(len(self._values))
+        if self._known.all():
+            return float(weights.dot(self._values) / weights.sum())
+        weights = weights[self._known]
+        return float(weights.dot(self._values[self._known]) / weights.sum()) if weights.size else None
+
+    @property
+    def missing(self) -> float:
+        """The part (0 to 1) that nothing is known of."""
+        return 1.0 - float(np.count_nonzero(self._known)) / len(self._values)
+
+    @property
+    def quiet(self) -> bool:
+        """No figure is above zero: time alone changes no average."""
+        return not np.any(self._values > 0.0)
 
 
 def _buckets(length_s: float, most: int) -> int:
@@ -124,8 +134,14 @@ def _buckets(length_s: float, most: int) -> int:
 
 
 @lru_cache(maxsize=64)
+def _ages(count: int) -> NDArray[np.int64]:
+    ages: NDArray[np.int64] = np.arange(count, dtype=np.int64)
+    ages.setflags(write=False)
+    return ages
+
+
+@lru_cache(maxsize=64)
 def _weights(count: int) -> NDArray[np.float64]:
-    ages: NDArray[np.float64] = np.arange(count, dtype=np.float64)
-    weights: NDArray[np.float64] = np.power(0.5, ages * HALF_LIVES / count)
+    weights: NDArray[np.float64] = np.power(0.5, _ages(count) * (HALF_LIVES / count))
     weights.setflags(write=False)
     return weights
