@@ -65,6 +65,7 @@ What if
   bireme whatif --drain leaf2  a change to this cluster, tried in the simulator: what happens to each waiting job
   bireme sim run -w TRACE      replay a history, an SWF log or a generated workload in the simulator, and report
   bireme sim compare A B -w T  policies or clusters side by side
+  bireme sim serve chat.sh     a day of requests against a service's policy: waiting, replica-hours, cold starts
   bireme sim soak              play worlds in which everything goes wrong, and check the rules
 
 A job

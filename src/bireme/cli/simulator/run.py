@@ -19,6 +19,7 @@ from rich.table import Table
 from bireme.cli.connection import make_transport
 from bireme.cli.simulator import faults as sim_faults
 from bireme.cli.simulator import placement as sim_placement
+from bireme.cli.simulator import serve as sim_serve
 from bireme.cli.simulator.set_keys import add_set, keys_of
 from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.core.model.cluster import ClusterConfig
@@ -51,7 +52,11 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given = _parser().parse_args(argv)
+    parser = _parser()
+    given, more = parser.parse_known_args(argv)
+    if more and not getattr(given, "takes_more", False):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    given.more = more
     try:
         return int(given.command(given))
     except FAILURES as error:
@@ -67,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=ABOUT.format(policies=", ".join(POLICIES)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="run | compare | placement | world | soak")
+    commands = parser.add_subparsers(required=True, metavar="run | compare | serve | placement | world | soak")
     run = commands.add_parser("run", help="one workload, one cluster, one policy")
     _shared(run)
     run.add_argument("--journal", default="", metavar="FILE", help="keep the simulation's journal")
@@ -77,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     _shared(several)
     several.add_argument("--seeds", type=int, default=1, help="so many times, each with other random numbers")
     several.set_defaults(command=_compare)
+    sim_serve.add_arguments(commands.add_parser("serve", help="a day of requests against a service's policy"))
     sim_faults.add_commands(commands)
     sim_placement.add_arguments(commands.add_parser("placement", help="how tightly placement policies pack a cluster"))
     return parser

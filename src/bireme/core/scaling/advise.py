@@ -60,8 +60,10 @@ def advise(
     needed = course.count
     _step(course, policy, ready, wanted)
     _believe(course, policy, seen, readings, wanted, now)
+    last_may_go = not course.count
     kept = _delay(course, policy, now, kept)
-    _stay(course, policy, seen, wanted, now)
+    if last_may_go and course.count <= 1:
+        _stay(course, policy, seen, wanted, now)
     _bound(course, bounds)
 
     why = Why(
@@ -126,9 +128,7 @@ def _delay(course: _Course, policy: Scaling, now: float, kept: Kept) -> Kept:
 
 
 def _stay(course: _Course, policy: Scaling, seen: Seen, wanted: int, now: float) -> None:
-    """The last replica stays until nobody has wanted it for long enough, and that is known."""
-    if course.count:
-        return
+    """The last replica stays until nobody has wanted it for long enough, and that is known: its own delay."""
     if seen.active_at is not None and now < seen.active_at + policy.idle_s:
         course.set(1, Cause.RECENT, policy.idle_s, seen.active_at + policy.idle_s)
     elif not wanted:

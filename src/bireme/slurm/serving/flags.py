@@ -107,7 +107,7 @@ FLAGS = (
         place="scaling.down_rate", summary="At most divided by this at once.",
     ),
     Flag(
-        name="down-delay", argument="TIME", read=v.duration(), section=SCALING, default="60s",
+        name="down-delay", argument="TIME", read=v.duration(), section=SCALING, default="5m",
         place="scaling.down_delay_s", summary="It gets fewer only when it has needed no more for so long.",
     ),
     Flag(

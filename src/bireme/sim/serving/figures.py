@@ -1,0 +1,105 @@
+"""What a simulation of a service says: waiting times, replica-hours, cold starts; as numbers and as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bireme.core.model.serving.services import ServiceSpec
+from bireme.core.scaling.targets import targets_of, with_default_target
+from bireme.core.scaling.wording import counted
+from bireme.sim.report.words import duration, number
+from bireme.sim.serving.model import Conditions, Outcome
+from bireme.sim.serving.traffic import HOUR_S, Traffic
+
+
+def numbers_of(spec: ServiceSpec, traffic: Traffic, conditions: Conditions, outcome: Outcome) -> dict[str, Any]:
+    """All figures, for --json and for `lines`."""
+    waits = np.array(outcome.waits) if outcome.waits else np.zeros(1)
+    hours = np.array(outcome.arrived_at or [0.0]) // HOUR_S
+    return {
+        "traffic": traffic.name,
+        "seconds": traffic.length_s,
+        "requests": len(traffic.at),
+        "answered": len(outcome.waits),
+        "refused": outcome.refused,
+        "timed_out": outcome.timed_out,
+        "cut_off": outcome.cut_off,
+        "wait_s": {
+            "mean": float(waits.mean()),
+            **{f"p{part}": float(np.percentile(waits, part)) for part in (50, 95, 99)},
+            "max": float(waits.max()),
+        },
+        "waited": int((waits > 0.0).sum()),
+        "cold_starts": outcome.cold_starts,
+        "replica_hours": outcome.replica_seconds / HOUR_S,
+        "most_replicas": max((most for _, most in outcome.by_hour.values()), default=0),
+        "busy": _busy(spec, outcome),
+        "load_s": conditions.load_s,
+        "changes": [
+            {"at": change.at, "from": change.before, "to": change.after, "why": change.why}
+            for change in outcome.changes
+        ],
+        "hours": [
+            {
+                "hour": hour,
+                "requests": int(((traffic.at // HOUR_S) == hour).sum()),
+                "replicas": seconds / HOUR_S,
+                "most_replicas": most,
+                "wait_p95_s": float(np.percentile(waits[hours == hour], 95)) if (hours == hour).any() else 0.0,
+            }
+            for hour, (seconds, most) in sorted(outcome.by_hour.items())
+        ],
+    }
+
+
+def _busy(spec: ServiceSpec, outcome: Outcome) -> float | None:
+    """The part of all that the replicas could have worked on, that they did; None: they have no limit."""
+    most = spec.routing.max_concurrency
+    if most is None or not outcome.replica_seconds:
+        return None
+    return outcome.busy_seconds / (outcome.replica_seconds * most)
+
+
+def lines(spec: ServiceSpec, found: dict[str, Any], *, changes: bool) -> Iterator[str]:
+    """The figures for people."""
+    wait, policy = found["wait_s"], spec.scaling
+    targets = targets_of(with_default_target(policy, spec.routing.max_concurrency))
+    asked = ", ".join(f"{target.value:g} {counted(target)}" for target in targets)
+    yield f"{found['traffic']}: {number(found['requests'])} requests in {duration(found['seconds'])}"
+    yield (
+        f"{policy.replicas_min} to {policy.replicas_max} replicas, one for each {asked}; "
+        f"each loads for {duration(found['load_s'])}"
+    )
+    if spec.routing.max_concurrency is None:
+        yield "Without --max-concurrency a replica takes every request at once: only loading makes any wait."
+    yield ""
+    yield f"  waiting     p50 {_short(wait['p50'])}, p95 {_short(wait['p95'])}, p99 {_short(wait['p99'])}, " + (
+        f"at most {_short(wait['max'])}; {number(found['waited'])} requests waited"
+    )
+    yield f"  not served  {found['refused']} refused, {found['timed_out']} timed out, {found['cut_off']} cut off"
+    busy = "" if found["busy"] is None else f", busy for {found['busy']:.0%} of what they could do"
+    yield f"  replicas    {found['replica_hours']:.1f} replica-hours, at most {found['most_replicas']}{busy}"
+    yield f"  from none   {found['cold_starts']} cold starts; {len(found['changes'])} changes of the number wanted"
+    yield ""
+    yield "  hour   requests   replicas   most   wait p95"
+    for row in found["hours"]:
+        yield (
+            f"  {row['hour']:4}   {number(row['requests']):>8}   {row['replicas']:8.2f}   {row['most_replicas']:4}   "
+            f"{_short(row['wait_p95_s']):>8}"
+        )
+    if changes:
+        yield ""
+        for change in found["changes"]:
+            yield f"  {_clock(change['at'])}  {change['from']} -> {change['why']}"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1.0 else duration(seconds)
+
+
+def _clock(seconds: float) -> str:
+    days, rest = divmod(int(seconds), 86_400)
+    return f"{f'day {days + 1} ' if days else ''}{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
