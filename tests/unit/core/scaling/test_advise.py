@@ -15,7 +15,9 @@ from bireme.core.scaling.targets import with_default_target
 from bireme.core.scaling.wording import sentence
 
 NOON = 1_800_014_400.0  # a Friday, 12:00 UTC
-POLICY = Scaling(replicas_min=0, replicas_max=20, targets=(ScalingTarget(Measure.CONCURRENCY, 10.0),), down_delay_s=60.0)
+POLICY = Scaling(
+    targets=(ScalingTarget(Measure.CONCURRENCY, 10.0),), replicas_min=0, replicas_max=20, down_delay_s=60.0
+)
 KV = ScalingTarget(Measure.METRIC, 4.0, "vllm:num_requests_waiting")
 QUERY = ScalingTarget(Measure.QUERY, 100.0, "sum(queue_depth)")
 
