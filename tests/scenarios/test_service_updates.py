@@ -221,7 +221,7 @@ def test_an_update_for_which_others_left_in_vain_goes_back() -> None:
     world.serve("chat", "1", cpus=4)
     world.probes("chat")
     world.settle()
-    world.submit("train", cpus=4, user="bob")
+    world.submit("train", cpus=4, requeue=False, user="bob")
     world.serve("chat", "1", cpus=8, ready_within_s=600.0)
     world.wait(80)
     assert world.described()["chat"] == "0/1 r1 rolling r2 [2 waiting]"

@@ -15,11 +15,13 @@ from bireme.agent.devices.gpus import discover as discover_gpus
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.resources import Device, GresPool
 from bireme.daemon.discovery import discover
-from bireme.daemon.settings import Settings
+from bireme.daemon.settings import Settings, SettingsError
 from bireme.engines.embedded.agents import kills_over_memory
 from bireme.slurm.conf.loading import Configuration, load_configuration, load_rules
 
 _CONFINEMENT = {"memory": "ConstrainRAMSpace", "cpus": "ConstrainCores", "devices": "ConstrainDevices"}
+
+MOST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,25 @@ class Loaded:
 
 def load_cluster(settings: Settings) -> Loaded:
     """Raises ConfigurationError with every mistake of the files."""
+    loaded = _load_cluster(settings)
+    cluster = _with_services(loaded.cluster, settings) if loaded.cluster is not None else None
+    return replace(loaded, cluster=cluster, rules=_with_services(loaded.rules, settings))
+
+
+def _with_services(cluster: ClusterConfig, settings: Settings) -> ClusterConfig:
+    """What bireme.toml says of services: Slurm has no words for it."""
+    of_services = replace(cluster.settings, service_qos=settings.service_qos, service_ports=_ports(settings))
+    return replace(cluster, settings=of_services)
+
+
+def _ports(settings: Settings) -> tuple[int, int]:
+    first, _, last = settings.service_ports.partition("-")
+    if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last) <= MOST_PORT):
+        raise SettingsError(f"services.ports: {settings.service_ports!r} is not possible here: say FIRST-LAST")
+    return int(first), int(last)
+
+
+def _load_cluster(settings: Settings) -> Loaded:
     if settings.host_engine == "kubernetes" and settings.conf:
         read = load_rules(settings.conf, _read)
         return Loaded(None, {}, tuple(map(str, read.warnings)), read.cluster)

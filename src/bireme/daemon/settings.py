@@ -192,6 +192,18 @@ class Settings:
         "What services' addresses begin with, as people reach the router: `https://models.example.org`. Empty: where "
         "it listens.",
     )
+    service_qos: str = setting(
+        "service",
+        "services.qos",
+        "The QOS of services that name none; it is made when the first service is. Where slurm.conf says nothing of "
+        "preemption, jobs that can be requeued make way for it, and for it alone; where it does, its rules hold. "
+        "Empty: services have their owners' QOS.",
+    )
+    service_ports: str = setting(
+        "20000-29999",
+        "services.ports",
+        "Ports that services' replicas are told to listen at (`$PORT`), each one of its own in the whole cluster.",
+    )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )

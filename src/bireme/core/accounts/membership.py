@@ -25,9 +25,17 @@ def settled(state: State, spec: JobSpec) -> JobSpec:
         raise Refusal(Why.INVALID_ACCOUNT, _no_association(book, user, account))
     known = [each for each in associations if each is not None]
     qos = _spelled(spec.qos, book.qos) or (book.default_qos_of(known[0].id) if known else NORMAL)
+    _check_services_qos(state, spec, qos)
     if "qos" in enforce:
         _check_qos(book, known, qos)
     return spec.revised(account=account, qos=qos)
+
+
+def _check_services_qos(state: State, spec: JobSpec, qos: str) -> None:
+    """Where nobody has configured preemption, only services preempt: nobody gets to by the name of their QOS alone."""
+    settings = state.config.settings
+    if qos == settings.service_qos and spec.replica is None and settings.policy.preemption.by == "services":
+        raise Refusal(Why.INVALID_QOS, f"QOS {qos!r} is for services (bireme serve): batch makes way for it")
 
 
 def _spelled(name: str, known: Collection[str]) -> str:

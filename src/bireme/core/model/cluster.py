@@ -206,6 +206,8 @@ class Settings:
     fair_share_dampening_factor: int = 1
     """Classic fair share only."""
     priority: PrioritySettings = PrioritySettings()
+    service_qos: str = "service"
+    """The QOS of services that name none; empty: their owners' own. It is made when the first service is."""
     service_ports: tuple[int, int] = (20_000, 29_999)
     """Services' replicas listen at these, each at one of its own in the whole cluster. Below what systems give out by
     themselves, and apart from what frameworks ask for by habit (29500: the range of a job is not Bireme's)."""

@@ -11,8 +11,9 @@ DAY_S = 86_400.0
 class Preemption:
     """Whose jobs may be ended for others, and how."""
 
-    by: str = "none"
-    """"none", "partition" (lower PriorityTier) or "qos" (named in the preemptor's QOS)."""
+    by: str = "services"
+    """"none", "partition" (lower PriorityTier), "qos" (named in the preemptor's QOS), or "services", where slurm.conf
+    says nothing: as "qos", but for the QOS of services alone (`Settings.service_qos`), and only who can be requeued."""
     mode: str = "OFF"
     """OFF, CANCEL, REQUEUE or SUSPEND; a partition or QOS may say otherwise for its own jobs."""
     within: bool = False

@@ -90,7 +90,10 @@ def best_first(state: State, job: Job) -> list[str]:
 
 def _ranks(state: State) -> dict[str, int]:
     """QOS -> its rank among preemptors. A QOS that nobody may preempt for has none; lists have no loops."""
-    if state.config.settings.policy.preemption.by != "qos":
+    by, services = state.config.settings.policy.preemption.by, state.config.settings.service_qos
+    if by == "services":
+        return {services: -1} if services in state.accounts.qos else {}
+    if by != "qos":
         return {}
     known = state.accounts.qos
     ranks: dict[str, int] = {}

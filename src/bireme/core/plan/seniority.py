@@ -31,6 +31,8 @@ def would_outrank(state: State, job: Job, partition: PartitionConfig, other: Job
     if rules.by == "partition":
         held = _partition(state, other)
         return held is not None and held.priority_tier < partition.priority_tier
+    if rules.by == "services" and (job.spec.qos != state.config.settings.service_qos or other.spec.requeue is False):
+        return False  # by default nobody loses what cannot come back
     qos = state.accounts.qos.get(job.spec.qos)
     if qos is not None and other.spec.qos in qos.preempt:
         return True
@@ -39,7 +41,9 @@ def would_outrank(state: State, job: Job, partition: PartitionConfig, other: Job
 
 def preempts(state: State, job: Job, rules: Preemption) -> bool:
     """Whether there may be anybody whom it outranks."""
-    if rules.by != "qos":
+    if rules.by == "services" and job.spec.qos != state.config.settings.service_qos:
+        return False
+    if rules.by not in ("qos", "services"):
         return rules.by != "none"
     qos = state.accounts.qos.get(job.spec.qos)
     return rules.within or (qos is not None and bool(qos.preempt))
@@ -55,12 +59,12 @@ def _mode_of_place(state: State, other: Job, rules: Preemption) -> str:
     if rules.by == "none":
         return "OFF"
     qos = state.accounts.qos.get(other.spec.qos)
-    if rules.by == "qos" and qos is not None and qos.preempt_mode:
+    if rules.by in ("qos", "services") and qos is not None and qos.preempt_mode:
         return _way(qos.preempt_mode)
     partition = _partition(state, other)
     if partition is not None and partition.preempt_mode:
         return _way(partition.preempt_mode)
-    return rules.mode
+    return "REQUEUE" if rules.by == "services" else rules.mode
 
 
 def _way(words: str) -> str:

@@ -17,6 +17,7 @@ from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.services import Revision, RevisionLife, Service, ServiceKey, ServiceLife, ServiceSpec
 from bireme.core.scaling.checking import MOST_REPLICAS, problems
 from bireme.core.services.amounts import autoscales, bounds, leeway
+from bireme.core.services.pool import in_pool
 from bireme.core.services.replica_jobs import owner_of
 from bireme.core.state.state import State
 
@@ -54,11 +55,13 @@ def deploy(state: State, caller: Caller, spec: ServiceSpec, now: float, *, elsew
     _check_spec(spec)
     owner = known.owner if known is not None else owner_for(caller, spec.job)
     job = within_rights(caller, spec.job).revised(owner=owner)
+    pool: list[e.Event] = []
     if not elsewhere:
         admitted(state, owner_of(known) if known is not None else caller, job)
+        job, pool = in_pool(state, job)
     groups = known.group_names if known is not None else caller.group_names
     under_way = _superseded(known) if known is not None else []
-    return [*under_way, _deployed(known, replace(spec, job=job), caller, groups, elsewhere)]
+    return [*pool, *under_way, _deployed(known, replace(spec, job=job), caller, groups, elsewhere)]
 
 
 def _deployed(

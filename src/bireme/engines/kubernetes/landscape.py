@@ -208,7 +208,7 @@ class Landscape:
         return replace(
             self._base,
             nodes=made,
-            settings=self._base.settings if self._base.source else _usual_settings(made),
+            settings=self._base.settings if self._base.source else _usual_settings(made, self._base.settings),
             partitions=self._partitions(found),
             topology=nodes.topology(found, self._topology_keys),
         )
@@ -237,7 +237,7 @@ class Landscape:
         return selected or node in partition.nodes or EVERY_NODE in partition.nodes
 
 
-def _usual_settings(made: tuple[NodeConfig, ...]) -> Settings:
+def _usual_settings(made: tuple[NodeConfig, ...], said: Settings) -> Settings:
     """Without a slurm.conf: single CPUs are given out, and who asks for no memory gets as much as CPUs are worth.
 
     Slurm's own default is all memory of the node, which would make every job the only one on its node.
@@ -251,4 +251,6 @@ def _usual_settings(made: tuple[NodeConfig, ...]) -> Settings:
         return_to_service=2,
         policy=Policy(preemption=Preemption(by="qos", mode="REQUEUE")),
         priority=PrioritySettings(multifactor=True),
+        service_qos=said.service_qos,
+        service_ports=said.service_ports,
     )

@@ -108,8 +108,9 @@ def _preemption(raw: Mapping[str, str]) -> Preemption:
         raise SlurmSyntaxError(f"PreemptType={plugin} needs a PreemptMode: CANCEL, REQUEUE or SUSPEND,GANG")
     told = {name for name, _ in _words(raw, "SchedulerParameters")}
     told |= {f"preempt_{name}" for name, _ in _words(raw, "PreemptParameters")}  # where newer releases have them
+    unsaid = "PreemptType" not in raw and "PreemptMode" not in raw
     return Preemption(
-        _PREEMPTS_BY[plugin],
+        "services" if unsaid else _PREEMPTS_BY[plugin],
         mode,
         "WITHIN" in words,
         _exempt_s(raw.get("PreemptExemptTime", "0")),
