@@ -31,6 +31,7 @@ from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.files import changed_settings
 from bireme.daemon.inspection import check_journal_there
+from bireme.daemon.outside_probes import OutsideProbes
 from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
@@ -107,6 +108,8 @@ class Daemon:
         staying = asyncio.create_task(server.stay_at(self._paths.socket, for_everyone=for_everyone))
         app.state.context.holders.begin()
         pruning = asyncio.create_task(self._prune(store, runtime))
+        outside = OutsideProbes(runtime)
+        outside.begin()
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -116,6 +119,7 @@ class Daemon:
         staying.cancel()
         app.state.context.live.close()
         await server.stop()
+        await outside.close()
         if self._end_jobs:
             await runtime.end_jobs(os.geteuid())
         await runtime.stop()

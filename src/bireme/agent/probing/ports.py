@@ -17,11 +17,10 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
-from urllib.parse import quote
 
-from bireme import __version__
 from bireme.agent.starting.spawn import SHORTAGES
 from bireme.agent.system.loop import READ, WRITE, Loop, Timer
+from bireme.core.probing.speaking_http import HUNG_UP, NO_STATUS, NOT_HTTP, request_of, verdict
 
 Done = Callable[[str | None, str], None]
 """What is wrong ("": nothing; None: it could not be asked, for want of something here), and who answered."""
@@ -29,8 +28,6 @@ Done = Callable[[str | None, str], None]
 _LISTENED_BYTES = 64 * 1024
 """So much of the answer is heard out, so that an ordinary server need not see its connection broken."""
 _PIECE_BYTES = 16 * 1024
-_TEXT = "!#$%&'()*+,-./:;=?@[]_~"
-"""What stays as it is in a path: all else that is no letter or digit is escaped, above all an end of line."""
 
 
 def port_is_free(port: int) -> bool:
@@ -132,16 +129,11 @@ class PortQuestion:
 
     def _ask(self) -> None:
         assert self._socket is not None
-        host = f"[{self._address}]" if ":" in self._address else self._address
-        path = quote(self._path, safe=_TEXT)
-        request = (
-            f"GET {path} HTTP/1.1\r\nHost: {host}:{self._port}\r\nUser-Agent: bireme-probe/{__version__}\r\n"
-            "Accept: */*\r\nConnection: close\r\n\r\n"
-        ).encode("ascii")
+        request = request_of(self._address, self._port, self._path)
         try:
             sent = self._socket.send(request)
         except OSError as error:
-            self._ended(_HUNG_UP if error.errno in _BROKEN else error.strerror or str(error))
+            self._ended(HUNG_UP if error.errno in _BROKEN else error.strerror or str(error))
             return
         if sent < len(request):  # longer than any socket's buffer
             self._ended("its path is too long")
@@ -156,29 +148,23 @@ class PortQuestion:
         except BlockingIOError:
             return
         except OSError as error:
-            self._ended(_HUNG_UP if error.errno in _BROKEN else error.strerror or str(error))
+            self._ended(HUNG_UP if error.errno in _BROKEN else error.strerror or str(error))
             return
         self._count += len(data)
         if self._done is not None:
             self._heard += data
             self._judge()
         if not data:
-            self._ended(_HUNG_UP)
+            self._ended(HUNG_UP)
         elif self._count >= _LISTENED_BYTES:
-            self._ended("it says no status")
+            self._ended(NO_STATUS)
 
     def _judge(self) -> None:
-        """Looks for the status; what an interim answer says does not count."""
-        while (status := _status(self._heard)) is not None:
-            if not 100 <= status <= 199:
-                self._answer("" if 200 <= status <= 399 else f"HTTP {status}")
-                return
-            _, found, rest = self._heard.partition(b"\r\n\r\n")
-            if not found:
-                break
-            self._heard = rest
-        if not self._heard.startswith(b"HTTP/"[: len(self._heard)]):
-            self._ended("what answers does not speak HTTP")
+        said = verdict(bytes(self._heard))
+        if said == NOT_HTTP:
+            self._ended(said)
+        elif said is not None:
+            self._answer(said)
 
     # --- ending --------------------------------------------------------------------------------------------
 
@@ -208,16 +194,5 @@ class PortQuestion:
             self._socket = None
 
 
-_HUNG_UP = "it closed the connection without an answer"
 _BROKEN = (errno.ECONNRESET, errno.EPIPE)
 _NOBODY_THERE = frozenset((errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT))
-
-
-def _status(heard: bytearray) -> int | None:
-    """Of `HTTP/1.1 200 OK`; None while that is not all there, or it is something else."""
-    words = bytes(heard[:32]).split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or len(words[0]) != len(b"HTTP/1.1"):
-        return None
-    digits = words[1][:3]
-    complete = len(words) == 3 or words[1][3:4] in (b"\r", b"\n")
-    return int(digits) if complete and len(digits) == 3 and digits.isdigit() else None
