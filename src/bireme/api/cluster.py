@@ -6,7 +6,7 @@ pure function of a kind of `core/` to `do`, which runs it against the newest sta
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,4 +61,6 @@ class Service:
     """By memory, cpus and devices: whether this cluster is to hold jobs to theirs. Empty: its engine sees to it."""
     router_url: Callable[[], str] = str
     """What the addresses of services begin with, without a slash at the end; empty: there is no router."""
+    router: Callable[[], Mapping[str, str | int]] = dict
+    """Of the router that runs: `url`, `pid`; `problem`, where one is needed and does not answer."""
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -278,7 +278,18 @@ def _daemon(paths: Paths) -> Iterator[Check]:
         yield Check("clock", WARN, "the daemon's clock and this process's differ", "restart the daemon")
     for notice in about.get("notices") or ():
         yield Check("configuration", WARN, notice)
+    yield from _router(about.get("router") or {}, paths)
     yield from _nodes(nodes, paths)
+
+
+def _router(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
+    """Of services; where there are none there is no router, and nothing to say."""
+    if problem := about.get("problem"):
+        elsewhere = f"router.address in {paths.settings}, then: scontrol reconfigure"
+        advice = f"see {paths.router_log}; to have it listen elsewhere: {elsewhere}"
+        yield Check("router", FAIL, f"services cannot be reached: {problem}", advice)
+    elif about.get("url"):
+        yield Check("router", OK, f"services are reached at {about['url']}, pid {about['pid']}")
 
 
 def _nodes(nodes: list[dict[str, Any]], paths: Paths) -> Iterator[Check]:

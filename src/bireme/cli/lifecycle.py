@@ -26,6 +26,7 @@ from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon import process
 from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths
+from bireme.daemon.router import process as router
 from bireme.slurm.hostlist import compress
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
@@ -206,10 +207,13 @@ def _down(argv: list[str]) -> int:
     ended = end_left_agents(paths) if given.end_jobs else {}
     if given.end_jobs:
         _remove_left_groups(paths)
+        router.end(paths.router)
     if not given.quiet:
         for line in _what_ended(told, ended):
             print(line)
         print(f"The cluster at {paths.home} is down." if stopped or ended else f"No cluster runs at {paths.home}.")
+        if pid := router.pid_of(paths.router):
+            print(f"Services go on, and their router (pid {pid}). To end them: bireme down --end-jobs")
     return 0
 
 
@@ -299,10 +303,20 @@ def _status(argv: list[str]) -> int:
     for notice in about.get("notices") or ():
         print(f"Notice    {notice}")
     print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")
+    if words := _router_words(about.get("router") or {}):
+        print(f"Router    {words}")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")
     print(f"Jobs      {_counts(states) or 'none'}")
     return 0
+
+
+def _router_words(about: dict[str, Any]) -> str:
+    """Empty where there are no services."""
+    said = [f"{about['url']}, pid {about['pid']}"] if about.get("url") else []
+    if about.get("problem"):
+        said.append(f"services cannot be reached: {about['problem']}; see: bireme doctor")
+    return "; ".join(said)
 
 
 def _tell_down(paths: Paths, as_json: bool) -> int:
@@ -315,6 +329,8 @@ def _tell_down(paths: Paths, as_json: bool) -> int:
         print(f"No cluster runs at {paths.home}. Start it with: bireme up")
         if left := agents_without_a_daemon(paths):
             print(f"{left}. Found again by: bireme up; ended by: bireme down --end-jobs")
+        if router_pid := router.pid_of(paths.router):
+            print(f"The router of its services (pid {router_pid}) goes on with the replicas that there were")
     return _NOT_RUNNING
 
 

@@ -35,6 +35,8 @@ from bireme.daemon.outside_probes import OutsideProbes
 from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
+from bireme.daemon.router.process import RouterPlan
+from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
 from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Store, StoreError
 from bireme.rationed_log import RationedHandler
@@ -67,6 +69,7 @@ class Daemon:
         self._end_jobs = False
         self._exit_code = 0
         self._loaded = Loaded(None, {})
+        self._steward: RouterSteward | None = None
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
@@ -89,6 +92,7 @@ class Daemon:
         return loaded
 
     async def _serve(self, store: Store, loaded: Loaded, ready: Readiness) -> int:
+        RouterPlan.of(self._paths, self._settings)  # what cannot be is refused before anything begins
         engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
         runtime = self._recovered(store, engine)
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
@@ -110,6 +114,8 @@ class Daemon:
         pruning = asyncio.create_task(self._prune(store, runtime))
         outside = OutsideProbes(runtime)
         outside.begin()
+        self._steward = RouterSteward(runtime, lambda: RouterPlan.of(self._paths, self._settings), bireme.__version__)
+        self._steward.begin()
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -122,6 +128,9 @@ class Daemon:
         await outside.close()
         if self._end_jobs:
             await runtime.end_jobs(os.geteuid())
+            await self._steward.end()
+        else:
+            await self._steward.close()
         await runtime.stop()
         return self._exit_code
 
@@ -152,11 +161,13 @@ class Daemon:
             notices=lambda: self._loaded.warnings,
             confined=lambda: self._loaded.confine,
             router_url=self._router_url,
+            router=lambda: self._steward.summary if self._steward is not None else {},
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
 
     def _router_url(self) -> str:
-        return self._settings.router_url.rstrip("/") or f"http://{self._settings.router_address}"
+        listens = self._steward.url if self._steward is not None else ""
+        return self._settings.router_url.rstrip("/") or listens or f"http://{self._settings.router_address}"
 
     def _limits(self) -> Limits:
         settings = self._settings

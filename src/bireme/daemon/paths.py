@@ -88,6 +88,15 @@ class Paths:
         return self.under("agents")
 
     @property
+    def router(self) -> str:
+        """The router's own folder: its socket, table and lock."""
+        return self.under("router")
+
+    @property
+    def router_log(self) -> str:
+        return self.under("log", "router.log")
+
+    @property
     def bin(self) -> str:
         return self.under("bin")
 

@@ -204,6 +204,15 @@ class Settings:
         "services.ports",
         "Ports that services' replicas are told to listen at (`$PORT`), each one of its own in the whole cluster.",
     )
+    router_workers: int = setting(
+        0, "router.workers", "Processes of the router that share its port. 0: one for two cores of this machine."
+    )
+    router_tls_certificate: str = setting(
+        "",
+        "router.tls_certificate",
+        "PEM file with the certificate (and its chain) for HTTPS, readable by the daemon's user. Empty: plain HTTP.",
+    )
+    router_tls_key: str = setting("", "router.tls_key", "PEM file with the key of that certificate.")
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )

@@ -51,6 +51,7 @@ async def ping(api: Context, request: Request) -> Response:
             "notices": list(api.service.notices()),
             "confined": api.service.confined(),
             "unconfined": confinement.unconfined() if confinement is not None else {},
+            "router": dict(api.service.router()),
         }
     )
 

@@ -23,6 +23,8 @@ class Endpoint:
     job_id: int
     generation: int
     node: str
+    address: str
+    """Where it answered its probes; empty: nobody said where."""
     port: int
     draining: bool = False
 
@@ -71,7 +73,8 @@ def _endpoint(each: Seen) -> Endpoint:
     replica, job = each.replica, each.job
     assert job is not None, "who runs has a job"
     draining = replica.draining_since is not None
-    return Endpoint(replica.number, replica.revision, job.id, job.generation, each.node, replica.port, draining)
+    where = (each.node, replica.address, replica.port)
+    return Endpoint(replica.number, replica.revision, job.id, job.generation, *where, draining)
 
 
 def _weights(service: Service) -> tuple[tuple[int, float], ...]:

@@ -1,0 +1,179 @@
+"""The router as a process: whether one serves a home, starting it, ending it.
+
+It is started as a session of its own, so that it outlives the daemon, and found again by what it holds: the lock in its
+folder says that it lives, its socket who it is. What is said to it is in `link`.
+Invariant: a pid is signalled only when the router's own socket named it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from bireme.agent.messages.protocol import connect_endpoint
+from bireme.daemon.interpreter import own_environment
+from bireme.daemon.paths import Paths
+from bireme.daemon.settings import Settings, SettingsError
+from bireme.router import messages
+
+LOCK = "lock"
+_END_S = 45.0
+"""A router that was told to end gives requests in flight half a minute."""
+_POLL_S = 0.02
+_TAIL_BYTES = 16 * 1024
+_SAID = b"bireme router: "
+"""With what a router begins that says why it does not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPlan:
+    """What a router is started with."""
+
+    folder: str
+    log: str
+    host: str
+    port: int
+    """0: one that the kernel chooses."""
+    workers: int = 0
+    tls_certificate: str = ""
+    tls_key: str = ""
+
+    @classmethod
+    def of(cls, paths: Paths, settings: Settings) -> RouterPlan:
+        """Raises SettingsError."""
+        host, port = _address(settings.router_address)
+        tls = (settings.router_tls_certificate, settings.router_tls_key)
+        if bool(tls[0]) != bool(tls[1]):
+            raise SettingsError("router.tls_certificate and router.tls_key are given together, or neither is")
+        return cls(paths.router, paths.router_log, host, port, settings.router_workers, *tls)
+
+    def command(self) -> list[str]:
+        words = ["--home", self.folder, "--host", self.host, "--port", str(self.port), "--workers", str(self.workers)]
+        if self.tls_certificate:
+            words += ["--tls-certificate", self.tls_certificate, "--tls-key", self.tls_key]
+        return [sys.executable, "-m", "bireme.router", *words]
+
+    @property
+    def socket(self) -> str:
+        return os.path.join(self.folder, messages.SOCKET)
+
+    def suits(self, found: messages.Welcome) -> bool:
+        """Whether a router that runs is what this asks for."""
+        return found.host == self.host and self.port in (0, found.port) and found.tls == bool(self.tls_certificate)
+
+
+@dataclass(slots=True)
+class StartedRouter:
+    """A router that this process started and has to wait for."""
+
+    process: subprocess.Popen[bytes]
+    log: str
+    begins_at: int
+    """Where in the log its words begin."""
+    served: bool = False
+    """It answered: what it says later is not why it did not start."""
+
+    def why_ended(self) -> str:
+        """Why it did not start, in its own words if it said any."""
+        with suppress(OSError), open(self.log, "rb") as file:
+            file.seek(max(self.begins_at, os.path.getsize(self.log) - _TAIL_BYTES))
+            lines = [line for line in file.read().splitlines() if line.strip()]
+            own = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+            if own or lines:
+                return (own or lines)[-1].decode(errors="replace")[:500]
+        return f"it ended with {self.process.returncode}"
+
+
+def _address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8600`, `[::1]:8600`. Raises SettingsError."""
+    host, _, port = text.rpartition(":")
+    try:
+        address, number = str(ipaddress.ip_address(host.strip("[]"))), int(port)
+    except ValueError:
+        address, number = "", -1
+    if not 0 <= number <= 65535:
+        raise SettingsError(f"router.address: {text!r} is no IP address with a port, as 127.0.0.1:8600 is")
+    return address, number
+
+
+def start(plan: RouterPlan) -> StartedRouter:
+    """Starts one and returns at once. Raises OSError."""
+    os.makedirs(plan.folder, mode=0o700, exist_ok=True)
+    os.chmod(plan.folder, 0o700)
+    with open(plan.log, "ab", opener=_private) as log:
+        begins_at = log.tell()
+        process = subprocess.Popen(
+            plan.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=_environment(),
+            start_new_session=True,
+        )
+    return StartedRouter(process, plan.log, begins_at)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _environment() -> dict[str, str]:
+    """Without any variable of a job that the daemon may have been started in."""
+    return {name: value for name, value in own_environment().items() if not name.startswith(("BIREME_JOB", "SLURM"))}
+
+
+def is_running(folder: str) -> bool:
+    """Whether a router holds this folder."""
+    try:
+        lock = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False
+
+
+def pid_of(folder: str) -> int | None:
+    """The router that listens in this folder: the kernel knows who made its socket."""
+    try:
+        connection = connect_endpoint(f"unix:{os.path.join(folder, messages.SOCKET)}", 1.0)
+    except OSError:
+        return None
+    with connection:
+        form = struct.Struct("3i")
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size)
+        pid: int = form.unpack(credentials)[0]
+        return pid or None
+
+
+def end(folder: str, *, patience_s: float = _END_S) -> int | None:
+    """Ends the router of this folder and waits until it is gone; its pid, or None where none runs."""
+    pid = pid_of(folder) if is_running(folder) else None
+    if pid is None:
+        return None
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + patience_s
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # it was started as a session of its own: its workers are in it
+            break
+        time.sleep(_POLL_S)
+    return pid

@@ -1,0 +1,88 @@
+"""Stands between the runtime and the router: changes of services out, what the router sees of them in.
+
+Made by the daemon. Who keeps the load (autoscaling) is told of it through a port of its own, and may be missing.
+Invariant: nothing here decides anything about a service, and nothing waits for the router.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bireme.core.model.events import Recorded
+from bireme.core.model.observations import ReplicaDrained
+from bireme.daemon.router.link import RouterLink, summary, url_of
+from bireme.daemon.router.process import RouterPlan
+from bireme.daemon.router.table import changes, replica_named, services_of
+from bireme.router import messages
+from bireme.runtime.service import Runtime
+
+log = logging.getLogger("bireme.daemon")
+
+
+class LoadKeeper(Protocol):
+    """Who follows what services have to do."""
+
+    def load(self, load: messages.Load) -> None:
+        """Once a second while there is any of it."""
+
+    def wake(self, service: str) -> None:
+        """A request waits for a service without a ready replica."""
+
+
+class RouterSteward:
+    """`plan`: what a router is to be, by the settings in force."""
+
+    def __init__(self, runtime: Runtime, plan: Callable[[], RouterPlan], version: str) -> None:
+        self._runtime = runtime
+        self.keeper: LoadKeeper | None = None
+        self._link = RouterLink(plan, lambda: services_of(runtime.state), self, f"bireme {version}")
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def begin(self) -> None:
+        self._unsubscribe = self._runtime.subscribe(self._committed)
+        self._link.begin()
+
+    async def close(self) -> None:
+        """The router goes on without this daemon."""
+        self._unsubscribe()
+        await self._link.close()
+
+    async def end(self) -> None:
+        """The router ends too."""
+        self._unsubscribe()
+        await self._link.end()
+
+    @property
+    def summary(self) -> dict[str, str | int]:
+        """Of the router: `url`, `pid`, `problem`; nothing of what is not."""
+        return summary(self._link)
+
+    @property
+    def url(self) -> str:
+        """Where it listens; empty: there is none, or it does not answer."""
+        return url_of(self._link.welcome) if self._link.welcome is not None else ""
+
+    def _committed(self, events: Sequence[Recorded]) -> None:
+        if changes(events):
+            self._link.changed()
+
+    # --- what the router tells -----------------------------------------------------------------------------
+
+    def load(self, load: messages.Load) -> None:
+        if self.keeper is not None:
+            self.keeper.load(load)
+
+    def wake(self, service: str) -> None:
+        if self.keeper is not None:
+            self.keeper.wake(service)
+
+    def drained(self, replica: str) -> None:
+        found = replica_named(self._runtime.state, replica)
+        if found is not None:
+            self._runtime.report([ReplicaDrained(*found, self._runtime.clock.now())])
+
+    def trouble(self, told: messages.Trouble) -> None:
+        """Its probes will tell what it is; the router has sent the request elsewhere, where that was safe."""
+        log.warning("service %s: replica %s: %s", told.service, told.replica, told.why)

@@ -1,0 +1,84 @@
+"""The routing table of `core/services` in the router's words.
+
+Called by the daemon's link whenever something changed that `changes` names.
+Invariant: a replica has the same id as long as it lives, and no other ever has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bireme.core.model import events as e
+from bireme.core.model.serving.events import ServiceEvent
+from bireme.core.model.serving.services import Routing, ServiceKey
+from bireme.core.services.routing_table import Endpoint, Routed, routing_table
+from bireme.core.state.state import State
+from bireme.router import messages
+
+_OF_SERVICES = frozenset(ServiceEvent.__args__)
+_OF_JOBS = frozenset((e.JobStarted, e.JobEnding, e.JobEnded, e.JobSuspended, e.JobResumed, e.JobCancelled))
+
+
+def changes(events: Iterable[e.Recorded]) -> bool:
+    """Whether the table may be another after these."""
+    return any(type(each.event) in _OF_SERVICES or type(each.event) in _OF_JOBS for each in events)
+
+
+def services_of(state: State) -> tuple[messages.Service, ...]:
+    """All services, by name."""
+    return tuple(_service(each) for each in routing_table(state))
+
+
+def replica_named(state: State, replica_id: str) -> tuple[str, int] | None:
+    """The service and the number of a replica that the router names; None: it is gone."""
+    job_id = replica_id.partition(".")[0]
+    return state.serving.jobs.get(int(job_id)) if job_id.isdecimal() else None
+
+
+def _service(each: Routed) -> messages.Service:
+    routing = each.routing
+    return messages.Service(
+        name=each.name,
+        replicas=tuple(_replica(endpoint) for endpoint in each.endpoints if endpoint.address),
+        revision_weights=dict(each.weights),
+        max_concurrency=routing.max_concurrency or 0,
+        queue=routing.queue_limit,
+        timeouts=_timeouts(routing),
+        affinity_header=routing.affinity_header,
+        affinity_cookie=routing.affinity_cookie,
+        models=routing.models,
+        hosts=routing.hosts,
+        keys=tuple(map(_key, each.keys)),
+        body_limit=routing.body_limit or 0,
+        wakes=each.wakes,
+    )
+
+
+def _timeouts(routing: Routing) -> messages.Timeouts:
+    return messages.Timeouts(
+        connect_s=routing.connect_timeout_s,
+        first_byte_s=routing.first_byte_timeout_s,
+        idle_s=routing.idle_timeout_s,
+        total_s=routing.total_timeout_s or 0.0,
+        queue_s=routing.queue_timeout_s,
+        wake_s=routing.queue_timeout_s,
+    )
+
+
+def _replica(endpoint: Endpoint) -> messages.Replica:
+    return messages.Replica(
+        id=f"{endpoint.job_id}.{endpoint.generation}",
+        host=endpoint.address,
+        port=endpoint.port,
+        revision=endpoint.revision,
+        state="draining" if endpoint.draining else "ready",
+    )
+
+
+def _key(key: ServiceKey) -> messages.Key:
+    return messages.Key(
+        id=key.id,
+        sha256=key.digest,
+        requests_per_minute=key.requests_per_minute or 0,
+        concurrency=key.max_concurrency or 0,
+    )
