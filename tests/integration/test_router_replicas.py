@@ -413,3 +413,63 @@ def test_many_at_once_through_a_narrow_service(router: Router, replica: MakeRepl
         thread.join(PATIENCE_S)
     assert len(answers) == 200
     assert set(answers) == {"one", "two"}
+
+
+class Load:
+    """Clients that ask without a pause, on kept connections, and what they were answered."""
+
+    def __init__(self, router: Router, clients: int) -> None:
+        self.answers: Counter[int] = Counter()
+        self._router = router
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self, number: int) -> None:
+        method = "POST" if number % 2 else "GET"
+        with self._router.client() as client:
+            while not self._stop.is_set():
+                client.send(request(method, "/chat/x", b"body" if method == "POST" else b""))
+                self.answers[client.answer()[0]] += 1
+
+    def goes_on(self) -> None:
+        """Until some more were answered."""
+        wanted = self.answers.total() + 40
+        until(lambda: self.answers.total() >= wanted)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+
+def test_a_rolling_update_fails_no_request(router: Router, replica: MakeReplica) -> None:
+    rows = {each.name: each.row() for each in (replica("a"), replica("b"), replica("c"))}
+    router.push(Service(name="chat", replicas=tuple(rows.values())))
+    load = Load(router, 6)
+    for name, new in (("a", replica("d")), ("b", replica("e")), ("c", replica("f"))):
+        load.goes_on()
+        rows[new.name] = new.row()
+        rows[name] = Replica(id=name, host=rows[name].host, port=rows[name].port, state="draining")
+        router.push(Service(name="chat", replicas=tuple(rows.values())))
+        router.heard(messages.Drained, lambda drained, name=name: drained.replica == name)
+        del rows[name]
+        router.push(Service(name="chat", replicas=tuple(rows.values())))
+    load.goes_on()
+    load.stop()
+    assert set(load.answers) == {200}
+
+
+def test_a_replica_that_is_killed_fails_only_what_it_has_and_cannot_be_repeated(
+    router: Router, replica: MakeReplica
+) -> None:
+    servers = [replica("a"), replica("b"), replica("c")]
+    router.push(Service(name="chat", replicas=tuple(each.row() for each in servers)))
+    load = Load(router, 6)
+    load.goes_on()
+    servers[0].stop()
+    load.goes_on()
+    load.stop()
+    assert load.answers[200] == load.answers.total() - load.answers[502]
+    assert load.answers[502] <= 3, "the requests of the three clients that post"

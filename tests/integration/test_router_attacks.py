@@ -1,0 +1,252 @@
+"""What people send who mean no good: a clear status, nothing passed on that reads in two ways, others are served."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.routing import Client, ReplicaServer, Router, request, running, until
+from tests.unit.router.test_router_heads import REFUSED, REFUSED_BODIES
+
+from bireme.router import messages
+from bireme.router.messages import Service
+
+LIMITS = (
+    "--workers", "1", "--head-s", "1", "--keep-alive-s", "2", "--pace-s", "1", "--most-connections", "400",
+    "--most-of-one", "100",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    with running(tmp_path_factory.mktemp("router") / "home", *LIMITS) as started:
+        yield started
+
+
+@pytest.fixture
+def replica(router: Router) -> Iterator[ReplicaServer]:
+    server = ReplicaServer()
+    router.push(Service(name="chat", replicas=(server.row(),)))
+    yield server
+    server.gate.set()
+    server.stop()
+
+
+def others_are_served(router: Router) -> bool:
+    with Client(router.port, source="127.0.0.2") as client:
+        client.send(request("GET", "/chat/x"))
+        return client.answer()[0] == 200
+
+
+def memory_of(router: Router) -> int:
+    (worker,) = router.workers()
+    return int(Path(f"/proc/{worker}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_head_that_could_be_two_is_answered_and_nothing_is_passed_on(
+    router: Router, replica: ReplicaServer, name: str
+) -> None:
+    head, status = REFUSED[name]
+    behind = b"\r\n\r\n5\r\nGET /chat/smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+    with router.client() as client:
+        client.send(head.replace(b" / ", b" /chat/x ", 1) + behind)
+        answer = client.answer()
+        assert answer[0] == status
+        assert json.loads(answer[1])["error"]["code"] == "bad_request"
+        assert client.is_closed()
+    assert replica.heads == []
+
+
+@pytest.mark.parametrize("name", REFUSED_BODIES)
+def test_a_body_that_could_end_elsewhere_is_not_a_second_request(
+    router: Router, replica: ReplicaServer, name: str
+) -> None:
+    with router.client() as client, contextlib.suppress(OSError):
+        client.send(b"POST /chat/echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        client.send(REFUSED_BODIES[name] + b"GET /chat/smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert client.answer()[0] == 400
+        assert client.is_closed()
+    assert not any(b"smuggled" in head for head in replica.heads)
+    assert replica.bodies == []
+
+
+@pytest.mark.parametrize("cut", [1, 7, 30])
+def test_a_request_in_whatever_pieces_is_the_same(router: Router, replica: ReplicaServer, cut: int) -> None:
+    wire = request("POST", "/chat/echo", b"hello", X_Field="value") + request("GET", "/chat/next")
+    with router.client() as client:
+        client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(wire), cut):
+            client.send(wire[start : start + cut])
+        assert client.answer()[:2] == (200, b"hello")
+        assert client.answer()[0] == 200
+    assert [head.split()[1] for head in replica.heads] == [b"/echo", b"/next"]
+
+
+def test_an_endless_head(router: Router, replica: ReplicaServer) -> None:
+    """As much as the router reads of a head of a gigabyte."""
+    before = memory_of(router)
+    with router.client() as client:
+        client.send(b"GET /chat/x HTTP/1.1\r\nHost: a\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(1024):
+                client.send(b"X-Long: " + b"a" * (1 << 20))
+        with contextlib.suppress(ConnectionResetError):
+            assert client.answer()[0] in (431, 0)
+    assert others_are_served(router)
+    assert memory_of(router) - before < 32 << 20
+    with router.client() as client:
+        client.send(b"GET /chat/x HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 70_000 + b"\r\n\r\n")
+        assert client.answer()[0] == 431
+    with router.client() as client:
+        client.send(b"G" * 20_000)
+        assert client.answer()[0] == 414
+
+
+def test_heads_that_never_end_are_ended(router: Router, replica: ReplicaServer) -> None:
+    """Slowloris: a byte now and then does not buy time."""
+    with router.client() as client:
+        status = 0
+        client.send(b"GET /chat/x HTTP/1.1\r\n")
+        client.socket.settimeout(0.1)
+        while not status:
+            with contextlib.suppress(TimeoutError, ValueError, IndexError):
+                status = int(client.socket.recv(4096).split(b" ")[1])
+            with contextlib.suppress(OSError):
+                client.send(b"X: y\r\n")
+        assert status == 408
+
+
+def test_who_says_nothing_is_not_kept(router: Router, replica: ReplicaServer) -> None:
+    with router.client() as silent, router.client() as done:
+        done.send(request("GET", "/chat/x"))
+        assert done.answer()[0] == 200
+        assert silent.is_closed()
+        assert done.is_closed()
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(router: Router, replica: ReplicaServer) -> None:
+    with router.client() as client:
+        client.send(b"POST /chat/echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc")
+        assert client.is_closed()
+    with router.client() as client:  # it lies: less than it says, then nothing
+        client.send(b"POST /chat/echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.is_closed()
+    assert replica.bodies == []
+    router.load_of("chat", lambda load: load.in_flight == 0)
+    assert others_are_served(router)
+
+
+def test_who_sends_more_than_it_says_has_sent_another_request(router: Router, replica: ReplicaServer) -> None:
+    with router.client() as client:
+        client.send(b"POST /chat/echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcdef\r\n\r\n")
+        assert client.answer()[:2] == (200, b"abc")
+        assert client.answer()[0] == 400
+        assert client.is_closed()
+
+
+def test_who_does_not_take_its_answer_is_cut_off(router: Router, replica: ReplicaServer) -> None:
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.connect(("127.0.0.1", router.port))
+    slow.sendall(request("GET", f"/chat/bytes/{64 << 20}"))
+    assert replica.arrived.acquire(timeout=30)
+    router.load_of("chat", lambda load: load.in_flight == 1)
+    router.load_of("chat", lambda load: load.in_flight == 0 and load.counts.requests[3] > 0)
+    slow.close()
+
+
+def test_one_address_cannot_have_all_connections(router: Router, replica: ReplicaServer) -> None:
+    """Those without a request make way for the next; where all are in use, the next is turned away."""
+    idle = [router.client() for _ in range(150)]
+    assert others_are_served(router)
+    with router.client() as newest:
+        newest.send(request("GET", "/chat/x"))
+        assert newest.answer()[0] == 200
+    for client in idle:
+        client.close()
+    busy = [router.client() for _ in range(100)]
+    for client in busy:
+        client.send(request("GET", "/chat/hold"))
+    until(lambda: len(replica.heads) >= 102)
+    with router.client() as newest:
+        status, body, head = newest.answer()
+        assert status == 503
+        assert json.loads(body)["error"]["code"] == "too_many_connections"
+        assert b"Retry-After" in head
+    assert others_are_served(router)
+    replica.gate.set()
+    for client in busy:
+        assert client.answer()[0] == 200
+        client.close()
+
+
+def test_ten_thousand_connections(tmp_path: Path, replica: ReplicaServer) -> None:
+    """As many as this machine lets one process open."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(10_000, hard - 1000)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    crowd: list[socket.socket] = []
+    try:
+        with running(tmp_path / "home", "--workers", "1") as router:
+            router.push(Service(name="chat", replicas=(replica.row(),)))
+            for number in range(count):
+                sock = socket.create_connection(
+                    ("127.0.0.1", router.port), source_address=(f"127.0.1.{number % 50}", 0)
+                )
+                sock.sendall(b"GET /chat/x HT")
+                crowd.append(sock)
+                if number % 2000 == 0:
+                    assert others_are_served(router)
+            assert others_are_served(router)
+            assert memory_of(router) < 400 << 20
+            for sock in crowd:
+                sock.close()
+            assert others_are_served(router)
+    finally:
+        for sock in crowd:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_stranger_is_not_heard_at_the_routers_socket(router: Router) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(router.home / messages.SOCKET))
+        sock.sendall(b"{]\n" + messages.encode(messages.Table(serial=99)) + messages.encode(messages.Ping(id=5)))
+        lines = sock.makefile("rb")
+        assert b"not JSON" in lines.readline()
+        assert b"say hello first" in lines.readline()
+        assert messages.read_told(lines.readline()) == messages.Pong(id=5)
+
+
+def test_tls(tmp_path: Path, replica: ReplicaServer) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True)
+    with running(
+        tmp_path / "home", "--workers", "1", "--tls-certificate", str(certificate), "--tls-key", str(key)
+    ) as router:
+        router.push(Service(name="chat", replicas=(replica.row(),)))
+        context = ssl.create_default_context(cafile=str(certificate))
+        with (
+            socket.create_connection(("127.0.0.1", router.port)) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as sock,
+        ):
+            client = Client.__new__(Client)
+            client.socket, client.reader = sock, sock.makefile("rb")
+            client.send(request("POST", "/chat/echo", b"x" * 500_000))
+            status, body, _ = client.answer()
+            assert (status, len(body)) == (200, 500_000)
+            assert b"X-Forwarded-Proto: https" in replica.heads[-1]
+            client.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert client.answer()[0] == 400
