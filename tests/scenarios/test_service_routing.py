@@ -21,7 +21,7 @@ def told(world: Scenario) -> list[str]:
 
 
 def test_only_who_is_ready_or_drains_is_routed_to() -> None:
-    world = Scenario("2x8")
+    world = Scenario("1x16")
     world.serve("chat", "2")
     world.settle()
     assert endpoints(world) == []
@@ -39,7 +39,7 @@ def test_only_who_is_ready_or_drains_is_routed_to() -> None:
 
 
 def test_a_canary_gets_its_part_of_the_requests_and_keys_are_in_the_table() -> None:
-    world = Scenario("2x8")
+    world = Scenario("1x16")
     world.serve("chat", "2")
     world.probes("chat")
     world.settle()
@@ -51,7 +51,7 @@ def test_a_canary_gets_its_part_of_the_requests_and_keys_are_in_the_table() -> N
 
 
 def test_a_request_may_wait_for_a_service_at_zero_but_not_where_somebody_said_none() -> None:
-    world = Scenario("2x8")
+    world = Scenario("1x16")
     world.serve("chat", "0-4")
     world.record(services.advised(world.state, "chat", 0, "nobody asked for 300 s"))
     world.settle()
@@ -78,7 +78,7 @@ def test_every_replica_that_is_not_ready_says_why() -> None:
 
 
 def test_what_the_autoscaler_says_counts_until_somebody_says_how_many() -> None:
-    world = Scenario("2x8")
+    world = Scenario("1x16")
     world.serve("chat", "0-4")
     world.record(services.advised(world.state, "chat", 9, "load"))
     assert world.state.services["chat"].wanted == 4

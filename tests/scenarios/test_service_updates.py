@@ -14,7 +14,7 @@ from bireme.core.services.wording import service_sentence
 from bireme.testing.scenario import Scenario
 
 
-def served(cluster: str = "2x8", replicas: str = "2", **options: object) -> Scenario:
+def served(cluster: str = "1x16", replicas: str = "2", **options: object) -> Scenario:
     """A service `chat` whose replicas are all ready."""
     world = Scenario(cluster)
     world.serve("chat", replicas, **options)

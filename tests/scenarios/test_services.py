@@ -9,7 +9,7 @@ from bireme.core.services import requests as services
 from bireme.testing.scenario import Scenario
 
 
-def served(cluster: str = "2x8", replicas: str = "2", **options: object) -> Scenario:
+def served(cluster: str = "1x16", replicas: str = "2", **options: object) -> Scenario:
     """A service `chat` whose replicas are all ready."""
     world = Scenario(cluster)
     world.serve("chat", replicas, **options)
@@ -21,7 +21,7 @@ def served(cluster: str = "2x8", replicas: str = "2", **options: object) -> Scen
 
 
 def test_a_service_starts_its_replicas_and_serves_when_they_are_ready() -> None:
-    world = Scenario("2x8")
+    world = Scenario("1x16")
     world.serve("chat", "2", cpus=4)
     world.expect(
         {"chat": "0/2 r0 rolling r1 [1 loading] [2 loading]", "chat/1": "runs n1", "chat/2": "runs n1"},
@@ -54,7 +54,7 @@ def test_scancel_of_a_replica_replaces_it() -> None:
 
 
 def test_scaling_up_adds_and_scaling_down_drains_until_requests_are_answered() -> None:
-    world = served(cpus=8)
+    world = served("2x8", cpus=8)
     world.serving(services.scale, "chat", 1)
     world.expect(chat="1/1 r1 [2 draining]")
     world.drained("chat/2")
@@ -151,3 +151,22 @@ def test_a_replica_without_room_for_a_successor_stays_until_its_limit() -> None:
     world.expect({"chat": "1/1 r1 [2 waiting]", "chat/2": "waits Resources"})
     world.wait(105)
     world.expect({"chat": "0/1 r1 [2 loading]", "chat/1": "TIMEOUT", "chat/2": "runs n1"})
+
+
+def test_replicas_spread_over_nodes_and_switches_when_that_costs_nothing() -> None:
+    world = Scenario("4x8", leaves=("n[1-2]", "n[3-4]"))
+    world.serve("chat", "4", cpus=2)
+    world.settle()
+    nodes = [world.described()[f"chat/{number}"] for number in range(1, 5)]
+    assert nodes == ["runs n1", "runs n3", "runs n2", "runs n4"]
+    world.submit("packs", cpus=2)
+    world.submit("too", cpus=2)
+    world.settle()
+    assert [world.described()[label] for label in ("packs", "too")] == ["runs n1", "runs n1"]
+
+
+def test_a_replica_does_not_break_up_a_node_of_gpus_for_the_sake_of_spreading() -> None:
+    world = Scenario("2x8:h100")
+    world.serve("chat", "2", gpus=1)
+    world.settle()
+    assert world.described()["chat/1"] == world.described()["chat/2"] == "runs n1"

@@ -17,6 +17,7 @@ from bireme.core.model.accounts import ROOT
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
 from bireme.core.model.jobs import RULES, ArrayWaiting, Ending, Finished, Job, JobSpec, Owner, Phase
 from bireme.core.model.reservations import Reservation
+from bireme.core.model.serving.probes import Probes
 from bireme.core.priority.order import reprioritise
 from bireme.core.state.state import ArrayTally, State
 from bireme.store import codec
@@ -140,6 +141,9 @@ def _clean(spec: JobSpec, names: _Names | None) -> JobSpec:
             "owner": names.owner(spec.owner),
             "account": names.account(spec.account),
         }
+    if spec.replica is not None:  # whose it is counts, how it is asked whether it is well does not
+        service = names.of("job", spec.name) if names is not None else spec.replica.service
+        cleaned["replica"] = replace(spec.replica, service=service, probes=Probes())
     return replace(spec, **cleaned)
 
 

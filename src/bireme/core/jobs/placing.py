@@ -1,15 +1,26 @@
-"""Searches over a state: which nodes of a partition a job may use, and the Search that finds its place among them."""
+"""Searches over a state: which nodes of a partition a job may use, and the Search that finds its place among them.
+
+Also where the replicas of a service are (`Crowds`), so that the next one goes elsewhere when that costs nothing: asked
+for replicas alone, it only chooses among nodes that are equally good to the placement score.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.placement.demand import Demand
+from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
-from bireme.core.placement.table import BoolArray
+from bireme.core.placement.table import BoolArray, IntArray, NodeTable
 from bireme.core.state.state import State
+
+_NODE = 1_000
+"""How many replicas behind the same switch are as bad as one on the same node."""
 
 
 def all_nodes(state: State, partition: PartitionConfig) -> BoolArray:
@@ -30,6 +41,7 @@ def search_for(
     allowed: BoolArray,
     leaves_max: int | None = None,
     ranking: Ranking | None = None,
+    crowds: IntArray | None = None,
 ) -> Search:
     return Search(
         demand,
@@ -40,4 +52,36 @@ def search_for(
         least_loaded=partition.lln,
         leaves_max=leaves_max,
         ranking=ranking,
+        crowds=crowds,
     )
+
+
+@dataclass(slots=True)
+class Crowds:
+    """How many replicas of one service each node has."""
+
+    counts: IntArray
+
+    def add(self, table: NodeTable, nodes: Iterable[str]) -> None:
+        for name in nodes:
+            position = table.index.get(name)
+            if position is not None:
+                self.counts[position] += 1
+
+    def column(self, fabric: Fabric) -> IntArray:
+        """By node: first those on it count, then those behind the same switch."""
+        leaf = fabric.levels[0].group_of
+        behind = np.bincount(leaf, weights=self.counts, minlength=len(fabric.levels[0].names)).astype(np.int64)
+        column: IntArray = self.counts * _NODE + behind[leaf]
+        return column
+
+
+def crowds_of(state: State, service: str) -> Crowds:
+    """Of the jobs that hold something now."""
+    table = state.occupancy.table
+    found = Crowds(np.zeros(len(table.nodes), dtype=np.int64))
+    for job in state.holding.values():
+        of = job.spec.replica
+        if of is not None and of.service == service and job.allocation is not None:
+            found.add(table, job.allocation.node_names)
+    return found

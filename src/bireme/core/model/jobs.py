@@ -245,7 +245,7 @@ class JobSpec:
     """Options accepted but not applied yet."""
     workload: Workload | None = carried(None, giver=Giver.NOBODY)
     """With JobKind.PODS: whose place this is."""
-    replica: ReplicaOf | None = carried(None, giver=Giver.NOBODY, unseen=True)
+    replica: ReplicaOf | None = planned(None, giver=Giver.NOBODY, unseen=True)
     """It is a replica of a service, and this one."""
 
     def revised(self, **fields: Any) -> JobSpec:

@@ -64,13 +64,16 @@ class Search:
         least_loaded: bool = False,
         leaves_max: int | None = None,
         ranking: Ranking | None = None,
+        crowds: IntArray | None = None,
     ) -> None:
+        """`crowds`: by node, how much there is of what it would rather be apart from."""
         self.demand = demand
         self.settings = settings
         self._table = table
         self._fabric = fabric
         self._least_loaded = least_loaded or demand.spread
         self._ranking = None if self._least_loaded else ranking
+        self._crowds = crowds
         self._segment = demand.segment if fabric.segment_max else None
         self._leaves_max = leaves_max
         self._required = table.mask(demand.nodelist)
@@ -345,14 +348,16 @@ class Search:
         return all(len(free) == len(devices.get(key, ())) for key, free in room.devices.items())
 
     def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
-        """Positions in order of preference: required, by weight, as the job likes them, by the score, with the least
-        left over. Sorted by what tells nodes apart only: most jobs name none and like all."""
+        """Positions in order of preference: required, by weight, as the job likes them, by the score, apart from its
+        like, with the least left over. Sorted by what tells nodes apart only: most jobs name none and like all."""
         able = np.flatnonzero(mask)
         if len(able) < 2:
             return able
         gpus = free.gres_of("gpu", None)[able]
         cpus = free.cpus[able]
         by: list[NDArray[Any]] = [-cpus, -gpus] if self._least_loaded else [cpus, gpus]
+        if self._crowds is not None:
+            by.append(self._crowds[able])
         if ranked and self._ranking is not None:
             by.append(-self._ranking.points(self.need, free, able))
         if self._liked is not None:

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from bireme.core.calendar.calendar import Calendar
-from bireme.core.jobs.placing import search_for
+from bireme.core.jobs.placing import Crowds, crowds_of, search_for
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.caps import cpus_held, within_cap
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit, Search
-from bireme.core.placement.table import BoolArray, Free
+from bireme.core.placement.table import BoolArray, Free, IntArray
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import PUBLIC, Door, Reserved
 from bireme.core.plan.seniority import outranks
@@ -53,6 +53,8 @@ class Fitting:
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
     _fits_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
+    _crowds: dict[str, Crowds] = field(default_factory=dict)
+    """By service, where its replicas are."""
     _capped: list[Allocation] = field(default_factory=list)
     """What this pass started in partitions with MaxCPUsPerNode."""
 
@@ -77,7 +79,8 @@ class Fitting:
         missed = self._misfits.get((key, duration))
         if missed is not None:
             return missed
-        fit = self._fit_in(self.draft, self.search(key, job, partition), job, partition)
+        search = self.search(key, job, partition) if job.spec.replica is None else self._apart(job, partition, key[2])
+        fit = self._fit_in(self.draft, search, job, partition)
         if not fit.found:
             self._misfits[key, duration] = fit
         return fit
@@ -129,7 +132,17 @@ class Fitting:
             search = searches[key] = self.new_search(job, partition, key[2])
         return search
 
-    def new_search(self, job: Job, partition: PartitionConfig, way: Way | None = None) -> Search:
+    def _apart(self, job: Job, partition: PartitionConfig, way: Way) -> Search:
+        """One of its own for a service's replica, which would rather be where no other of its service is."""
+        assert job.spec.replica is not None
+        name = job.spec.replica.service
+        if name not in self._crowds:
+            self._crowds[name] = crowds_of(self.snapshot.state, name)
+        return self.new_search(job, partition, way, self._crowds[name].column(self.snapshot.state.fabric))
+
+    def new_search(
+        self, job: Job, partition: PartitionConfig, way: Way | None = None, crowds: IntArray | None = None
+    ) -> Search:
         """One that has not moved past any node: for another draft than the pass's own."""
         door, closed = self.way(job) if way is None else way
         allowed, inside = self.usable(partition), self.reserved.inside(door)
@@ -144,6 +157,7 @@ class Fitting:
             allowed,
             self.snapshot.asked(job).switches,
             self.outlook.answers.ranking,
+            crowds,
         )
 
     def shorter(self, job: Job) -> list[Job]:
@@ -163,8 +177,16 @@ class Fitting:
         if self.standby.kept:
             self.standby.lend(self.draft, allocation.shares)
         self.draft.hold(allocation)
+        self._note_crowd(allocation)
         if partition.max_cpus_per_node is not None:
             self._capped.append(allocation)
+
+    def _note_crowd(self, allocation: Allocation) -> None:
+        """Of one that starts in this pass: those of its service that follow keep away from it."""
+        job = self.snapshot.state.jobs.get(allocation.job_id) if self._crowds else None
+        of = job.spec.replica if job is not None else None
+        if of is not None and of.service in self._crowds:
+            self._crowds[of.service].add(self.draft.table, allocation.node_names)
 
     def would_fit_empty(self, job: Job, partition: PartitionConfig, way: Way) -> bool:
         """Whether the nodes that are up would hold it with nothing on them."""
@@ -200,3 +222,4 @@ class Fitting:
         del self._capped[capped:]
         self._misfits.clear()
         self._searches.clear()
+        self._crowds.clear()
