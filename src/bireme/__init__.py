@@ -10,6 +10,8 @@ _LATE = {
     "Client": "bireme.client.sdk",
     "JobHandle": "bireme.client.sdk",
     "JobFailed": "bireme.client.sdk",
+    "Service": "bireme.client.services",
+    "ServiceFailed": "bireme.client.services",
     "ApiError": "bireme.client.transport",
     "BiremeError": "bireme.client.transport",
     "BiremeUnavailable": "bireme.client.transport",

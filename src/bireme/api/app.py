@@ -27,6 +27,7 @@ from bireme.api.routes import (
     orders,
     priorities,
     reservations,
+    services,
     steps,
     submissions,
     why,
@@ -97,6 +98,7 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> FastAPI:
         accounting,
         priorities,
         reservations,
+        services,
         why,
     ):
         module.routes.mount(app, context)

@@ -23,8 +23,11 @@ _HEARTBEAT_S = 15.0
 
 
 def event_content(recorded: Recorded) -> dict[str, Any]:
-    """An event as the API shows it. The key that opens a step's streams is nobody's business but srun's."""
+    """An event as the API shows it. The key that opens a step's streams is nobody's business but srun's; the hash of a
+    service's key is the router's."""
     data = to_plain(recorded.event)
+    if isinstance(data.get("key"), dict):
+        data["key"].pop("digest", None)
     if isinstance(data.get("spec"), dict):
         data["spec"].pop("io_key", None)
     return {

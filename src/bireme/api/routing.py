@@ -238,6 +238,8 @@ _IN_PATH = {
     "pod": "The name of a pod in it.",
     "step": "Number of a step.",
     "name": "Name of a partition or of a reservation.",
+    "service": "Name of a service.",
+    "key": "The name of a key of it, as the list of keys has it.",
 }
 
 ERROR_RESPONSE = {

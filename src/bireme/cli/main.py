@@ -34,6 +34,9 @@ _OWN_COMMANDS = {
     "checkpoint": ("bireme.cli.checkpoint", "main"),
     "top": ("bireme.cli.top", "main"),
     "why": ("bireme.cli.why", "main"),
+    "serve": ("bireme.cli.serving.serve", "main"),
+    "services": ("bireme.cli.serving.services", "main"),
+    "service": ("bireme.cli.serving.service", "main"),
     "snapshot": ("bireme.cli.simulator.replay", "snapshot"),
     "plan": ("bireme.cli.simulator.replay", "plan"),
     "sim": ("bireme.cli.simulator.run", "main"),
@@ -73,6 +76,13 @@ A job
   bireme why 42                why it waits and when it starts, what would be sooner; how it ended
   bireme logs -f 42            follow a job's output until it ends
   bireme checkpoint            inside a job, after it has saved: that much is not lost if it is preempted
+
+A service: a script that stays up
+  bireme serve chat.sh         start it, or update it: an address, replicas as the load needs (--help: all flags)
+  bireme services              all of them, how they stand, and where they are (--watch)
+  bireme service show chat     replicas and why so many, revisions, crashes; also: scale stop restart rollback
+                               promote logs events key
+  bireme why chat              why fewer replicas are ready than wanted
 
 Slurm's commands, here or on your PATH (each has --help)
   sbatch  srun  salloc  scancel  sattach  scontrol  sacctmgr      do something

@@ -1,4 +1,5 @@
-"""bireme why: why a job waits and when it will start, why it runs where it does, or how it ended.
+"""bireme why: why a job waits and when it will start, why it runs where it does, or how it ended; and why a service has
+fewer ready replicas than it wants.
 
 The daemon answers with data (`core/why/answers.py`); here it becomes text of at most 80 columns, or JSON as it came.
 """
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.cli.connection import make_transport
+from bireme.cli.serving.service import why_service
 from bireme.client.transport import ApiError
 from bireme.commands.reports import make_stamp
 from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
+from bireme.core.model.serving.names import is_service_name
 from bireme.slurm.formats.visible import visible_values
 from bireme.slurm.hostlist import compress
 from bireme.slurm.sizes import format_memory
@@ -39,12 +42,19 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="bireme why", description="Why a job waits and when it starts, why it runs where it does, how it ended."
+        prog="bireme why",
+        description="Why a job waits and when it starts, why it runs where it does, how it ended; why a service has "
+        "fewer ready replicas than it wants.",
     )
-    parser.add_argument("job", help="job id: 42, an array 42 or a task 42_3; or pod/NAME, pod/NAMESPACE/NAME")
+    parser.add_argument(
+        "job",
+        help="job id: 42, an array 42 or a task 42_3; or the name of a service; or pod/NAME, pod/NAMESPACE/NAME",
+    )
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument("--quick", action="store_true", help="leave out what would start it sooner")
     given = parser.parse_args(argv)
+    if is_service_name(given.job) and not set(given.job) <= set("0123456789"):
+        return why_service(given.job, as_data=given.json)
     with make_transport() as transport:
         try:
             told = transport.get(_path(given.job), {"suggestions": 0} if given.quick else None)

@@ -18,12 +18,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bireme.client.services import Service
 from bireme.client.transport import ApiError, BiremeError, Params, Transport
 from bireme.core.jobs.states import FINAL_STATES
 from bireme.core.model.jobs import Owner
 from bireme.slurm.options.batch import read_batch
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.script import wrap
+from bireme.slurm.serving.building import read_service
+from bireme.slurm.serving.flags import BY_NAME
+from bireme.slurm.serving.reading import read_line
 from bireme.store.plain import to_plain
 
 Record = dict[str, Any]
@@ -177,6 +181,35 @@ class Client:
     def _handle(self, job_id: int) -> JobHandle:
         return JobHandle(self, str(job_id))
 
+    # -- services --------------------------------------------------------------------------------------------------
+
+    def serve(self, script: str | os.PathLike[str] | Sequence[str], /, *arguments: str, **options: Any) -> Service:
+        """Makes a service of a script, or the next revision of the one of this name; returns once it is on disk.
+
+        `script` as in `submit`. Options are the flags of `bireme serve` and sbatch's: `name="chat"`, `replicas="0-4"`,
+        `health="/health"`, `gpus=1`, `env={...}`; one that may be given several times takes a list.
+        """
+        environment = {**os.environ, **options.get("env", {})}
+        name, text = _script(script)
+        flags = [word for option, value in options.items() if option != "env" for word in _flags(option, value)]
+        line = read_line([*flags, "--", name, *arguments])
+        asked = read_service(line, text, _context(line.sbatch, environment))
+        body: Record = {
+            "spec": {**to_plain(asked.spec, without=("job",)), "job": to_plain(asked.spec.job, without=("owner",))},
+            "environment": asked.environment,
+            "script": asked.script,
+            "idempotency_key": _new_key(),
+        }
+        return Service(self, str(self.transport.post("/v1/services", body)["name"]))
+
+    def service(self, name: str) -> Service:
+        """The service of this name; asking it fails where there is none."""
+        return Service(self, name)
+
+    def services(self, *, user: str | None = None) -> list[Record]:
+        """All services, as `bireme services --json` prints them."""
+        return self._list("/v1/services", "services", {"user": user})
+
     # -- waiting and reading ---------------------------------------------------------------------------------------
 
     def wait(self, job: str | int | JobHandle, timeout_s: float | None = None, *, check: bool = False) -> Record:
@@ -304,6 +337,13 @@ def _script(script: Any) -> tuple[str, bytes]:
 
 def _is_given(value: Any) -> bool:
     return value is not None and value is not False
+
+
+def _flags(name: str, value: Any) -> list[str]:
+    """As `_option`; of a flag that may be given several times, one for each."""
+    flag = BY_NAME.get(name.replace("_", "-"))
+    several = flag is not None and flag.many and isinstance(value, (list, tuple))
+    return [_option(name, each) for each in (value if several else [value]) if _is_given(each)]
 
 
 def _option(name: str, value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 
 from bireme.api.app import create_app
 from bireme.api.cluster import Decide, Service
+from bireme.api.serving.peers import SCOPE_KEY, Peer
 from bireme.api.serving.server import Server, listen
 from bireme.client.transport import Transport
 from bireme.core.lifecycle.apply import apply
@@ -117,6 +119,29 @@ class Running:
         assert done.wait(10)
 
 
+async def ask_as(app: FastAPI, method: str, path: str, uid: int, body: Any = None) -> tuple[int, str]:
+    """Asks the application without a socket: whoever asks is who the test says. (status, text)"""
+    place, _, query = path.partition("?")
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": place, "raw_path": place.encode(), "query_string": query.encode(), "root_path": "",
+        "headers": [(b"host", b"x")], "client": None, "server": None, SCOPE_KEY: Peer(uid, uid, 1),
+    }  # fmt: skip
+    said: list[dict[str, Any]] = []
+    data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
+    sent = [{"type": "http.request", "body": data}]
+
+    async def receive() -> dict[str, Any]:
+        return sent.pop() if sent else await asyncio.get_running_loop().create_future()
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await app(scope, receive, send)
+    text = b"".join(message.get("body", b"") for message in said[1:]).decode()
+    return said[0]["status"], text.replace('": ', '":')
+
+
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Running]:
     home = tmp_path / "home"
@@ -127,7 +152,7 @@ def api(tmp_path: Path) -> Iterator[Running]:
     running = Running(cluster, loop, str(home))
     service = Service(
         version="1.2.3", pid=42, up_since=900.0, owner_uid=0, max_body_bytes=8_000_000,
-        shutdown=running.shutdowns.append,
+        shutdown=running.shutdowns.append, router_url=lambda: "http://router:8600",
     )  # fmt: skip
     app = running.app = create_app(cluster, store, service)  # type: ignore[arg-type]
     server = running.server = Server(app)

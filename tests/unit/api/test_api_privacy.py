@@ -6,20 +6,18 @@ A route that is not in the table fails the walk. So does one that hides from som
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.api.conftest import SmallCluster
+from tests.unit.api.conftest import SmallCluster, ask_as
 
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
 from bireme.api.privacy import WORDS
 from bireme.api.routes import commands
-from bireme.api.serving.peers import SCOPE_KEY, Peer
 from bireme.commands.parcels import pack
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
@@ -27,6 +25,7 @@ from bireme.core.model.accounts import Account, AdminLevel, Association, User
 from bireme.core.model.jobs import JobSpec, Outcome, Owner
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.model.serving.services import ServiceSpec
 from bireme.slurm.records.steps import history_rows
 from bireme.store.journal import SqliteStore
 
@@ -34,9 +33,12 @@ OWNER, STRANGER, COORDINATOR, OPERATOR, ADMIN = 4001, 4002, 4003, 4004, 0
 """By uid, which is also the name: no machine knows them. OPERATOR by AdminLevel, ADMIN as the daemon's owner."""
 WAITING, RUNNING, FORGOTTEN = 1, 2, 3
 """Jobs of OWNER."""
+SERVICE = "quiet"
+"""A service of OWNER: his name for it is not a secret to who asks for it by that name, but how it stands is."""
 
 MARKS = {
     "job": "hush-job",
+    "service": "hush-service",
     "account": "hush-account",
     "user": "hush-user",
     "usage": f'"user":"{OWNER}"',
@@ -47,6 +49,7 @@ MARKS = {
 """What gives a kind of data away in an answer."""
 HIDDEN_BY = {
     "job": {"jobs"},
+    "service": {"jobs"},
     "account": {"accounts"},
     "user": {"users", "accounts"},
     "usage": {"usage", "users", "accounts"},
@@ -56,6 +59,7 @@ HIDDEN_BY = {
 }
 KNOWS = {
     "job": {OWNER, COORDINATOR, OPERATOR, ADMIN},
+    "service": {OWNER, COORDINATOR, OPERATOR, ADMIN},
     "account": {OWNER, COORDINATOR, OPERATOR, ADMIN},
     "user": {OWNER, COORDINATOR, OPERATOR, ADMIN},
     "usage": {OWNER, COORDINATOR, OPERATOR, ADMIN},
@@ -76,6 +80,9 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", f"/v1/jobs/{FORGOTTEN}/why"): ("job",),
     ("GET", f"/v1/jobs/{RUNNING}/steps"): NOTHING,
     ("GET", "/v1/history"): ("job",),
+    ("GET", "/v1/services"): ("service",),
+    ("GET", f"/v1/services/{SERVICE}"): ("service",),
+    ("GET", f"/v1/services/{SERVICE}/wait?timeout=0"): ("service",),
     ("GET", "/v1/priorities"): NOTHING,
     ("GET", "/v1/accounting/book"): ("account", "user"),
     ("GET", "/v1/accounting/manager"): ("user",),
@@ -97,6 +104,9 @@ OWN = (
     f"/v1/jobs/{RUNNING}/environment",
     f"/v1/jobs/{RUNNING}/usage",
     f"/v1/jobs/{RUNNING}/hold-open",
+    f"/v1/services/{SERVICE}/logs",
+    f"/v1/services/{SERVICE}/events",
+    f"/v1/services/{SERVICE}/keys",
 )
 """Reading routes that answer the owner and administrators alone, whatever is private."""
 WHOLE = ("/v1/snapshot", "/v1/events?after=0")
@@ -116,6 +126,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "/v1/reservations": {"name": "x", "order": {}},
     "/v1/reservations/hush/update": {"order": {}},
     "/v1/reservations/hush/delete": {},
+    "/v1/services": {"spec": {"name": SERVICE, "job": {}}, "script": "#!/bin/sh\n"},
+    f"/v1/services/{SERVICE}/scale": {"replicas": 2},
+    f"/v1/services/{SERVICE}/stop": {},
+    f"/v1/services/{SERVICE}/restart": {},
+    f"/v1/services/{SERVICE}/rollback": {},
+    f"/v1/services/{SERVICE}/promote": {},
+    f"/v1/services/{SERVICE}/keys": {},
+    f"/v1/services/{SERVICE}/keys/abcd/revoke": {},
     f"/v1/jobs/{RUNNING}/steps": {"spec": {}},
     f"/v1/jobs/{RUNNING}/steps/0/cancel": {},
     **{f"/v1/jobs/{WAITING}/{verb}": {"signal": 15, "changes": {}} for verb in VERBS},
@@ -158,28 +176,7 @@ class Served:
         self.cluster.record("test", [e.ClusterConfigured(config)])
 
     def ask(self, method: str, path: str, uid: int, body: Any = None) -> tuple[int, str]:
-        return asyncio.run(self._ask(method, path, uid, body))
-
-    async def _ask(self, method: str, path: str, uid: int, body: Any) -> tuple[int, str]:
-        place, _, query = path.partition("?")
-        scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-            "path": place, "raw_path": place.encode(), "query_string": query.encode(), "root_path": "",
-            "headers": [(b"host", b"x")], "client": None, "server": None, SCOPE_KEY: Peer(uid, uid, 1),
-        }  # fmt: skip
-        said: list[dict[str, Any]] = []
-        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
-        sent = [{"type": "http.request", "body": data}]
-
-        async def receive() -> dict[str, Any]:
-            return sent.pop() if sent else await asyncio.get_running_loop().create_future()
-
-        async def send(message: dict[str, Any]) -> None:
-            said.append(message)
-
-        await self.app(scope, receive, send)
-        text = b"".join(message.get("body", b"") for message in said[1:]).decode()
-        return said[0]["status"], text.replace('": ', '":')
+        return asyncio.run(ask_as(self.app, method, path, uid, body))
 
     def _fill(self, store: SqliteStore) -> None:
         name = str(OWNER)
@@ -209,6 +206,9 @@ class Served:
         )
         for job_id in (WAITING, RUNNING, FORGOTTEN):
             self.cluster.record("test", [e.JobSubmitted(job_id, spec, 1, 1000.0, ())])
+        service = ServiceSpec(name=SERVICE, job=replace(spec, name=SERVICE))
+        deployed = e.ServiceDeployed(SERVICE, 1, service, owner, (), name)
+        self.cluster.record("test", [deployed, e.ServiceScaled(SERVICE, 0, MARKS["service"])])
         share = NodeShare("n1", cpus=1, memory_mib=10, cpu_ids=(0,))
         allocated = e.JobAllocated(RUNNING, Allocation(RUNNING, 1, "main", (share,)))
         self.cluster.record("test", [allocated, e.JobStarted(RUNNING, 1, 1000.0)])
@@ -266,6 +266,7 @@ def test_events_tell_no_more_than_the_lists(served: Served, word: str) -> None:
     _, strangers = served.ask("GET", "/v1/events?after=0", STRANGER)
     assert all(mark in everything for kind, mark in MARKS.items() if kind != "usage")
     assert MARKS["job"] not in strangers, "jobs of others are never told"
+    assert MARKS["service"] not in strangers, "nor their services"
     for kind, mark in MARKS.items():
         if kind != "usage" and word in HIDDEN_BY[kind]:
             assert mark not in strangers, f"a stranger learns of a {kind}"

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shlex
 from operator import attrgetter
+from pathlib import Path
 
 import pytest
 
 from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.serving.names import is_service_name
 from bireme.core.model.serving.probes import Probe
 from bireme.core.model.serving.scaling import Measure, ScalingTarget, Shift
 from bireme.core.model.serving.services import Amount, ServiceSpec
 from bireme.slurm.options.catalogue.all_options import OPTIONS
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
+from bireme.slurm.records.services import SERVICE_FIELDS
 from bireme.slurm.serving.building import ServiceSubmission, read_service
 from bireme.slurm.serving.flags import AS_OPTIONS, FLAGS, Flag
-from bireme.slurm.serving.help import help_text
+from bireme.slurm.serving.help import help_text, markdown_rows
 from bireme.slurm.serving.reading import LONGEST_LINE, read_line, read_lines
 from bireme.slurm.serving.understood import describe_service, duration_text
-from bireme.slurm.serving.values import Written, is_name, suggested_name
+from bireme.slurm.serving.values import Written, suggested_name
 
 OWNER = Owner(uid=1, gid=1, user="ann")
 CONTEXT = SubmitContext(owner=OWNER, cwd="/home/ann", now=0.0, utc_offset=lambda _: 0.0)
@@ -152,8 +155,8 @@ def test_probes_by_path_port_and_command_with_their_timings() -> None:
         ("chat.sh --canary 100%", "", "1% to 99%"),
         ("chat.sh --surge 101%", "", "0% to 100%"),
         ("chat.sh --surge 0", "", "leave an update no way to go"),
-        ("chat.sh --panic-window 2m", "", "--panic-window is longer than --stable-window"),
-        ("chat.sh --at 'Mon-Fri 08:00 min=4'", "", "from min=4 to max=1 is backwards"),
+        ("chat.sh --panic-window 2m", "", "panic window: 1 s to the stable window"),
+        ("chat.sh --at 'Mon-Fri 08:00 min=4'", "", "shift Mon-Fri 08:00: the minimum (4) is above the maximum (1)"),
         ("chat.sh --at 'Mon-Fry 08:00 min=4'", "", "'Mon-Fri 08:00 min=4'"),
         ("chat.sh --at 'Mon 8 min=4'", "", "'Mon-Fri 08:00 min=4'"),
         ("chat.sh --at 'Mon 08:00'", "", "'Mon-Fri 08:00 min=4'"),
@@ -192,8 +195,8 @@ def test_what_is_refused_says_what_would_work(words: str, line: str, says: str) 
      "v1", "x" * 64, "..", ".", "%2e", "a%2fb"],
 )  # fmt: skip
 def test_names_that_are_paths_hosts_or_worse_are_refused_with_one_that_works(name: str) -> None:
-    assert not is_name(name)
-    assert is_name(suggested_name(name))
+    assert not is_service_name(name)
+    assert is_service_name(suggested_name(name))
     if name:
         assert f"{suggested_name(name)} would work" in refusal(f"chat.sh --name {shlex.quote(name)}")
 
@@ -231,6 +234,12 @@ def test_help_names_every_flag_within_120_columns() -> None:
     text = help_text()
     assert all(f"--{flag.name}={flag.argument}" in text for flag in FLAGS)
     assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_the_documentation_has_every_flag_and_every_field_of_a_record() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "services.md").read_text()
+    assert "\n".join(markdown_rows()) in page
+    assert "\n".join(f"| `{name}` | {text} |" for name, text in SERVICE_FIELDS.items()) in page
 
 
 def test_what_was_understood_is_told_in_words() -> None:

@@ -17,9 +17,10 @@ from bireme.api.routing import Context, Routes, fields_of, is_id, words
 from bireme.core.jobs import requests
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.model.events import Event, Recorded
+from bireme.core.model.events import Event, Recorded, ServiceDeployed
 from bireme.core.model.nodes import Node
 from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.model.serving.events import ServiceEvent
 from bireme.core.nodes import operators
 from bireme.ports import Order
 from bireme.slurm.hostlist import compress, expand
@@ -157,10 +158,20 @@ async def live_events(api: Context, request: Request) -> Response:
 def _may_see(api: Context, caller: Caller, event: Event, job_id: int | None) -> bool:
     if caller.admin:
         return True
+    if isinstance(event, ServiceEvent):
+        return _owner_of_service(api, event) == caller.uid
     if job_id is None:
         return api.viewer(caller).sees_event(event)
     job = api.cluster.state.jobs.get(job_id)
     return job is not None and job.spec.owner.uid == caller.uid
+
+
+def _owner_of_service(api: Context, event: ServiceEvent) -> int | None:
+    """None: it is gone, and nobody but an operator is told of it any more."""
+    if isinstance(event, ServiceDeployed):
+        return event.owner.uid
+    service = api.cluster.state.services.get(event.name)
+    return None if service is None else service.owner.uid
 
 
 def _pages_after(api: Context, request: Request, seq: int) -> Missed:

@@ -269,6 +269,11 @@ def _owner_of(uid: int) -> dict[str, Any] | None:
     }
 
 
+def read_own_spec(api: Context, caller: Caller, part: dict[str, Any]) -> JobSpec:
+    """What a service's replicas are to be: as of a job that the caller submits, with its script and environment."""
+    return _read_spec(api, part, {}, _owner(caller, None, {}))
+
+
 def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner: dict[str, Any]) -> JobSpec:
     given = part.get("spec")
     if not isinstance(given, dict):

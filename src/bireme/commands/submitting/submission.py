@@ -61,7 +61,7 @@ def submit(transport: Port, body: dict[str, Any], what: str, voice: Voice) -> in
     """The new job's id. `what` begins the sentence when the cluster refuses."""
     for attempt in range(1, _TRIES_WHILE_FULL + 1):
         try:
-            answer = _post_until_known(transport, body, voice)
+            answer = post_until_known(transport, "/v1/jobs", body, voice)
             for remark in answer.get("remarks", ()):
                 voice.say(remark)
             return int(answer["job_id"])
@@ -79,18 +79,19 @@ def submit(transport: Port, body: dict[str, Any], what: str, voice: Voice) -> in
     raise AssertionError("the loop returns or raises")
 
 
-def _post_until_known(transport: Port, body: dict[str, Any], voice: Voice) -> Any:
-    """A submission whose answer got lost is sent again while patience lasts: the key makes it the same job."""
+def post_until_known(transport: Port, path: str, body: dict[str, Any], voice: Voice) -> Any:
+    """A submission whose answer got lost is sent again while patience lasts: the key makes it the same one."""
     if not transport.asked_before:
         try:
-            return transport.post("/v1/jobs", body)
+            return transport.post(path, body)
         except BiremeUnavailable as error:
             if not error.doubtful:
                 raise
-    voice.say(f"the daemon ended before it answered; the same job is sent again for {_AGAIN_S:g} s")
+    what = path.rpartition("/")[2].removesuffix("s")
+    voice.say(f"the daemon ended before it answered; the same {what} is sent again for {_AGAIN_S:g} s")
     transport.patience_s = max(transport.patience_s, _AGAIN_S)
     try:
-        return transport.post("/v1/jobs", body)
+        return transport.post(path, body)
     except BiremeUnavailable as error:
         raise BiremeUnavailable(error.socket_path, error.cause, doubtful=True) from error
 

@@ -31,7 +31,9 @@ def service_deployed(state: State, event: e.ServiceDeployed, at: float) -> Seque
     if not canary:
         service.wanted, service.fixed = first_wanted(known, event.spec.scaling), False
         service.wanted_why = f"revision {event.number} asks for it"
-    service.revisions[event.number] = Revision(event.number, event.spec, event.by, at, phase, progressed_at=at)
+    service.revisions[event.number] = Revision(
+        event.number, event.spec, event.by, at, phase, progressed_at=at, key=event.key
+    )
     service.elsewhere = event.elsewhere
     state.services[service.name] = service
     _forget_oldest(service)

@@ -155,12 +155,13 @@ def _crash(each: Seen, now: float) -> Crash | None:
     phase = each.job.phase if each.job is not None else None
     if each.replica.health is Health.DEAD:
         status = phase.outcome.status if isinstance(phase, Finished) else ExitStatus()
-        return Crash(each.number, each.replica.revision, now, status, each.replica.why)
+        return Crash(each.number, each.replica.revision, now, status, each.replica.why, each.replica.job_id)
     if each.replica.draining_since is not None or not isinstance(phase, Finished):
         return None
     if phase.outcome.state not in CRASHES:
         return None
-    return Crash(each.number, each.replica.revision, phase.ended_at, phase.outcome.status, _in_words(phase.outcome))
+    why, job_id = _in_words(phase.outcome), each.replica.job_id
+    return Crash(each.number, each.replica.revision, phase.ended_at, phase.outcome.status, why, job_id)
 
 
 def _in_words(outcome: Outcome) -> str:

@@ -21,7 +21,10 @@ def job_of(state: State, service: Service, revision: int, number: int, port: int
     """What is submitted for a replica: what the revision asks for, and what is this one's own."""
     spec = service.revisions[revision].spec
     of = ReplicaOf(service.name, revision, number, port, spec.probes)
-    return _staying(state, spec).revised(name=service.name, owner=service.owner, requeue=False, replica=of)
+    comment = spec.job.comment or f"replica {number} of service {service.name}, revision {revision}"
+    return _staying(state, spec).revised(
+        name=service.name, owner=service.owner, requeue=False, comment=comment, replica=of
+    )
 
 
 def _staying(state: State, spec: ServiceSpec) -> JobSpec:

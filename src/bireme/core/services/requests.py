@@ -6,7 +6,6 @@ start and end) is decided by `reconciling`, in the same turn. Invariant: a servi
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from bireme.core.jobs.rights import within_rights
@@ -14,24 +13,22 @@ from bireme.core.jobs.submission import admitted, owner_for
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Dependencies, JobKind
 from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.model.serving.names import LONGEST_NAME, RESERVED, is_path, is_service_name
 from bireme.core.model.serving.services import Revision, RevisionLife, Service, ServiceKey, ServiceLife, ServiceSpec
 from bireme.core.scaling.checking import MOST_REPLICAS, problems
-from bireme.core.services.amounts import autoscales, bounds, leeway
+from bireme.core.services.addresses import wrong_routing
+from bireme.core.services.amounts import autoscales, bounds, first_wanted, leeway
 from bireme.core.services.pool import in_pool
 from bireme.core.services.replica_jobs import owner_of
 from bireme.core.state.state import State
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-RESERVED = frozenset({"v1"})
-"""Names that mean something else in the router's addresses."""
 MOST_KEYS = 1_000
 
 
 def find(state: State, name: str) -> Service:
     service = state.services.get(name)
     if service is None:
-        near = f"; there are: {', '.join(sorted(state.services))}" if state.services else ""
-        raise Refusal(Why.INVALID_SERVICE, f"no service {name!r} here{near}")
+        raise Refusal(Why.INVALID_SERVICE, f"there is no service {name[:100]!r}; `bireme services` lists them")
     return service
 
 
@@ -48,11 +45,18 @@ def owned(state: State, caller: Caller, name: str, *, stopping: bool = False) ->
 # -- deploy ----------------------------------------------------------------------------------------------------------
 
 
-def deploy(state: State, caller: Caller, spec: ServiceSpec, now: float, *, elsewhere: bool = False) -> list[e.Event]:
-    """A new service, or the next revision of the caller's own. `elsewhere`: its replicas go into the engine's queue."""
+def deploy(
+    state: State, caller: Caller, spec: ServiceSpec, now: float, *, elsewhere: bool = False, key: str = ""
+) -> list[e.Event]:
+    """A new service, or the next revision of the caller's own. `elsewhere`: its replicas go into the engine's queue.
+
+    `key`: what made a revision of it before under the same key makes no other: it was sent twice.
+    """
     _check_name(spec.name)
     known = owned(state, caller, spec.name) if spec.name in state.services else None
-    _check_spec(spec)
+    if known is not None and key and any(each.key == key for each in known.revisions.values()):
+        return []
+    _check_spec(state, spec)
     owner = known.owner if known is not None else owner_for(caller, spec.job)
     job = within_rights(caller, spec.job).revised(owner=owner)
     pool: list[e.Event] = []
@@ -61,14 +65,19 @@ def deploy(state: State, caller: Caller, spec: ServiceSpec, now: float, *, elsew
         job, pool = in_pool(state, job)
     groups = known.group_names if known is not None else caller.group_names
     under_way = _superseded(known) if known is not None else []
-    return [*pool, *under_way, _deployed(known, replace(spec, job=job), caller, groups, elsewhere)]
+    return [*pool, *under_way, _deployed(known, replace(spec, job=job), caller, groups, elsewhere, key)]
 
 
 def _deployed(
-    known: Service | None, spec: ServiceSpec, caller: Caller, group_names: tuple[str, ...], elsewhere: bool
+    known: Service | None,
+    spec: ServiceSpec,
+    caller: Caller,
+    group_names: tuple[str, ...],
+    elsewhere: bool,
+    key: str = "",
 ) -> e.ServiceDeployed:
     number = max(known.revisions) + 1 if known is not None else 1
-    return e.ServiceDeployed(spec.name, number, spec, spec.job.owner, group_names, caller.user, elsewhere)
+    return e.ServiceDeployed(spec.name, number, spec, spec.job.owner, group_names, caller.user, elsewhere, key)
 
 
 def _superseded(service: Service) -> list[e.Event]:
@@ -78,15 +87,17 @@ def _superseded(service: Service) -> list[e.Event]:
 
 
 def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        hint = f"{name!r} cannot be a service's name: small letters, digits and - inside, at most 63"
-        raise Refusal(Why.INVALID_SERVICE_SPEC, hint)
     if name in RESERVED:
         raise Refusal(Why.INVALID_SERVICE_SPEC, f"{name!r} is a part of the router's addresses: choose another name")
+    if not is_service_name(name):
+        shown = name[:80]
+        hint = f"{shown!r} cannot be a service's name: small letters, digits and - inside, at most {LONGEST_NAME}"
+        raise Refusal(Why.INVALID_SERVICE_SPEC, hint)
 
 
-def _check_spec(spec: ServiceSpec) -> None:
-    for wrong in (_wrong_scaling(spec), _wrong_updating(spec), _wrong_job(spec), _wrong_probes(spec)):
+def _check_spec(state: State, spec: ServiceSpec) -> None:
+    of_itself = (_wrong_scaling(spec), _wrong_updating(spec), _wrong_job(spec), _wrong_probes(spec))
+    for wrong in (*of_itself, wrong_routing(state, spec)):
         if wrong:
             raise Refusal(Why.INVALID_SERVICE_SPEC, wrong)
 
@@ -135,8 +146,8 @@ def _wrong_probes(spec: ServiceSpec) -> str:
             continue
         if probe.path and probe.command:
             return "a probe asks a path or runs a command, not both"
-        if probe.path and not probe.path.startswith("/"):
-            return f"a probe's path begins with /: {probe.path!r} does not"
+        if probe.path and not is_path(probe.path):
+            return f"a probe's path begins with / and has no spaces: {probe.path[:80]!r} is none"
         if probe.period_s <= 0 or probe.timeout_s <= 0 or probe.initial_delay_s < 0:
             return "a probe's period and timeout are above 0"
         if probe.success_threshold < 1 or probe.failure_threshold < 1:
@@ -155,6 +166,15 @@ def scale(state: State, caller: Caller, name: str, wanted: int) -> list[e.Event]
     if not 0 <= wanted <= most:
         raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} can have 0 to {most} replicas, not {wanted}")
     return [e.ServiceScaled(name, wanted, f"{caller.user} said so", fixed=True)]
+
+
+def unfix(state: State, caller: Caller, name: str) -> list[e.Event]:
+    """As the load needs, again; where nothing is measured, as many as were asked for."""
+    service = owned(state, caller, name)
+    if not service.fixed:
+        return []
+    wanted = first_wanted(service, service.target.spec.scaling)
+    return [e.ServiceScaled(name, wanted, f"{caller.user} lets the load decide again")]
 
 
 def advised(state: State, name: str, wanted: int, why: str) -> list[e.Event]:

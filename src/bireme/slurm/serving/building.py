@@ -16,6 +16,7 @@ from bireme.core.model.jobs import Dependencies, JobSpec
 from bireme.core.model.serving.probes import Probe, Probes
 from bireme.core.model.serving.scaling import Scaling, ScalingTarget
 from bireme.core.model.serving.services import Routing, ServiceSpec, Updating
+from bireme.core.scaling.checking import problems
 from bireme.slurm.options.batch import read_batch
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
@@ -144,19 +145,11 @@ def _probes(values: Values) -> Probes:
 
 def _check(spec: ServiceSpec) -> None:
     """What only several flags together show."""
-    scaling, updating = spec.scaling, spec.updating
-    if scaling.panic_window_s > scaling.stable_window_s:
-        raise OptionError("--panic-window is longer than --stable-window: bursts are seen in the shorter one")
+    for wrong in problems(spec.scaling):
+        raise OptionError(wrong)
+    updating = spec.updating
     if not updating.surge.number and not updating.unavailable.number:
         raise OptionError("--surge=0 and --unavailable=0 leave an update no way to go: one of them has to be above 0")
-    for shift in scaling.shifts:
-        least = scaling.replicas_min if shift.replicas_min is None else shift.replicas_min
-        most = scaling.replicas_max if shift.replicas_max is None else shift.replicas_max
-        if least > most:
-            raise OptionError(
-                f"--at: from min={least} to max={most} is backwards (--replicas has "
-                f"{scaling.replicas_min}-{scaling.replicas_max}): say min and max"
-            )
 
 
 def refuse_what_only_jobs_have(job: JobSpec, options: Options) -> None:

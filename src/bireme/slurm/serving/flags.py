@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bireme.core.model.serving.scaling import Measure
+from bireme.core.scaling.checking import MOST_REPLICAS
 from bireme.slurm.options.catalogue.table import Arity, Command, Kind, Option
 from bireme.slurm.serving import values as v
 
@@ -115,7 +116,7 @@ FLAGS = (
         place="scaling.idle_s", summary="Without a request for so long it goes to none, where --replicas begins at 0.",
     ),
     Flag(
-        name="standby", argument="N", read=v.whole(0, v.MOST_REPLICAS), section=SCALING, default="0",
+        name="standby", argument="N", read=v.whole(0, MOST_REPLICAS), section=SCALING, default="0",
         place="scaling.standby", summary="So many replicas more than the load needs are kept ready.",
     ),
     Flag(

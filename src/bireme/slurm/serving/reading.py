@@ -60,7 +60,7 @@ def read_line(words: Sequence[str]) -> Line:
     """Flags and options may stand before and after the script; after `--` all is the script's."""
     given, rest = _options_at_the_beginning(words)
     if rest[:1] == ["--"]:
-        rest = rest[1:]
+        rest = [*rest[1:2], *rest[:1], *rest[2:]]
     script, arguments, rest = rest[:1], list[str](), rest[1:]
     while rest and rest[0] != "--":
         more, after = _options_at_the_beginning(rest)

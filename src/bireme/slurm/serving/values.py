@@ -12,25 +12,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 
+from bireme.core.model.serving.names import LONGEST_NAME, is_host, is_model, is_path, is_service_name, is_token
 from bireme.core.model.serving.probes import Probe
 from bireme.core.model.serving.scaling import Measure, ScalingTarget, Shift
 from bireme.core.model.serving.services import Amount
+from bireme.core.scaling.checking import MOST_REPLICAS
 from bireme.slurm.options.errors import OptionError
 
-MOST_REPLICAS = 10_000
 LONGEST_S = 366 * 86400.0
-LONGEST_NAME = 63
 _MOST = 1_000_000_000
 _SHOWN = 60
 """So many characters of a bad value are repeated."""
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.ASCII)
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", re.ASCII)
-_MODEL = re.compile(r"[\x21-\x2b\x2d-\x7e]{1,256}", re.ASCII)
 _METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,255}", re.ASCII)
-_PATH = re.compile(r"/[\x21-\x7e]{0,1023}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,10}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?", re.ASCII)
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)?", re.ASCII)
@@ -163,7 +158,7 @@ def percent(given: Written) -> int:
 
 
 def service_name(given: Written) -> str:
-    if not is_name(given.text):
+    if not is_service_name(given.text):
         raise given.refused(
             f"a name has 1 to {LONGEST_NAME} small letters, digits and dashes, with no dash at an end, and is not v1; "
             f"{suggested_name(given.text)} would work"
@@ -171,34 +166,29 @@ def service_name(given: Written) -> str:
     return given.text
 
 
-def is_name(text: str) -> bool:
-    """Whether a service can be called so: it is a part of an address, and a name in Kubernetes."""
-    return _NAME.fullmatch(text) is not None and text != "v1"
-
-
 def suggested_name(text: str) -> str:
     """A name that is near to any text: of `My Chat.sh` my-chat."""
     stem = text[:1000].rpartition("/")[2]
     stem = stem.rpartition(".")[0] or stem
     found = re.sub(r"[^a-z0-9]+", "-", stem.lower(), flags=re.ASCII).strip("-")[:LONGEST_NAME].strip("-")
-    return found if is_name(found) else "service"
+    return found if is_service_name(found) else "service"
 
 
 def host(given: Written) -> str:
     name = given.text.lower().removesuffix(".")
-    if not _HOST.fullmatch(name):
+    if not is_host(name):
         raise given.refused("a host name is meant, without scheme, port and path, such as chat.example.org")
     return name
 
 
 def header(given: Written) -> str:
-    if not _TOKEN.fullmatch(given.text):
+    if not is_token(given.text):
         raise given.refused("the name of a header or cookie is meant, such as X-Session-Id")
     return given.text
 
 
 def model(given: Written) -> str:
-    if not _MODEL.fullmatch(given.text):
+    if not is_model(given.text):
         raise given.refused("the name of a model is meant, without spaces and commas, such as org/chat-8b")
     return given.text
 
@@ -308,7 +298,7 @@ class Question:
 
 def path_question(given: Written) -> Question:
     """A path alone, as `--health` has it."""
-    if not _PATH.fullmatch(given.text):
+    if not is_path(given.text):
         raise given.refused("a path is meant that begins with / and has no spaces, such as /health")
     return Question(path=given.text)
 
@@ -328,7 +318,7 @@ def question(given: Written) -> Question:
         return Question(timings=timings)
     if first.startswith("exec:"):
         return Question(command=_command(given, first.removeprefix("exec:")), timings=timings)
-    if not _PATH.fullmatch(first):
+    if not is_path(first):
         raise given.refused(_PROBE_WORKS)
     return Question(path=first, timings=timings)
 

@@ -24,6 +24,8 @@ class ServiceDeployed:
     by: str
     elsewhere: bool = False
     """Its replicas go into the engine's own queue."""
+    key: str = ""
+    """By which a request that is sent twice is known again."""
 
 
 @dataclass(frozen=True, slots=True)

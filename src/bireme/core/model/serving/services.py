@@ -119,6 +119,8 @@ class Revision:
     backed_off: BackOff | None = None
     why: str = ""
     """Of one that failed."""
+    key: str = ""
+    """Who made it may send it again under this key: it is made once."""
 
 
 class ReplicaLife(StrEnum):
@@ -174,6 +176,8 @@ class Crash:
     status: ExitStatus
     why: str = ""
     """In words: its state, or what its probe said."""
+    job_id: int = 0
+    """Of its job, whose output says more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

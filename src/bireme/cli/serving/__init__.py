@@ -1,0 +1,1 @@
+"""`bireme serve`, `bireme services` and `bireme service ...`: services, from a terminal."""

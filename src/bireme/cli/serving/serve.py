@@ -1,0 +1,114 @@
+"""bireme serve: a script, its `#BIREME` lines and flags become a service, or the next revision of one.
+
+Reads the script's file, has `slurm/serving` understand it, sends it, and says where the service is. With --wait it
+stays until the service is ready, and fails when the revision was given up.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+from bireme.cli.connection import make_transport
+from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.paths import path_of
+from bireme.commands.sbatch import read_named_script
+from bireme.commands.submitting.caller import plain, plain_spec, submit_context
+from bireme.commands.submitting.login_environment import with_login_environment
+from bireme.commands.submitting.submission import post_until_known
+from bireme.commands.surroundings import around
+from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
+from bireme.slurm.options.catalogue.table import Command
+from bireme.slurm.options.job import JobRequest
+from bireme.slurm.options.layers import peek
+from bireme.slurm.serving.building import ServiceSubmission, read_service
+from bireme.slurm.serving.help import help_text
+from bireme.slurm.serving.reading import read_line
+
+NAME = "bireme serve"
+_WAIT_S = 30.0
+
+
+def main(argv: list[str]) -> int:
+    return run_command(NAME, lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    if not argv or argv[:1] in (["-h"], ["--help"]) or argv[-1:] in (["-h"], ["--help"]):
+        around().write(help_text())
+        return 0
+    line = read_line(argv)
+    written = peek(Command.SBATCH, line.sbatch)
+    if not line.script and "wrap" not in written:
+        raise CommandFailure("name the script that is to stay up: bireme serve chat.sh (see bireme serve --help)")
+    context = replace(submit_context(Command.SBATCH, line.sbatch), submit_line=" ".join(["bireme", "serve", *argv]))
+    script = None if "wrap" in written else read_named_script(line.sbatch, written.get("chdir"))
+    asked = read_service(line, script, context)
+    voice = Voice(NAME, quiet=asked.options.flag("quiet"), verbose=asked.options.times("verbose"))
+    for notice in asked.notices:
+        voice.say(notice)
+    with make_transport() as transport:
+        made = _send(transport, asked, voice)
+        if not voice.quiet:
+            around().write(told(made))
+            around().flush()
+        return wait_until_ready(transport, made["name"], voice) if asked.options.flag("wait") else 0
+
+
+def _send(transport: Transport, asked: ServiceSubmission, voice: Voice) -> dict[str, Any]:
+    request = JobRequest(asked.spec.job, asked.environment)
+    if asked.spec.job.get_user_env:
+        (request,) = with_login_environment((request,), voice)
+    body = {
+        "spec": {**plain(asked.spec), "job": plain_spec(request.spec)},
+        "script": asked.script,
+        "environment": request.environment,
+        "idempotency_key": around().key,
+    }
+    try:
+        made: dict[str, Any] = post_until_known(transport, "/v1/services", body, voice)
+    except (ApiError, BiremeUnavailable) as error:
+        raise refused_by_daemon("the service was not made", error) from error
+    return made
+
+
+def told(made: dict[str, Any]) -> str:
+    name, number, before = made["name"], made["revision"], made["updates"]
+    update = before and before != number
+    how = f"takes the place of revision {before}" if update else "is made"
+    first = f"Service {name}: revision {number} {how}."
+    rows = [("address", made["url"] or "none: there is no router"), ("see", f"bireme service show {name}")]
+    return "\n".join([first, *(f"  {label:<8} {text}" for label, text in rows)]) + "\n"
+
+
+def wait_until_ready(transport: Transport, name: str, voice: Voice, *, gave_up: bool = False) -> int:
+    """Says on standard error what it waits for, whenever that is something else. `gave_up`: that the newest revision
+    failed is what was asked for."""
+    said = ""
+    transport.patience_s = max(transport.patience_s, 60.0)
+    while True:
+        params: dict[str, str | float] = {"until": "settled", "timeout": 1.0 if sys.stderr.isatty() else _WAIT_S}
+        answer = transport.get(path_of("services", name, "wait"), params, timeout_s=_WAIT_S + 30)
+        service = answer["service"]
+        if service is None:
+            raise CommandFailure(f"service {name} was stopped")
+        if answer["done"]:
+            return _ended_well(service, voice, gave_up)
+        said = _tell(voice, service, said)
+
+
+def _tell(voice: Voice, service: dict[str, Any], said: str) -> str:
+    why = next((each["text"] for each in service["reasons"]), service["state"])
+    text = f"{service['ready']} of {service['wanted']} ready: {why}"
+    if text != said:
+        voice.say(text)
+    return text
+
+
+def _ended_well(service: dict[str, Any], voice: Voice, gave_up: bool) -> int:
+    newest = service["revisions"][-1]
+    if newest["phase"] == "failed" and not gave_up:
+        raise CommandFailure(f"revision {newest['number']} was given up: {newest['why']}")
+    voice.say(f"{service['ready']} of {service['wanted']} ready")
+    return 0

@@ -1,0 +1,66 @@
+"""bireme services: all services, one line each; as JSON; or again and again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from bireme.cli.connection import make_transport
+from bireme.cli.serving.pages import services_table
+from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.voice import refused_by_daemon, run_command
+from bireme.slurm.formats.visible import visible_values
+
+_AGAIN_S = 1.0
+_CLEAR = b"\x1b[H\x1b[2J"
+
+
+def main(argv: list[str]) -> int:
+    return run_command("bireme services", lambda: _main(argv))
+
+
+def _main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bireme services",
+        description="List the services: how each stands, how many of its replicas are ready, and its address.",
+    )
+    parser.add_argument("-u", "--user", help="only those of these users, separated by commas")
+    parser.add_argument("--json", action="store_true", help="the whole records, as JSON")
+    parser.add_argument("-w", "--watch", action="store_true", help="show it again whenever it changes, until Ctrl-C")
+    given = parser.parse_args(argv)
+    with make_transport() as transport:
+        if given.json and not given.watch:
+            print(json.dumps(_asked(transport, given.user), indent=2))
+        elif not given.watch:
+            print(_text(transport, given.user))
+        else:
+            _watch(transport, given.user)
+    return 0
+
+
+def _asked(transport: Transport, user: str | None) -> list[dict[str, object]]:
+    try:
+        return list(transport.get("/v1/services", {"user": user} if user else None)["services"])
+    except (ApiError, BiremeUnavailable) as error:
+        raise refused_by_daemon("", error) from error
+
+
+def _text(transport: Transport, user: str | None) -> str:
+    return "\n".join(services_table(visible_values(_asked(transport, user))))
+
+
+def _watch(transport: Transport, user: str | None) -> None:
+    transport.patience_s = 60.0  # it may be restarted meanwhile; the services run on
+    shown = ""
+    while True:
+        text = _text(transport, user)
+        if text != shown:
+            if sys.stdout.isatty():
+                sys.stdout.buffer.write(_CLEAR)  # as bytes: in text an order to the terminal is shown, not obeyed
+            elif shown:
+                print()
+            print(text, flush=True)
+        shown = text
+        time.sleep(_AGAIN_S)
