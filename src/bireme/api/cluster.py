@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal
@@ -61,6 +61,9 @@ class Service:
     """By memory, cpus and devices: whether this cluster is to hold jobs to theirs. Empty: its engine sees to it."""
     router_url: Callable[[], str] = str
     """What the addresses of services begin with, without a slash at the end; empty: there is no router."""
+    scaling: Callable[[str], Mapping[str, Any]] = field(default=lambda name: {})
+    """What the autoscaler says of a service (by its name): `wanted`, `why`, `cause`, `figures`, `next_change_at`; empty
+    where the number of its replicas does not change by itself."""
     router: Callable[[], Mapping[str, str | int]] = dict
     """Of the router that runs: `url`, `pid`; `problem`, where one is needed and does not answer."""
     extra_config: dict[str, str] = field(default_factory=dict)

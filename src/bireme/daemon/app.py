@@ -25,6 +25,7 @@ from bireme.api.serving.crowd import Limits
 from bireme.api.serving.peers import Peer
 from bireme.api.serving.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
+from bireme.commands.submitting.caller import local_utc_offset
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
@@ -37,6 +38,7 @@ from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
+from bireme.daemon.scaling.keeper import LoadKeeper
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
 from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Store, StoreError
 from bireme.rationed_log import RationedHandler
@@ -70,6 +72,7 @@ class Daemon:
         self._exit_code = 0
         self._loaded = Loaded(None, {})
         self._steward: RouterSteward | None = None
+        self._keeper: LoadKeeper | None = None
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
@@ -115,6 +118,8 @@ class Daemon:
         outside = OutsideProbes(runtime)
         outside.begin()
         self._steward = RouterSteward(runtime, lambda: RouterPlan.of(self._paths, self._settings), bireme.__version__)
+        self._keeper = self._steward.keeper = self._load_keeper(runtime, self._steward)
+        self._keeper.begin()
         self._steward.begin()
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
@@ -126,6 +131,7 @@ class Daemon:
         app.state.context.live.close()
         await server.stop()
         await outside.close()
+        await self._keeper.close()
         if self._end_jobs:
             await runtime.end_jobs(os.geteuid())
             await self._steward.end()
@@ -141,6 +147,11 @@ class Daemon:
         collect_in_small_steps()
         log.info("read %d jobs from the journal in %.2f s", len(runtime.state.jobs), time.monotonic() - began)
         return runtime
+
+    def _load_keeper(self, runtime: Runtime, steward: RouterSteward) -> LoadKeeper:
+        return LoadKeeper(
+            runtime, lambda: bool(steward.url), local_utc_offset, lambda: self._settings.services_prometheus
+        )
 
     def _service(self, runtime: Runtime) -> Service:
         async def reconfigure(caller: Caller) -> None:
@@ -161,6 +172,7 @@ class Daemon:
             notices=lambda: self._loaded.warnings,
             confined=lambda: self._loaded.confine,
             router_url=self._router_url,
+            scaling=lambda name: self._keeper.explained(name) if self._keeper is not None else {},
             router=lambda: self._steward.summary if self._steward is not None else {},
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )

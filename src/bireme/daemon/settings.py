@@ -204,6 +204,12 @@ class Settings:
         "services.ports",
         "Ports that services' replicas are told to listen at (`$PORT`), each one of its own in the whole cluster.",
     )
+    services_prometheus: str = setting(
+        "",
+        "services.prometheus",
+        "The Prometheus that is asked for services with `--query`, as `http://prometheus:9090`. Their owners see what "
+        "it answers as a number. Empty: nobody is asked, and these services keep their number of replicas.",
+    )
     router_workers: int = setting(
         0, "router.workers", "Processes of the router that share its port. 0: one for two cores of this machine."
     )

@@ -57,11 +57,12 @@ class Seen:
         if concurrency > 0.0 or arrived:
             self.touch(at)
 
-    def no_requests(self, until: float) -> None:
-        """Since the last that was said of requests (or since it is watched) there were none."""
+    def no_requests(self, until: float, since: float | None = None) -> None:
+        """Since the last that was said of requests there were none. `since`: before that, nothing is known."""
+        begins = self.since if since is None else max(self.since, since)
         for target, window in self.windows.items():
             if target.measure in (Measure.CONCURRENCY, Measure.RATE):
-                window.fill(self.since, until, 0.0)
+                window.fill(begins, until, 0.0)
         self.heard_at = until
 
     def touch(self, at: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget
@@ -25,3 +26,8 @@ def with_default_target(policy: Scaling, max_concurrency: int | None) -> Scaling
     if policy.targets or max_concurrency is None:
         return policy
     return replace(policy, targets=(ScalingTarget(Measure.CONCURRENCY, max(max_concurrency * HEADROOM, 1.0)),))
+
+
+def polled(targets: Iterable[ScalingTarget]) -> tuple[ScalingTarget, ...]:
+    """Those whose figures have to be asked for: nobody tells them by himself."""
+    return tuple(target for target in targets if target.measure in (Measure.METRIC, Measure.QUERY))

@@ -56,7 +56,9 @@ class Window:
     def fill(self, since: float, until: float, value: float) -> None:
         """Since the newest figure, or since then, it was this: said of what speaks only when something changes."""
         last = floor(until) - 1
-        newest = self._newest if self._newest is not None else floor(since) - 1
+        newest = floor(since) - 1
+        if self._newest is not None:
+            newest = max(newest, self._newest)
         if last > newest:
             self.record(last, value, last - newest)
 

@@ -1,0 +1,77 @@
+"""What replicas export and what Prometheus answers, read as numbers. Pure: bytes in, a number or the reason why none.
+
+Invariant: what is not a number is never made up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from math import isfinite
+from typing import Any
+
+_SAMPLE = re.compile(
+    rb"(?:\{(?:[^\"}\n]|\"(?:[^\"\\\n]|\\.)*\")*\})?[^\S\n]+([^\s]+)(?:[^\S\n]+-?\d+)?[^\S\n]*(?:\n|\Z)"
+)
+"""What follows a metric's name on a line: labels, a value, a time."""
+
+
+class NoFigure(ValueError):  # noqa: N818  (says what it is)
+    """There is no number in it; the text says why."""
+
+
+def metric_total(text: bytes, name: str) -> float:
+    """The sum of all samples of a metric, of one replica's page in Prometheus' text format. Raises NoFigure."""
+    page, line = b"\n" + text, b"\n" + name.encode()
+    found, at = list[float](), page.find(line)
+    while at >= 0:
+        match = _SAMPLE.match(page, at + len(line))
+        if match is not None:
+            found.append(_number(match[1]))
+        at = page.find(line, at + 1)
+    if not found:
+        raise NoFigure("it is not among what is exported")
+    if not all(map(isfinite, found)):
+        raise NoFigure("it is exported as no number (NaN or Inf)")
+    return sum(found)
+
+
+def query_value(body: bytes) -> float:
+    """The number that Prometheus' HTTP API answered: a scalar, or a vector with one element. Raises NoFigure."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        raise NoFigure("Prometheus answered with something else than JSON") from None
+    if not isinstance(answer, dict) or answer.get("status") != "success":
+        said = str(answer.get("error", ""))[:200] if isinstance(answer, dict) else ""
+        raise NoFigure(f"Prometheus refused the query: {said}" if said else "Prometheus did not answer the query")
+    value = _element(answer.get("data"))
+    if not isfinite(value):
+        raise NoFigure("Prometheus answered with no number (NaN or Inf)")
+    return value
+
+
+def _element(data: Any) -> float:
+    kind: Any = data.get("resultType") if isinstance(data, dict) else None
+    result: Any = data.get("result") if isinstance(data, dict) else None
+    try:
+        if kind == "scalar":
+            return float(result[1])
+        if kind == "vector" and not result:
+            raise NoFigure("Prometheus has no data for the query")
+        if kind == "vector" and len(result) == 1:
+            return float(result[0]["value"][1])
+    except NoFigure:
+        raise
+    except (TypeError, ValueError, KeyError, IndexError):
+        raise NoFigure("Prometheus answered with something else than a number") from None
+    if kind == "vector":
+        raise NoFigure(f"the query has {len(result)} answers: make it one, with sum(...) or max(...)")
+    raise NoFigure(f"the query answers with a {kind}, not with a number: take one moment of it")
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
