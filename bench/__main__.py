@@ -21,6 +21,7 @@ from bench import (
     planner,
     queue,
     restart,
+    router,
     simulator,
     submit,
 )
@@ -41,6 +42,7 @@ SECTIONS = (
     "restart",
     "much",
     "sim",
+    "router",
     "slurm",
 )
 
@@ -76,6 +78,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "restart": restart,
         "much": much,
         "sim": simulator,
+        "router": router,
     }
     return modules[section].measure(sizes)
 

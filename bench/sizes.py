@@ -39,6 +39,10 @@ class Sizes:
     study_nodes: int = 1_213
     study_pods: int = 8_152
     sim_jobs: int = 82_247
+    router_s: float = 5.0
+    router_rounds: int = 3
+    router_streams: int = 500
+    router_wakes: int = 20
 
 
 FULL = Sizes()
@@ -72,4 +76,8 @@ QUICK = Sizes(
     study_nodes=40,
     study_pods=200,
     sim_jobs=200,
+    router_s=1.0,
+    router_rounds=1,
+    router_streams=20,
+    router_wakes=2,
 )

@@ -164,6 +164,47 @@ def test_who_does_not_take_its_answer_is_cut_off(router: Router, replica: Replic
     slow.close()
 
 
+def test_who_asks_much_and_takes_nothing_is_not_asked_for_more(router: Router, replica: ReplicaServer) -> None:
+    """Requests behind each other, each with a large answer: what is not taken is not made."""
+    before = memory_of(router)
+    greedy = router.client()
+    greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    greedy.send(request("GET", f"/chat/bytes/{4 << 20}") * 500)
+    assert greedy.is_closed() or greedy.socket.recv(1)
+    assert others_are_served(router)
+    assert memory_of(router) - before < 64 << 20
+    assert len(replica.heads) < 20
+    greedy.close()
+
+
+def test_bodies_are_not_held_without_end(tmp_path: Path) -> None:
+    with running(
+        tmp_path / "home", "--workers", "1", "--held-bytes", "1000000", "--model-body-bytes", "800000"
+    ) as router:
+        router.push(Service(name="a"), Service(name="b"))
+        first, second = router.client(), router.client()
+        first.send(b"POST /v1/x HTTP/1.1\r\nHost: t\r\nContent-Length: 700000\r\n\r\n" + b" " * 600_000)
+        second.send(b"POST /v1/x HTTP/1.1\r\nHost: t\r\nContent-Length: 700000\r\n\r\n" + b" " * 600_000)
+        with router.client() as large:
+            large.send(b"POST /v1/x HTTP/1.1\r\nHost: t\r\nContent-Length: 900000\r\n\r\n")
+            assert large.answer()[0] == 413
+        answers = []
+        for client in (second, first):
+            with contextlib.suppress(TimeoutError):
+                client.socket.settimeout(1.0)
+                answers.append(client.answer()[0])
+        assert answers == [503]
+        first.close()
+        with router.client() as small:
+            small.send(request("POST", "/v1/x", b'{"model": "c"}'))
+            assert small.answer()[0] == 404
+
+
+def test_a_request_that_comes_back_again_and_again_is_ended(router: Router, replica: ReplicaServer) -> None:
+    router.push(Service(name="loop", replicas=(messages.Replica(id="self", host="127.0.0.1", port=router.port),)))
+    assert router.get("/loop" * 20)[0] == 508
+
+
 def test_one_address_cannot_have_all_connections(router: Router, replica: ReplicaServer) -> None:
     """Those without a request make way for the next; where all are in use, the next is turned away."""
     idle = [router.client() for _ in range(150)]

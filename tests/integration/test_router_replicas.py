@@ -176,6 +176,22 @@ def test_from_zero(router: Router, replica: MakeReplica) -> None:
     late.close()
 
 
+def test_a_large_body_that_waited_is_sent_and_its_connection_goes_on(router: Router, replica: MakeReplica) -> None:
+    """More than is read ahead: the client is held back meanwhile, and read again then."""
+    router.push(Service(name="sleepy"))
+    sent = [b"a" * 100_000, b"b" * 900_000]
+    clients = [router.client() for _ in sent]
+    for client, body in zip(clients, sent, strict=True):
+        threading.Thread(target=client.send, args=(request("POST", "/sleepy/echo", body),)).start()
+    router.load_of("sleepy", lambda load: load.queued == 2)
+    one = replica("one")
+    router.push(Service(name="sleepy", replicas=(one.row(),)))
+    for client, body in zip(clients, sent, strict=True):
+        assert client.answer()[:2] == (200, body)
+        client.send(request("GET", "/sleepy/x"))
+        assert who(client.answer()) == "one"
+
+
 def test_a_service_that_is_taken_away_is_told_to_who_waits(router: Router) -> None:
     router.push(Service(name="fleeting"))
     with router.client() as client:

@@ -32,6 +32,7 @@ _MAX_TRIES = 3
 _MAX_REPLAY = 65_536
 _AHEAD = 65_536
 """Bytes of a body that are read before a replica has taken the request, and of requests behind the one in work."""
+_MOST_PASSES = 5
 _LINGER_S = 5.0
 _LINGER_BYTES = 4 << 20
 _RETRY_S = 0.2
@@ -82,7 +83,7 @@ class ClientSide(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else ""
-        self.is_local = self.peer.startswith("127.") or self.peer in ("::1", "") or self.peer.startswith("::ffff:127.")
+        self.is_local = self.peer.startswith(("127.", "::ffff:127.")) or self.peer == "::1"
         self._proto = b"https" if transport.get_extra_info("sslcontext") else b"http"
         self.transport.set_write_buffer_limits(self._worker.settings.buffer_bytes)
         self._worker.enter(self)
@@ -108,6 +109,7 @@ class ClientSide(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         state, self._state = self._state, CLOSED
         self._worker.leave(self)
+        self._forget_pending()
         if state == WAITING:
             self.served.leave(self, time.monotonic())
         if COLLECTING <= state <= TUNNEL:
@@ -124,11 +126,17 @@ class ClientSide(asyncio.Protocol):
         self._is_full = False
         if self.connection is not None:
             self.connection.transport.resume_reading()
+        elif self._state == HEAD:
+            self._go_on()
 
     # --- a request comes ---
 
     def _take_head(self, data: bytes) -> None:
         buffer = self._buffer
+        if self._is_full:  # it has not taken its answers yet: nothing is begun that would make more of them
+            buffer += data
+            self._hold_back()
+            return
         if buffer:
             searched = max(0, len(buffer) - 3)
             buffer += data
@@ -200,7 +208,10 @@ class ClientSide(asyncio.Protocol):
                 self._state = COLLECTING
                 self._reply(refusal(400, f"the request's body: {error}", "bad_body"))
                 return
-        if isinstance(found, Served):
+        if request.via and b",".join(request.via).count(rewriting.VIA) >= _MOST_PASSES:
+            self._state = COLLECTING
+            self._reply(refusal(508, "The request came by this router too often: its replica sends it back.", "loop"))
+        elif isinstance(found, Served):
             self._admit(found)
         else:
             self._state = COLLECTING
@@ -244,8 +255,12 @@ class ClientSide(asyncio.Protocol):
     def _collect(self) -> None:
         """Reads the body of `/v1/...`, for its model."""
         limit = self._worker.settings.model_body_bytes
-        if max(self.request.length, self._body_bytes) > limit:
+        if not self.is_local and not any(map(self._may_use, self._worker.directory.services)):
+            self._reply(refusal(401, "Send a key of the service as `Authorization: Bearer KEY`.", "invalid_api_key"))
+        elif max(self.request.length, self._body_bytes) > limit:
             self._reply(refusal(413, f"The router reads bodies of at most {limit} bytes for their model.", "too_large"))
+        elif self._worker.held_bytes > self._worker.settings.held_bytes:
+            self._reply(refusal(503, "The router holds too many bodies that wait.", "too_much", retry_after_s=1))
         elif self.body_done:
             self._choose_by_model()
         elif self.request.expects and not self.has_continued:
@@ -294,7 +309,6 @@ class ClientSide(asyncio.Protocol):
         if reply is None and limit and max(self.request.length, self._body_bytes) > limit:
             reply = refusal(413, f"Service {served.name} takes bodies of at most {limit} bytes.", "too_large")
         if reply is not None:
-            served.refused += 1
             self._reply(reply)
             return
         if served.affinity_header or served.affinity_cookie:
@@ -333,9 +347,10 @@ class ClientSide(asyncio.Protocol):
     def _dispatch(self) -> None:
         """To a replica now, or into the queue."""
         served = self.served
-        backend = None if served.is_behind() else served.pick(self.affinity, self.started)
+        now = time.monotonic() if self._tries or self._connect_since else self.started
+        backend = None if served.is_behind() else served.pick(self.affinity, now)
         if backend is not None:
-            self.start(backend, self.started)
+            self.start(backend, now)
             return
         spec = served.spec
         is_ready = served.is_ready
@@ -418,11 +433,11 @@ class ClientSide(asyncio.Protocol):
         if not pending:
             connection.begin(self, head)
             return
+        self._paced, self._measured = self._worker.now, 0
         connection.begin(self, b"".join([head, *pending]))
         if not self.body_done or self._pending_size > _MAX_REPLAY or request.method not in _REPEATABLE:
-            pending.clear()
-            self._pending_size = 0
-        if not self.body_done and not self._is_slow:
+            self._forget_pending()
+        if not self._is_slow:
             self.transport.resume_reading()
 
     def _take_more(self, data: bytes) -> None:
@@ -432,8 +447,7 @@ class ClientSide(asyncio.Protocol):
             if self._state == ACTIVE and self.connection is not None:
                 data = self._own_part(data)
                 if self._pending:  # kept for a repetition that is no longer possible
-                    self._pending.clear()
-                    self._pending_size = 0
+                    self._forget_pending()
                 self.connection.transport.write(data)
                 limit = self.served.spec.body_limit
                 if limit and self._body_bytes > limit:
@@ -456,6 +470,12 @@ class ClientSide(asyncio.Protocol):
         data = self._own_part(data)
         self._pending.append(data)
         self._pending_size += len(data)
+        self._worker.held_bytes += len(data)
+
+    def _forget_pending(self) -> None:
+        self._worker.held_bytes -= self._pending_size
+        self._pending.clear()
+        self._pending_size = 0
 
     def _own_part(self, data: bytes) -> bytes:
         """What of these bytes is the body's; the rest is the next request's. Raises BodyError."""
@@ -493,8 +513,7 @@ class ClientSide(asyncio.Protocol):
         self.status = status
         self.has_begun = True
         if self._pending:
-            self._pending.clear()
-            self._pending_size = 0
+            self._forget_pending()
         assert self.backend is not None
         self.backend.tally.began(time.monotonic() - self.started)
         return self.request.close or not self.body_done or self._worker.is_draining
@@ -516,8 +535,7 @@ class ClientSide(asyncio.Protocol):
         now = time.monotonic()
         self.connection = self.backend = None
         if self._pending:
-            self._pending.clear()
-            self._pending_size = 0
+            self._forget_pending()
         if self._key is not None:
             self._key.end()
             self._key = None
@@ -598,11 +616,12 @@ class ClientSide(asyncio.Protocol):
     def _reply(self, reply: Reply) -> None:
         """Answers without a replica."""
         self._drop_connection()
+        if self._is_counted:
+            self.served.refused += 1
         closing = self.close_after or not self.body_done or self._worker.is_draining
         self.transport.write(reply.to_bytes(closing=closing, with_body=self.request.method != b"HEAD"))
         self._release(reply.status)
-        self._pending.clear()
-        self._pending_size = 0
+        self._forget_pending()
         if not self.body_done:
             self._linger()
         else:
@@ -670,7 +689,6 @@ class ClientSide(asyncio.Protocol):
         self._state = LINGERING
         self._begin_taking()
         self.since, self._measured = self._worker.now, 0
-        self._pending.clear()
         self.transport.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -741,7 +759,8 @@ class ClientSide(asyncio.Protocol):
     def _look_at_active(self, now: float) -> None:
         if self._is_full and not self._is_taking(now):
             return
-        if not self.body_done and not self._is_slow and not self._is_sending(now):
+        may_wait = self.request.expects and not self._body_bytes  # for the replica's 100 Continue
+        if not self.body_done and not self._is_slow and not may_wait and not self._is_sending(now):
             return
         if self._state == COLLECTING:
             return
@@ -749,7 +768,8 @@ class ClientSide(asyncio.Protocol):
         if timeouts.total_s and time.monotonic() - self.started > timeouts.total_s and self._state != TUNNEL:
             self._time_is_over("it took too long", "total_timeout")
         elif not self.has_begun:
-            if timeouts.first_byte_s and self.body_done and now - self.touched > timeouts.first_byte_s:
+            is_awaited = self.body_done or may_wait
+            if timeouts.first_byte_s and is_awaited and now - self.touched > timeouts.first_byte_s:
                 self._time_is_over("no answer began in time", "first_byte_timeout")
         elif timeouts.idle_s and now - self.touched > timeouts.idle_s and not self._is_full:
             self._time_is_over("the replica sends no more", "idle_timeout")

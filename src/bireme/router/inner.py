@@ -70,6 +70,9 @@ class Did(msgspec.Struct, tag_field="ev", tag="did", frozen=True):
 
     parts: list[Part]
     connections: int
+    """Of clients, now."""
+    unread: int
+    """Requests since then that could not be read."""
 
 
 FromWorker = Applied | Waits | Broke | Quiet | Did

@@ -36,6 +36,8 @@ class Loads:
     """All sums of one router."""
 
     def __init__(self) -> None:
+        self.unread = 0
+        """Requests that could not be read: nobody knows for which service they were."""
         self._services: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._replicas: defaultdict[str, defaultdict[str, _Sum]] = defaultdict(lambda: defaultdict(_Sum))
 
@@ -97,11 +99,15 @@ class Loads:
             del self._services[name]
             self._replicas.pop(name, None)
 
-    def numbers(self, table: Table, board: Board, cells: Cells, workers: int) -> str:
-        """What Prometheus reads."""
+    def numbers(self, table: Table, board: Board, cells: Cells, connections: list[int]) -> str:
+        """What Prometheus reads. `connections`: of clients, by worker."""
         samples = _Samples()
         samples.add("bireme_router_table_serial", "gauge", "The table that is gone by.", {}, table.serial)
-        samples.add("bireme_router_workers", "gauge", "Worker processes.", {}, workers)
+        samples.add("bireme_router_workers", "gauge", "Worker processes.", {}, len(connections))
+        what = "Clients' connections, a second ago at most."
+        samples.add("bireme_router_connections", "gauge", what, {}, sum(connections))
+        what = "Requests that could not be read."
+        samples.add("bireme_router_unread_requests_total", "counter", what, {}, self.unread)
         for service in table.services:
             self._numbers_of(service.name, [each.id for each in service.replicas], board, cells, samples)
         return samples.text()

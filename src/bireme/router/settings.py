@@ -46,6 +46,8 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
     """Of an answer that its client has not taken yet, before its replica has to wait."""
     model_body_bytes: int = 67_108_864
     """The largest body in which a model is looked for."""
+    held_bytes: int = 536_870_912
+    """Of all bodies together that one worker holds until it knows their model or has a replica for them."""
     drain_s: float = 30.0
     """After SIGTERM requests in flight have so long."""
 
@@ -71,6 +73,7 @@ _HELP = {
     "replica_idle_s": "seconds that an unused connection to a replica is kept",
     "buffer_bytes": "bytes of an answer that are kept for a slow client before its replica has to wait",
     "model_body_bytes": "largest body in which a model is looked for",
+    "held_bytes": "bytes of bodies that one worker holds before it has replicas for them",
     "drain_s": "seconds that requests in flight have after SIGTERM",
 }
 

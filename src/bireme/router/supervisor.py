@@ -32,7 +32,7 @@ from bireme.router.loads import Loads
 from bireme.router.messages import AnyOrder, AnyTold, Replica, Table
 from bireme.router.rules import tables
 from bireme.router.settings import Settings
-from bireme.router.worker import Start
+from bireme.router.worker import Start, tls
 
 log = logging.getLogger("bireme.router")
 
@@ -59,6 +59,7 @@ class _Worker:
         self.process: subprocess.Popen[bytes] | None = None
         self.channel: asyncio.Transport | None = None
         self.applied = 0
+        self.connections = 0
         self.started = 0.0
         self.falls = 0
 
@@ -75,6 +76,10 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         self._epoch = secrets.token_hex(8)
         self._lock = _locked(settings.home)
+        try:
+            tls(settings)
+        except OSError as error:
+            raise RouterError(f"{settings.tls_certificate}, {settings.tls_key}: {error.strerror or error}") from error
         self._listeners = _listeners(settings)
         count = settings.worker_count
         self.port: int = self._listeners[0].getsockname()[1]
@@ -140,8 +145,8 @@ class Supervisor:
             log.info("the daemon is gone; routing goes on with table %d", self._table.serial)
 
     def numbers(self) -> str:
-        alive = sum(worker.channel is not None for worker in self._workers)
-        return self._loads.numbers(self._table, self._board, self._cells, alive)
+        connections = [worker.connections for worker in self._workers if worker.channel is not None]
+        return self._loads.numbers(self._table, self._board, self._cells, connections)
 
     def _tell(self, message: AnyTold) -> None:
         if self._daemon is not None:
@@ -201,6 +206,8 @@ class Supervisor:
         said = inner.from_worker.decode(line)
         if isinstance(said, inner.Did):
             self._loads.add(said.parts)
+            self._loads.unread += said.unread
+            worker.connections = said.connections
             self._was_busy = True
             self._gather()
         elif isinstance(said, inner.Applied):

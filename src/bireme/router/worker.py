@@ -73,6 +73,8 @@ class Worker:
         self.is_draining = False
         self.is_busy = False
         """Something is to be told that is not in a tally."""
+        self.held_bytes = 0
+        """Of bodies that wait for a replica, or for the word that says which."""
         self.unread = 0
         """Requests whose heads were refused: nobody knows for which service they were."""
         self.clients: dict[ClientSide, None] = {}
@@ -84,8 +86,7 @@ class Worker:
         """Not in the table any more, with requests in flight."""
         self._start = start
         self._serial = 0
-        self._is_looking = False
-        self._is_telling = False
+        self._is_looking = self._is_listening = False
         limit = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED) // 2
         self._most = max(1, min(-(-self.settings.most_connections // start.workers), limit))
         self._most_of_one = max(1, min(-(-self.settings.most_of_one // start.workers), self._most))
@@ -103,10 +104,12 @@ class Worker:
     async def listen(self) -> None:
         """From the first table on: before it nobody could be answered."""
         listener = socket.socket(fileno=self._start.listener)
-        context = _tls(self.settings)
+        context = tls(self.settings)
         self._server = await self.loop.create_server(
             lambda: ClientSide(self), sock=listener, backlog=_BACKLOG, ssl=context, start_serving=True
         )
+        if self.is_draining:
+            self._server.close()
 
     # --- the supervisor ---
 
@@ -143,8 +146,8 @@ class Worker:
             self._pump(served)
             for backend in list(served.backends.values()):
                 self._tell_quiet(backend)
-        if self._server is None and not self.is_draining:
-            self._server = cast(asyncio.Server, True)  # it is being made
+        if table.serial and not self._is_listening and not self.is_draining:
+            self._is_listening = True
             self.loop.create_task(self.listen())
 
     def _remove(self, services: dict[str, Served]) -> None:
@@ -159,7 +162,7 @@ class Worker:
         if self.is_draining:
             return
         self.is_draining = True
-        if isinstance(self._server, asyncio.AbstractServer):
+        if self._server is not None:
             self._server.close()
         for client in list(self.clients):
             client.drain()
@@ -289,9 +292,10 @@ class Worker:
         for served in (*self._services.values(), *self._leaving):
             parts += _parts_of(served, now)
         self._leaving = [each for each in self._leaving if not each.is_over]
-        if parts or self.is_busy:
+        if parts or self.is_busy or self.unread:
             self.is_busy = False
-            self.tell(inner.Did(parts, len(self.clients)))
+            self.tell(inner.Did(parts, len(self.clients), self.unread))
+            self.unread = 0
 
     # --- times ---
 
@@ -349,7 +353,8 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
+def tls(settings: Settings) -> ssl.SSLContext | None:
+    """Raises OSError (ssl.SSLError is one)."""
     if not settings.tls_certificate:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -72,10 +72,11 @@ class Ring(Generic[C]):
 
     def __init__(self, candidates: Sequence[C]) -> None:
         self._count = len(candidates)
+        heaviest = max((each.weight for each in candidates), default=1.0)
         points = [
             (position(f"{each.id}/{number}".encode()), index)
             for index, each in enumerate(candidates)
-            for number in range(max(1, round(_POINTS * each.weight)))
+            for number in range(max(1, round(_POINTS * each.weight / heaviest)))
         ]
         points.sort()
         self._at = [at for at, _ in points]
