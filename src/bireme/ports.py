@@ -18,6 +18,7 @@ from bireme.core.model.events import Event, Recorded
 from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
+from bireme.core.services.routing_table import Routed
 from bireme.core.state.state import State
 from bireme.slurm.records.steps import Row
 
@@ -212,6 +213,22 @@ class TakesGuests(Protocol):
     queue: JobQueue | None
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedService:
+    """A service as an engine with load balancers of its own is told of it."""
+
+    routed: Routed
+    job: JobSpec
+    """What its replicas are."""
+
+
+class PublishesServices(Protocol):
+    """An engine whose cluster has a way of its own to reach services."""
+
+    def publish(self, services: Sequence[PublishedService]) -> None:
+        """All services as they are from now on."""
+
+
 class AsksBeside(Protocol):
     """An engine without agents that can run a short command in a job of its queue."""
 
@@ -242,6 +259,7 @@ class Capabilities:
     commands: AdmitsCommands | None = None
     guests: TakesGuests | None = None
     pods: KnowsPods | None = None
+    publisher: PublishesServices | None = None
     beside: AsksBeside | None = None
     """Of its queue's jobs."""
 

@@ -36,6 +36,7 @@ from bireme.daemon.outside_probes import OutsideProbes
 from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
+from bireme.daemon.publishing import Publisher
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.scaling.keeper import LoadKeeper
@@ -117,6 +118,8 @@ class Daemon:
         pruning = asyncio.create_task(self._prune(store, runtime))
         outside = OutsideProbes(runtime)
         outside.begin()
+        publisher = Publisher(runtime)
+        publisher.begin()
         self._steward = RouterSteward(runtime, lambda: RouterPlan.of(self._paths, self._settings), bireme.__version__)
         self._keeper = self._steward.keeper = self._load_keeper(runtime, self._steward)
         self._keeper.begin()
@@ -132,6 +135,7 @@ class Daemon:
         await server.stop()
         await outside.close()
         await self._keeper.close()
+        publisher.close()
         if self._end_jobs:
             await runtime.end_jobs(os.geteuid())
             await self._steward.end()

@@ -21,6 +21,7 @@ def engine_settings(settings: Settings) -> KubernetesSettings:
         context=settings.kubernetes_context,
         gateway_host=host,
         gateway_port=port,
+        http_gateway=_http_gateway(settings.kubernetes_http_gateway),
         start_timeout_s=float(settings.kubernetes_start_timeout_s),
         topology_keys=settings.kubernetes_topology,
         partition_selectors=dict(map(_partition, settings.kubernetes_partitions)) or None,
@@ -44,6 +45,13 @@ def pod_rules(settings: Settings, cluster: ClusterConfig) -> PodRules:
         qos_priority_classes={qos: name for qos, name in classes if qos},
         tolerations=tuple({"key": key, "operator": "Exists"} for key in settings.kubernetes_tolerations),
     )
+
+
+def _http_gateway(text: str) -> str:
+    namespace, slash, name = text.partition("/")
+    if text and not (namespace and slash and name):
+        raise SettingsError(f"kubernetes.http_gateway: {text!r} is not a namespace/name, such as infra/public")
+    return text
 
 
 def _gateway(text: str) -> tuple[str, int]:

@@ -136,6 +136,12 @@ class Settings:
         "The address, `host` or `host:port`, at which pods reach this daemon. Empty: this machine's address towards "
         "the API server, and a port that the kernel chooses.",
     )
+    kubernetes_http_gateway: str = setting(
+        "",
+        "kubernetes.http_gateway",
+        "The Gateway (Gateway API) through which services are reached, as `namespace/name`: each gets an HTTPRoute. "
+        "Empty: the only Gateway that the cluster has, if it has one.",
+    )
     kubernetes_volumes: tuple[str, ...] = setting(
         (),
         "kubernetes.volumes",

@@ -49,8 +49,9 @@ from bireme.engines.kubernetes.guests.scheduler import Guests
 from bireme.engines.kubernetes.landscape import Landscape, Surroundings
 from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.priority_classes import settle_priority_classes
+from bireme.engines.kubernetes.publishing import Publishing
 from bireme.engines.kubernetes.settings import KubernetesSettings
-from bireme.ports import Admit, Blobs, Capabilities, EngineUnavailable, JobQueue, Report
+from bireme.ports import Admit, Blobs, Capabilities, EngineUnavailable, JobQueue, PublishedService, Report
 from bireme.slurm.variables.cluster import cluster_facts
 
 log = logging.getLogger("bireme.engines.kubernetes")
@@ -116,10 +117,11 @@ class KubernetesEngine(CrewEngine):
         self._landscape: Landscape | None = None
         self._ends: Ends | None = None
         """How the newest jobs ended, as far as the cluster is told."""
+        self._publishing: Publishing | None = None
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(past=self, commands=self, guests=self, pods=self)
+        return Capabilities(past=self, commands=self, guests=self, pods=self, publisher=self)
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -154,6 +156,8 @@ class KubernetesEngine(CrewEngine):
         self._gateway.settle()
         if self.recalls():
             self._tell_ends()
+        self._publishing = Publishing(self._api, self._rules, self._settings.http_gateway)
+        self._work(self._publishing.run())
         self._landscape.open()
         if self._guests is not None:
             for settled in self._guests.check():  # a job holds what they have: they are nobody else's
@@ -167,6 +171,17 @@ class KubernetesEngine(CrewEngine):
         )
         ends.read(await self._lease.note(ANNOTATION))
         await self._lease.take()
+
+    # --- services ------------------------------------------------------------------------------------------
+
+    def publish(self, services: Sequence[PublishedService]) -> None:
+        assert self._publishing is not None, "the daemon publishes when the engine has started"
+        self._publishing.publish(services)
+
+    def replica_address(self, node: str, key: Key, found: str) -> str:
+        """Its pod's own: what the agent found is an address inside it."""
+        pod = self._pod_of.get(Berth(*key, node)) or {}
+        return str((pod.get("status") or {}).get("podIP") or "")
 
     # --- after a loss --------------------------------------------------------------------------------------
 

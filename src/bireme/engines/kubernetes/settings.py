@@ -13,6 +13,8 @@ class KubernetesSettings:
     gateway_host: str = ""
     """What pods call; the gateway listens on all addresses."""
     gateway_port: int = 0
+    http_gateway: str = ""
+    """The Gateway, as `namespace/name`, whose routes lead to services; empty: the only one that the cluster has."""
     start_timeout_s: float = 300.0
     """How long pods may take from their creation until their agents call: images are pulled meanwhile."""
     topology_keys: tuple[str, ...] = ()
