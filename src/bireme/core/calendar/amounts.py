@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from bireme.core.model.resources import NodeShare
+from bireme.core.placement.fractions import GresKey
 from bireme.core.placement.needs import CORE, CPU, JOBS, MEMORY, WHOLE, Amount
 from bireme.core.placement.table import Free, NodeTable
 
@@ -27,18 +28,26 @@ class Amounts:
         self._place: dict[Amount, int] = {
             key: place for place, key in enumerate(dict.fromkeys((*_PLAIN, *table.gres, *names)))
         }
+        self._no_gres = [0] * (len(self._place) + 1 - len(_PLAIN))  # the last one is of what no node has
+        self._places: dict[GresKey, tuple[int, ...]] = {}
+        """Of a GRES: its own place, and that of all its types together."""
 
     def of(self, share: NodeShare, position: int, whole: bool, sign: int = 1) -> Vector:
         """What the share takes of a node; `sign` -1: the same below zero."""
         cpus = share.cpus
-        found = [cpus, -(-cpus // self._threads[position]), share.memory_mib, int(whole), int(cpus > 0)]
-        found += [0] * (len(self._place) + 1 - len(found))  # the last one is of what no node has
+        cores = -(-cpus // self._threads[position])
+        found = [cpus, cores, share.memory_mib, int(whole), int(cpus > 0), *self._no_gres]
         for gres in share.gres:
-            for key in dict.fromkeys(((gres.name, gres.type), (gres.name, None))):
-                place = self._place.get(key)
-                if place is not None:
-                    found[place] += gres.count
+            for place in self._places_of((gres.name, gres.type)):
+                found[place] += gres.count
         return tuple(found) if sign > 0 else tuple([-each for each in found])
+
+    def _places_of(self, key: GresKey) -> tuple[int, ...]:
+        found = self._places.get(key)
+        if found is None:
+            both = dict.fromkeys((key, (key[0], None)))
+            found = self._places[key] = tuple(self._place[each] for each in both if each in self._place)
+        return found
 
     def pick(self, keys: Sequence[Amount]) -> Pick:
         """At least two of them."""

@@ -64,24 +64,28 @@ class Openings:
 
     def first(self, allowed: BoolArray, duration: float, after: float, soon: float) -> float:
         """When one of the allowed nodes begins to hold it for so long; inf: none ever does."""
-        starts, ends = _starts(self._begin[allowed], after, soon), self._end[allowed]
-        long_enough = ends - duration >= starts if duration < inf else (ends == inf) & (starts < inf)
-        return float(np.minimum.reduce(starts, axis=None, where=long_enough, initial=inf))
+        starts = _starts(self._begin, after, soon)
+        return float(starts[self._lasting(starts, allowed, duration)].min(initial=inf))
 
     def moments(self, allowed: BoolArray, nodes: int, duration: float, after: float, soon: float) -> Floats:
         """In order: when so many of the allowed nodes begin to hold it for so long."""
-        starts = _starts(self._begin[allowed], after, soon)
-        ends = self._end[allowed]
-        long_enough = ends - duration >= starts if duration < inf else (ends == inf) & (starts < inf)
-        begins = np.sort(starts[long_enough])
+        starts = _starts(self._begin, after, soon)
+        lasting = self._lasting(starts, allowed, duration)
+        begins = np.sort(starts[lasting])
         if len(begins) < nodes:
             return begins[:0]
         moments = np.unique(begins)
         if nodes > 1:
-            lasts = np.sort(ends[long_enough] - duration) if duration < inf else np.full(len(begins), inf)
+            lasts = np.sort(self._end[lasting] - duration) if duration < inf else np.full(len(begins), inf)
             there = np.searchsorted(begins, moments, side="right") - np.searchsorted(lasts, moments, side="left")
             moments = moments[there >= nodes]
         return moments
+
+    def _lasting(self, starts: Floats, allowed: BoolArray, duration: float) -> BoolArray:
+        """Which openings of the allowed nodes are long enough, used from then on."""
+        ends = self._end
+        enough: BoolArray = ends - duration >= starts if duration < inf else (ends == inf) & (starts < inf)
+        return enough & allowed[:, None]
 
 
 def _starts(begin: Floats, after: float, soon: float) -> Floats:

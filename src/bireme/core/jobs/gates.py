@@ -38,7 +38,7 @@ def closed_gates(state: State, job: Job, now: float) -> tuple[Reason, ...]:
         _throttle(state, job),
         reservation_gate(state, job, now),
     )
-    return tuple(closed for closed in gates if closed is not None)
+    return tuple(filter(None, gates))
 
 
 _SAID_WHILE_HELD = (

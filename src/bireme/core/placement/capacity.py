@@ -16,14 +16,14 @@ from bireme.core.placement.table import BoolArray, Free, IntArray, NodeTable
 def capacity(demand: Demand, table: NodeTable, free: Free, settings: Settings) -> IntArray:
     """Tasks per node, at most `demand.ntasks`; 0 where the node cannot take part."""
     able = _basics(demand, table, free)
-    fixed_gpus = np.full(len(table), count_of(demand.gres_per_node, "gpu"), dtype=np.int64)
+    fixed_gpus: IntArray | int = count_of(demand.gres_per_node, "gpu")
     for gres in demand.gres_per_node:
         able &= free.room_for(gres.name, gres.type, gres.count)
     for gres in demand.gres_per_socket:
         wanted = gres.count * table.sockets
         able &= free.gres_of(gres.name, gres.type) >= wanted
         if gres.name == "gpu":
-            fixed_gpus += wanted
+            fixed_gpus = fixed_gpus + wanted
     for gres in demand.gres_per_job:
         able &= free.gres_of(gres.name, gres.type) >= 1
     cpus = usable_cpus(demand, table, free, settings)
@@ -48,7 +48,8 @@ def _basics(demand: Demand, table: NodeTable, free: Free) -> BoolArray:
     able = ~free.whole & (free.cpus >= demand.cpus_per_node_min)
     if demand.threads_per_core:
         able &= table.threads >= demand.threads_per_core
-    able &= (table.sockets >= demand.sockets_min) & (table.cores_per_socket >= demand.cores_per_socket_min)
+    if demand.sockets_min > 1 or demand.cores_per_socket_min > 1:
+        able &= (table.sockets >= demand.sockets_min) & (table.cores_per_socket >= demand.cores_per_socket_min)
     if demand.whole_nodes:
         able &= free.jobs == 0
     if demand.tmp_disk_mib:
@@ -58,7 +59,7 @@ def _basics(demand: Demand, table: NodeTable, free: Free) -> BoolArray:
 
 def usable_cpus(demand: Demand, table: NodeTable, free: Free, settings: Settings) -> IntArray:
     """CPUs a job may use: of whole free cores where the cluster counts cores, as many threads of each as it takes."""
-    if not settings.select_by_core:
+    if not (settings.select_by_core and table.multithreaded):
         return free.cpus
     used_per_core = table.threads
     if demand.threads_used:
@@ -75,7 +76,7 @@ def tasks_per_core(demand: Demand, table: NodeTable, settings: Settings) -> IntA
     return together
 
 
-def _by_memory(demand: Demand, table: NodeTable, free: Free, fixed_gpus: IntArray) -> IntArray:
+def _by_memory(demand: Demand, table: NodeTable, free: Free, fixed_gpus: IntArray | int) -> IntArray:
     enough = np.full(len(table), demand.ntasks, dtype=np.int64)
     if demand.whole_memory or demand.memory_per_node_mib == 0:
         return np.where(free.memory >= table.memory, enough, 0)

@@ -46,6 +46,8 @@ class Fit:
     nodes_able: int = 0
     leaves: int = 0
     """Leaf switches that the shares touch."""
+    whole_nodes: bool = False
+    """Nobody else gets anything of their nodes."""
 
     @property
     def found(self) -> bool:
@@ -118,7 +120,7 @@ class Search:
             shares = self._shares(sketch, occupancy, columns)
             if shares is not None:
                 leaves = self._fabric.leaves_used([candidate.position for candidate, _ in sketch])
-                return Fit(shares, self.demand.nodes_wanted, able, leaves)
+                return Fit(shares, self.demand.nodes_wanted, able, leaves, self.demand.whole_nodes)
         return Fit(nodes_needed=self.demand.nodes_wanted, nodes_able=able)
 
     @property
@@ -146,13 +148,13 @@ class Search:
                         self.demand, node, room, self.demand.ntasks, self.demand.gres_per_job, self.settings
                     )
                     if share is not None:
-                        return Fit((share,), 1, able, 1)
+                        return Fit((share,), 1, able, 1, self.demand.whole_nodes)
         if not self._single and able >= self.demand.nodes_wanted:
             sketch, able = self._sketch(occupancy.free, within)
             shares = self._shares(sketch, occupancy, occupancy.free) if sketch is not None else None
             if sketch is not None and shares is not None:
                 leaves = self._fabric.leaves_used([candidate.position for candidate, _ in sketch])
-                return Fit(shares, self.demand.nodes_wanted, able, leaves)
+                return Fit(shares, self.demand.nodes_wanted, able, leaves, self.demand.whole_nodes)
         return Fit(nodes_needed=self.demand.nodes_wanted, nodes_able=able)
 
     def _wider(self, able: int, occupancy: Occupancy, free: Free | None) -> Fit | None:
@@ -204,7 +206,7 @@ class Search:
             node, room = self._table.nodes[position], occupancy.rooms[position]
             share = make_share(demand, node, room, demand.ntasks, demand.gres_per_job, self.settings)
             if share is not None:
-                return Fit((share,), 1, 1, 1)
+                return Fit((share,), 1, 1, 1, demand.whole_nodes)
             self._at += 1
         return None
 
@@ -366,7 +368,8 @@ class Search:
             by.append(self._table.weight[able])
         if self.demand.nodelist:
             by.append(~self._required[able])
-        return able[np.lexsort(by)]  # of equal ones the first in the configuration
+        telling = [key for key in by if (key != key[0]).any()]
+        return able[np.lexsort(telling)] if telling else able  # of equal ones the first in the configuration
 
 
 def _with_tasks_everywhere(demand: Demand, shares: list[NodeShare]) -> tuple[NodeShare, ...]:

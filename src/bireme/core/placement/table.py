@@ -42,6 +42,7 @@ class NodeTable:
         "kinds",
         "makes",
         "memory",
+        "multithreaded",
         "nodes",
         "parts",
         "sockets",
@@ -59,6 +60,7 @@ class NodeTable:
         self.sockets = _column([node.sockets for node in nodes])
         self.cores_per_socket = _column([node.cores_per_socket for node in nodes])
         self.threads = _column([node.threads_per_core for node in nodes])
+        self.multithreaded = bool((self.threads > 1).any())
         self.tmp_disk = _column([node.tmp_disk_mib for node in nodes])
         self.weight = _column([node.weight for node in nodes])
         self.weighted = len({node.weight for node in nodes}) > 1

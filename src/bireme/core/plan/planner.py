@@ -49,9 +49,10 @@ def plan(
     work = begin(snapshot, outlook, enough)
     entries, fresh = _whose_turn_it_is(work)
     last = outlook.last_booked
-    newcomers = fresh - _held(snapshot.state, fresh)
-    if renew and last is not None and any(entry < last and entry.job_id in newcomers for entry in entries):
-        return plan(snapshot, look_anew(snapshot, outlook.bookings, outlook), enough=enough)
+    if renew and last is not None:
+        newcomers = fresh - _held(snapshot.state, fresh)
+        if any(entry < last and entry.job_id in newcomers for entry in entries):
+            return plan(snapshot, look_anew(snapshot, outlook.bookings, outlook), enough=enough)
     _walk_all(work, entries, fresh)
     _resume(work)
     return Plan(tuple(work.starts), work.verdicts, work.behind, outlook)

@@ -51,4 +51,4 @@ class Snapshot:
 
     def allocation(self, job: Job, partition: PartitionConfig, fit: Fit) -> Allocation:
         """What it would be given there; the start gets its generation when it is accepted."""
-        return Allocation(job.id, 0, partition.name, fit.shares, self.demand(job, partition).whole_nodes)
+        return Allocation(job.id, 0, partition.name, fit.shares, fit.whole_nodes)

@@ -83,27 +83,17 @@ class Pass:
     """array id -> tasks of it that this pass starts: they count against its throttle."""
     _told: dict[int, dict[Reason, None]] = field(default_factory=dict)
     """Of jobs with several partitions: what blocks them in those that were looked at."""
+    state: State = field(init=False)
+    policy: Policy = field(init=False)
+    now: float = field(init=False)
+    calendar: Calendar = field(init=False)
+    blocked: dict[str, Line] = field(init=False)
+    """Partitions whose later jobs are not looked at: they could delay one before them that has no slot."""
 
-    @property
-    def state(self) -> State:
-        return self.snapshot.state
-
-    @property
-    def policy(self) -> Policy:
-        return self.snapshot.policy
-
-    @property
-    def now(self) -> float:
-        return self.snapshot.now
-
-    @property
-    def calendar(self) -> Calendar:
-        return self.outlook.calendar
-
-    @property
-    def blocked(self) -> dict[str, Line]:
-        """Partitions whose later jobs are not looked at: they could delay one before them that has no slot."""
-        return self.outlook.blocked
+    def __post_init__(self) -> None:
+        """What is asked for at every job stands here too."""
+        self.state, self.policy, self.now = self.snapshot.state, self.snapshot.policy, self.snapshot.now
+        self.calendar, self.blocked = self.outlook.calendar, self.outlook.blocked
 
     def block(self, line: str, blocker: int | None = None) -> None:
         """Those behind are not looked at until the blocker is gone; None: until there are slots again."""
