@@ -28,7 +28,8 @@ from bireme.sim.policies import Ranking, SimPolicy
 from bireme.sim.recorder import SAMPLES, JobRun, Recorder
 from bireme.sim.specs import LimitOf, SpecMaker, account_book, limit_of
 from bireme.sim.workloads.trace import BadTraceError, Problem, Workload
-from bireme.sim.world import GATHERED_EVENTS, World
+from bireme.sim.world import GATHERED_EVENTS, World, no_rows
+from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 
 PROGRESS_EVERY_S = 0.2
@@ -134,7 +135,8 @@ class _Replay:
         self._specs = SpecMaker(self.config, self.options.rule)
         self.recorder = Recorder(max(1.0, self.workload.span_s / SAMPLES))
         engine = SimulatedEngine(self._clock, self._script)
-        self.world = World(self.store, engine, self._clock)
+        records = rows_of if self.options.journal else no_rows
+        self.world = World(self.store, engine, self._clock, records)
         self.world.watchers.append(self.recorder.watch)
         self.world.watchers.append(self._learn)
         self.world.start(self.config)

@@ -32,7 +32,7 @@ from bireme.sim.metrics import capacity
 from bireme.sim.policies import PredictedShortestFirst
 from bireme.sim.specs import SpecMaker, exact_limit
 from bireme.sim.workloads.trace import TraceJob, Workload
-from bireme.sim.world import GATHERED_EVENTS, World
+from bireme.sim.world import GATHERED_EVENTS, World, no_rows
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.hostlist import expand
 from bireme.store.journal import SqliteStore
@@ -252,7 +252,7 @@ class _Scene:
         self.estimates = Estimates(history)
         self.clock = VirtualClock(taken.now)
         self.engine = SimulatedEngine(self.clock, self._script)
-        self.world = World(store, self.engine, self.clock)
+        self.world = World(store, self.engine, self.clock, no_rows)
         self.world.watchers.append(self._watch)
         self.config = changed_config(taken.state.config, change)
         self.unit, self.units = capacity(self.config)

@@ -20,7 +20,7 @@ from bireme.core.model.observations import Observation
 from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import SimulatedEngine
-from bireme.ports import Journal, JournalError
+from bireme.ports import HistoryRow, Journal, JournalError, Records
 from bireme.runtime.kernel import Decide, Group, Kernel, Request
 from bireme.slurm.records.steps import rows_of
 
@@ -38,12 +38,19 @@ CHANGES_PER_JOB = 4.0
 nothing, and more often hardly finds better places."""
 
 
+def no_rows(state: State, entry: object, now: float) -> Sequence[HistoryRow]:
+    """The history of a world whose journal is thrown away: nobody can read it, so it is not written."""
+    return ()
+
+
 class World:
-    def __init__(self, journal: Journal, engine: SimulatedEngine, clock: VirtualClock) -> None:
+    def __init__(
+        self, journal: Journal, engine: SimulatedEngine, clock: VirtualClock, records: Records = rows_of
+    ) -> None:
         self.journal = journal
         self.engine = engine
         self.clock = clock
-        self.kernel = Kernel(journal, rows_of, changes_per_job=CHANGES_PER_JOB)
+        self.kernel = Kernel(journal, records, changes_per_job=CHANGES_PER_JOB)
         self.watchers: list[Watcher] = []
         self.turns = 0
         self._look_at = -inf

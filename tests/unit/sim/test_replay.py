@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bireme.cli.main import run as command
+from bireme.ports import HistoryQuery
 from bireme.runtime.kernel import load
 from bireme.sim.clusters import read_cluster
 from bireme.sim.compare import Case, compare, workload_of_seed
@@ -103,9 +104,11 @@ def test_the_journal_of_a_simulation_replays(tmp_path: Path) -> None:
     kept = str(tmp_path / "journal.db")
     jobs = read_workload("generate:jobs=40 seed=2 days=1")
     simulate(jobs, read_cluster("16x8:h100"), find_policy("backfill"), Options(rule=exact_limit, journal=kept))
-    state = load(SqliteStore(kept))
+    store = SqliteStore(kept)
+    state = load(store)
     state.validate()
     assert (state.submissions, len(state.pending), len(state.holding)) == (40, 0, 0)
+    assert len(store.finished(HistoryQuery())) == 40, "a journal that is kept has its history"
 
 
 def test_the_same_again_is_the_same() -> None:
