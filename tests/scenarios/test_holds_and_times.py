@@ -1,11 +1,13 @@
 """Holds, begin times, deadlines, time limits, suspension, forgetting."""
 
 from bireme.core.jobs import requests
+from bireme.core.jobs.states import job_reasons
 from bireme.core.lifecycle.due import next_due
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.cluster import Settings
 from bireme.core.model.jobs import Running
+from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.refusals import Why
 from bireme.core.model.resources import GresRequest
 from bireme.testing.scenario import Scenario
@@ -58,6 +60,54 @@ def test_a_priority_of_zero_holds_and_another_lets_go() -> None:
     world.expect(job="waits JobHeldUser")
     world.update("job", priority=5, user="root")
     world.expect(job="waits Resources")
+
+
+def test_a_job_that_is_held_while_it_runs_goes_on_and_is_held_when_it_is_queued_again() -> None:
+    world = Scenario("1x8")
+    world.submit("job", requeue=True)
+    world.expect(job="runs n1")
+    world.hold("job", user="root")
+    world.expect()
+    assert [why.kind for why in job_reasons(world.state, world.job("job"))] == [ReasonKind.JOB_HELD_ADMIN]
+    with world.refused(Why.ACCESS_DENIED):
+        world.release("job")
+    world.requeue("job")
+    world.expect(job="waits JobHeldAdmin")
+    world.release("job", user="root")
+    world.expect(job="runs n1")
+
+
+def test_a_job_that_was_held_while_it_ran_and_released_comes_back_free() -> None:
+    world = Scenario("1x8")
+    world.submit("job", requeue=True)
+    world.expect(job="runs n1")
+    world.update("job", priority=0)
+    with world.refused(Why.JOB_HELD):
+        world.update("job", priority=5, user="root")
+    world.release("job")
+    world.requeue("job")
+    world.settle()
+    assert world.job("job").restarts == 1
+    world.expect()
+
+
+def test_a_job_whose_node_fails_comes_back_held_if_it_was_held_while_it_ran() -> None:
+    world = Scenario("2x8")
+    world.submit("job", requeue=True)
+    world.expect(job="runs n1")
+    world.hold("job")
+    world.node("n1", "DOWN")
+    world.expect(job="waits JobHeldUser")
+
+
+def test_a_job_that_is_over_is_neither_held_nor_released() -> None:
+    world = Scenario("1x8")
+    world.submit("job")
+    world.expect(job="runs n1")
+    world.finish("job")
+    for attempt in (world.hold, world.release):
+        with world.refused(Why.JOB_FINISHED):
+            attempt("job")
 
 
 def test_another_users_job_is_not_mine_to_touch() -> None:

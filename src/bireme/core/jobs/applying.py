@@ -162,7 +162,9 @@ def _job_accrual_changed(state: State, event: e.JobAccrualChanged, at: float) ->
 
 def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
     job = state.jobs[event.job_id]
-    assert isinstance(job.phase, Pending)
+    if not isinstance(job.phase, Pending):
+        job.held_on_return = event.by
+        return NOTHING
     job.phase = replace(job.phase, held_by=event.by, eligible_at=None, reasons=(event.reason,) if event.reason else ())
     state.verdicts.pop(job.id, None)
     return NOTHING
@@ -170,7 +172,9 @@ def _job_held(state: State, event: e.JobHeld, at: float) -> Sequence[c.Command]:
 
 def _job_released(state: State, event: e.JobReleased, at: float) -> Sequence[c.Command]:
     job = state.jobs[event.job_id]
-    assert isinstance(job.phase, Pending)
+    if not isinstance(job.phase, Pending):
+        job.held_on_return = None
+        return NOTHING
     job.phase = replace(job.phase, held_by=None, not_before=None, reasons=())
     job.launch_failures = 0
     state.verdicts.pop(job.id, None)
@@ -224,10 +228,11 @@ def _job_launch_failed(state: State, event: e.JobLaunchFailed, at: float) -> Seq
     _release(state, job)
     job.launch_failures += 1
     job.last_restart_at, job.sent_back_for = at, event.reason
+    held_by = _held_on_return(job, event.hold)
     job.phase = Pending(
         since=at,
         eligible_at=at,
-        held_by="user" if event.hold else None,
+        held_by=held_by,
         reasons=(event.reason,),
         not_before=event.not_before,
     )
@@ -301,7 +306,7 @@ def _job_cancelled(state: State, event: e.JobCancelled, at: float) -> Sequence[c
     if isinstance(job.array, ArrayWaiting) and tally is not None:
         tally.failed.update(job.array.waiting)
     assert isinstance(job.phase, Pending)
-    job.eligible_at = job.phase.eligible_at
+    job.eligible_at, job.held_on_return = job.phase.eligible_at, job.phase.held_by
     del state.pending[job.id]
     state.verdicts.pop(job.id, None)
     job.phase = Finished(event.outcome, at)
@@ -336,15 +341,22 @@ def _back_to_queue(
     job.steps, job.next_step, job.usage = {}, 0, NO_USAGE
     job.batch_status, job.batch_usage, job.batch_ended_at = None, NO_USAGE, None
     job.worst_step_status, job.eligible_at = SUCCESS, None
+    held_by = _held_on_return(job, hold)
     job.phase = Pending(
         since=at,
-        eligible_at=None if hold else at,
-        held_by="user" if hold else None,
+        eligible_at=None if held_by else at,
+        held_by=held_by,
         reasons=reasons,
         not_before=not_before,
         expedited=expedited,
     )
     state.pending[job.id] = job
+
+
+def _held_on_return(job: Job, hold: bool) -> str | None:
+    """Who holds it now that it waits again. `hold`: it comes back so that somebody looks at it."""
+    held_by, job.held_on_return = job.held_on_return or ("user" if hold else None), None
+    return held_by
 
 
 def _release(state: State, job: Job) -> None:

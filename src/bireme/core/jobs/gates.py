@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from enum import Enum
 from math import inf
 
+from bireme.core.jobs.states import held
 from bireme.core.model.cluster import PartitionState
 from bireme.core.model.jobs import (
     ArrayWaiting,
@@ -57,7 +58,7 @@ def _hold(phase: Pending) -> Reason | None:
             return Reason(ReasonKind.LAUNCH_FAILED_HELD, why.facts)
         if why.kind in _SAID_WHILE_HELD:
             return why
-    return reason(ReasonKind.JOB_HELD_ADMIN if phase.held_by == "admin" else ReasonKind.JOB_HELD_USER)
+    return held(phase.held_by)
 
 
 def _times(job: Job, now: float) -> list[Reason]:

@@ -295,29 +295,41 @@ def fail_step(state: State, caller: Caller, target: Target) -> list[e.Event]:
 
 
 def hold(state: State, caller: Caller, target: Target, as_user: bool = False) -> list[e.Event]:
-    """An operator's hold can only be released by an operator, unless it is one `as_user` (`scontrol uhold`)."""
+    """An operator's hold can only be released by an operator, unless it is one `as_user` (`scontrol uhold`).
+
+    What has resources goes on, and is held when it is queued again.
+    """
     target, events = _or_whole(state, target), list[e.Event]()
     for job in _mine(state, caller, target):
-        if not isinstance(job.phase, Pending):
+        if _is_over(job):
             continue
         split, job_id = _own_record(state, job, target)
         events.extend([*split, e.JobHeld(job_id, "user" if as_user else _holder(caller))])
     if not events:
-        raise Refusal(Why.JOB_NOT_PENDING)
+        raise Refusal(Why.JOB_FINISHED)
     return events
+
+
+def _is_over(job: Job) -> bool:
+    """Whether it has ended, or ends and is not to come back."""
+    return isinstance(job.phase, Finished) or (isinstance(job.phase, Ending) and not job.phase.requeue)
+
+
+def _held_by(job: Job) -> str | None:
+    return job.phase.held_by if isinstance(job.phase, Pending) else job.held_on_return
 
 
 def release(state: State, caller: Caller, target: Target) -> list[e.Event]:
     target, events = _or_whole(state, target), list[e.Event]()
     for job in _mine(state, caller, target):
-        if not isinstance(job.phase, Pending):
+        if _is_over(job):
             continue
-        if job.phase.held_by == "admin" and not caller.admin:
+        if _held_by(job) == "admin" and not caller.admin:
             raise Refusal(Why.ACCESS_DENIED, "an operator holds it")
         split, job_id = _own_record(state, job, target)
         events.extend([*split, *_computed_again(state, job, job_id), e.JobReleased(job_id)])
     if not events:
-        raise Refusal(Why.JOB_NOT_PENDING)
+        raise Refusal(Why.JOB_FINISHED)
     return events
 
 
@@ -498,13 +510,15 @@ def _own_record(state: State, job: Job, target: Target) -> tuple[list[e.Event], 
 
 
 def _hold_by_priority(caller: Caller, job: Job, job_id: int, changes: Mapping[str, Any]) -> list[e.Event]:
-    """A priority of 0 holds a waiting job, as in Slurm; any other lets it go."""
+    """A priority of 0 holds a job, as in Slurm; any other lets one go that waits."""
     priority = changes.get("priority")
-    if priority is None or not isinstance(job.phase, Pending):
+    if priority is None:
         return []
     if priority == 0:
         return [e.JobHeld(job_id, _holder(caller))]
-    return [e.JobReleased(job_id)] if job.phase.held_by is not None else []
+    if not isinstance(job.phase, Pending) and job.held_on_return is not None:
+        raise Refusal(Why.JOB_HELD)
+    return [e.JobReleased(job_id)] if _held_by(job) is not None else []
 
 
 def _holder(caller: Caller) -> str:

@@ -59,14 +59,23 @@ NOT_CONSIDERED = (reason(ReasonKind.NONE),)
 
 
 def job_reasons(state: State, job: Job, phase: Phase | None = None) -> tuple[Reason, ...]:
-    """Why it waits or how it ended. `phase`: of a phase it is about to enter, instead of its own."""
+    """Why it waits, or would if it were queued again, or how it ended.
+
+    `phase`: of a phase it is about to enter, instead of its own.
+    """
     phase = phase or job.phase
     if isinstance(phase, Pending):
         verdict = state.verdicts.get(job.id)
         return verdict.reasons if verdict else phase.reasons or NOT_CONSIDERED
     if isinstance(phase, Ending | Finished) and phase.outcome.reason is not None:
         return (phase.outcome.reason,)
+    if job.held_on_return is not None:
+        return (held(job.held_on_return),)
     return NOT_CONSIDERED
+
+
+def held(by: str) -> Reason:
+    return reason(ReasonKind.JOB_HELD_ADMIN if by == "admin" else ReasonKind.JOB_HELD_USER)
 
 
 def node_base_state(state: State, node: Node) -> str:

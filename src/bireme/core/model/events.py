@@ -171,6 +171,9 @@ class JobRequeued:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
+    """A waiting job does not start until it is released. One that has resources goes on, and waits so when it is
+    queued again."""
+
     job_id: int
     by: str
     """"user" or "admin"."""

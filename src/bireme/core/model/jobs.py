@@ -191,7 +191,7 @@ class JobSpec:
     """0 for the leader, 1... for the others of a heterogeneous job; None for an ordinary job."""
     hold: bool = planned(False)
     nice: int = planned(0, giver=Giver.LOWERING, until=Until.ENDS)
-    priority: int | None = planned(None, giver=Giver.PASSED_OVER)
+    priority: int | None = planned(None, giver=Giver.PASSED_OVER, until=Until.ENDS)
     """Set by an operator, and then fixed; None: computed."""
     site_factor: int = planned(0, giver=Giver.OPERATOR, until=Until.ENDS)
     """Set by an operator: added to the computed priority."""
@@ -414,6 +414,8 @@ class Job:
     """Why its latest start came to nothing, or it was queued again; None: nobody knows, or it never was."""
     checkpointed_at: float | None = None
     """When it last said, in this generation, that its work is saved."""
+    held_on_return: str | None = None
+    """Who held it while it had resources, or when it was cancelled, "user" or "admin": queued again it is held."""
     mirrored: bool = False
     """It stands in another scheduler's queue: that one decides, and only `JobMirrored` changes it here."""
 

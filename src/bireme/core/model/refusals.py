@@ -57,6 +57,7 @@ class Why(Enum):
     USER_ID_MISSING = _Code(2010, "Invalid user id")
     PATHNAME_TOO_LONG = _Code(2012, "Pathname of a file, directory or other parameter too long")
     GROUP_ID_MISSING = _Code(2113, "Invalid group id")
+    JOB_FINISHED = _Code(2084, "Job has already finished")
     JOB_NOT_RUNNING = _Code(2085, "Job is not running")
     JOB_NOT_PENDING = _Code(2073, "Job is no longer pending execution")
     JOB_HELD = _Code(2042, "Job is in held state, pending scheduler release")

@@ -161,7 +161,7 @@ class Standings:
     def _JobRequeued(self, event: e.JobRequeued, at: float) -> None:  # noqa: N802
         job = self.jobs[event.job_id]
         job.over, job.unwanted = "", False
-        job.held = event.hold or job.hold_to_come
+        job.held = job.held or event.hold or job.hold_to_come
         job.hold_to_come = False
 
     def _JobForgotten(self, event: e.JobForgotten, at: float) -> None:  # noqa: N802

@@ -59,7 +59,7 @@ _OF_ITS_LIFE = {
     "derived_exit_signal": "signal with it",
     "restarts": "how often it was queued again",
     "generation": "how often it was started",
-    "held_by": "user or admin, while it is held",
+    "held_by": "user or admin, while it is held, or will be when it is queued again",
     "usage": "what it consumed so far: {user_cpu_s, system_cpu_s, max_rss_kib, ...}",
 }
 JOB_FIELDS: dict[str, str] = {**_OF_ITS_LIFE, **{field.record: field.says for field in FIELDS if field.record}}

@@ -214,7 +214,7 @@ def _reasons(view: JobView) -> list[dict[str, Any]]:
 
 
 def _held_by(view: JobView) -> str | None:
-    return view.phase.held_by if isinstance(view.phase, Pending) else None
+    return view.phase.held_by if isinstance(view.phase, Pending) else view.job.held_on_return
 
 
 def _priority(view: JobView) -> int:
