@@ -13,6 +13,7 @@ import bireme
 from bireme.commands.scontrol import job_keys
 from bireme.core.model.jobs import JobSpec, ResourceRequest
 from bireme.engines.slurm import asked, submission
+from bireme.slurm import understood
 from bireme.slurm.formats import sacct_fields, squeue_fields
 from bireme.slurm.formats.show import job as show_job
 from bireme.slurm.job_fields.row import RESOURCES_PREFIX, Form, Place
@@ -29,6 +30,24 @@ UNUSED = {
     "submit_line": "only to be shown",
 }
 """Fields that nobody but Slurm's words know, and why that is right."""
+
+
+_INSIDE = {
+    "seen as what the job was given, or when it was": """
+        nodes_min nodes_max nodes_given cpus_min nodelist gres_per_node time_limit_given""",
+    "decides when or whether the job starts; inside, it has started": """
+        begin_at deadline_at hold nice priority site_factor kill_on_invalid_dependency""",
+    "says what becomes of the job at its end": """
+        requeue expedite_requeue kill_on_node_fail warning mail_type mail_user time_min_s""",
+    "of the submission, or between the daemon and others": """
+        kind het_component command submit_line script environment export get_user_env held_open ignored workload
+        node_rules admin_comment switches_wait_s""",
+    "Slurm sets no variable for it": """
+        min_cpus_per_node tmp_disk_mib sockets_per_node cores_per_socket licenses core_spec thread_spec gres_flags
+        exclude prefer contiguous spread use_min_nodes segment wckey open_append container_mounts container_workdir""",
+}
+UNSEEN_INSIDE = {name: why for why, names in _INSIDE.items() for name in names.split()}
+"""Fields that no variable of a job tells it of, and why that is right."""
 
 
 def test_every_field_of_a_job_has_one_row() -> None:
@@ -88,6 +107,24 @@ def test_every_field_is_used() -> None:
     assert set(unused) == UNUSED.keys()
 
 
+def test_a_job_sees_every_field_in_its_environment_or_it_is_said_why_not() -> None:
+    text = "\n".join(path.read_text() for path in (SOURCE / "slurm/variables").rglob("*.py"))
+    unseen = {field.name for field in FIELDS if not re.search(rf"\.{field.name}\b", text)}
+    assert unseen == UNSEEN_INSIDE.keys()
+
+
+def test_explain_tells_of_every_field_or_says_why_not() -> None:
+    text = (SOURCE / "slurm/understood.py").read_text()
+    names = {field.name for field in FIELDS} | {"resources"}
+    assert not understood.TOLD & understood.UNTOLD.keys()
+    assert understood.TOLD | understood.UNTOLD.keys() <= names
+    assert not [name for name in understood.TOLD if not re.search(rf"\.{name}\b", text)]
+    for field in FIELDS:
+        if field.name not in understood.TOLD | understood.UNTOLD.keys():
+            assert field.option is not None, f"{field.path}: nothing is told of it, and there is no reason why"
+            assert field.form is not Form.OTHER, f"{field.path}: nobody knows how to tell of it"
+
+
 def test_own_functions_are_where_the_rows_say_so() -> None:
     assert GIVEN.keys() == {field.path for field in with_own(Place.GIVEN)}
     own_records = records.OWN_AS_ASKED.keys() | records.OWN_AS_LIVED.keys()
@@ -105,7 +142,7 @@ def test_own_functions_are_where_the_rows_say_so() -> None:
 
 def test_every_form_can_be_read_and_written() -> None:
     forms = set(Form) - {Form.OTHER}
-    for functions in (job_keys.READERS, submission.AS_OPTION, submission.AS_KEY, asked.READERS):
+    for functions in (understood.IN_WORDS, job_keys.READERS, submission.AS_OPTION, submission.AS_KEY, asked.READERS):
         assert functions.keys() == forms
 
 

@@ -2,12 +2,15 @@
 
 Pure: a `JobSpec` in, an `Understood` out, which `cli/` prints and `as_json` turns into plain data for tools. It says
 what was asked, what follows from it, and what is accepted but not applied, with the reason. It asks no cluster.
+Invariant (tested): a field of a job is told in words of its own (`TOLD`), or after them under the name of its option,
+or it is named with the reason why not (`UNTOLD`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from typing import Any
 
 from bireme.core.model.jobs import JobKind, JobSpec, ResourceRequest
@@ -17,6 +20,8 @@ from bireme.slurm.dependencies import format_dependencies
 from bireme.slurm.filenames import default_output
 from bireme.slurm.gres import format_gres
 from bireme.slurm.hostlist import compress
+from bireme.slurm.job_fields.row import Form
+from bireme.slurm.job_fields.table import FIELDS
 from bireme.slurm.options.catalogue.all_options import TABLES
 from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.signals import format_warning_signal
@@ -59,6 +64,7 @@ def describe(spec: JobSpec, warnings: Sequence[str] = (), command: Command = Com
         Section("When", tuple(_time_rows(spec))),
         Section("Files", tuple(_file_rows(spec))),
         Section("Ends", tuple(_end_rows(spec))),
+        Section("Further", tuple(_further_rows(spec))),
     )
     table = TABLES[command]
     ignored = tuple(Ignored(f"--{name}", table[name].ignored) for name in spec.ignored if name in table)
@@ -111,6 +117,7 @@ def as_json(understood: Understood) -> dict[str, Any]:
         "requeue": spec.requeue,
         "signal": format_warning_signal(spec.warning) if spec.warning else None,
         "container_image": spec.container_image or spec.container_bundle or None,
+        "further": dict(_further_rows(spec)),
         "ignored": [{"option": each.option, "reason": each.reason} for each in understood.ignored],
         "warnings": list(understood.warnings),
     }
@@ -198,6 +205,7 @@ def _place_rows(spec: JobSpec) -> Iterable[Row]:
         ("reservation", spec.reservation),
         ("container", spec.container_image or spec.container_bundle),
         ("account", spec.account),
+        ("QOS", spec.qos),
     ):
         if text:
             yield label, text
@@ -246,3 +254,66 @@ def _end_rows(spec: JobSpec) -> Iterable[Row]:
         yield "warning", f"{format_warning_signal(spec.warning)} to {whom} before the time limit"
     if spec.requeue is not None:
         yield "requeue", "yes" if spec.requeue else "no"
+
+
+# -- what has no words of its own ------------------------------------------------------------------------------------
+
+_IN_SECTIONS = """
+    resources name kind account qos partitions nodes_min nodes_max nodes_given ntasks ntasks_per_node cpus_per_task
+    cpus_per_gpu memory_per_node_mib memory_per_cpu_mib memory_per_gpu_mib gres_per_node gres_per_job gres_per_task
+    gres_per_socket exclusive constraint nodelist exclude distribution hint reservation container_image
+    container_bundle time_limit_s time_limit_given dependencies array het_component hold nice work_dir std_in std_out
+    std_err export warning requeue ignored
+"""
+TOLD = frozenset(_IN_SECTIONS.split())
+"""The fields that the sections tell of."""
+_MADE = "made of the submission, not asked for"
+UNTOLD = {
+    "cpus_min": "set by scontrol update alone",
+    "switches_wait_s": "said with --switches",
+    "site_factor": "set by operators alone",
+    "admin_comment": "set by operators alone",
+    "expedite_requeue": "said with --requeue",
+    "owner": "who asks",
+    "command": _MADE,
+    "argv": _MADE,
+    "submit_line": _MADE,
+    "submit_host": _MADE,
+    "submit_dir": _MADE,
+    "umask": _MADE,
+    "process_nice": _MADE,
+    "script": _MADE,
+    "environment": _MADE,
+    "step_defaults": "of its steps",
+    "held_open": "of srun and salloc",
+    "workload": "of pods that somebody else made",
+    "node_rules": "of pods that somebody else made",
+    "replica": "of a service",
+}
+"""The fields of which nothing is said, and why."""
+_FURTHER = tuple(field for field in FIELDS if field.name not in TOLD and field.name not in UNTOLD)
+_DEFAULTS = {each.name: each.default for each in (*fields(JobSpec), *fields(ResourceRequest))}
+IN_WORDS: dict[Form, Callable[[Any], str]] = {
+    Form.TEXT: str,
+    Form.FEATURES: str,
+    Form.WORDS: ",".join,
+    Form.HOSTS: compress,
+    Form.NUMBER: str,
+    Form.COUNT: str,
+    Form.MEMORY: format_memory,
+    Form.FLAG: lambda value: "yes" if value else "no",
+    Form.CHOICE: lambda value: "yes" if value else "no",
+    Form.LIMIT: format_elapsed,
+    Form.MOMENT: lambda at: datetime.fromtimestamp(at, UTC).isoformat(),
+    Form.GRES: format_gres,
+    Form.GPUS: format_gres,
+}
+
+
+def _further_rows(spec: JobSpec) -> Iterable[Row]:
+    """What else was asked for, by the names of the options; what is not applied is told apart."""
+    for field in _FURTHER:
+        value = getattr(spec.resources if field.of_resources else spec, field.name)
+        option = field.option
+        if option is not None and option.honoured and value != _DEFAULTS[field.name]:
+            yield option.name, IN_WORDS[field.form](value)

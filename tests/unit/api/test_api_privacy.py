@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.unit.api.conftest import SmallCluster, ask_as
 
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
-from bireme.api.privacy import WORDS
+from bireme.api.privacy import WORDS, WORDS_OF
 from bireme.api.routes import commands
 from bireme.commands.parcels import pack
 from bireme.core.lifecycle.apply import apply
@@ -320,3 +320,9 @@ def test_every_route_is_in_the_table(served: Served) -> None:
             if not any(route.path_regex.fullmatch(path) for path in paths):  # type: ignore[attr-defined]
                 missing.append(f"{method} {route.path}")  # type: ignore[attr-defined]
     assert missing == ["GET /v1/openapi.json"], "say in the table above what they show to whom"
+
+
+def test_every_event_that_is_about_no_job_falls_under_words_of_private_data() -> None:
+    about_none = {event for event in get_args(e.Event) if "job_id" not in {each.name for each in fields(event)}}
+    assert WORDS_OF.keys() == about_none
+    assert {word for words in WORDS_OF.values() for word in words} < set(WORDS)

@@ -53,6 +53,16 @@ def test_explain_tells_of_a_service_what_its_lines_and_flags_say(home: Path, cap
     assert "did you mean --drain?" in capfd.readouterr().err
 
 
+def test_explain_tells_of_what_has_no_words_of_its_own(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--switches=2", "--licenses=matlab:2", "--mail-type=END", "--contiguous", "--qos=high", "--comment=mine"]
+    Path("train.sh").write_text(SCRIPT)
+    assert explain.main(["--json", *asked, "train.sh"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["further"] == {"switches": "2", "licenses": "matlab:2", "contiguous": "yes", "comment": "mine"}
+    assert "--mail-type" in [each["option"] for each in told["ignored"]]
+    assert told["qos"] == "high"
+
+
 def test_explain_a_missing_script(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert explain.main(["nope.sh"]) == 1
     assert "Unable to open file nope.sh" in capfd.readouterr().err
