@@ -70,7 +70,7 @@ from bireme.agent.records import JobKey, TaskRecords
 from bireme.agent.starting.spawn import SHORTAGES
 from bireme.agent.stdio.carried_streams import CarriedClient
 from bireme.agent.stdio.holdings import Holdings
-from bireme.agent.stdio.streams import StreamClient, StreamHub
+from bireme.agent.stdio.streams import Arrival, StreamClient, StreamHub
 from bireme.agent.steps import UNREADABLE, in_words
 from bireme.agent.system.loop import Loop
 from bireme.agent.system.processes import process_table
@@ -306,10 +306,10 @@ class AgentServer:
     def _attach(self, knock: _Knock, hub: StreamHub) -> bool:
         """Whether it stays, who may attach."""
         known = hub.client_named(knock.client) if knock.client else None
-        left = partial(self._door.left, knock.uid)
+        arrival = Arrival(knock.connection, knock.rest, partial(self._door.left, knock.uid))
         if isinstance(known, CarriedClient):
             try:
-                known.resume(knock.connection, knock.heard, knock.rest, left)
+                known.resume(arrival, knock.heard)
             except protocol.ProtocolError as error:
                 knock.refuse(str(error))
                 return False
@@ -320,11 +320,11 @@ class AgentServer:
         if not hub.has_room():
             knock.refuse(f"Too many clients are attached to step {knock.where[0]}.{knock.where[1]} already")
             return False
-        around = (self.loop, knock.connection, hub, knock.rest, left, self._holdings.open(knock.uid))
+        holding = self._holdings.open(knock.uid)
         if knock.client:
-            CarriedClient(*around, knock.client, lambda: self._daemon is not None)
+            CarriedClient(self.loop, hub, arrival, holding, knock.client, lambda: self._daemon is not None)
         else:
-            StreamClient(*around)
+            StreamClient(self.loop, hub, arrival, holding)
         return True
 
     def _let_stream_wait(self, knock: _Knock) -> None:

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from bireme.api.serving.peers import SCOPE_KEY
 from bireme.core.model.refusals import Refusal, Why
+from bireme.held_by_user import HeldByUser
 from bireme.ports import BlobShareError, JournalError, StoreError
 from bireme.store.codec import WrongShapeError, dumps, loads_foreign
 
@@ -78,18 +79,16 @@ class Bodies:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: dict[int, int] = {}
+        self._kept = HeldByUser()
 
     def keep(self, uid: int, count: int) -> None:
-        if self._kept.get(uid, 0) + count > self._most:
+        if self._kept.of(uid) + count > self._most:
             hint = f"your requests under way have more than {self._most} bytes together: send them one after another"
             raise ProblemError(429, "Too many large requests at once", errno=11, hint=hint)
-        self._kept[uid] = self._kept.get(uid, 0) + count
+        self._kept.add(uid, count)
 
     def drop(self, uid: int, count: int) -> None:
-        self._kept[uid] = self._kept.get(uid, 0) - count
-        if not self._kept[uid]:
-            del self._kept[uid]
+        self._kept.add(uid, -count)
 
     @contextmanager
     def held(self, uid: int, count: int) -> Iterator[None]:

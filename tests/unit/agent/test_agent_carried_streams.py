@@ -281,7 +281,7 @@ def test_whoever_cannot_go_on_is_told_why(daemon: DaemonEnd, ferry: Ferry, hello
 def test_a_client_is_given_up_only_while_it_could_have_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, with looks that come at once: else it takes two minutes."""
     from bireme.agent.stdio.holdings import Holdings
-    from bireme.agent.stdio.streams import StepEvents, StreamHub
+    from bireme.agent.stdio.streams import Arrival, StepEvents, StreamHub
     from bireme.agent.system.loop import Loop
 
     monkeypatch.setattr(carried_streams, "_LOOK_S", 0.0)
@@ -296,7 +296,8 @@ def test_a_client_is_given_up_only_while_it_could_have_come_back(monkeypatch: py
 
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    carried_streams.CarriedClient(loop, theirs, hub, b"", lambda: None, Holdings(1, 1).open(0), "who", has_daemon)
+    arrival = Arrival(theirs, b"", lambda: None)
+    carried_streams.CarriedClient(loop, hub, arrival, Holdings(1, 1).open(0), "who", has_daemon)
     ours.close()
 
     def check() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from bireme.api.serving.turns import Slots, Turns
+from bireme.api.serving.turns import Circle, Slots, Turns
 
 
 def test_one_request_of_somebody_waits_for_one_of_another_and_not_for_all() -> None:
@@ -242,3 +242,25 @@ def test_who_sends_a_byte_on_each_of_many_connections_is_read_one_by_one() -> No
         return [turns.puts_off(1, lambda: None) for _ in range(1_000)].count(False)
 
     assert asyncio.run(scene()) <= 10
+
+
+def test_what_waits_goes_on_by_user_and_what_was_given_up_is_passed_over() -> None:
+    circle = Circle[str](lambda name: not name.startswith("gone"))
+    for uid, name in ((1, "a"), (1, "gone"), (1, "b"), (2, "gone too"), (3, "c")):
+        circle.join(uid, name)
+    assert (len(circle), circle.users(), circle.count_of(1)) == (5, [1, 2, 3], 3)
+    taken = []
+    while (each := circle.next()) is not None:
+        taken.append(each)
+    assert taken == [(1, "a"), (3, "c"), (1, "b")]
+    assert (len(circle), circle.users()) == (0, [])
+
+
+def test_the_newest_of_whoever_has_the_most_makes_room() -> None:
+    circle = Circle[str]()
+    for uid, name in ((1, "a"), (2, "b"), (2, "c")):
+        circle.join(uid, name)
+    assert circle.newest_of_most() == "c"
+    assert circle.newest_of_most() is None
+    assert sorted(circle.clear()) == ["a", "b"]
+    assert len(circle) == 0

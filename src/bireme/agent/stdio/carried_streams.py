@@ -13,13 +13,12 @@ Invariant: a client that comes back gets every frame it has not heard, once, or 
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 
 from bireme.agent.messages import protocol
 from bireme.agent.stdio.holdings import Holding
 from bireme.agent.stdio.resumption import Heard, Kept
-from bireme.agent.stdio.streams import StreamClient, StreamHub
+from bireme.agent.stdio.streams import Arrival, StreamClient, StreamHub
 from bireme.agent.system.loop import READ, Loop, Timer
 
 log = logging.getLogger("bireme.agent")
@@ -29,15 +28,7 @@ _LOOK_S = 60.0
 
 class CarriedClient(StreamClient):
     def __init__(
-        self,
-        loop: Loop,
-        connection: socket.socket,
-        hub: StreamHub,
-        early: bytes,
-        on_close: Callable[[], None],
-        holding: Holding,
-        name: str,
-        may_return: Callable[[], bool],
+        self, loop: Loop, hub: StreamHub, arrival: Arrival, holding: Holding, name: str, may_return: Callable[[], bool]
     ) -> None:
         """`may_return`: whether there is a way by which it could have come back by now."""
         self.name = name
@@ -48,7 +39,7 @@ class CarriedClient(StreamClient):
         self._heard = Heard()
         self._left = False
         self._looking: Timer | None = None
-        super().__init__(loop, connection, hub, early, on_close, holding)
+        super().__init__(loop, hub, arrival, holding)
 
     def _greet(self) -> None:
         self._send_now(self._heard.confirmation())
@@ -63,7 +54,7 @@ class CarriedClient(StreamClient):
         self._kept.add(data)
         self._send_now(data)
 
-    def resume(self, connection: socket.socket, heard: int, early: bytes, on_close: Callable[[], None]) -> None:
+    def resume(self, arrival: Arrival, heard: int) -> None:
         """The client is there again, over another connection. Raises ProtocolError."""
         missed = self._kept.since(heard)
         self._disconnect()
@@ -71,11 +62,11 @@ class CarriedClient(StreamClient):
             self._looking.cancel()
         self._splitter = protocol.FrameSplitter(protocol.CLIENT_FRAME_BYTES)
         self._deaf = False
-        self._socket, self._on_close = connection, on_close
-        self._loop.watch(connection.fileno(), READ, self._ready)
+        self._socket, self._on_close = arrival.connection, arrival.on_close
+        self._loop.watch(self._socket.fileno(), READ, self._ready)
         self._send_now(self._heard.confirmation() + missed)
-        if early:
-            self._receive(early)
+        if arrival.early:
+            self._receive(arrival.early)
         self._flush()
 
     def _take(self, kind: int, task: int, payload: bytes) -> None:

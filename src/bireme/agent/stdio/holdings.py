@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bireme.agent.system import memory
+from bireme.held_by_user import HeldByUser
 
 _PEAK_BYTES = 1 << 23
 """What was held at least, for its memory to be worth giving back."""
@@ -41,10 +42,14 @@ class Holdings:
         self._most = most
         self._of_user: dict[int, dict[Holding, None]] = {}
         """By uid: those that hold anything."""
-        self._bytes_of: dict[int, int] = {}
-        self.bytes = 0
+        self._bytes = HeldByUser()
         self._peak = 0
         """The most that was held since nothing was."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all users."""
+        return self._bytes.total
 
     def open(self, uid: int) -> Holding:
         return Holding(self, uid)
@@ -52,14 +57,13 @@ class Holdings:
     def change(self, holding: Holding, count: int) -> None:
         uid, more = holding.uid, count - holding.bytes
         holding.bytes = count
-        self.bytes += more
-        self._bytes_of[uid] = self._bytes_of.get(uid, 0) + more
+        self._bytes.add(uid, more)
         if count:
             self._of_user.setdefault(uid, {})[holding] = None
         elif holding in self._of_user.get(uid, {}):
             del self._of_user[uid][holding]
             if not self._of_user[uid]:
-                del self._of_user[uid], self._bytes_of[uid]
+                del self._of_user[uid]
         self._peak = max(self._peak, self.bytes)
         if more > 0:
             self._make_room(uid)
@@ -68,11 +72,12 @@ class Holdings:
             memory.give_back()
 
     def _make_room(self, uid: int) -> None:
-        if self._bytes_of[uid] > self._most_of_one:
+        if self._bytes.of(uid) > self._most_of_one:
             self._give_up(uid, f"user {uid} has sent more than {self._most_of_one} bytes of unfinished frames")
         elif self.bytes > self._most:
-            greedy = max(self._bytes_of, key=self._bytes_of.__getitem__)
-            self._give_up(greedy, f"all users have sent more than {self._most} bytes of unfinished frames")
+            self._give_up(
+                self._bytes.greediest(), f"all users have sent more than {self._most} bytes of unfinished frames"
+            )
 
     def _give_up(self, uid: int, why: str) -> None:
         largest = max(self._of_user[uid], key=lambda holding: holding.bytes)

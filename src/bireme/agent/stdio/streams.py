@@ -26,6 +26,7 @@ import struct
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bireme.agent.messages import protocol
 from bireme.agent.stdio.holdings import Holding
@@ -307,24 +308,24 @@ def _much(waiting: list[int]) -> int:
     return max(max(waiting, default=0), sum(waiting) // _MANY)
 
 
+class Arrival(NamedTuple):
+    """A client's connection whose hello was accepted. `early`: what came after it; `on_close` is called at its end."""
+
+    connection: socket.socket
+    early: bytes
+    on_close: Callable[[], None]
+
+
 class StreamClient:
     """One connection of an `srun` or `sattach`, once its hello was accepted. It is gone when the connection is."""
 
     name = ""
     """Of clients that outlive a connection (`carried_streams`)."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        connection: socket.socket,
-        hub: StreamHub,
-        early: bytes,
-        on_close: Callable[[], None],
-        holding: Holding,
-    ) -> None:
-        self._on_close = on_close
+    def __init__(self, loop: Loop, hub: StreamHub, arrival: Arrival, holding: Holding) -> None:
+        self._on_close = arrival.on_close
         self._loop = loop
-        self._socket = connection
+        self._socket = arrival.connection
         self._hub = hub
         self._splitter = protocol.FrameSplitter(protocol.CLIENT_FRAME_BYTES)
         self._holding = holding
@@ -334,11 +335,11 @@ class StreamClient:
         self._input_taken = 0
         self._room_given: int | None = None
         self.outgoing = bytearray()
-        loop.watch(connection.fileno(), READ, self._ready)
+        loop.watch(self._socket.fileno(), READ, self._ready)
         self._greet()
         hub.attach(self)
-        if early:
-            self._receive(early)
+        if arrival.early:
+            self._receive(arrival.early)
 
     @property
     def is_away(self) -> bool:

@@ -16,11 +16,10 @@ import contextlib
 import errno
 import logging
 import socket
-from collections import OrderedDict, deque
 from collections.abc import Callable
-from itertools import islice
 
 from bireme.api.serving.peers import uid_of
+from bireme.api.serving.turns import Circle
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +53,7 @@ class Door:
         self._is_light = is_light
         self._seen = seen
         self._turn = 0
-        self._waiting: OrderedDict[int, deque[socket.socket]] = OrderedDict()
-        """By user; the next to be let in first."""
-        self._count = 0
+        self._waiting = Circle[socket.socket]()
         self._came: set[int] = set()
         """Users of whom one was let in at this turn of the loop."""
         self._ticking = False
@@ -79,11 +76,8 @@ class Door:
 
     def close(self) -> None:
         self._leave()
-        for queue in self._waiting.values():
-            for sock in queue:
-                sock.close()
-        self._waiting.clear()
-        self._count = 0
+        for sock in self._waiting.clear():
+            sock.close()
 
     def _take(self) -> None:
         assert self._listener is not None
@@ -113,8 +107,8 @@ class Door:
         if not self._ticking:
             self._ticking = True
             asyncio.get_running_loop().call_soon(self._next)
-        queue = self._waiting.get(uid)
-        if queue is None and uid not in self._came and self._is_light(uid):
+        waits = self._waiting.count_of(uid)
+        if not waits and uid not in self._came and self._is_light(uid):
             self._came.add(uid)
             self._seen(uid, 0)
             self._let_in(sock, uid)
@@ -122,21 +116,19 @@ class Door:
         self._seen(uid, 1)
         if _has_left(sock):
             sock.close()
-        elif queue is not None and (len(queue) >= self._most // 2 or self._count >= self._most):
+        elif waits and (waits >= self._most // 2 or len(self._waiting) >= self._most):
             self._turn_away(sock)
-        elif self._count < self._most or self._make_room():
-            self._waiting.setdefault(uid, deque()).append(sock)
-            self._count += 1
+        elif len(self._waiting) < self._most or self._make_room():
+            self._waiting.join(uid, sock)
         else:
             self._turn_away(sock)
 
     def _make_room(self) -> bool:
         """The newest of whoever has the most is turned away, unless they all have one."""
-        longest = max(self._waiting.values(), key=len)
-        if len(longest) <= 1:
+        newest = self._waiting.newest_of_most()
+        if newest is None:
             return False
-        self._turn_away(longest.pop())
-        self._count -= 1
+        self._turn_away(newest)
         return True
 
     def _turn_away(self, sock: socket.socket) -> None:
@@ -148,17 +140,19 @@ class Door:
         self._came.clear()
         self._ticking = bool(self._waiting)
         self._turn = (self._turn + 1) % _TURNS_OF_MANY
-        coming = self._waiting if not self._turn else filter(self._is_light, self._waiting)
-        for uid in list(islice(coming, _USERS_A_TURN)):
-            queue = self._waiting.pop(uid)
-            sock = queue.popleft()
-            self._count -= 1
-            if queue:
-                self._waiting[uid] = queue  # behind the others
+        for _ in range(_USERS_A_TURN):
+            coming = self._waiting.next(self._may_come)
+            if coming is None:
+                break
+            uid, sock = coming
             self._came.add(uid)
             self._let_in(sock, uid)
         if self._ticking:
             asyncio.get_running_loop().call_soon(self._next)
+
+    def _may_come(self, uid: int) -> bool:
+        """At this turn of the loop: each once, and who asks for much at few of them."""
+        return uid not in self._came and (not self._turn or self._is_light(uid))
 
 
 def _has_left(sock: socket.socket) -> bool:

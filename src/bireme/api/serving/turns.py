@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
+from typing import Generic, TypeVar
 
 _WINDOW_S = 0.02
 _FEW_TURNS = 8
@@ -28,34 +29,70 @@ _PASSING = 3
 """Turns of the loop between two in which somebody goes on who has had many."""
 
 
-class Circle:
-    """Those who wait, by user: `next` takes one of the user whose turn it is."""
+T = TypeVar("T")
+Future = asyncio.Future[None]
 
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+class Circle(Generic[T]):
+    """What waits, by user, users in a circle: `next` takes the first of the user whose turn it is.
+
+    Requests and connections wait here, and what is to be read or written for somebody.
+    """
+
+    def __init__(self, still: Callable[[T], bool] = lambda waiting: True) -> None:
+        """`still`: whether it has not been given up meanwhile; what has been is passed over."""
+        self._waiting: OrderedDict[int, deque[T]] = OrderedDict()
+        self._still = still
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._waiting
 
-    def join(self, uid: int) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(uid, deque()).append(future)
-        return future
+    def users(self) -> list[int]:
+        """Those of whom something waits, the next first; may be asked from any thread."""
+        return list(self._waiting)
 
-    def next(self, among: Callable[[int], bool] = lambda uid: True) -> tuple[int, asyncio.Future[None]] | None:
-        """The next user among these, and their first who still waits; None: nobody does."""
-        for uid in list(filter(among, self._waiting)):
+    def count_of(self, uid: int) -> int:
+        return len(self._waiting.get(uid, ()))
+
+    def join(self, uid: int, waiting: T) -> None:
+        self._waiting.setdefault(uid, deque()).append(waiting)
+        self._count += 1
+
+    def next(self, among: Callable[[int], bool] = lambda uid: True) -> tuple[int, T] | None:
+        """The next user among these, and what of theirs came first; None: nothing of theirs waits."""
+        while (uid := next(filter(among, self._waiting), None)) is not None:
             queue = self._waiting.pop(uid)
             while queue:
-                future = queue.popleft()
-                if not future.done():
+                waiting = queue.popleft()
+                self._count -= 1
+                if self._still(waiting):
                     if queue:
                         self._waiting[uid] = queue  # behind the others
-                    return uid, future
+                    return uid, waiting
         return None
+
+    def newest_of_most(self) -> T | None:
+        """Takes out what came last of whoever has the most; None where nobody has more than one."""
+        longest = max(self._waiting.values(), key=len)
+        if len(longest) <= 1:
+            return None
+        self._count -= 1
+        return longest.pop()
+
+    def clear(self) -> list[T]:
+        """Takes out all."""
+        all_waiting = [waiting for queue in self._waiting.values() for waiting in queue]
+        self._waiting.clear()
+        self._count = 0
+        return all_waiting
+
+
+def _still_waits(future: Future) -> bool:
+    return not future.done()
 
 
 class Turns:
@@ -67,7 +104,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._circle = Circle()
+        self._circle = Circle[Future](_still_waits)
         self._went_on: set[int] = set()
         """Users, in this turn of the loop."""
         self._passing = 0
@@ -80,8 +117,8 @@ class Turns:
         self._window_until = 0.0
         self._under_way: dict[int, int] = {}
         """Requests, by user."""
-        self._put_off: OrderedDict[int, deque[Callable[[], None]]] = OrderedDict()
-        """What was to be read or written, by user; the next first."""
+        self._put_off = Circle[Callable[[], None]]()
+        """What was to be read or written."""
         self._acted: set[int] = set()
         """Users for whom something was read or written in this turn of the loop."""
 
@@ -107,7 +144,9 @@ class Turns:
         waits = uid in self._went_on or uid in self._circle or not (hurries or self.is_light(uid))
         self._tick()
         if waits:
-            await self._circle.join(uid)
+            future: Future = asyncio.get_running_loop().create_future()
+            self._circle.join(uid, future)
+            await future
         else:
             self._went_on.add(uid)
 
@@ -123,7 +162,7 @@ class Turns:
         self._note(uid, 1)
         if self.is_light(uid):
             return False
-        self._put_off.setdefault(uid, deque()).append(act)
+        self._put_off.join(uid, act)
         return True
 
     def _tick(self) -> None:
@@ -162,15 +201,12 @@ class Turns:
         self._act()
 
     def _act(self) -> None:
-        """Of what was put off one thing, users in a circle."""
-        if not self._put_off:
-            return
-        uid, queue = self._put_off.popitem(last=False)
-        act = queue.popleft()
-        if queue:
-            self._put_off[uid] = queue  # behind the others
-        self._acted.add(uid)
-        act()
+        """One thing of what was put off."""
+        put_off = self._put_off.next()
+        if put_off is not None:
+            uid, act = put_off
+            self._acted.add(uid)
+            act()
 
 
 class Slots:
@@ -183,13 +219,13 @@ class Slots:
         assert 0 < each <= slots - spare
         self._free, self._each, self._spare = slots, each, spare
         self._held: dict[int, int] = {}
-        self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
+        self._waiting = Circle[Future](_still_waits)
 
     @contextlib.asynccontextmanager
     async def held_by(self, uid: int) -> AsyncIterator[None]:
         if not self._may_take(uid) or uid in self._waiting:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(uid, deque()).append(future)
+            future: Future = asyncio.get_running_loop().create_future()
+            self._waiting.join(uid, future)
             try:
                 await future
             except asyncio.CancelledError:
@@ -205,7 +241,7 @@ class Slots:
 
     def others_wait(self, uid: int) -> bool:
         """Whether somebody else has none because all are taken; may be asked from any thread."""
-        return not self._free and any(waiting != uid for waiting in list(self._waiting))
+        return not self._free and any(waiting != uid for waiting in self._waiting.users())
 
     def _may_take(self, uid: int) -> bool:
         held = self._held.get(uid, 0)
@@ -224,14 +260,7 @@ class Slots:
 
     def _give(self) -> None:
         """To the next users in the circle who have not as many as one may have."""
-        for uid in list(self._waiting):
-            if not self._free:
-                return
-            queue = self._waiting.pop(uid)
-            while queue and queue[0].done():
-                queue.popleft()
-            if queue and self._may_take(uid):
-                self._take(uid)
-                queue.popleft().set_result(None)
-            if queue:
-                self._waiting[uid] = queue
+        while self._free and (waited := self._waiting.next(self._may_take)) is not None:
+            uid, future = waited
+            self._take(uid)
+            future.set_result(None)

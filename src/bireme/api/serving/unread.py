@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bireme.api.serving.peers import SCOPE_KEY, WITHIN_KEY, hang_up, is_gone
 from bireme.api.serving.protocol import refusal_content
 from bireme.api.serving.turns import Turns
+from bireme.held_by_user import HeldByUser
 
 SHORT = 128 * 1024
 """An answer, or a piece of one, of so many bytes is sent as it is."""
@@ -37,19 +38,19 @@ class Unread:
         self._readers: Counter[tuple[int, int]] = Counter()
         """By user and answer (its identity: it is kept while it counts)."""
         self._senders: Counter[int] = Counter()
-        self._bytes: Counter[int] = Counter()
-        """By user."""
+        self._bytes = HeldByUser()
+        """What all of their answers have together; `total`, which counts an answer once, may be less than theirs."""
         self.total = 0
 
     def is_full(self, uid: int) -> bool:
-        own = self._bytes[uid]
+        own = self._bytes.of(uid)
         return own >= MOST_EACH or (own > 0 and self.total >= MOST)
 
     @contextlib.contextmanager
     def held(self, uid: int, answer: bytes) -> Iterator[None]:
         """While it is being sent to this user."""
         read, size = (uid, id(answer)), len(answer)
-        self._bytes[uid] += 0 if self._readers[read] else size
+        self._bytes.add(uid, 0 if self._readers[read] else size)
         self.total += 0 if self._senders[id(answer)] else size
         self._readers[read] += 1
         self._senders[id(answer)] += 1
@@ -60,9 +61,7 @@ class Unread:
             self._senders[id(answer)] -= 1
             if not self._readers[read]:
                 del self._readers[read]
-                self._bytes[uid] -= size
-                if not self._bytes[uid]:
-                    del self._bytes[uid]
+                self._bytes.add(uid, -size)
             if not self._senders[id(answer)]:
                 del self._senders[id(answer)]
                 self.total -= size
