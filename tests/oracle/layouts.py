@@ -74,4 +74,40 @@ PartitionName=main Nodes=n[1-8] Default=YES MaxTime=1-00:00:00 DefaultTime=01:00
 """,
 )
 
-LAYOUTS = {"block": BLOCK, "base": BASE, "tree": TREE, "queue": QUEUE, "typed": TYPED, "preempt": PREEMPT}
+TASK_SCRIPTS = replace(
+    BASE.having(TaskProlog="{folder}/task_prolog.sh", TaskEpilog="{folder}/task_epilog.sh"),
+    scripts=(
+        (
+            "task_prolog.sh",
+            """\
+#!/bin/bash
+echo "export GIVEN=by the prolog of ${SLURM_STEP_ID:-?} ${SLURM_PROCID:-?} $SLURM_SCRIPT_CONTEXT"
+echo "unset TO_GO"
+echo "print hello from the prolog"
+echo "said and not meant"
+echo "heard on stderr" >&2
+[ "$PROLOG_FAILS" != yes ] || exit 7
+""",
+        ),
+        (
+            "task_epilog.sh",
+            """\
+#!/bin/bash
+echo "epilog on stdout"
+echo "epilog on stderr: $GIVEN, $SLURM_SCRIPT_CONTEXT" >&2
+[ -z "$TELLS" ] || echo "epilog in $PWD as $(id -un), ${TO_GO:-gone}, $GIVEN" > "$TELLS"
+[ "$EPILOG_FAILS" != yes ] || exit 8
+""",
+        ),
+    ),
+)
+
+LAYOUTS = {
+    "scripts": TASK_SCRIPTS,
+    "block": BLOCK,
+    "base": BASE,
+    "tree": TREE,
+    "queue": QUEUE,
+    "typed": TYPED,
+    "preempt": PREEMPT,
+}

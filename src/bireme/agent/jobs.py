@@ -20,8 +20,9 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum, auto
+from functools import partial
 
 import msgspec
 
@@ -35,7 +36,7 @@ from bireme.agent.messages.told import BatchEnded, Cleared, Launched, Prepared, 
 from bireme.agent.node import Node, asked_for
 from bireme.agent.records import JobKey
 from bireme.agent.replicas import ReplicaRun
-from bireme.agent.scripts import ScriptRun
+from bireme.agent.scripts import Done, Heard, Prologue, ScriptRun, prologue
 from bireme.agent.starting.batch import batch_streams, is_sure_to_start
 from bireme.agent.starting.spawn import OPENING, SHORTAGES, Birth, SpawnError
 from bireme.agent.steps import StepOwner, StepRun
@@ -99,6 +100,8 @@ class JobRun:
         self._input: Wait | None = None
         self._taken_script: str | None = None
         self._script: ScriptRun | None = None
+        self._around: ScriptRun | None = None
+        """TaskProlog before the batch script, or TaskEpilog after it."""
         self._stderr_path = ""
         self._last_words: LastWords | None = None
         self._batch_runs = False
@@ -198,12 +201,53 @@ class JobRun:
             self._run_batch(batch)
 
     def _run_batch(self, batch: Batch) -> None:
+        env = self.node.settings.container.environment(batch.env)
+        assert isinstance(self._order, Start)
+        prologs = self._order.task_prolog
+        if not prologs:
+            self._begin_batch(batch, Prologue(env))
+        elif self._has_keeper():
+            self._tell_launched()  # it may take a while, and the node is the job's from now on
+            done = partial(self._task_prolog_done, batch, env)
+            self._around = self._script_around("prolog_task", prologs, env, batch.cwd, done, "stdout")
+            self._around.run()
+
+    def _script_around(
+        self, context: str, paths: Sequence[str], env: dict[str, str], cwd: str, done: Done, heard: Heard
+    ) -> ScriptRun:
+        return ScriptRun(
+            self.node.loop, paths, env, done, context=context, identity=self.identity, cwd=cwd, keeper=self._keeper,
+            heard=heard,
+        )  # fmt: skip
+
+    def _task_prolog_done(self, batch: Batch, env: dict[str, str], problem: str, output: bytes) -> None:
+        script, self._around = self._around, None
+        assert script is not None
+        if self.phase is not Phase.READY:  # to be ended, meanwhile: no file is opened to say that in
+            self._last_words, self._unsaid = None, ""
+            self._report_batch_end(ExitStatus(0, signal.SIGTERM), NO_USAGE, "")
+            return
+        if problem:
+            log.error("job %d.%d: TaskProlog: %s", *self.key, problem)
+        self._begin_batch(batch, prologue(script, env, output))
+
+    def _has_keeper(self) -> bool:
+        """Whether there is a keeper for the batch script now; if not, it was said why the script does not start."""
+        if self._keeper is not None:
+            return True
+        try:
+            self._keeper = self.node.take_keeper(self.key, self._keeper_gid)
+        except OSError as error:
+            if not self._refused_for_shortage(error.errno, error.strerror or str(error)):
+                self._batch_not_started(ExitStatus(1), str(error))
+            return False
+        self._keeper.on_empty = self._batch_left_nothing
+        return True
+
+    def _begin_batch(self, batch: Batch, prologue: Prologue) -> None:
         """Only begins it: opening its files may take as long as the user's file systems like."""
         try:
-            birth = self._batch_birth(batch)
-            self._keeper = self.node.take_keeper(self.key, self._keeper_gid)
-            if self._keeper.gid == self._keeper_gid:
-                birth = msgspec.structs.replace(birth, notice="")
+            birth = self._batch_birth(batch, prologue)
         except OpenFileError as error:
             self._batch_not_started(ExitStatus(0, IO_FAILURE_SIGNAL), str(error))
             return
@@ -211,26 +255,32 @@ class JobRun:
             if not self._refused_for_shortage(error.errno, error.strerror or str(error)):
                 self._batch_not_started(ExitStatus(1), str(error))
             return
-        self._keeper.on_empty = self._batch_left_nothing
+        if not self._has_keeper():
+            return
+        assert self._keeper is not None
+        if self._keeper.gid == self._keeper_gid:
+            birth = msgspec.structs.replace(birth, notice="")
         self._script_birth = birth if self.replica is not None else None
         Launching(
             self.node.loop,
             birth,
             process=self._batch_has_process,
             started=self._batch_started,
-            exited=self._batch_exited,
+            exited=lambda reaped: self._batch_exited(reaped, batch),
             keeper=self._keeper,
         ).begin()
 
-    def _batch_birth(self, batch: Batch) -> Birth:
+    def _batch_birth(self, batch: Batch, prologue: Prologue) -> Birth:
+        """Of the script; where a task prolog failed, of what only says so and ends as that did."""
         stdin, stdout, stderr = batch_streams(batch)
         script = self.node.scripts.take(self.uid, batch.script)
         self._taken_script = batch.script
         self._stderr_path = stderr.path
         named_after_job = any(str(self.key[0]) in file.path for file in (stdout, stderr))
+        argv = [script, *batch.argv] if prologue.failed is None else _failed_prolog(prologue.failed.code or 1)
         return Birth(
-            argv=[script, *batch.argv],
-            env=self.node.settings.container.environment(batch.env),
+            argv=argv,
+            env=prologue.env,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -241,6 +291,7 @@ class JobRun:
             pid_variable=PID_VARIABLE,
             folder_patience_s=_FOLDER_PATIENCE_S * named_after_job,
             sure=is_sure_to_start(batch.script),
+            greeting=prologue.greeting,
             notice=self._notice,
         )
 
@@ -294,16 +345,44 @@ class JobRun:
     def _batch_can_be_asked(self) -> bool:
         return self.phase is Phase.READY and self._batch is not None and self._batch.ended is None
 
-    def _batch_exited(self, reaped: ReapedChild) -> None:
+    def _batch_exited(self, reaped: ReapedChild, batch: Batch) -> None:
         if self.replica is not None:
             self.replica.end()
         task = self._batch
         assert task is not None
         assert task.pid == reaped.pid
         task.finish(reaped, self.node.name, self._ran_out_of_memory())
-        assert task.ended is not None
-        assert task.used is not None
-        self._report_batch_end(task.ended, task.used, "")
+        assert isinstance(self._order, Start)
+        epilogs = self._order.task_epilog
+        if not epilogs:
+            self._batch_over()
+            return
+        env = self.node.settings.container.environment(batch.env)  # as Slurm: not as the prolog left it
+        self._around = self._script_around("epilog_task", epilogs, env, batch.cwd, self._task_epilog_done, "stderr")
+        self._around.run()
+
+    def _task_epilog_done(self, problem: str, said: bytes) -> None:
+        """What it said is added to the script's stderr; the job's end waits for that."""
+        assert self._around is not None
+        words, status = said.decode(errors="surrogateescape"), self._around.status
+        if problem:
+            words += f"slurmstepd: error: --task-epilog failed status={status.code << 8 | status.signal}\n"
+        last = LastWords(self.node.loop, self._around_over)
+        if words:
+            last.say(words, self._stderr_path, self.identity)
+        if not words or last.over:
+            self._around_over()
+
+    def _around_over(self) -> None:
+        self._around = None
+        self._batch_over()
+        self._batch_left_nothing()
+
+    def _batch_over(self) -> None:
+        assert self._batch is not None
+        assert self._batch.ended is not None
+        assert self._batch.used is not None
+        self._report_batch_end(self._batch.ended, self._batch.used, "")
 
     def _report_batch_end(self, how: ExitStatus, usage: Usage, note: str) -> None:
         ending = self.phase is not Phase.READY
@@ -325,7 +404,7 @@ class JobRun:
         return self._keeper is None or self._keeper.empty
 
     def _batch_left_nothing(self) -> None:
-        if self._batch is None or self._batch.ended is not None:
+        if self._around is None and (self._batch is None or self._batch.ended is not None):
             self._give_keeper_back()
             self._end_if_nothing_left()
 
@@ -440,6 +519,8 @@ class JobRun:
             self._input.cancel()
             self._input = None
             self._report_batch_end(ExitStatus(0, number), NO_USAGE, "")
+        if self._around is not None and self._batch is None:
+            self._around.cancel()  # which says when it is over
         for step in self.steps.values():
             step.start_nothing_more(number)
 
@@ -476,6 +557,8 @@ class JobRun:
 
     def _end_if_nothing_left(self) -> None:
         if self.phase is not Phase.ENDING or self._script is not None or self._input is not None:
+            return
+        if self._around is not None:
             return
         if self._batch is not None and self._batch.ended is None:
             return
@@ -529,8 +612,7 @@ class JobRun:
         if self._keeper is not None and (self._batch is None or self._batch.ended is None):
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
             due = f" DUE TO {cause}" if cause else ""
-            job = self._order.label or self.key[0]
-            line = f"slurmstepd: error: *** JOB {job} ON {self.node.name} CANCELLED AT {stamp}{due} ***\n"
+            line = f"slurmstepd: error: *** JOB {self.key[0]} ON {self.node.name} CANCELLED AT {stamp}{due} ***\n"
             self._last_words = LastWords(self.node.loop, self._end_if_nothing_left)
             if self._batch_runs:
                 self._last_words.say(line, self._stderr_path, self.identity)
@@ -582,3 +664,8 @@ class JobRun:
             step_label(step): merge_usage(task.live_usage(self.node.name) for task in tasks)
             for step, tasks in self.tasks_by_step()
         }
+
+
+def _failed_prolog(code: int) -> list[str]:
+    """A program in the place of a batch script: it says what Slurm says, and ends as the task prolog did."""
+    return ["/bin/sh", "-c", f"echo 'slurmstepd: error: TaskProlog failed status={code}' >&2; exit {code}"]

@@ -1,7 +1,8 @@
 """Running the scripts around a job: Prolog, Epilog, TaskProlog, TaskEpilog. One after another, each to its end.
 
-Called by `jobs` (Prolog, Epilog: with the agent's rights) and `steps` (task scripts: with the job's). They run
-beside everything else the agent does; the caller is told when the last one ended or one failed.
+Called by `jobs` (Prolog, Epilog: with the agent's rights; task scripts around a batch script: with the job's) and by
+`steps` (task scripts). They run beside everything else the agent does; the caller is told when the last one ended or
+one failed.
 
 Invariant: `done` is called exactly once, never before `run` returned to the loop unless there is nothing to run.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bireme.agent.keeping.keepers import Keeper
 from bireme.agent.keeping.launching import Launching
@@ -19,7 +20,7 @@ from bireme.agent.starting.spawn import Birth, SpawnError
 from bireme.agent.system.identity import Identity
 from bireme.agent.system.loop import READ, Loop, Timer
 from bireme.agent.system.processes import ProcessIdentity, kill_tree, process_identity
-from bireme.agent.system.reaper import ReapedChild
+from bireme.agent.system.reaper import ExitStatus, ReapedChild
 
 log = logging.getLogger("bireme.agent")
 
@@ -65,6 +66,8 @@ class ScriptRun:
         self._timeout_s = timeout_s or _DEFAULT_TIMEOUT_S
         self._output = bytearray()
         self._read_fd = -1
+        self.status = ExitStatus(0, 0)
+        """Of the script that ended last, or could not be started."""
         self._process: ProcessIdentity | None = None
         self._timer: Timer | None = None
         self._ended = False
@@ -110,6 +113,7 @@ class ScriptRun:
 
     def _not_started(self, path: str, problem: SpawnError | None) -> None:
         if problem is not None:
+            self.status = ExitStatus(problem.exit_code, 0)
             self._settle()
             self._finish(f"{path}: {problem}")
 
@@ -137,6 +141,7 @@ class ScriptRun:
     def _exited(self, path: str, reaped: ReapedChild) -> None:
         self._readable(0)
         self._settle()
+        self.status = reaped.status
         if reaped.status.ok:
             self.run()
         else:
@@ -159,6 +164,21 @@ def _in_words(reaped: ReapedChild) -> str:
     if reaped.status.signal:
         return f"signal {reaped.status.signal}"
     return f"exit code {reaped.status.code}"
+
+
+class Prologue(NamedTuple):
+    """What task prologs made of a start. `failed`: how one of them ended, and so no program is to be started."""
+
+    env: dict[str, str]
+    greeting: bytes = b""
+    failed: ExitStatus | None = None
+
+
+def prologue(script: ScriptRun, env: Mapping[str, str], output: bytes) -> Prologue:
+    """Of task prologs that are over, and that were run with `env`."""
+    changed = dict(env)
+    greeting = apply_task_prolog(output, changed)
+    return Prologue(changed, greeting, None if script.status.ok else script.status)
 
 
 def apply_task_prolog(output: bytes, env: dict[str, str]) -> bytes:

@@ -174,9 +174,12 @@ class StepRun:
     def living_tasks(self) -> list[Task]:
         return [task for task in self._tasks.values() if task.ended is None]
 
+    def _environment(self, spec: StepTask) -> dict[str, str]:
+        """A task's, before its prolog; of its epilog, too, as in Slurm."""
+        return {**self.node.settings.container.environment(self._order.env), **spec.env}
+
     def _begin_task(self, index: int, spec: StepTask) -> None:
-        container = self.node.settings.container
-        env: dict[str, str] = {**container.environment(self._order.env), **spec.env}
+        env = self._environment(spec)
         prologs = self._order.task_prolog
         if not prologs:
             self._start_task(index, spec, env, b"")
@@ -192,8 +195,9 @@ class StepRun:
                 log.error("step %d.%d: task prolog: %s", self.key[0], self.id, problem)
                 self._not_started(rank, ExitStatus(1), f"task prolog: {problem}")
             else:
-                greeting = apply_task_prolog(output, env)
-                self._attempt(rank, lambda: self._start_task(index, spec, env, greeting))
+                changed = dict(env)
+                greeting = apply_task_prolog(output, changed)
+                self._attempt(rank, lambda: self._start_task(index, spec, changed, greeting))
 
         self._prologs[rank] = self._script("prolog_task", prologs, env, prolog_done, "stdout")
         self._prologs[rank].run()
@@ -269,7 +273,7 @@ class StepRun:
             birth,
             process=has_process,
             started=lambda problem: self._task_launched(rank, problem),
-            exited=lambda reaped: self._exited(self._tasks[rank], env, reaped),
+            exited=lambda reaped: self._exited(self._tasks[rank], spec, reaped),
             keeper=self._keeper,
         )
         try:
@@ -340,7 +344,7 @@ class StepRun:
             wait.cancel()
             self._not_started(rank, ExitStatus(0, self._ended_by))
 
-    def _exited(self, task: Task, env: dict[str, str], reaped: ReapedChild) -> None:
+    def _exited(self, task: Task, spec: StepTask, reaped: ReapedChild) -> None:
         task.finish(reaped, self.node.name, self._owner.ran_out_of_memory())
         how = task.ended
         assert how is not None
@@ -355,7 +359,7 @@ class StepRun:
                 self.hub.broadcast(protocol.encode_frame(protocol.STDERR, task.id, part))
             self._task_over(task.id, how)
 
-        self._script("epilog_task", epilogs, env, epilog_done, "stderr").run()
+        self._script("epilog_task", epilogs, self._environment(spec), epilog_done, "stderr").run()
 
     def _task_over(self, rank: int, how: ExitStatus) -> None:
         self.hub.drain(rank)

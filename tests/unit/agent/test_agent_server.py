@@ -623,3 +623,62 @@ def test_one_script_around_jobs_and_tasks_is_told_which_of_them_it_is(daemon: Da
     contexts = (tmp_path / "contexts").read_text().split()
     assert contexts == ["prolog_slurmd", "prolog_task", "epilog_task", "epilog_slurmd"]
     assert "SLURM_SCRIPT_CONTEXT" not in out.read_text()
+
+
+def task_script(path: Path, text: str) -> list[str]:
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+    return [str(path)]
+
+
+def test_task_scripts_run_around_a_batch_script_too(daemon: DaemonEnd, tmp_path: Path) -> None:
+    """The script gets what the prolog exports; the epilog has the environment of before, and is heard on stderr."""
+    prolog = task_script(
+        tmp_path / "prolog", "echo export ADDED=by prolog\necho unset SLURMD_NODENAME\necho print greeting"
+    )
+    epilog = task_script(
+        tmp_path / "epilog", 'echo "epilog: ${ADDED-nothing}, ${SLURMD_NODENAME-gone}" >&2; echo unheard'
+    )
+    script = '#!/bin/bash\necho "$ADDED, ${SLURMD_NODENAME-gone}"\nexit 3\n'
+    daemon.start_job(1, script, tmp_path / "out", task_prolog=prolog, task_epilog=epilog, alone=True)
+    daemon.expect("launched")
+    ended = daemon.expect("batch_ended")
+    assert (ended["status"]["code"], ended["cleared"]) == (3, True)
+    assert (tmp_path / "out").read_text() == "greeting\nby prolog, gone\nepilog: nothing, n1\n"
+
+
+def test_a_batch_script_does_not_start_when_its_task_prolog_fails(daemon: DaemonEnd, tmp_path: Path) -> None:
+    prolog = task_script(tmp_path / "prolog", "echo print hello\nexit 7")
+    epilog = task_script(tmp_path / "epilog", "echo epilog >&2\nexit 8")
+    daemon.start_job(1, "#!/bin/bash\necho ran\n", tmp_path / "out", task_prolog=prolog, task_epilog=epilog)
+    daemon.expect("launched")
+    assert daemon.expect("batch_ended")["status"]["code"] == 7
+    said = (tmp_path / "out").read_text().splitlines()
+    assert said[:2] == ["hello", "slurmstepd: error: TaskProlog failed status=7"]
+    assert said[2:] == ["epilog", "slurmstepd: error: --task-epilog failed status=2048"]
+
+
+@pytest.mark.parametrize("grace_s", [1000, 0])
+def test_a_task_prolog_of_a_batch_script_ends_with_the_job(daemon: DaemonEnd, tmp_path: Path, grace_s: int) -> None:
+    begun = f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid"
+    prolog = task_script(tmp_path / "prolog", f"trap '' TERM\n{begun}\nsleep 1000")
+    daemon.start_job(1, "#!/bin/bash\necho ran\n", tmp_path / "out", task_prolog=prolog)
+    daemon.expect("launched")
+    until((tmp_path / "pid").exists, "the prolog to run")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=grace_s)
+    assert daemon.expect("batch_ended")["ordered"]
+    daemon.expect("cleared")
+    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_that_is_ended_has_its_task_epilog(daemon: DaemonEnd, tmp_path: Path) -> None:
+    epilog = task_script(tmp_path / "epilog", f"echo done > {tmp_path}/done")
+    script = "#!/bin/bash\ntouch begun\nsleep 1000 & wait\n"
+    daemon.start_job(1, script, tmp_path / "out", task_epilog=epilog)
+    daemon.expect("launched")
+    until((tmp_path / "begun").exists, "the script to run")
+    daemon.send(op="terminate", job=1, gen=1, grace_s=1000)
+    assert daemon.expect("batch_ended")["status"]["signal"] == signal.SIGTERM
+    daemon.expect("cleared")
+    assert (tmp_path / "done").read_text() == "done\n"

@@ -101,6 +101,9 @@ class Start(Prepare, tag="start", kw_only=True):
     """Run the batch script, after a prolog if nobody asked for that before. -> launched | refused, later batch_ended"""
 
     batch: Batch | None = None
+    task_prolog: tuple[str, ...] = ()
+    """Run by the job's user before the script, which gets what they export, as the tasks of steps do."""
+    task_epilog: tuple[str, ...] = ()
     alone: bool = False
     """No other node has part in the job: when its script has left nothing, nothing is left."""
     replica: ReplicaOf | None = None

@@ -114,7 +114,14 @@ class PayloadWriter:
             append=self._appends(spec.open_append),
             umask=spec.umask,
         )
-        return Start(**asdict(prepare), batch=batch, replica=spec.replica)
+        settings = self._config.settings
+        return Start(
+            **asdict(prepare),
+            batch=batch,
+            replica=spec.replica,
+            task_prolog=(settings.task_prolog,) if settings.task_prolog else (),
+            task_epilog=(settings.task_epilog,) if settings.task_epilog else (),
+        )
 
     def _appends(self, asked: bool | None) -> bool:
         return asked if asked is not None else self._config.raw.get("JobFileAppend", "0") == "1"

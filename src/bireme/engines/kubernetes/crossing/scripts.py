@@ -12,14 +12,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from bireme.agent.messages.orders import Order, Prepare, StartStep
+from bireme.agent.messages.orders import Order, Prepare, Start, StartStep
 from bireme.core.model.cluster import Settings
 
 
 def with_scripts(order: Order, settings: Settings) -> Order:
     ours = {*settings.prolog, *settings.epilog, settings.task_prolog, settings.task_epilog}
     match order:
-        case Prepare():  # or Start, which is one
+        case Start():
+            named = {*order.prolog, *order.epilog, *order.task_prolog, *order.task_epilog}
+        case Prepare():
             named = {*order.prolog, *order.epilog}
         case StartStep():
             named = {*order.task_prolog, *order.task_epilog}
