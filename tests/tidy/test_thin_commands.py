@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bireme.cli import named_files
 from bireme.cli.thin import ANSWERED
+from bireme.slurm.options.catalogue.all_options import TABLES
+from bireme.slurm.options.catalogue.table import Arity, Command
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 OURS = {
@@ -51,3 +54,16 @@ def test_routes_use_no_threads_but_those_that_users_take_turns_in() -> None:
     """`Context.in_thread`, `Callers.ask`, `Errands`: of asyncio's common ones a single user could take all."""
     routes = (SOURCE / "bireme" / "api" / "routes").glob("*.py")
     assert [file.name for file in routes if "to_thread(" in file.read_text()] == []
+
+
+def test_a_thin_sbatch_knows_which_options_leave_the_next_word_alone() -> None:
+    """It decides by that what the script is, which alone it reads for a daemon."""
+    table = TABLES[Command.SBATCH]
+    alone = [option for option in table.options if option.arity is not Arity.REQUIRED]
+    assert {option.name for option in alone} == named_files.ALONE
+    assert {option.short for option in alone if option.short} == set(named_files.ALONE_LETTERS)
+    for option in table.options:
+        for end in range(1, len(option.name) + 1):
+            meant = table.matching(option.name[:end])
+            if len(meant) == 1:
+                assert named_files.stands_alone(f"--{option.name[:end]}") is (meant[0] in alone), option.name[:end]
