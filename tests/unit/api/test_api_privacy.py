@@ -324,5 +324,5 @@ def test_every_route_is_in_the_table(served: Served) -> None:
 
 def test_every_event_that_is_about_no_job_falls_under_words_of_private_data() -> None:
     about_none = {event for event in get_args(e.Event) if "job_id" not in {each.name for each in fields(event)}}
-    assert WORDS_OF.keys() == about_none
+    assert about_none <= WORDS_OF.keys()
     assert {word for words in WORDS_OF.values() for word in words} < set(WORDS)
