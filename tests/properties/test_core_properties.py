@@ -168,7 +168,7 @@ def assert_whole(job: Job) -> None:
 
 def assert_equal(one: State, other: State) -> None:
     """Everything but what a plan says anew each time and what is only remembered for speed."""
-    for name in ("nodes", "partitions", "jobs", "arrays", "next_job_id", "submissions", "keys", "seq"):
+    for name in ("nodes", "partitions", "jobs", "arrays", "next_job_id", "submissions", "seq", "loss", "shelves"):
         assert getattr(one, name) == getattr(other, name), name
     for name in ("pending", "holding", "finished", "array_members", "het_members"):
         assert getattr(one, name) == getattr(other, name), name
