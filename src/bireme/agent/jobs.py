@@ -102,6 +102,8 @@ class JobRun:
         self._script: ScriptRun | None = None
         self._around: ScriptRun | None = None
         """TaskProlog before the batch script, or TaskEpilog after it."""
+        self._epilog_runs_in: tuple[dict[str, str], str] | None = None
+        """The environment, as in Slurm not as TaskProlog left it, and the folder of TaskEpilog; None: there is none."""
         self._stderr_path = ""
         self._last_words: LastWords | None = None
         self._batch_runs = False
@@ -261,12 +263,15 @@ class JobRun:
         if self._keeper.gid == self._keeper_gid:
             birth = msgspec.structs.replace(birth, notice="")
         self._script_birth = birth if self.replica is not None else None
+        assert isinstance(self._order, Start)
+        if self._order.task_epilog:
+            self._epilog_runs_in = (batch.env, batch.cwd)
         Launching(
             self.node.loop,
             birth,
             process=self._batch_has_process,
             started=self._batch_started,
-            exited=lambda reaped: self._batch_exited(reaped, batch),
+            exited=self._batch_exited,
             keeper=self._keeper,
         ).begin()
 
@@ -345,20 +350,20 @@ class JobRun:
     def _batch_can_be_asked(self) -> bool:
         return self.phase is Phase.READY and self._batch is not None and self._batch.ended is None
 
-    def _batch_exited(self, reaped: ReapedChild, batch: Batch) -> None:
+    def _batch_exited(self, reaped: ReapedChild) -> None:
         if self.replica is not None:
             self.replica.end()
         task = self._batch
         assert task is not None
         assert task.pid == reaped.pid
         task.finish(reaped, self.node.name, self._ran_out_of_memory())
-        assert isinstance(self._order, Start)
-        epilogs = self._order.task_epilog
-        if not epilogs:
+        if self._epilog_runs_in is None:
             self._batch_over()
             return
-        env = self.node.settings.container.environment(batch.env)  # as Slurm: not as the prolog left it
-        self._around = self._script_around("epilog_task", epilogs, env, batch.cwd, self._task_epilog_done, "stderr")
+        assert isinstance(self._order, Start)
+        env, cwd = self._epilog_runs_in
+        env, epilogs = self.node.settings.container.environment(env), self._order.task_epilog
+        self._around = self._script_around("epilog_task", epilogs, env, cwd, self._task_epilog_done, "stderr")
         self._around.run()
 
     def _task_epilog_done(self, problem: str, said: bytes) -> None:
