@@ -40,6 +40,7 @@ _LARGEST_READ = 1 << 26
 _NOT_RUN = (b"HTTP/1.1 4", b"HTTP/1.1 503 ")
 """How answers begin that say that nothing was done: what was sent is refused, or who sent it is not let in."""
 _SILENT_S, _GIVEN_UP_S = 10.0, 100.0
+_IN_ROW_S = 2
 """How long the daemon is waited for without a word, and at all; as `client/transport.py` does."""
 _READ_BYTES = 1 << 18
 _INTERRUPTED = 130
@@ -178,8 +179,8 @@ def _exchange(name: str, request: bytes) -> list[tuple[str, bytes]]:
     path, sent, answer = Paths().socket, False, b""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
+        _join_row(sock, path)
         sock.settimeout(_GIVEN_UP_S)
-        sock.connect(path)
         sock.sendall(request)
         sent = True
         answer = _receive(name, sock)
@@ -200,6 +201,14 @@ def _exchange(name: str, request: bytes) -> list[tuple[str, bytes]]:
     if sent and not head and name == "sbatch":
         KEPT[LOST] = b"yes"
     return []
+
+
+def _join_row(sock: _socket.socket, path: str) -> None:
+    """Connects, and where many others do, waits in the kernel's row (as `client/transport`). Raises OSError."""
+    wait = _IN_ROW_S.to_bytes(8, sys.byteorder) + bytes(8)
+    sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, wait)
+    sock.connect(path)
+    sock.getpeername()  # a signal may have ended the wait
 
 
 def _is_exit(letter: str, content: bytes) -> bool:

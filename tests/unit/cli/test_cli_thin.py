@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -171,6 +171,25 @@ def test_a_daemon_gets_no_file_that_was_not_named(command: str, home: Path) -> N
         assert thin.ask(command, ["show", "job"]) is None
     assert len(daemon.heard) == 1
     assert b"my secret" not in b"".join(daemon.heard)
+
+
+def test_a_command_waits_in_the_row_of_those_who_connect(tmp_path: Path) -> None:
+    """With a time limit of Python's own, the kernel refuses whoever does not find the row short."""
+    path = str(tmp_path / "api.sock")
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as stack:
+        listener.bind(path)
+        listener.listen(0)
+        with suppress(BlockingIOError):  # until the row is full
+            while True:
+                other = stack.enter_context(socket.socket(socket.AF_UNIX))
+                other.setblocking(False)
+                other.connect(path)
+        own = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting = threading.Thread(target=thin._join_row, args=(own, path))
+        waiting.start()
+        listener.accept()[0].close()
+        waiting.join(60)
+        assert own.getpeername() == path
 
 
 # -- changes ---------------------------------------------------------------------------------------------------------

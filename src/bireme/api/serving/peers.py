@@ -8,6 +8,7 @@ machine is handed over by whoever checked it, together with its `Peer`.
 
 from __future__ import annotations
 
+import _socket
 import asyncio
 import ctypes
 import errno
@@ -58,7 +59,7 @@ class Peer:
     """A process inside this job, on another machine: it may change nothing but its job. 0: no such limit."""
 
 
-def uid_of(sock: socket.socket) -> int:
+def uid_of(sock: _socket.socket) -> int:
     """Who connected, and nothing else: a third of what `peer_of` costs."""
     uid: int = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
     return uid

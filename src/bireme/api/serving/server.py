@@ -26,8 +26,10 @@ from bireme.api.serving.turns import FEW, Turns
 
 log = logging.getLogger(__name__)
 
-_BACKLOG = 256
-"""Whom the kernel keeps in one row, whoever they are: few, since the door sorts them by user."""
+_BACKLOG = 32
+"""Whom the kernel keeps in one row, whoever they are: few, since the door sorts them by user. Who connects and closes
+in a loop keeps the row full, and everybody stands behind all of it. Those for whom there is no place in it wait one
+after another: beside one such, as one of two."""
 _GOODBYE_S = 5.0
 _LOOK_S = 2.0
 """How often the daemon looks whether its socket is still where commands look for it."""
