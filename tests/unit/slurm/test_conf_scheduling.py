@@ -15,13 +15,12 @@ def read(parameters: str, **more: str) -> Policy:
 
 def test_each_parameter_has_its_field() -> None:
     assert read(
-        "bf_max_job_test=50, bf_max_job_array_resv=5,bf_max_job_user=6,bf_max_job_part=7,bf_max_job_assoc=8,"
+        "bf_max_job_test=50, bf_max_job_user=6,bf_max_job_part=7,bf_max_job_assoc=8,"
         "bf_max_job_user_part=9,bf_max_job_start=10,bf_interval=11,bf_resolution=12,bf_window=13,bf_min_age_reserve=14,"
         "bf_min_prio_reserve=15,bf_job_part_count_reserve=16,bf_one_resv_per_job,assoc_limit_stop,"
         "allow_zero_lic,max_array_tasks=17,max_switch_wait=18,unknown,other=3"
     ) == Policy(
         bookings_max=50,
-        bookings_per_array=5,
         bookings_per_user=6,
         bookings_per_partition=7,
         bookings_per_association=8,

@@ -34,8 +34,6 @@ class Policy:
     """At most so many starts in one pass; the rest is taken up by the next."""
     bookings_max: int = 500
     """bf_max_job_test: so many waiting jobs get a slot in the calendar."""
-    bookings_per_array: int = 20
-    """bf_max_job_array_resv."""
     bookings_per_user: int | None = None
     """bf_max_job_user; None: no limit."""
     bookings_per_partition: int | None = None

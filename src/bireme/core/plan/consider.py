@@ -63,23 +63,15 @@ def consider(work: Pass, job: Job, entry: Entry) -> None:
 
 
 def _consider_array(work: Pass, job: Job, entry: Entry) -> None:
-    """As many waiting tasks as fit, in order; some of the others get slots; what stays behind says why."""
+    """As many waiting tasks as fit, in order; the next one gets a slot, and says why for all that stay behind."""
     assert isinstance(job.array, ArrayWaiting)
     taken = work.tasks_taken.setdefault(job.id, set())
     ready = [task_id for task_id in startable_tasks(work.state, job) if task_id not in taken]
     room = _throttle_left(work, job)
-    booked = 0
     for task_id in ready[:room]:
-        if len(work.starts) >= work.policy.starts_max or booked >= work.policy.bookings_per_array:
+        if len(work.starts) >= work.policy.starts_max or not _start_or_book(work, job, entry, task_id):
             return
-        if _start_or_book(work, job, entry, task_id, judge=not booked):
-            taken.add(task_id)
-        else:
-            booked += 1
-            if not work.policy.backfill or work.verdicts[job.id].expected_start is None:
-                return
-    if booked:
-        return
+        taken.add(task_id)
     if room is not None and room < len(ready):
         work.verdicts[job.id] = Verdict((throttled(work.state, job),))
     elif len(ready) < len(job.array.waiting):
@@ -151,7 +143,7 @@ def _wait_together(
         work.judge(member, reasons)
 
 
-def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = None, *, judge: bool = True) -> bool:
+def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = None) -> bool:
     """Whether it starts in this partition. If not, its verdict says why and, with backfill, when."""
     own = work.outlook.forget(job.id)
     partition, fit, reasons = _find_now(work, job, entry.partition)
@@ -169,8 +161,7 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
     if not _preempt(work, job, reasons):
         _keep_or_book(work, job, entry, reasons, own)
         reasons = _with_guards(work, job, reasons)
-    if judge:
-        work.judge(job, reasons)
+    work.judge(job, reasons)
     return False
 
 

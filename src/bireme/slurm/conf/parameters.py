@@ -63,6 +63,7 @@ WORDS: Mapping[str, Words] = {
             "bf_allow_magnetic_slot": "no slot is held in a magnetic reservation",
             "bf_busy_nodes": "nodes are chosen as placement=NAME says",
             "bf_licenses": "a job that waits for licences has no slot",
+            "bf_max_job_array_resv": "an array holds one slot at a time, that of its next task",
             "delay_boot": _POWER,
             "disable_hetjob_steps": "steps may span the components of a heterogeneous job",
             "extra_constraints": "--extra is kept with the job, and chooses no node",

@@ -34,7 +34,6 @@ def _starts(text: str) -> int:
 
 _PARAMETERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bf_max_job_test": ("bookings_max", whole),
-    "bf_max_job_array_resv": ("bookings_per_array", whole),
     "bf_max_job_user": ("bookings_per_user", _limit),
     "bf_max_job_part": ("bookings_per_partition", _limit),
     "bf_max_job_assoc": ("bookings_per_association", _limit),
