@@ -102,6 +102,9 @@ class JobRun:
         self._script: ScriptRun | None = None
         self._around: ScriptRun | None = None
         """TaskProlog before the batch script, or TaskEpilog after it."""
+        self._task_prolog: Sequence[str] = ()
+        self._task_epilog: Sequence[str] = ()
+        """Those that run around the batch script."""
         self._epilog_runs_in: tuple[dict[str, str], str] | None = None
         """The environment, as in Slurm not as TaskProlog left it, and the folder of TaskEpilog; None: there is none."""
         self._stderr_path = ""
@@ -142,7 +145,7 @@ class JobRun:
         if self.phase is Phase.PREPARING:
             self._order = order
         elif self.phase is Phase.READY and not self._batch_launched and order.batch is not None:
-            self._start_batch(order.batch)
+            self._start_batch(order, order.batch)
         else:
             self.confirm()
 
@@ -176,13 +179,14 @@ class JobRun:
         self.phase = Phase.READY
         if isinstance(self._order, Start) and self._order.batch is not None:
             batch, self._order.batch = self._order.batch, None  # script and environment: large, and not needed again
-            self._start_batch(batch)
+            self._start_batch(self._order, batch)
         else:
             self.node.report(Prepared(*self.key))
 
     # --- the batch script ----------------------------------------------------------------------------------
 
-    def _start_batch(self, batch: Batch) -> None:
+    def _start_batch(self, order: Start, batch: Batch) -> None:
+        self._task_prolog, self._task_epilog = order.task_prolog, order.task_epilog
         if self.replica is not None and (problem := self.replica.port_problem()):
             log.error("job %d.%d: %s", *self.key, problem)
             self.node.report(Refused(*self.key, problem))
@@ -204,14 +208,12 @@ class JobRun:
 
     def _run_batch(self, batch: Batch) -> None:
         env = self.node.settings.container.environment(batch.env)
-        assert isinstance(self._order, Start)
-        prologs = self._order.task_prolog
-        if not prologs:
+        if not self._task_prolog:
             self._begin_batch(batch, Prologue(env))
         elif self._has_keeper():
             self._tell_launched()  # it may take a while, and the node is the job's from now on
             done = partial(self._task_prolog_done, batch, env)
-            self._around = self._script_around("prolog_task", prologs, env, batch.cwd, done, "stdout")
+            self._around = self._script_around("prolog_task", self._task_prolog, env, batch.cwd, done, "stdout")
             self._around.run()
 
     def _script_around(
@@ -263,8 +265,7 @@ class JobRun:
         if self._keeper.gid == self._keeper_gid:
             birth = msgspec.structs.replace(birth, notice="")
         self._script_birth = birth if self.replica is not None else None
-        assert isinstance(self._order, Start)
-        if self._order.task_epilog:
+        if self._task_epilog:
             self._epilog_runs_in = (batch.env, batch.cwd)
         Launching(
             self.node.loop,
@@ -360,10 +361,9 @@ class JobRun:
         if self._epilog_runs_in is None:
             self._batch_over()
             return
-        assert isinstance(self._order, Start)
         env, cwd = self._epilog_runs_in
-        env, epilogs = self.node.settings.container.environment(env), self._order.task_epilog
-        self._around = self._script_around("epilog_task", epilogs, env, cwd, self._task_epilog_done, "stderr")
+        env, done = self.node.settings.container.environment(env), self._task_epilog_done
+        self._around = self._script_around("epilog_task", self._task_epilog, env, cwd, done, "stderr")
         self._around.run()
 
     def _task_epilog_done(self, problem: str, said: bytes) -> None:

@@ -647,6 +647,18 @@ def test_task_scripts_run_around_a_batch_script_too(daemon: DaemonEnd, tmp_path:
     assert (tmp_path / "out").read_text() == "greeting\nby prolog, gone\nepilog: nothing, n1\n"
 
 
+def test_task_scripts_run_on_a_gangs_first_node(daemon: DaemonEnd, tmp_path: Path) -> None:
+    prolog = task_script(tmp_path / "prolog", "echo export ADDED=by prolog")
+    epilog = task_script(tmp_path / "epilog", "echo epilog >&2")
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    script = '#!/bin/bash\necho "$ADDED"\n'
+    daemon.start_job(1, script, tmp_path / "out", alone=False, task_prolog=prolog, task_epilog=epilog)
+    daemon.expect("launched")
+    daemon.expect("batch_ended")
+    assert (tmp_path / "out").read_text() == "by prolog\nepilog\n"
+
+
 def test_a_batch_script_does_not_start_when_its_task_prolog_fails(daemon: DaemonEnd, tmp_path: Path) -> None:
     prolog = task_script(tmp_path / "prolog", "echo print hello\nexit 7")
     epilog = task_script(tmp_path / "epilog", "echo epilog >&2\nexit 8")
