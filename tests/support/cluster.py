@@ -30,6 +30,8 @@ from bireme.runtime.service import BREACH
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120.0
+ROUTER = {"BIREME_ROUTER_ADDRESS": "127.0.0.1:0"}
+"""Where requests to services are taken: many clusters run on this machine at once."""
 _OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "BIREME_", "PMI_")
 
 
@@ -90,10 +92,10 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """A user's variables: the commands first on PATH, and nothing of a Slurm around the test."""
+        """A user's variables: the commands first on PATH, nothing of a Slurm around the test, a router of its own."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OUTSIDE)}
         folders = [str(self.home / "bin"), str(Path(self.python).parent), kept.get("PATH", os.defpath)]
-        return {**kept, "PATH": os.pathsep.join(folders), "BIREME_HOME": str(self.home)}
+        return {**kept, "PATH": os.pathsep.join(folders), "BIREME_HOME": str(self.home), **ROUTER}
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -162,7 +164,8 @@ class Cluster:
 
     def _is_ours(self, pid: int) -> bool:
         words = _read(f"/proc/{pid}/cmdline").split(b"\0")
-        if b"-m" in words and b"--home" in words and str(self.home).encode() in words:
+        homes = (str(self.home).encode(), str(self.home / "router").encode())
+        if b"-m" in words and b"--home" in words and any(home in words for home in homes):
             return True
         variables = _read(f"/proc/{pid}/environ").split(b"\0")
         in_a_job = any(variable.startswith(b"BIREME_JOB=") for variable in variables)

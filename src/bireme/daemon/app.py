@@ -183,7 +183,9 @@ class Daemon:
 
     def _router_url(self) -> str:
         listens = self._steward.url if self._steward is not None else ""
-        return self._settings.router_url.rstrip("/") or listens or f"http://{self._settings.router_address}"
+        address = self._settings.router_address
+        expected = "" if address.endswith(":0") else f"http://{address}"  # nobody knows which port it will be
+        return self._settings.router_url.rstrip("/") or listens or expected
 
     def _limits(self) -> Limits:
         settings = self._settings

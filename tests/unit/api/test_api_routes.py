@@ -82,6 +82,7 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "notices": [],
         "confined": {},
         "unconfined": {},
+        "router": {},
     }
 
 

@@ -87,7 +87,7 @@ def test_an_update_says_what_it_takes_the_place_of(
     assert serve.main(["chat.sh"]) == 0
     told = capfd.readouterr().out
     assert "revision 4 takes the place of revision 3." in told
-    assert "none: there is no router" in told
+    assert "known when its router has started: bireme service show chat" in told
 
 
 def test_serve_waits_and_tells_what_for(daemon: FakeDaemon, script: Path, capfd: pytest.CaptureFixture[str]) -> None:

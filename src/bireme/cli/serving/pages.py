@@ -50,7 +50,7 @@ def bounds(service: Record) -> str:
 def service_page(service: Record, now: float, tails: Tails) -> Iterator[str]:
     """All of one service."""
     yield f"Service {service['name']} of {service['user_name']}: {standing_text(service)}"
-    yield from _labelled("Address", [service["url"] or "none: there is no router"])
+    yield from _labelled("Address", [service["url"] or "none: there is no router yet"])
     if not service["keys"]:
         yield from _labelled("", [f"for this machine alone; bireme service key add {service['name']} lets others in"])
     yield from _labelled("Replicas", [_how_many(service)])

@@ -78,7 +78,8 @@ def told(made: dict[str, Any]) -> str:
     update = before and before != number
     how = f"takes the place of revision {before}" if update else "is made"
     first = f"Service {name}: revision {number} {how}."
-    rows = [("address", made["url"] or "none: there is no router"), ("see", f"bireme service show {name}")]
+    address = made["url"] or f"known when its router has started: bireme service show {name}"
+    rows = [("address", address), ("see", f"bireme service show {name}")]
     return "\n".join([first, *(f"  {label:<8} {text}" for label, text in rows)]) + "\n"
 
 
