@@ -263,7 +263,7 @@ def test_bad_services_are_told_before_anything_runs(cluster: Cluster, client: Cl
         (["--name=../etc"], "etc would work"),
         (["--replcas=2"], "did you mean --replicas?"),
         (["--partition=nowhere"], "Invalid partition name specified"),
-        (["--mem=10T"], "Memory required by task is not available"),
+        (["--mem=10T"], "Memory specification can not be satisfied"),
     ):
         done = cluster.bireme("serve", "chat.sh", *words, check=False)
         assert done.returncode != 0
