@@ -249,7 +249,7 @@ def refused(url: str, key: str) -> bool:
 
 
 def test_a_service_that_sleeps_is_woken_by_a_request(cluster: Cluster, client: Client) -> None:
-    serve(cluster, "--replicas=0-1", "--idle=1s", "--down-delay=0s", "--stable-window=6s")
+    serve(cluster, "--replicas=0-1", "--idle=1s", "--down-delay=0s", "--stable-window=15s")
     service = client.service("chat")
     cluster.until(lambda: service.state == "ASLEEP" and not service.replicas, timeout=60)
     assert ask(service.url)["version"] == "one"

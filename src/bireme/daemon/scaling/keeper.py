@@ -25,7 +25,7 @@ from bireme.core.model.refusals import Refusal
 from bireme.core.model.serving.events import ServiceEvent
 from bireme.core.model.serving.scaling import Scaling
 from bireme.core.model.serving.services import Service, ServiceLife
-from bireme.core.scaling.advice import Advice, Kept
+from bireme.core.scaling.advice import Advice, Cause, Kept
 from bireme.core.scaling.advise import advise
 from bireme.core.scaling.schedule import UtcOffset
 from bireme.core.scaling.seen import Seen
@@ -258,6 +258,8 @@ class LoadKeeper:
         )
         watched.advice, watched.kept = advice, advice.kept
         watched.due = inf if advice.next_change_at is None else max(advice.next_change_at, now + 0.5)
+        if advice.why.cause is Cause.MISSING:  # what is measured meanwhile in silence is told by nobody
+            watched.due = min(watched.due, now + LOOK_S)
         if service.fixed or advice.wanted == service.wanted:
             return None
         name, wanted, why = service.name, advice.wanted, sentence(advice.why)
