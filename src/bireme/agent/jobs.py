@@ -151,7 +151,7 @@ class JobRun:
 
     def _be_replica(self, order: Prepare) -> None:
         if isinstance(order, Start) and order.replica is not None and self.replica is None:
-            self.replica = ReplicaRun(self.node, self.key, order.replica)
+            self.replica = ReplicaRun(self.node, self.key, self.uid, order.replica)
 
     def confirm(self) -> None:
         """The same order again: says again what was said, starts nothing."""

@@ -7,6 +7,7 @@ Invariant: probes are asked while the script runs, and only then.
 from __future__ import annotations
 
 import logging
+import os
 import time
 
 from bireme.agent.keeping.keepers import Keeper
@@ -24,8 +25,10 @@ log = logging.getLogger("bireme.agent")
 class ReplicaRun:
     """A replica's presence on this node."""
 
-    def __init__(self, node: Node, key: JobKey, replica: ReplicaOf) -> None:
+    def __init__(self, node: Node, key: JobKey, uid: int, replica: ReplicaOf) -> None:
+        """`uid`: as whom it runs."""
         self._node = node
+        self._uid = uid
         self._key = key
         self._replica = replica
         self._watch: ReplicaWatch | None = None
@@ -43,7 +46,8 @@ class ReplicaRun:
 
     def script_runs(self, script: Birth, keeper: Keeper) -> None:
         """From now on it is asked whether it is well. `script`: how it was started, and what a command gets too."""
-        around = (self._node.settings.address, keeper, script)
+        owners = {0, os.geteuid(), self._uid}  # root is trusted: a container's port may be its
+        around = (self._node.settings.address, owners, keeper, script)
         self._watch = ReplicaWatch(self._node.loop, self._replica, *around, self._tell)
 
     def suspend(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -213,3 +214,27 @@ def test_the_end_of_its_script_is_the_end_of_its_probes(agent: AgentProcess, tmp
         while "cleared" not in ended:
             ended.append(daemon.next().get("ev", ""))
         assert "probed" not in ended
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_who_took_the_port_as_another_user_is_not_the_replica(agent: AgentProcess, tmp_path: Path) -> None:
+    port = free_port()
+    impostor = f"""
+import os, socket
+os.setuid(65534)
+listener = socket.create_server(("0.0.0.0", {port}))
+print("there", flush=True)
+while True:
+    listener.accept()[0].sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n")
+"""
+    with agent.connect() as daemon:
+        about = replica(port, startup={"command": ["test", "-e", "there"]}, readiness={"failure_threshold": 1})
+        start(daemon, "#!/bin/sh\nsleep 1000\n", tmp_path / "out", about)
+        daemon.expect("launched")
+        with subprocess.Popen([sys.executable, "-c", impostor], stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            (tmp_path / "there").touch()
+            said = health(daemon, "unready")
+            other.kill()
+        assert said["why"] == "readiness probe: another user's program listens on its port"

@@ -5,7 +5,8 @@ what it says so much is read as tells its status, and nobody waits for it. Redir
 well.
 
 A server listens where it likes: on every address, on its node's, or on 127.0.0.1 alone. All of these are tried, the
-one that answered last first; who hears the verdict also hears which it was.
+one that answered last first; who hears the verdict also hears which it was. Who listens there as another user is not
+the replica, whatever it answers: on a machine of many users anybody may take a port before the replica does.
 
 Invariant: `done` is called exactly once, never within `begin`; no descriptor is left after the time limit.
 """
@@ -16,9 +17,10 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from bireme.agent.starting.spawn import SHORTAGES
+from bireme.agent.system.listeners import owner_of_listener
 from bireme.agent.system.loop import READ, WRITE, Loop, Timer
 from bireme.core.probing.speaking_http import HUNG_UP, NO_STATUS, NOT_HTTP, request_of, verdict
 
@@ -63,14 +65,25 @@ class PortQuestion:
     """A connection to the first of the addresses that takes one; with a path, a GET of it."""
 
     def __init__(
-        self, loop: Loop, addresses: Sequence[str], port: int, path: str, timeout_s: float, done: Done
+        self,
+        loop: Loop,
+        addresses: Sequence[str],
+        port: int,
+        path: str,
+        timeout_s: float,
+        done: Done,
+        owners: Set[int] = frozenset(),
     ) -> None:
+        """`owners`: as whom the replica may listen; none: as anybody."""
         self._loop = loop
         self._left = list(addresses)
         self._port = port
         self._path = path
         self._timeout_s = timeout_s
         self._done: Done | None = done
+        self._owners = owners
+        self._met_another = False
+        """Somebody else listens at one of the addresses."""
         self._address = ""
         self._socket: socket.socket | None = None
         self._heard = bytearray()
@@ -106,11 +119,18 @@ class PortQuestion:
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self._not_connected(code)
+        elif self._is_anothers():
+            self._met_another = True
+            self._not_connected(errno.ECONNREFUSED)
         elif not self._path:
             self._answer("")
             self._close()
         else:
             self._ask()
+
+    def _is_anothers(self) -> bool:
+        owner = owner_of_listener(self._address, self._port) if self._owners else None
+        return owner is not None and owner not in self._owners
 
     def _not_connected(self, code: int) -> None:
         if self._done is None:
@@ -122,7 +142,8 @@ class PortQuestion:
             self._connect()
             return
         else:
-            self._answer("connection refused" if code in _NOBODY_THERE else os.strerror(code))
+            nobody = "connection refused" if code in _NOBODY_THERE else os.strerror(code)
+            self._answer("another user's program listens on its port" if self._met_another else nobody)
         self._close()
 
     # --- asking --------------------------------------------------------------------------------------------
@@ -195,4 +216,4 @@ class PortQuestion:
 
 
 _BROKEN = (errno.ECONNRESET, errno.EPIPE)
-_NOBODY_THERE = frozenset((errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT))
+_NOBODY_THERE = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)

@@ -9,7 +9,7 @@ Invariant: nothing is asked or told while the replica is stopped, or after `end`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from bireme.agent.keeping.keepers import Keeper
 from bireme.agent.probing.commands import CommandQuestion, command_beside
@@ -31,13 +31,15 @@ Asking = PortQuestion | CommandQuestion
 
 
 class ReplicaWatch:
-    """`keeper`: of the replica's script, which was started as `script` says; a command beside it is, too."""
+    """`owners`: as whom it may listen. `keeper`: of its script, which was started as `script` says; a command beside it
+    is, too."""
 
     def __init__(
         self,
         loop: Loop,
         replica: ReplicaOf,
         address: str,
+        owners: Set[int],
         keeper: Keeper,
         script: Birth,
         tell: Tell,
@@ -47,6 +49,7 @@ class ReplicaWatch:
         self._addresses = list(dict.fromkeys(filter(None, (address, *_LOOPBACK))))
         self._address = ""
         """The one that answered last."""
+        self._owners = owners
         self._keeper = keeper
         self._script = script
         self._tell = tell
@@ -127,6 +130,7 @@ class ReplicaWatch:
                 probe.path,
                 timeout_s,
                 lambda problem, address: self._heard(question, asking, problem, address),
+                self._owners,
             )
         self._under_way[question] = asking
         asking.begin()
