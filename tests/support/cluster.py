@@ -159,13 +159,15 @@ class Cluster:
             time.sleep(0.02)
 
     def processes(self) -> list[tuple[int, str]]:
-        """(pid, command line) of the daemon, the agents, and every process of a job of this cluster."""
+        """(pid, command line) of the daemon, the agents, the router, and every process of a job of this cluster."""
         return [(pid, _words(pid)) for pid in _pids() if pid != os.getpid() and self._is_ours(pid)]
 
     def _is_ours(self, pid: int) -> bool:
         words = _read(f"/proc/{pid}/cmdline").split(b"\0")
-        homes = (str(self.home).encode(), str(self.home / "router").encode())
-        if b"-m" in words and b"--home" in words and any(home in words for home in homes):
+        home = str(self.home).encode()
+        if b"-m" in words and b"--home" in words and (home in words or home + b"/router" in words):
+            return True
+        if b"bireme.router" in words and b"--worker" in words and b'"%b/router"' % home in words[-2]:
             return True
         variables = _read(f"/proc/{pid}/environ").split(b"\0")
         in_a_job = any(variable.startswith(b"BIREME_JOB=") for variable in variables)

@@ -1,0 +1,170 @@
+"""Services on a real cluster under a steady load, while replicas, nodes, the daemon and the router are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.serving import listening_router, ready, router, serve, shown, steady_load
+
+FIRST_PORT = 20_000 + os.getpid() % 49 * 200
+PORTS = f"{FIRST_PORT}-{FIRST_PORT + 199}"
+"""Others' clusters may run on this machine, whose replicas take the first ports of all."""
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+def made_cluster() -> Cluster:
+    """Three nodes with room for two replicas each, and a router at a port of its own."""
+    made = Cluster(virtual_nodes(3, 0, cpus=2, settings="SlurmdTimeout=5"))
+    made.home.mkdir(mode=0o700)
+    settings = f'[router]\naddress = "127.0.0.1:{free_port()}"\nworkers = 1\n[services]\nports = "{PORTS}"\n'
+    (made.home / "bireme.toml").write_text(settings)
+    return made
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    with made_cluster().running() as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    """The one of all tests here, without any service before and after."""
+    yield shared
+    shared.bireme("service", "stop", "chat")
+    shared.until(lambda: not json.loads(shared.bireme("services", "--json").stdout), 60.0)
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    with made_cluster().running() as running:
+        yield running
+
+
+def numbers(replicas: list[dict[str, Any]]) -> list[int]:
+    return [each["number"] for each in replicas]
+
+
+def pid_of(cluster: Cluster, replica: int) -> int:
+    """Of its server."""
+    (pid,) = cluster.pids_with(f"BIREME_REPLICA={replica}")
+    return pid
+
+
+def test_a_killed_replica_is_replaced_and_no_request_fails(cluster: Cluster) -> None:
+    serve(cluster, "--replicas=3")
+    before = numbers(ready(cluster, 3))
+    with steady_load(shown(cluster)["url"]) as load:
+        os.kill(pid_of(cluster, before[1]), signal.SIGKILL)
+        cluster.until(lambda: before[1] not in numbers(shown(cluster)["replicas"]))
+        after = numbers(ready(cluster, 3))
+        load.more()
+    assert {int(answer.split()[0]) for answer in load.answers} == {*before, *after}
+
+
+def test_a_lost_node_is_replaced_and_no_request_fails(cluster: Cluster) -> None:
+    serve(cluster, "--replicas=3", "--spread-job")
+    replicas = ready(cluster, 3)
+    with steady_load(shown(cluster)["url"]):
+        cluster.kill_agent(replicas[0]["node"])
+        gone = [each["number"] for each in replicas if each["node"] == replicas[0]["node"]]
+        cluster.until(lambda: not set(gone) & set(numbers(shown(cluster)["replicas"])))
+        ready(cluster, 3)
+
+
+def test_an_update_is_rolled_out_and_no_request_fails(cluster: Cluster) -> None:
+    serve(cluster, "--replicas=3")
+    ready(cluster, 3)
+    with steady_load(shown(cluster)["url"]) as load:
+        serve(cluster, "--replicas=3", mark="second")
+        ready(cluster, 3, revision=2)
+        load.more()
+    assert load.answers[-1].endswith(b"second")
+
+
+def test_the_router_goes_on_while_the_daemon_is_dead_and_is_found_again(cluster: Cluster) -> None:
+    serve(cluster, "--replicas=3")
+    ready(cluster, 3)
+    before = listening_router(cluster)
+    with steady_load(before["url"] + "/chat/") as load:
+        cluster.kill_daemon()
+        load.more(200)
+        cluster.up_again()
+        cluster.until(lambda: router(cluster) == before)
+        ready(cluster, 3)
+        first = numbers(ready(cluster, 3))[0]
+        os.kill(pid_of(cluster, first), signal.SIGKILL)
+        cluster.until(lambda: first not in numbers(shown(cluster)["replicas"]))
+        ready(cluster, 3)
+
+
+def test_a_daemon_that_dies_in_the_middle_of_an_update_finishes_it_when_it_is_back(cluster: Cluster) -> None:
+    serve(cluster, "--replicas=3")
+    ready(cluster, 3)
+    with steady_load(shown(cluster)["url"]):
+        serve(cluster, "--replicas=3", mark="second")
+        cluster.until(lambda: any(each["revision"] == 2 for each in shown(cluster)["replicas"]))
+        cluster.kill_daemon()
+        cluster.up_again()
+        ready(cluster, 3, revision=2)
+
+
+def test_a_killed_router_comes_back_at_its_place(cluster: Cluster) -> None:
+    serve(cluster, "--replicas=1")
+    ready(cluster, 1)
+    before = listening_router(cluster)
+    os.kill(before["pid"], signal.SIGKILL)
+    cluster.until(lambda: router(cluster).get("pid") not in (None, before["pid"]))
+    assert router(cluster)["url"] == before["url"]
+    with steady_load(before["url"] + "/chat/"):
+        pass
+    processes = [words for _, words in cluster.processes() if "bireme.router" in words]
+    assert len(processes) == 2, processes
+
+
+def test_down_leaves_services_running_and_says_so_and_end_jobs_ends_them(own_cluster: Cluster) -> None:
+    cluster = own_cluster
+    serve(cluster, "--replicas=1")
+    ready(cluster, 1)
+    about = listening_router(cluster)
+    assert f"Router    {about['url']}, pid {about['pid']}" in cluster.bireme("status").stdout
+    assert f"services are reached at {about['url']}" in cluster.bireme("doctor", check=False).stdout
+    said = cluster.bireme("down").stdout
+    assert f"Services go on, and their router (pid {about['pid']})" in said
+    with steady_load(about["url"] + "/chat/"):
+        assert f"pid {about['pid']}" in cluster.bireme("status", check=False).stdout
+    cluster.bireme("down", "--end-jobs")
+    assert not cluster.processes()
+
+
+def test_a_taken_port_of_the_router_is_told_and_one_of_a_replica_is_another_replicas(own_cluster: Cluster) -> None:
+    cluster = own_cluster
+    port = int((cluster.home / "bireme.toml").read_text().split('"')[1].rpartition(":")[2])
+    with (
+        closing(socket.create_server(("127.0.0.1", port))),
+        closing(socket.create_server(("127.0.0.1", FIRST_PORT))),
+    ):
+        serve(cluster, "--replicas=1")
+        (replica,) = ready(cluster, 1)
+        assert replica["port"] != FIRST_PORT
+        assert replica["number"] > 1
+        cluster.until(lambda: router(cluster).get("problem"))
+        assert f"127.0.0.1:{port} is taken by another program" in cluster.bireme("status").stdout
+        doctor = cluster.bireme("doctor", check=False).stdout
+        assert "to have it listen elsewhere: router.address in" in doctor
+    listening_router(cluster)
+    with steady_load(shown(cluster)["url"]):
+        pass
