@@ -155,6 +155,14 @@ def _is_deeper(content: Any, levels: int) -> bool:
     return True
 
 
+async def answer_to(app: FastAPI, request: Request, error: Exception) -> Response:
+    """What the handler of this kind of failure says."""
+    kind = next(kind for kind in type(error).__mro__ if kind in app.exception_handlers)
+    answered: Any = app.exception_handlers[kind](request, error)
+    response: Response = await answered
+    return response
+
+
 def install(app: FastAPI) -> None:
     """One handler for each kind of failure, so that routes only raise."""
 

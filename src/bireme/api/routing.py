@@ -139,6 +139,7 @@ def _names(job: Job) -> tuple[str, ...]:
 
 
 Handler = Callable[[Context, Request], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +180,17 @@ class Routes:
 
         return register
 
-    def mount(self, app: FastAPI, context: Context) -> None:
+    def mount(self, app: FastAPI, context: Context) -> dict[tuple[str, str], Endpoint]:
+        """Describes and serves them; returns those that are found by their method and their path alone."""
+        plain: dict[tuple[str, str], Endpoint] = {}
         for route in self.table:
+            endpoint = _endpoint(route, context)
+            if "{" not in route.path:
+                plain[route.method, route.path] = endpoint
             words = (route.handler.__doc__ or "").strip()
             app.add_api_route(
                 route.path,
-                _endpoint(route, context),
+                endpoint,
                 methods=[route.method],
                 tags=[self.tag],
                 name=route.handler.__name__,
@@ -195,9 +201,10 @@ class Routes:
                 responses={200: {"content": {route.media: {}}}, "4XX": {"$ref": "#/components/responses/Error"}},
                 openapi_extra=_documented(route),
             )
+        return plain
 
 
-def _endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(route: Route, context: Context) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         if route.waits and request.scope.get(WITHIN_KEY):
             raise ProblemError(400, "a command that runs in the daemon does not wait there")
@@ -289,6 +296,8 @@ def is_id(text: str) -> bool:
 
 
 def flag(request: Request, name: str) -> bool:
+    if not request.scope["query_string"]:  # as of nearly every submission
+        return False
     return request.query_params.get(name, "") not in ("", "0", "false", "no")
 
 

@@ -19,6 +19,7 @@ from bireme.api.serving import server
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobStarted
 from bireme.core.model.jobs import Outcome
+from bireme.core.model.refusals import Refusal, Why
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.ports import Capabilities, JournalError
 
@@ -185,6 +186,30 @@ def test_an_unexpected_failure_tells_nothing_but_that_it_happened(api: Running) 
     error = refused(submit, api)
     assert error.status == 500
     assert "secret" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (Refusal(Why.ACCESS_DENIED, "not you"), 403),
+        (Refusal(Why.ERROR), 400),
+        (JournalError("full"), 507),
+        (RuntimeError("secret"), 500),
+        (RecursionError(), 400),
+    ],
+)
+def test_routes_with_and_without_a_variable_part_fail_alike(api: Running, failure: Exception, status: int) -> None:
+    """They are found in two ways (`app.Api`)."""
+    job = submit(api)
+    api.cluster.fail_with = failure
+    short, long = refused(submit, api), refused(api.transport.post, f"/v1/jobs/{job}/hold")
+    assert (short.status, long.status) == (status, status)
+    assert (short.message, short.code, short.hint) == (long.message, long.code, long.hint)
+
+
+def test_a_path_of_another_method_or_with_more_in_it_is_no_route(api: Running) -> None:
+    for method, path in (("DELETE", "/v1/jobs"), ("GET", "/v1/nothing"), ("POST", "/v1/ping")):
+        assert refused(api.transport.request, method, path).status in {404, 405}
 
 
 @pytest.mark.parametrize("job", ["99", "x", "1_99", "1+1", "-1", "1_[a]"])

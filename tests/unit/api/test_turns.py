@@ -202,8 +202,8 @@ def test_few_requests_at_a_time_begin_at_once_however_many_there_were() -> None:
         for _ in range(100):
             turns.seen(2, 1)  # more than the other
         for _ in range(5):
-            async with turns.request_of(2):
-                pass
+            await turns.begin(2)
+            turns.end(2)
             await asyncio.sleep(0)
 
     async def turns_each(turns: Turns) -> None:

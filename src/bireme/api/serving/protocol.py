@@ -117,12 +117,19 @@ class CrowdProtocol(PeerProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if self._in_head and self._received == self._head_from and self._timer is None:
-            self._watch("head", self.limits.head_s)
         self._received += len(data)
         super().data_received(data)
         if self._in_head and self._received - self._head_from > HEAD_BYTES:
             self._refuse(HEAD_TOO_LARGE)
+        elif self._timer is None and not self.transport.is_closing():
+            self._watch_the_rest()
+
+    def _watch_the_rest(self) -> None:
+        """Most requests come whole, and need no patience."""
+        if not self._in_head:
+            self._watch("body", self.limits.body_s)
+        elif self._received > self._head_from:
+            self._watch("head", self.limits.head_s)
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
@@ -143,7 +150,6 @@ class CrowdProtocol(PeerProtocol):
             self._refuse(HEAD_TOO_LARGE if self._head_bytes > HEAD_BYTES else TOO_FAR_AHEAD)
             return
         super().on_headers_complete()
-        self._watch("body", self.limits.body_s)
 
     def on_body(self, body: bytes) -> None:
         if not self.transport.is_closing():  # else it was refused

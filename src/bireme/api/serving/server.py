@@ -73,6 +73,7 @@ class Server:
             log_config=None,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             timeout_keep_alive=keep_alive_s,
         )
         self._state = ServerState()

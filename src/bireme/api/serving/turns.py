@@ -126,17 +126,16 @@ class Turns:
         """This user has come, and will want a turn; or has cost others some already."""
         self._note(uid, turns)
 
-    @contextlib.asynccontextmanager
-    async def request_of(self, uid: int) -> AsyncIterator[None]:
-        """Around a request, from when it is this user's turn to begin."""
+    async def begin(self, uid: int) -> None:
+        """Returns when it is this user's turn to begin a request; `end` is to be called whatever comes of it."""
         under_way = self._under_way[uid] = self._under_way.get(uid, 0) + 1
-        try:
-            await self.mine(uid, hurries=under_way <= FEW)
-            yield
-        finally:
-            self._under_way[uid] -= 1
-            if not self._under_way[uid]:
-                del self._under_way[uid]
+        await self.mine(uid, hurries=under_way <= FEW)
+
+    def end(self, uid: int) -> None:
+        """A request of this user's is over, or given up before it began."""
+        self._under_way[uid] -= 1
+        if not self._under_way[uid]:
+            del self._under_way[uid]
 
     async def mine(self, uid: int, *, hurries: bool = False) -> None:
         """Returns when it is this user's turn. Who hurries has it before those who have asked for much."""

@@ -48,6 +48,7 @@ class EmbeddedEngine(CrewEngine):
         """
         super().__init__(config, PayloadWriter(home, config, blobs, facts))
         self._home = home
+        self._capabilities = Capabilities(past=self, confinement=self, agents=self)
         self._confine = dict(confine or {})
         self._starter = AgentStarter(home, launch_entries(config, self._confine))
         self._links: dict[str, AgentLink] = {}
@@ -70,7 +71,7 @@ class EmbeddedEngine(CrewEngine):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(past=self, confinement=self, agents=self)
+        return self._capabilities
 
     def hear_again(self) -> None:
         for link in self._links.values():
