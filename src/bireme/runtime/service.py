@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from math import inf
 
 from bireme.core.jobs.keys import KEYS
@@ -27,8 +28,10 @@ from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 from bireme.ports import Clock, Engine, Journal, JournalError, Records
+from bireme.runtime.bell import Bell
 from bireme.runtime.breaches import BreachError
 from bireme.runtime.kernel import OURS, Decide, Group, Kernel, Request
+from bireme.runtime.scribe import Scribe
 from bireme.runtime.uncollected import without_collecting
 
 log = logging.getLogger("bireme.runtime")
@@ -38,11 +41,15 @@ TICK_S = 0.5
 LOOK_AT_LOST_NODES_S = 5.0
 RATION = 5.0
 """A due or planning pass that took t seconds is not repeated within RATION x t, unless it started jobs."""
+REST_S = 0.01
+"""Nor within so long, if it started nothing: whoever submits one job after another has them planned some at a time."""
 PASS_S = 0.2
 """A pass ends after so long, and goes on where it was in a later turn: meanwhile requests are answered."""
 STREAM_OBSERVATIONS = 4
 GATHER_S = 0.02
 """In a stream of observations so much time is taken to gather a group: a turn, a commit and a pass have their price."""
+PAUSE_S = 0.004
+"""A stream that pauses for so long may have run dry: what it brought is looked at before all nodes stand idle."""
 SNAPSHOT_EVERY_EVENTS = 20_000
 ANSWERING_S = 0.5
 """A snapshot that is due is taken so much later: whoever asked for what makes it due has the answer by then."""
@@ -63,13 +70,13 @@ class Runtime:
         self.engine = engine
         self.clock = clock
         self.kernel = Kernel(journal, records, on_breach=_tell_of_breach)
-        self._wake = asyncio.Event()
-        self._asked = asyncio.Event()
+        self._wake = Bell()
+        self._asked = Bell()
         self._in_a_stream = False
         """The last turn saw many observations: thousands of short jobs come and go."""
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
-        self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
+        self._scribe = Scribe()
         self._snapshots = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
         self._subscribers: list[Subscriber] = []
         self._due_after = 0.0
@@ -117,7 +124,7 @@ class Runtime:
         if config is not None:
             await self._store(self.kernel.configure(config, self.clock.now()))
         self.engine.reconfigure(config or self.state.config)
-        self._wake.set()
+        self._wake.ring()
 
     async def end_jobs(self, uid: int) -> None:
         """Nothing starts any more; what runs is cancelled, and ended by the engine with all that it keeps up."""
@@ -128,20 +135,20 @@ class Runtime:
 
     async def stop(self) -> None:
         self._stopping = True
-        self._wake.set()
-        self._asked.set()
+        self._wake.ring()
+        self._asked.ring()
         if self._task is not None:
             await self._task
         await self.engine.stop()
         self._snapshots.shutdown()
         self._write_snapshot()
-        self._committer.shutdown()
+        self._scribe.close()
 
     # -- inputs ------------------------------------------------------------------------------------------------------
 
     def report(self, observations: Sequence[Observation]) -> None:
         self.kernel.observations.extend(observations)
-        self._wake.set()
+        self._wake.ring()
 
     async def settled(self) -> None:
         """Returns when everything that was reported so far is in the state and on disk."""
@@ -176,8 +183,8 @@ class Runtime:
 
         with without_collecting() if len(decides) >= MANY_REQUESTS else contextlib.nullcontext():
             self.kernel.requests.extend(Request(cause, decide, answer) for decide in decides)
-            self._wake.set()
-            self._asked.set()
+            self._wake.ring()
+            self._asked.ring()
             await answered
         return [_or_raised(each) for each in answers]
 
@@ -195,8 +202,8 @@ class Runtime:
         if self.failure is not None:
             raise JournalError("the daemon stopped after an internal error; see its log")
         self.kernel.requests.append(Request(cause, decide, answer))
-        self._wake.set()
-        self._asked.set()
+        self._wake.ring()
+        self._asked.ring()
         return await answered
 
     async def submit(self, caller: Caller, specs: Sequence[JobSpec], key: str = "") -> int:
@@ -235,25 +242,27 @@ class Runtime:
     async def _sleep(self) -> None:
         if self.kernel.has_input:
             await self._gather()
-            self._wake.clear()
+            self._wake.hush()
             return
         wait_s = self._next_wake_s()
         if self._snapshot_after is not None:
             wait_s = min(inf if wait_s is None else wait_s, max(0.0, self._snapshot_after - time.monotonic()))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
-        self._wake.clear()
+        await self._wake.wait(wait_s)
+        if self._in_a_stream and self.kernel.observations:
+            await self._gather()
+        self._wake.hush()
 
     async def _gather(self) -> None:
         """Lets what is about to come join this group. Nobody who asked for something waits; a stream of ends may."""
         if self.kernel.requests or not self._in_a_stream:
             await asyncio.sleep(0)
             return
-        self._asked.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GATHER_S):
-                await self._asked.wait()
+        self._asked.hush()
+        until, seen = time.monotonic() + GATHER_S, 0
+        while seen < len(self.kernel.observations) and time.monotonic() < until:
+            seen = len(self.kernel.observations)
+            if await self._asked.wait(PAUSE_S):
+                return
 
     def _next_wake_s(self) -> float | None:
         """Rations are counted in steady time: the machine's clock may jump, and the daemon must not stand still."""
@@ -310,11 +319,14 @@ class Runtime:
 
     def _plan(self, group: Group, now: float) -> None:
         """A pass, rationed. One that starts jobs is worth its time: the more it started, the sooner comes the next."""
-        commanded, began = len(group.commands), time.monotonic()
+        commanded, began, called_for = len(group.commands), time.monotonic(), self.kernel.replan
         self.kernel.enough = lambda: time.monotonic() >= began + PASS_S
         self.kernel.plan(group, now)
         planned = time.monotonic()
-        self._plan_after = planned + RATION * (planned - began) / (1 + max(0, len(group.commands) - commanded))
+        started, rest_s = len(group.commands) - commanded, RATION * (planned - began)
+        if started <= 0 and called_for:
+            rest_s = max(rest_s, REST_S)
+        self._plan_after = planned + rest_s / (1 + max(0, started))
 
     async def _store(self, group: Group) -> None:
         """As `_commit`, of what must not be missing: raises JournalError where it cannot be written."""
@@ -325,21 +337,41 @@ class Runtime:
     async def _commit(self, group: Group) -> JournalError | None:
         """The error, if it could not be written: then nothing of it happened."""
         if group.events or group.history:
-            loop = asyncio.get_running_loop()
             try:
-                await loop.run_in_executor(self._committer, self.kernel.commit, group)
+                await self._on_disk(group)
             except JournalError as error:
                 log.error("the journal cannot be written: %s", error)
                 self.kernel.rollback(group, error)
                 await asyncio.sleep(RETRY_AFTER_S)
                 return error
-        self.kernel.settle(group)
+        else:
+            self.kernel.settle(group)
         self.engine.send(self.kernel.commands(group))
         self._hear_of_a_loss(group)
         for job_id, generation in group.acknowledged:
             self.engine.acknowledge(job_id, generation)
         self._tell(group.events)
         return None
+
+    async def _on_disk(self, group: Group) -> None:
+        """Writes it, and answers who asked as soon as it is written. Raises JournalError."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def written(error: BaseException | None) -> None:
+            try:
+                if error is None:
+                    self.kernel.settle(group)
+            except Exception as fault:
+                error = fault
+            if done.done():  # nobody waits any more
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self._scribe.write(partial(self.kernel.commit, group), written)
+        await done
 
     def _hear_of_a_loss(self, group: Group) -> None:
         """A node knew of what the journal has lost: all are asked what they know before anything starts."""

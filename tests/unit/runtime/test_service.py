@@ -16,12 +16,13 @@ from bireme.core.jobs.submission import submit
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import ClusterConfigured, Event, EventsLost, JobHeld, JobReleased, NodeLost
 from bireme.core.model.jobs import Owner, Running
-from bireme.core.model.observations import NodeAnswered
+from bireme.core.model.observations import JobLaunched, NodeAnswered
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.ports import HistoryQuery, HistoryRow, JournalError, Report
+from bireme.runtime import service
 from bireme.runtime.kernel import Group
 from bireme.runtime.service import Runtime
 from bireme.slurm.records.steps import rows_of
@@ -300,6 +301,80 @@ def test_who_asks_has_the_answer_before_the_pass_that_it_calls_for(
         assert await until(runtime, lambda state: job in state.holding, 60.0)
         await runtime.stop()
         assert order[:2] == ["answer", "pass"]
+
+    asyncio.run(scenario())
+
+
+def test_whoever_submits_one_job_after_another_has_them_planned_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass that started nothing rests for a while; one that did does not, nor what was not called for."""
+    monkeypatch.setattr(service, "REST_S", 3600.0)
+
+    async def scenario() -> None:
+        runtime = Runtime(
+            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), JumpingClock(), rows_of
+        )
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        for name in ("fills", "the", "node", "with", "eight", "jobs", "at", "last"):
+            job = await submitted(runtime, name)
+            assert await until(runtime, lambda state, job=job: job in state.holding, 60.0), "they start at once"
+        passed, plan = asyncio.Event(), runtime.kernel.plan
+        passes: list[int] = []
+
+        def noted(group: Group, now: float) -> None:
+            if runtime.kernel.replan:
+                passes.append(len(runtime.state.pending))
+                passed.set()
+            plan(group, now)
+
+        monkeypatch.setattr(runtime.kernel, "plan", noted)
+        await submitted(runtime, "waits")
+        await passed.wait()
+        for _ in range(5):
+            await submitted(runtime, "waits too")
+        await runtime.settled()
+        await runtime.stop()
+        assert passes == [1]
+
+    asyncio.run(scenario())
+
+
+def test_in_a_stream_of_reports_what_comes_first_is_no_group_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit would hold up all that comes behind it. A stream that pauses is not waited for."""
+    monkeypatch.setattr(service, "GATHER_S", 3600.0)
+    monkeypatch.setattr(service, "PAUSE_S", 0.2)
+
+    async def scenario() -> None:
+        runtime = Runtime(
+            SqliteStore(str(tmp_path / "journal.db"), durable=False), engine_that_holds_jobs(), JumpingClock(), rows_of
+        )
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        await runtime.settled()
+        seen: list[int] = []
+        turned, turn = asyncio.Event(), runtime.kernel.turn
+
+        def noted(now: float, *, time_passed: bool, may_plan: bool = True) -> Group:
+            if runtime.kernel.observations:
+                seen.append(len(runtime.kernel.observations))
+                turned.set()
+            return turn(now, time_passed=time_passed, may_plan=may_plan)
+
+        monkeypatch.setattr(runtime.kernel, "turn", noted)
+        answered = JobLaunched(17, 1, 1_000_000.0)  # of a job that nobody knows
+        runtime.report([answered] * service.STREAM_OBSERVATIONS)
+        await turned.wait()
+        await asyncio.sleep(0)
+        turned.clear()
+        runtime.report([answered])
+        asyncio.get_running_loop().call_later(0.01, runtime.report, [answered] * 2)
+        await turned.wait()
+        await runtime.stop()
+        assert seen == [service.STREAM_OBSERVATIONS, 3]
 
     asyncio.run(scenario())
 
