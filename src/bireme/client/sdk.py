@@ -16,10 +16,11 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from bireme.client.services import Service
-from bireme.client.transport import ApiError, BiremeError, Params, Transport
+from bireme.client.transport import ApiError, BiremeError, Json, Params, Transport
 from bireme.core.jobs.states import FINAL_STATES
 from bireme.core.model.jobs import Owner
 from bireme.slurm.options.batch import read_batch
@@ -95,8 +96,8 @@ class Client:
 
     def __init__(self, home: str | None = None, *, patience_s: float = 0.0) -> None:
         self.transport = Transport(home, patience_s=patience_s, tool="bireme.Client")
-        self._last: tuple[tuple[Any, ...], Record] | None = None
-        """The last submission that was read, and all that it was read from: people submit in loops."""
+        self._last: _Read | None = None
+        """The last submission that was read: people submit in loops."""
 
     def close(self) -> None:
         self.transport.close()
@@ -115,8 +116,8 @@ class Client:
         `script` is the path of a script, the text of one (it begins with `#!`), or a command as a list of words.
         Options are sbatch's: `nodes=2`, `gpus_per_node=8`, `time="1:00:00"`, `hold=True`, `env={...}` (in addition).
         """
-        body = self._body(script, arguments, options)
-        return self._handle(self.transport.post("/v1/jobs", body)["job_id"])
+        read = self._read(script, arguments, options)
+        return self._handle(self.transport.post("/v1/jobs", read.with_key(_new_key()))["job_id"])
 
     def submit_many(self, jobs: Iterable[Any], /, **options: Any) -> list[JobHandle | ApiError]:
         """Submits many jobs in few requests, each as one group on disk: thousands a second.
@@ -149,21 +150,21 @@ class Client:
         try:
             key = (str(script), tuple(sorted(options.items())))
             if key not in known:
-                known[key] = self._body(script, (), options)
+                known[key] = self._read(script, (), options).body
             return known[key]
         except TypeError:  # an option that cannot be compared
-            return self._body(script, (), options)
+            return self._read(script, (), options).body
 
-    def _body(self, script: Any, arguments: Sequence[str], options: Record) -> Record:
+    def _read(self, script: Any, arguments: Sequence[str], options: Record) -> _Read:
         environment = {**os.environ, **options.get("env", {})}
         argv = [_option(name, value) for name, value in options.items() if name != "env" and _is_given(value)]
         name, text = _script(script)
         argv += [name, *arguments]
-        context = _context(argv, environment)
-        read_from = (argv, text, replace(context, now=0.0))
-        if self._last is not None and self._last[0] == read_from:
-            return {**self._last[1], "idempotency_key": _new_key()}
-        submission = read_batch(argv, text, context)
+        context = _context(argv, environment, now=0.0)  # the time makes no other submission of the same words
+        read_from = (argv, text, context)
+        if self._last is not None and self._last.read_from == read_from:
+            return self._last
+        submission = read_batch(argv, text, replace(context, now=time.time()))
         parts = [
             {
                 "spec": to_plain(request.spec, without=("owner",)),
@@ -173,10 +174,11 @@ class Client:
             for request in submission.requests
         ]
         body: Record = parts[0] if len(parts) == 1 else {"het": parts}
+        read = _Read(read_from, body)
         specs = [request.spec for request in submission.requests]
         timeless = all(spec.begin_at is None and spec.deadline_at is None for spec in specs)
-        self._last = (read_from, body) if timeless else None  # `now+1hour` is another time the next time
-        return {**body, "idempotency_key": _new_key()}
+        self._last = read if timeless else None  # `now+1hour` is another time the next time
+        return read
 
     def _handle(self, job_id: int) -> JobHandle:
         return JobHandle(self, str(job_id))
@@ -193,7 +195,7 @@ class Client:
         name, text = _script(script)
         flags = [word for option, value in options.items() if option != "env" for word in _flags(option, value)]
         line = read_line([*flags, "--", name, *arguments])
-        asked = read_service(line, text, _context(line.sbatch, environment))
+        asked = read_service(line, text, _context(line.sbatch, environment, time.time()))
         body: Record = {
             "spec": {**to_plain(asked.spec, without=("job",)), "job": to_plain(asked.spec.job, without=("owner",))},
             "environment": asked.environment,
@@ -324,6 +326,22 @@ class Client:
         self.transport.post(f"/v1/jobs/{job}/update", {"changes": changes})
 
 
+class _Read:
+    """A submission that was read, all that it was read from, and what is sent of it."""
+
+    __slots__ = ("_json", "body", "read_from")
+
+    def __init__(self, read_from: tuple[Any, ...], body: Record) -> None:
+        self.read_from = read_from
+        self.body = body
+        self._json = json.dumps(body, separators=(",", ":")).encode()
+
+    def with_key(self, key: str) -> Json:
+        """With an idempotency key of its own; nothing else is written anew."""
+        assert self.body
+        return Json(b'%s,"idempotency_key":"%s"}' % (self._json[:-1], key.encode()))
+
+
 def _script(script: Any) -> tuple[str, bytes]:
     """(name, content) of what is to be run."""
     if isinstance(script, (list, tuple)):
@@ -356,7 +374,7 @@ def _option(name: str, value: Any) -> str:
     return f"{flag}={value}"
 
 
-def _context(argv: Sequence[str], environment: Mapping[str, str]) -> SubmitContext:
+def _context(argv: Sequence[str], environment: Mapping[str, str], now: float) -> SubmitContext:
     umask = os.umask(0o022)
     os.umask(umask)
     return SubmitContext(
@@ -365,7 +383,7 @@ def _context(argv: Sequence[str], environment: Mapping[str, str]) -> SubmitConte
         umask=umask,
         submit_host=socket.gethostname().partition(".")[0],
         environment=environment,
-        now=time.time(),
+        now=now,
         utc_offset=_utc_offset,
         submit_line=shlex.join(["sbatch", *argv]),
     )
@@ -376,7 +394,12 @@ def _utc_offset(at: float) -> float:
 
 
 def _owner() -> Owner:
-    uid, gid = os.getuid(), os.getgid()
+    return _owner_of(os.getuid(), os.getgid())
+
+
+@cache
+def _owner_of(uid: int, gid: int) -> Owner:
+    """Remembered: the user database may be far away, and the daemon asks its own for whom a job is."""
     return Owner(uid=uid, gid=gid, user=_name(pwd.getpwuid, uid), group=_name(grp.getgrgid, gid))
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from bireme.commands.refused import ApiError, BiremeError, BiremeUnavailable, refusal_in
 from bireme.daemon.paths import Paths
 
-__all__ = ["ApiError", "BiremeError", "BiremeUnavailable", "Response", "Stream", "Transport"]
+__all__ = ["ApiError", "BiremeError", "BiremeUnavailable", "Json", "Response", "Stream", "Transport"]
 
 Params = Mapping[str, "str | int | float | None"]
 
@@ -39,6 +39,10 @@ _IN_ROW_S = 1
 _TIMEVAL = struct.Struct("@ll")
 _MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes, one of them NUL
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/,:+[]")
+
+
+class Json(bytes):
+    """A body that is JSON already."""
 
 
 class Response:
@@ -406,6 +410,8 @@ def _request_bytes(method: str, path: str, params: Params | None, body: Any, age
     target = quote(path) + _query(params)
     if body is None:
         payload, kind = b"", ""
+    elif isinstance(body, Json):
+        payload, kind = body, "Content-Type: application/json\r\n"
     elif isinstance(body, bytes):
         payload, kind = body, "Content-Type: application/octet-stream\r\n"
     else:
