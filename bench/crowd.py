@@ -82,7 +82,8 @@ def _beside(cluster: BiremeCluster, sizes: Sizes, name: str, attack: Attack) -> 
 def _many_clients(cluster: BiremeCluster, sizes: Sizes) -> Iterator[Row]:
     listing = _request("GET", f"/v1/jobs?user=root&fields={SQUEUE_FIELDS}")
     with bireme.Client(cluster.home) as client:
-        submitting = _request("POST", "/v1/jobs", json.dumps(client._body(SCRIPT, (), {})).encode())
+        # Without an idempotency key: with the same one for all there would be one job, and nothing to write.
+        submitting = _request("POST", "/v1/jobs", json.dumps(client._read(SCRIPT, (), {}).body).encode())
     kinds = [("listing", listing)] * sizes.crowd_listing + [("submitting", submitting)] * sizes.crowd_submitting
     spent = _polled(f"{cluster.home}/run/api.sock", kinds, sizes.crowd_s)
     beside = f"{sizes.crowd_listing} listing and {sizes.crowd_submitting} submitting clients"
