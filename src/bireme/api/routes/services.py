@@ -147,7 +147,8 @@ def _reached(state: State, service: Service, until: str) -> bool:
 
 
 def _record(api: Context, service: Service) -> dict[str, Any]:
-    return service_record(api.cluster.state, service, api.now(), api.service.router_url())
+    scaling = api.service.scaling(service.name)
+    return service_record(api.cluster.state, service, api.now(), api.service.router_url(), scaling)
 
 
 def _sees(api: Context, caller: Caller, service: Service) -> bool:

@@ -54,6 +54,7 @@ def service_page(service: Record, now: float, tails: Tails) -> Iterator[str]:
     if not service["keys"]:
         yield from _labelled("", [f"for this machine alone; bireme service key add {service['name']} lets others in"])
     yield from _labelled("Replicas", [_how_many(service)])
+    yield from _labelled("Load", _load(service))
     yield from _labelled("Reasons", (_reason(each, now, tails) for each in service["reasons"]))
     yield from _labelled("Crashes", _crashes(service, now, tails))
     yield from _labelled("Revisions", (_revision(each, now) for each in reversed(service["revisions"][-_REVISIONS:])))
@@ -70,6 +71,7 @@ def why_lines(service: Record, now: float, tails: Tails) -> Iterator[str]:
     """What `bireme why NAME` says of it."""
     yield f"Service {service['name']} of {service['user_name']}: {standing_text(service)}"
     yield from _labelled("Wanted", [_how_many(service)])
+    yield from _labelled("Load", _load(service))
     yield from _labelled("Reasons", (_reason(each, now, tails) for each in service["reasons"]))
     if not service["reasons"]:
         yield from _labelled("Reasons", ["none: it has all that it wants"])
@@ -83,6 +85,17 @@ def _how_many(service: Record) -> str:
     least, most = service["replicas_min"], service["replicas_max"]
     of = f"{least} to {most}" if least != most else str(least)
     return f"{service['wanted']} wanted (asked for: {of}): {service['wanted_why']}{fixed}"
+
+
+def _load(service: Record) -> Iterator[str]:
+    """What is measured, and what the autoscaler says of it now, where that is more than what it said last."""
+    scaling = service.get("scaling") or {}
+    for figure in scaling.get("figures", ()):
+        if figure["stable"] is not None:
+            needs = f"{figure['needs']} replica{'s' if figure['needs'] != 1 else ''}"
+            yield f"{figure['stable']:.3g} {figure['counted']}, {figure['target']:g} for each replica: {needs}"
+    if scaling and scaling["why"] != service["wanted_why"]:
+        yield f"the autoscaler says: {scaling['why']}"
 
 
 def _reason(reason: Record, now: float, tails: Tails) -> str:

@@ -22,6 +22,8 @@ from bireme.core.scaling.seen import Seen
 
 AGAIN_S = 1.0
 """Averages of a window change with every second that passes."""
+LOOK_AGAIN_S = 2.0
+"""Figures that are missing may come, and nobody says when."""
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ def advise(
     kept = _delay(course, policy, now, kept)
     if last_may_go and course.count <= 1:
         _stay(course, policy, seen, wanted, now)
-    _bound(course, bounds)
+    _bound(course, bounds, needed)
 
     why = Why(
         cause=course.cause,
@@ -141,11 +143,14 @@ def _stay(course: _Course, policy: Scaling, seen: Seen, wanted: int, now: float)
         course.set(0, Cause.IDLE, policy.idle_s)
 
 
-def _bound(course: _Course, bounds: Bounds) -> None:
+def _bound(course: _Course, bounds: Bounds, needed: int) -> None:
     if course.count < bounds.lower:
         course.set(bounds.lower, Cause.MINIMUM, 0.0, bounds.until)
     elif course.count > bounds.upper:
-        course.set(bounds.upper, Cause.MAXIMUM, 0.0, bounds.until)
+        if needed <= bounds.upper:
+            course.count = bounds.upper  # more than that were needed before: why it has these is said
+        else:
+            course.set(bounds.upper, Cause.MAXIMUM, 0.0, bounds.until)
 
 
 def _next_change(why: Why, policy: Scaling, seen: Seen, kept: Kept, ends_at: float | None, now: float) -> float | None:
@@ -153,6 +158,8 @@ def _next_change(why: Why, policy: Scaling, seen: Seen, kept: Kept, ends_at: flo
     if not all(each.quiet for each in why.readings):
         return now + AGAIN_S
     times = [why.bounds.until, ends_at]
+    if why.cause is Cause.MISSING:
+        times.append(now + LOOK_AGAIN_S)
     if kept.burst_at is not None:
         times.append(kept.burst_at + policy.stable_window_s)
     if len(kept.asked) > 1:

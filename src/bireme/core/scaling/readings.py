@@ -11,6 +11,8 @@ from bireme.core.scaling.windows import Window
 
 FRESH_S = 10.0
 """A figure is old when it is older than this and than the short window."""
+TOLERANCE = 0.02
+"""Two processes that tell of one second do not mean quite the same second: so much too much is nothing."""
 GAPS = 0.1
 """So much of a window may be missing."""
 
@@ -48,5 +50,5 @@ def _silence(target: ScalingTarget, newest: float | None, now: float) -> str:
 
 
 def _need(measured: float | None, target: ScalingTarget) -> int:
-    """One replica for each `value`, rounded up; what is a rounding error too much asks for none."""
-    return 0 if measured is None else max(ceil(round(measured / target.value, 6)), 0)
+    """One replica for each `value`, rounded up; what is within the tolerance of measuring asks for none."""
+    return 0 if measured is None else max(ceil(round(measured * (1.0 - TOLERANCE) / target.value, 6)), 0)

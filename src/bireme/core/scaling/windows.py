@@ -122,8 +122,11 @@ class Latest:
 
     @property
     def missing(self) -> float:
-        """The part (0 to 1) that nothing is known of."""
-        return 1.0 - float(np.count_nonzero(self._known)) / len(self._values)
+        """The part (0 to 1) that nothing is known of, up to the newest that is: gaps, not the age of what is known."""
+        if not self._known.any():
+            return 1.0
+        up_to_newest = self._known[int(self._known.argmax()) :]
+        return 1.0 - float(np.count_nonzero(up_to_newest)) / len(up_to_newest)
 
     @property
     def quiet(self) -> bool:

@@ -6,6 +6,7 @@ job record, so that the two never differ. Invariant: nothing of a key but its na
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -43,6 +44,8 @@ SERVICE_FIELDS = {
     "url": "its address; empty: there is no router",
     "wanted": "so many replicas it is to have",
     "wanted_why": "who or what said so",
+    "scaling": "what the autoscaler says now: {wanted, why, cause, figures: [{counted, target, stable, burst, needs, "
+    "missing}], next_change_at}; empty where the number does not change by itself",
     "fixed": "whether somebody said how many, so that the load does not",
     "replicas_min": "it has at least so many ...",
     "replicas_max": "... and at most so many",
@@ -63,7 +66,10 @@ SERVICE_FIELDS = {
 _OF_JOB = ("state", "std_out", "std_err")
 
 
-def service_record(state: State, service: Service, now: float, router_url: str) -> dict[str, Any]:
+def service_record(
+    state: State, service: Service, now: float, router_url: str, scaling: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`scaling`: what the autoscaler says of it, which is not in the state."""
     seen, newest = situation(state, service, now), service.target
     return {
         "name": service.name,
@@ -74,6 +80,7 @@ def service_record(state: State, service: Service, now: float, router_url: str) 
         "url": f"{router_url}/{service.name}/" if router_url else "",
         "wanted": seen.wanted,
         "wanted_why": seen.wanted_why,
+        "scaling": dict(scaling),
         "fixed": seen.fixed,
         "replicas_min": newest.spec.scaling.replicas_min,
         "replicas_max": newest.spec.scaling.replicas_max,

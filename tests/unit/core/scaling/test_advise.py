@@ -67,6 +67,8 @@ def test_one_replica_for_each_ten_requests_at_once() -> None:
 def test_what_is_exactly_a_replicas_share_needs_no_second_one() -> None:
     play = Play(replace(POLICY, targets=(ScalingTarget(Measure.CONCURRENCY, 0.1),)))
     assert play.seconds(30, 0.3)[-1] == 3
+    assert play.seconds(30, 0.303)[-1] == 3
+    assert play.seconds(30, 0.31)[-1] == 4
 
 
 @pytest.mark.parametrize("replicas", [1, 3, 10])
@@ -347,3 +349,12 @@ def test_the_time_to_ask_again_is_enough_to_follow_what_time_does() -> None:
                     changes[name].append((play.now, advice.wanted))
     assert changes["often"][-1][1] == 0
     assert changes["seldom"] == changes["often"]
+
+
+def test_missing_figures_are_asked_for_again_soon() -> None:
+    play = Play()
+    play.seconds(120, 35.0)
+    play.seconds(100, None)
+    assert play.cause is Cause.MISSING
+    assert play.advice is not None
+    assert play.advice.next_change_at == play.now + 2.0

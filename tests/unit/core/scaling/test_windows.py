@@ -88,3 +88,9 @@ def test_another_length_keeps_the_figures() -> None:
 
 def test_it_has_no_more_buckets_than_an_hour_has_seconds() -> None:
     assert Window(1e9).length == LONGEST_S
+
+
+def test_what_is_not_told_yet_is_no_gap() -> None:
+    window = filled([4.0] * 10)
+    assert window.latest(13.5, 10.0).missing == 0.0
+    assert window.latest(13.5, 10.0).even(10.0) == 4.0
