@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,12 +32,9 @@ from bireme.testing.worlds import build_cluster, build_service
 
 ALICE = Caller(uid=1001, gid=1001, user="alice", admin=False)
 OWNER = Owner(uid=1001, gid=1001, user="alice")
-CONFIG = build_cluster("4x8", settings=Settings(memory_is_consumable=False))
 BEGAN = 1_800_014_400.0
 TEN = (ScalingTarget(Measure.CONCURRENCY, 10.0),)
 PATIENCE_S = 20.0
-ALONE = f"127.{os.getpid() // 65536 % 200 + 10}.{os.getpid() // 256 % 256}.{os.getpid() % 254 + 1}"
-"""An address of this machine where nobody else listens: replicas' ports are those of every cluster on it."""
 
 
 class Clock:
@@ -118,13 +115,23 @@ class Stage:
             await self.second(concurrency)
 
 
+def free_port() -> int:
+    """Replicas' usual ports are those of every cluster on this machine."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
 @asynccontextmanager
 async def staged(folder: Path, clock: Clock, prometheus: str = "") -> Any:
     store = SqliteStore(str(folder / "journal.db"), durable=False)
     engine = SimulatedEngine(VirtualClock(BEGAN), lambda job, allocation: Script())
-    engine.reconfigure(CONFIG)
+    port = free_port()
+    rules = Settings(memory_is_consumable=False, service_ports=(port, min(port + 999, 65_535)))
+    config = build_cluster("4x8", settings=rules)
+    engine.reconfigure(config)
     runtime = Runtime(store, engine, clock, rows_of)
-    await runtime.start(CONFIG)
+    await runtime.start(config)
     stage = Stage(runtime, clock, prometheus)
     stage.keeper.begin()
     try:
@@ -272,7 +279,7 @@ def test_a_service_that_is_gone_is_forgotten(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def answering(body: Callable[[bytes], bytes], host: str = "127.0.0.1", port: int = 0) -> Any:
+async def answering(body: Callable[[bytes], bytes], port: int = 0) -> Any:
     """An HTTP server on loopback: its address."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -281,8 +288,8 @@ async def answering(body: Callable[[bytes], bytes], host: str = "127.0.0.1", por
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(handle, host, port) as server:
-        yield f"{host}:{server.sockets[0].getsockname()[1]}"
+    async with await asyncio.start_server(handle, "127.0.0.1", port) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 def test_a_query_of_prometheus_scales_and_its_failures_are_said(tmp_path: Path) -> None:
@@ -319,8 +326,8 @@ def test_what_ready_replicas_export_is_added_up_over_them(tmp_path: Path) -> Non
         target = ScalingTarget(Measure.METRIC, 4.0, "vllm:num_requests_waiting")
         await stage.deploy("1-8", targets=(target,))
         (replica,) = stage.service.replicas.values()
-        async with answering(lambda head: b"vllm:num_requests_waiting 9\n", ALONE, replica.port):
-            await stage.ready(ALONE)
+        async with answering(lambda head: b"vllm:num_requests_waiting 9\n", replica.port):
+            await stage.ready()
             await stage.until(lambda state: stage.service.wanted == 3)
             assert "9 vllm:num_requests_waiting, one replica for each 4" in stage.scaled[-1][1]
 
@@ -330,7 +337,7 @@ def test_what_ready_replicas_export_is_added_up_over_them(tmp_path: Path) -> Non
 def test_a_replica_that_exports_nothing_is_said_to(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.deploy("1-8", targets=(ScalingTarget(Measure.METRIC, 4.0, "depth"),))
-        await stage.ready(ALONE)
+        await stage.ready()
         async with asyncio.timeout(PATIENCE_S):
             while "1 of 1 replicas did not tell it" not in str(stage.keeper.explained("chat")):
                 await asyncio.sleep(0.01)
