@@ -333,3 +333,34 @@ def test_ann_cancels_her_own(cluster: Cluster, anns_job: str) -> None:
     cluster.run("scancel", anns_job, user=ANN, cwd="/")
     record = cluster.wait(anns_job, 30)
     assert (record["state"], record["cancelled_by"]) == ("CANCELLED", pwd.getpwnam(ANN).pw_uid)
+
+
+def test_a_service_is_of_who_made_it(cluster: Cluster) -> None:
+    """Its replicas run as its owner; nobody else changes it, takes its name, or reads its keys."""
+
+    def bireme(user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = (cluster.python, "-m", "bireme", *words)
+        return cluster.run(*command, user=user, cwd=cluster.work / user, check=False)
+
+    for user in (ANN, BOB):
+        script = cluster.work / user / "web.sh"
+        script.write_text('#!/bin/bash\n#BIREME --replicas=1 --health=/\nexec python3 -m http.server "$PORT"\n')
+        script.chmod(0o755)
+        os.chown(script, pwd.getpwnam(user).pw_uid, -1)
+    made = bireme(ANN, "serve", "web.sh", "--wait")
+    assert made.returncode == 0, made.stderr
+    shown = json.loads(bireme(BOB, "service", "show", "web", "--json").stdout)
+    assert (shown["user_name"], shown["ready"]) == (ANN, 1)
+    job = str(shown["replicas"][0]["job_id"])
+    assert cluster.run("squeue", "-h", "-j", job, "-o", "%u").stdout.strip() == ANN
+    assert (cluster.work / ANN / f"slurm-{job}.out").stat().st_uid == pwd.getpwnam(ANN).pw_uid
+    for words in (
+        "serve web.sh", "service scale web 0", "service stop web", "service restart web", "service rollback web",
+        "service key add web", "service key list web", "service events web", "service logs web",
+    ):  # fmt: skip
+        refused = bireme(BOB, *words.split())
+        assert refused.returncode == 1, words
+        assert f"service web is {ANN}'s" in refused.stderr, words
+    assert bireme(BOB, "serve", "web.sh", "--name=webs", "--model=web").returncode == 1
+    assert json.loads(bireme(BOB, "service", "show", "web", "--json").stdout)["replicas"] == shown["replicas"]
+    assert bireme(ANN, "service", "stop", "web", "--wait").returncode == 0

@@ -18,6 +18,7 @@ from bireme.core.model.serving.events import ServiceEvent
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gpus=1\n#BIREME --replicas=0-4 --health=/h\nexec server\n"
 NOW = 10_000.0
+MADE = {"name": "chat", "revision": 1, "url": "http://127.0.0.1:8600/chat/", "updates": 0, "canary_percent": None}
 
 
 def replica(number: int, **more: Any) -> dict[str, Any]:
@@ -53,9 +54,7 @@ def shows(daemon: FakeDaemon, told: dict[str, Any]) -> None:
 
 @pytest.fixture
 def script(daemon: FakeDaemon) -> Path:
-    daemon.routes["POST /v1/services"] = (
-        200, {"name": "chat", "revision": 1, "url": "http://127.0.0.1:8600/chat/", "updates": 0},
-    )  # fmt: skip
+    daemon.routes["POST /v1/services"] = (200, MADE)
     path = Path("chat.sh")
     path.write_text(SCRIPT)
     return path
@@ -83,11 +82,16 @@ def test_serve_sends_what_it_understood_and_says_where_it_is(
 def test_an_update_says_what_it_takes_the_place_of(
     daemon: FakeDaemon, script: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    daemon.routes["POST /v1/services"] = (200, {"name": "chat", "revision": 4, "url": "", "updates": 3})
+    daemon.routes["POST /v1/services"] = (200, MADE | {"revision": 4, "url": "", "updates": 3})
     assert serve.main(["chat.sh"]) == 0
     told = capfd.readouterr().out
     assert "revision 4 takes the place of revision 3." in told
     assert "known when its router has started: bireme service show chat" in told
+    daemon.routes["POST /v1/services"] = (200, MADE | {"revision": 4, "updates": 3, "canary_percent": 10})
+    assert serve.main(["chat.sh", "--canary=10%"]) == 0
+    told = capfd.readouterr().out
+    assert "revision 4 has 10% of the requests, beside revision 3." in told
+    assert "bireme service promote chat, or: bireme service rollback chat" in told
 
 
 def test_serve_waits_and_tells_what_for(daemon: FakeDaemon, script: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -188,8 +188,9 @@ def _unknown(api: Context, caller: Caller, name: str) -> Refusal:
 async def deploy_service(api: Context, request: Request) -> Response:
     """Make a service, or the next revision of one.
 
-    Answered with `name`, `revision`, `url`, and `updates` (the revision that served before; 0: there was none), when it
-    is on disk. An `idempotency_key` that made a revision of this service already is answered with that one.
+    Answered when it is on disk, with `name`, `revision`, `url`, `updates` (the revision that served before; 0: there
+    was none) and `canary_percent` (null: it is none). An `idempotency_key` that made a revision of this service already
+    is answered with that one.
     """
     body, caller = await api.body(request), api.caller(request)
     spec, key = _read_spec(api, caller, body), _read_key(body)
@@ -204,9 +205,12 @@ async def deploy_service(api: Context, request: Request) -> Response:
         api.cause(request), lambda state, now: requests.deploy(state, caller, spec, now, elsewhere=elsewhere, key=key)
     )
     service = api.cluster.state.services[name]
-    made = next((each.number for each in service.revisions.values() if key and each.key == key), max(service.revisions))
-    url = _record(api, service)["url"]
-    return answer({"name": name, "revision": made, "url": url, "updates": service.current})
+    newest = service.revisions[max(service.revisions)]
+    made = next((each for each in service.revisions.values() if key and each.key == key), newest)
+    percent = made.spec.updating.canary_percent if made.phase is RevisionLife.CANARY else None
+    record = _record(api, service)
+    told = {"url": record["url"], "updates": service.current, "canary_percent": percent}
+    return answer({"name": name, "revision": made.number, **told})
 
 
 def _read_spec(api: Context, caller: Caller, body: dict[str, Any]) -> ServiceSpec:

@@ -77,9 +77,12 @@ def told(made: dict[str, Any]) -> str:
     name, number, before = made["name"], made["revision"], made["updates"]
     update = before and before != number
     how = f"takes the place of revision {before}" if update else "is made"
-    first = f"Service {name}: revision {number} {how}."
     address = made["url"] or f"known when its router has started: bireme service show {name}"
     rows = [("address", address), ("see", f"bireme service show {name}")]
+    if made["canary_percent"] is not None:
+        how = f"has {made['canary_percent']}% of the requests, beside revision {before}"
+        rows.append(("then", f"bireme service promote {name}, or: bireme service rollback {name}"))
+    first = f"Service {name}: revision {number} {how}."
     return "\n".join([first, *(f"  {label:<8} {text}" for label, text in rows)]) + "\n"
 
 

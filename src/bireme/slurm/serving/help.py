@@ -31,7 +31,7 @@ Forms of values:
 
 Besides:
       --wait                    stay until it is ready
-  -q, --quiet                   say nothing but errors
+  -Q, --quiet                   say nothing but errors
       all of sbatch's options   what each replica gets: see `sbatch --help`
 
 See: bireme services, bireme service show NAME, bireme explain SCRIPT
