@@ -353,6 +353,7 @@ def test_many_idle_services_are_not_asked_about(tmp_path: Path, services: int) -
         for number in range(services):
             spec = build_service(f"s{number}", "0-3", {"cpus": 1}, OWNER)
             await stage.runtime.do("test", lambda state, now, spec=spec: requests.deploy(state, ALICE, spec, now))
+        await stage.until(lambda state: len(stage.keeper._watched) == services)
         stage.clock.at += 1000.0
         await stage.until(lambda state: all(each.wanted == 0 for each in state.services.values()))
         await stage.turn()
