@@ -232,8 +232,8 @@ class PublishesServices(Protocol):
 class AsksBeside(Protocol):
     """An engine without agents that can run a short command in a job of its queue."""
 
-    async def ask_beside(self, job_id: int, node: str, owner: Owner, command: Sequence[str], timeout_s: float) -> str:
-        """What is wrong, by a command run on the node as the job's owner; empty: it exited with 0 in time."""
+    async def ask_beside(self, job: Job, command: Sequence[str], timeout_s: float) -> str:
+        """What is wrong, by a command run in a running job, on its first node; empty: it exited with 0 in time."""
 
 
 class KnowsPods(Protocol):

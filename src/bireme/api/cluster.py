@@ -29,8 +29,11 @@ class Cluster(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    async def do(self, cause: str, decide: Decide) -> Sequence[Recorded]:
-        """Decides, applies and journals; returns once the events are on disk. Raises Refusal or JournalError."""
+    async def do(self, cause: str, decide: Decide, *, own: bool = False) -> Sequence[Recorded]:
+        """Decides, applies and journals; returns once the events are on disk. Raises Refusal or JournalError.
+
+        `own`: it is Bireme's to decide, whoever places the jobs (services).
+        """
 
     async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[Recorded] | Refusal]:
         """As `do`, of many wishes in one commit: the answer to each. Raises JournalError, and then none is done."""

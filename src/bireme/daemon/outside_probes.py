@@ -96,13 +96,11 @@ class OutsideProbes:
 
     async def _answer(self, job: Job, probe: Probe) -> str:
         """What is wrong; empty: nothing."""
-        assert job.allocation is not None
         assert job.spec.replica is not None
         if probe.command:
             beside = self._runtime.engine.capabilities.beside
             assert beside is not None, "a queue of an engine's own comes with a way to run commands in its jobs"
-            node, owner = job.allocation.first_node, job.spec.owner
-            return await beside.ask_beside(job.id, node, owner, probe.command, probe.timeout_s)
+            return await beside.ask_beside(job, probe.command, probe.timeout_s)
         try:
             async with asyncio.timeout(probe.timeout_s):
                 return await _asked_over_port(self._address(job), job.spec.replica.port, probe.path)

@@ -154,23 +154,29 @@ class Runtime:
         """Returns when everything that was reported so far is in the state and on disk."""
         await self._decided("", lambda state, now: [])
 
-    async def do(self, cause: str, decide: Decide) -> Sequence[e.Recorded]:
-        """Has a request decided and committed; its events when they are on disk. Raises Refusal or JournalError."""
-        queue = self.engine.capabilities.queue
-        if queue is not None and queue.takes(()):
-            raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
+    async def do(self, cause: str, decide: Decide, *, own: bool = False) -> Sequence[e.Recorded]:
+        """Has a request decided and committed; its events when they are on disk. Raises Refusal or JournalError.
+
+        `own`: it is Bireme's to decide, whoever places the jobs (services).
+        """
+        self._check_ours(own)
         return await self._decided(cause, decide)
 
-    async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[e.Recorded] | Refusal]:
+    def _check_ours(self, own: bool) -> None:
+        queue = self.engine.capabilities.queue
+        if not own and queue is not None and queue.takes(()):
+            raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
+
+    async def do_all(
+        self, cause: str, decides: Sequence[Decide], *, own: bool = False
+    ) -> list[Sequence[e.Recorded] | Refusal]:
         """As `do`, of many wishes in one turn and one commit, each decided when those before it are; each one's answer.
 
         What fails by a fault of Bireme's own is refused, and in the log. Raises JournalError: then none was done.
         """
         if not decides:
             return []
-        queue = self.engine.capabilities.queue
-        if queue is not None and queue.takes(()):
-            raise Refusal(Why.OWN_COMMAND, "this is decided by the cluster's own scheduler: use its own commands")
+        self._check_ours(own)
         if self.failure is not None:
             raise JournalError("the daemon stopped after an internal error; see its log")
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -129,7 +129,7 @@ def test_a_command_is_run_in_the_job() -> None:
         async with around.asking():
             assert (await around.said(Health.LOADING)).why == "startup probe: exit code 3"
             await around.said(Health.READY)
-        assert asked[0] == (around.job.id, "n1", around.job.spec.owner, ("check", "me"), 5.0)
+        assert asked[0] == (around.job, ("check", "me"), 5.0)
 
     asyncio.run(asyncio.wait_for(story(), 30))
 

@@ -202,7 +202,9 @@ async def deploy_service(api: Context, request: Request) -> Response:
     refuse_containers(api, spec.job)
     elsewhere = _is_elsewhere(api, spec)
     await api.cluster.do(
-        api.cause(request), lambda state, now: requests.deploy(state, caller, spec, now, elsewhere=elsewhere, key=key)
+        api.cause(request),
+        lambda state, now: requests.deploy(state, caller, spec, now, elsewhere=elsewhere, key=key),
+        own=True,
     )
     service = api.cluster.state.services[name]
     newest = service.revisions[max(service.revisions)]
@@ -242,7 +244,7 @@ def _is_elsewhere(api: Context, spec: ServiceSpec) -> bool:
 async def _change(api: Context, request: Request, ask: Ask) -> Response:
     service, caller = _own(api, request), api.caller(request)
     name = service.name
-    await api.cluster.do(api.cause(request), lambda state, now: ask(state, caller, name, now))
+    await api.cluster.do(api.cause(request), lambda state, now: ask(state, caller, name, now), own=True)
     left = api.cluster.state.services.get(name)
     return answer({"service": None if left is None else _record(api, left)})
 
@@ -315,7 +317,9 @@ async def add_key(api: Context, request: Request) -> Response:
     )
     service, caller = _own(api, request), api.caller(request)
     name = service.name
-    await api.cluster.do(api.cause(request), lambda state, now: requests.add_key(state, caller, name, key, now))
+    await api.cluster.do(
+        api.cause(request), lambda state, now: requests.add_key(state, caller, name, key, now), own=True
+    )
     return answer({"id": key.id, "key": text})
 
 

@@ -60,7 +60,9 @@ class Cluster(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[e.Recorded] | Refusal]: ...
+    async def do_all(
+        self, cause: str, decides: Sequence[Decide], *, own: bool = False
+    ) -> list[Sequence[e.Recorded] | Refusal]: ...
 
     def subscribe(self, subscriber: Callable[[Sequence[e.Recorded]], None]) -> Callable[[], None]: ...
 
@@ -240,7 +242,7 @@ class LoadKeeper:
                 continue
             if (wish := self._asked(state, service, watched, now)) is not None:
                 wishes.append(wish)
-        for answer in await self._cluster.do_all(CAUSE, wishes) if wishes else ():
+        for answer in await self._cluster.do_all(CAUSE, wishes, own=True) if wishes else ():
             if isinstance(answer, Refusal):
                 log.warning("the autoscaler's wish was refused: %s", answer)
 

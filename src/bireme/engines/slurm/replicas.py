@@ -17,7 +17,7 @@ from typing import Any
 
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import JobSpec, Owner
+from bireme.core.model.jobs import Job, JobSpec
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.engines.slurm.commands import Silent, SlurmCommands, UnsureRefusal, last_line
 from bireme.ports import ForeignQueue, LostBlobError, Order, Report
@@ -83,12 +83,14 @@ class SlurmReplicas:
                 log.warning("job %d of %s is not ended yet: %s", command.job_id, command.service, refusal)
                 pause_s = await _paused(pause_s)
 
-    async def ask_beside(self, job_id: int, node: str, owner: Owner, command: Sequence[str], timeout_s: float) -> str:
+    async def ask_beside(self, job: Job, command: Sequence[str], timeout_s: float) -> str:
         """What is wrong with a replica by a command that is run on its node, in its job; empty: it exited with 0."""
-        step = ("srun", f"--jobid={job_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--quiet")
+        assert job.allocation is not None, "who is asked runs"
+        where = (f"--jobid={job.id}", f"--nodelist={job.allocation.first_node}", f"--chdir={job.spec.work_dir}")
+        step = ("srun", *where, "--overlap", "--nodes=1", "--ntasks=1", "--quiet")
         try:
             async with asyncio.timeout(timeout_s):
-                done = await self._commands.run(*step, *command, identity=owner)
+                done = await self._commands.run(*step, *command, identity=job.spec.owner)
         except TimeoutError:
             return f"did not end within {timeout_s:g} s"
         except Silent as error:

@@ -1,0 +1,95 @@
+"""Services on a real Kubernetes: replicas are pods, asked by their agents, shown to the cluster and to the router."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
+from tests.support.kubernetes import KubernetesCluster
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+
+SCRIPT = """#!/bin/sh
+#BIREME --replicas=2 --health=/index.html --drain=1s
+mkdir "$SLURM_JOB_ID" && echo "$BIREME_SERVICE $BIREME_REVISION" > "$SLURM_JOB_ID/index.html"
+exec httpd -f -p "$PORT" -h "$SLURM_JOB_ID"
+"""
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name=web"
+
+
+@pytest.fixture(scope="module")
+def cluster(kubelets: Kubernetes) -> Iterator[KubernetesCluster]:
+    router = '[router]\naddress = "127.0.0.1:0"\nworkers = 1\n'
+    with KubernetesCluster(kubelets, beside=router).running() as bireme:
+        yield bireme
+
+
+def shown(cluster: KubernetesCluster) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.bireme("service", "show", "web", "--json").stdout)
+    return found
+
+
+def addresses(cluster: KubernetesCluster) -> set[tuple[str, int]]:
+    """Where clients in the cluster are led."""
+    slices = cluster.kubernetes.api.get(SLICES)["items"]
+    return {(each["endpoints"][0]["addresses"][0], each["ports"][0]["port"]) for each in slices}
+
+
+def pod_addresses(cluster: KubernetesCluster) -> dict[str, str]:
+    pods = cluster.kubernetes.api.get("/api/v1/pods")["items"]
+    return {pod["metadata"]["labels"]["bireme.dev/job"]: pod["status"].get("podIP", "") for pod in pods}
+
+
+def ready(cluster: KubernetesCluster) -> list[dict[str, Any]]:
+    """Waits until two are ready, and there are no others; the replicas."""
+    cluster.until(lambda: [each["state"] for each in shown(cluster)["replicas"]] == ["ready"] * 2, 120)
+    return list(shown(cluster)["replicas"])
+
+
+def is_shown_exactly(cluster: KubernetesCluster, replicas: list[dict[str, Any]]) -> None:
+    pods = pod_addresses(cluster)
+    expected = {(pods[str(each["job_id"])], each["port"]) for each in replicas}
+    cluster.until(lambda: addresses(cluster) == expected, 30)
+
+
+def test_the_cluster_is_shown_exactly_the_replicas_that_are_ready(cluster: KubernetesCluster) -> None:
+    cluster.script(SCRIPT, "web.sh")
+    cluster.bireme("serve", "web.sh")
+    is_shown_exactly(cluster, ready(cluster))
+    found = cluster.kubernetes.api.get("/api/v1/namespaces/default/services/web")
+    assert found["spec"]["ports"][0]["port"] == 80
+    assert "selector" not in found["spec"]
+    with urlopen(shown(cluster)["url"] + "index.html", timeout=30) as answer:
+        assert answer.read() == b"web 1\n", "and the router reaches the pods"
+
+
+def test_a_cancelled_replica_is_replaced_there_too(cluster: KubernetesCluster) -> None:
+    first, second = ready(cluster)
+    cluster.run("scancel", str(first["job_id"]))
+    cluster.until(lambda: first["number"] not in [each["number"] for each in shown(cluster)["replicas"]], 120)
+    left = ready(cluster)
+    assert second["number"] in [each["number"] for each in left]
+    is_shown_exactly(cluster, left)
+
+
+def test_a_daemon_that_was_away_finds_what_is_there(cluster: KubernetesCluster) -> None:
+    before = ready(cluster)
+    cluster.kill_daemon()
+    host, port = min(addresses(cluster))
+    with urlopen(f"http://{host}:{port}/index.html", timeout=30) as answer:
+        assert answer.status == 200
+    cluster.up_again()
+    assert shown(cluster)["ready"] == 2
+    is_shown_exactly(cluster, before)
+
+
+def test_a_stopped_service_leaves_nothing(cluster: KubernetesCluster) -> None:
+    cluster.bireme("service", "stop", "web")
+    labelled = "?labelSelector=bireme.dev/service"
+    cluster.until(lambda: not cluster.kubernetes.api.get(f"/api/v1/services{labelled}")["items"], 120)
+    assert not addresses(cluster)
+    cluster.until(lambda: not cluster.pods(), 120)
