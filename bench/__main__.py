@@ -22,6 +22,7 @@ from bench import (
     queue,
     restart,
     router,
+    services,
     simulator,
     submit,
 )
@@ -43,6 +44,7 @@ SECTIONS = (
     "much",
     "sim",
     "router",
+    "services",
     "slurm",
 )
 
@@ -79,6 +81,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "much": much,
         "sim": simulator,
         "router": router,
+        "services": services,
     }
     return modules[section].measure(sizes)
 

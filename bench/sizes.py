@@ -43,6 +43,9 @@ class Sizes:
     router_rounds: int = 3
     router_streams: int = 500
     router_wakes: int = 20
+    service_wakes: int = 15
+    service_requests: int = 500
+    """Before and after each misfortune."""
 
 
 FULL = Sizes()
@@ -80,4 +83,6 @@ QUICK = Sizes(
     router_rounds=1,
     router_streams=20,
     router_wakes=2,
+    service_wakes=1,
+    service_requests=20,
 )

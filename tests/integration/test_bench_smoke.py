@@ -18,10 +18,19 @@ ROWS = {
     "squeue": ("pending jobs", "--version"),
     "crowd": ("listing, p99", "submitting, p99", "half-sent requests", "four million", "agent's socket", "pid file"),
     "restart": ("first ping", "memory"),
+    "services": ("from zero", "one is killed", "a node is killed", "the daemon is killed", "an update is rolled out"),
     "router": ("idle: CPU", "from zero", "out of order", "beside nginx"),
     "much": ("scancel -u: an array", "first ping", "in the history", "last tenth to the first"),
 }
-MAY_BE_NOTHING = ("gained", "last tenth to the first", "idle: CPU", "out of order", "not measured", "the router's CPU")
+MAY_BE_NOTHING = (
+    "gained",
+    "last tenth to the first",
+    "idle: CPU",
+    "out of order",
+    "not measured",
+    "the router's CPU",
+    "failed requests",
+)
 """The second is a ratio of CPU times, which the kernel counts in hundredths of a second: of two jobs often none."""
 
 
