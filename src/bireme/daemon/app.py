@@ -233,12 +233,16 @@ class Daemon:
             log.error("the configuration is left as it was: %s", error)
 
     async def _reconfigure(self, runtime: Runtime) -> None:
-        self._settings = self._read_settings()
+        settings = self._read_settings()
+        RouterPlan.of(self._paths, settings)  # raises, and all is left as it was
+        self._settings = settings
         loaded = self._take(await asyncio.to_thread(load_cluster, self._settings))
         if self._settings.has_guest and loaded.cluster is not None:
             runtime.engine.reconfigure(loaded.cluster)  # it tells of both clusters as one
         else:
             await runtime.reconfigure(loaded.cluster)
+        if self._steward is not None:
+            self._steward.reconsider()
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
     async def _prune(self, store: Store, runtime: Runtime) -> None:

@@ -204,6 +204,20 @@ def test_a_router_that_listens_elsewhere_than_the_settings_say_is_replaced(plan:
     run(story())
 
 
+def test_one_that_runs_is_replaced_when_the_settings_change(plan: RouterPlan) -> None:
+    async def story() -> None:
+        daemon = Daemon(plan, chat())
+        await until(lambda: daemon.link.welcome, "the router")
+        daemon.link.reconsider()
+        assert daemon.link.welcome is not None
+        daemon.plan = RouterPlan(plan.folder, plan.log, "127.0.0.2", 0, workers=1)
+        daemon.link.reconsider()
+        await until(lambda: daemon.link.welcome and daemon.link.welcome.host == "127.0.0.2", "another router")
+        await daemon.link.close()
+
+    run(story())
+
+
 def test_a_request_for_a_service_without_replicas_wakes_it(plan: RouterPlan) -> None:
     async def story() -> None:
         server, port = await backend(b"hello")

@@ -118,6 +118,11 @@ class RouterLink:
         if self._pushing is None:
             self._pushing = asyncio.get_running_loop().call_later(_GATHER_S, self._push)
 
+    def reconsider(self) -> None:
+        """The plan may be another now: a router that is not what it says is asked who it is once more, and replaced."""
+        if self._writer is not None and self.welcome is not None and not self._plan().suits(self.welcome):
+            self._writer.close()
+
     # --- keeping it there ----------------------------------------------------------------------------------
 
     async def _keep(self) -> None:

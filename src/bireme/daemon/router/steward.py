@@ -54,6 +54,10 @@ class RouterSteward:
         self._unsubscribe()
         await self._link.end()
 
+    def reconsider(self) -> None:
+        """The settings may be others now."""
+        self._link.reconsider()
+
     @property
     def summary(self) -> dict[str, str | int]:
         """Of the router: `url`, `pid`, `problem`; nothing of what is not."""
