@@ -37,11 +37,15 @@ from bireme.core.model.jobs import Dependency, DependencyKind, Ending, Job, Pend
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation
+from bireme.core.model.serving.services import RevisionLife, Service
 from bireme.core.placement.occupancy import Occupancy
-from bireme.core.plan import consider, decisions, preempt, seniority
+from bireme.core.plan import consider, decisions, fitting, preempt, seniority
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.reserved import Reserved
 from bireme.core.reservations import reserving
+from bireme.core.services import acting, amounts, reconciling
+from bireme.core.services import kind as service_kind
+from bireme.core.services.standing import Seen, Stand
 from bireme.core.state.state import ArrayTally, State
 from bireme.engines.crew.engine import CrewEngine
 from bireme.engines.crew.gangs import Farewell, Gang, Next
@@ -49,7 +53,8 @@ from bireme.engines.simulated.agents import Run, SimulatedAgent
 from bireme.ports import JournalError
 from bireme.runtime.kernel import Group, Kernel
 from bireme.sim.faults.daemon import Daemon
-from bireme.sim.faults.draw import draw, draw_with_loss
+from bireme.sim.faults.draw import Story, draw, draw_with_loss
+from bireme.sim.faults.draw_services import draw_with_services
 from bireme.sim.faults.play import Failed, Sabotage
 from bireme.sim.faults.soak import play
 
@@ -70,20 +75,26 @@ class Planted:
     plant: Plant
     loss: bool = False
     """Of worlds whose journal is replaced by an older copy."""
+    services: bool = False
+    """Of worlds with services."""
 
 
 PLANTED: list[Planted] = []
 
 
-def bug(words: str, seed: int, *, loss: bool = False) -> Callable[[Plant], Plant]:
+def bug(words: str, seed: int, *, loss: bool = False, services: bool = False) -> Callable[[Plant], Plant]:
     """Lists the function, whose docstring is the bug in one sentence."""
 
     def listed(plant: Plant) -> Plant:
         assert plant.__doc__ is not None
-        PLANTED.append(Planted(plant.__name__, plant.__doc__, words, seed, plant, loss))
+        PLANTED.append(Planted(plant.__name__, plant.__doc__, words, seed, plant, loss, services))
         return plant
 
     return listed
+
+
+def service_bug(words: str, seed: int) -> Callable[[Plant], Plant]:
+    return bug(words, seed, services=True)
 
 
 def found(planted: Planted, seeds: Sequence[int], *, wishes: bool = True) -> tuple[int, Failed] | None:
@@ -92,11 +103,17 @@ def found(planted: Planted, seeds: Sequence[int], *, wishes: bool = True) -> tup
         with Patch.context() as patch:
             sabotage = planted.plant(patch)
             try:
-                play(draw_with_loss(seed) if planted.loss else draw(seed, wishes=wishes), sabotage=sabotage)
+                play(_world(planted, seed, wishes=wishes), sabotage=sabotage)
             except Failed as failure:
                 if re.search(planted.words, str(failure)):
                     return count, failure
     return None
+
+
+def _world(planted: Planted, seed: int, *, wishes: bool) -> Story:
+    if planted.services:
+        return draw_with_services(seed)
+    return draw_with_loss(seed) if planted.loss else draw(seed, wishes=wishes)
 
 
 # -- resources -------------------------------------------------------------------------------------------------------
@@ -721,6 +738,113 @@ def numbers_of_lost_starts_given_again(patch: Patch) -> None:
         return ()
 
     patch.setitem(PROGRAMME, e.LossSettled, PROGRAMME[e.LossSettled]._replace(handler=forgetful))
+
+
+# -- services --------------------------------------------------------------------------------------------------------
+
+
+@service_bug("more than .* that it may have", 1)
+def one_replica_too_many(patch: Patch) -> None:
+    """An update has two more replicas than surge allows."""
+    leeway = amounts.leeway
+    patch.setattr(reconciling, "leeway", lambda *asked: leeway(*asked)._replace(surge=leeway(*asked).surge + 2))
+
+
+@service_bug("was left with .* ready replicas", 6)
+def old_replicas_go_too_early(patch: Patch) -> None:
+    """An update drains one more than may be unavailable."""
+    leeway = amounts.leeway
+
+    def more(*asked: Any) -> amounts.Leeway:
+        surge, unavailable = leeway(*asked)
+        return amounts.Leeway(surge, unavailable + 1)
+
+    patch.setattr(reconciling, "leeway", more)
+
+
+@service_bug("before its requests were answered", 1)
+def drained_for_no_time(patch: Patch) -> None:
+    """A replica that is drained is ended at once, whatever it has in flight."""
+
+    def at_once(service: Service, seen: Sequence[Seen], now: float) -> Iterator[reconciling.Act]:
+        over = (Stand.ORDERED, Stand.ENDING, Stand.OVER)
+        draining = (each for each in seen if each.replica.draining_since is not None and each.stand not in over)
+        return (reconciling.End(each.number) for each in draining)
+
+    patch.setattr(reconciling, "_ended", at_once)
+
+
+@service_bug("shared|shares port", 1)
+def one_port_for_all(patch: Patch) -> None:
+    """Every replica gets the first port."""
+    patch.setattr(acting, "free_port", lambda state: state.config.settings.service_ports[0])
+
+
+@service_bug("settled at revision .* beside", 1)
+def settled_too_early(patch: Patch) -> None:
+    """A revision is said to serve as soon as it has what is wanted, whoever else is there."""
+
+    def early(service: Service, seen: Sequence[Seen]) -> Iterator[reconciling.Act]:
+        target = service.in_phase(RevisionLife.ROLLING)
+        own = [each for each in seen if target is not None and each.replica.revision == target.number]
+        if target is not None and any(each.ready for each in own):
+            if service.serving is not None:
+                yield reconciling.Retire(service.current)
+            yield reconciling.Settle(target.number)
+
+    patch.setattr(reconciling, "_settled", early)
+
+
+@service_bug("made again and again", 5)
+def crash_loop_without_back_off(patch: Patch) -> None:
+    """However often a replica crashes, the next comes at once."""
+    patch.setattr(acting, "_delay", lambda level: 0.0)
+
+
+@service_bug("removed with replicas|is gone, and its replicas", 1)
+def gone_with_replicas_left(patch: Patch) -> None:
+    """A service that is stopped is forgotten while its replicas are still there."""
+    patch.setattr(reconciling, "_wound_down", lambda seen: iter([reconciling.Remove()]))
+
+
+@service_bug("is dead, and nobody ends it", 1)
+def dead_replicas_kept(patch: Patch) -> None:
+    """A replica that does not answer for good is neither ended nor replaced."""
+    patch.setattr(reconciling, "_given_up", lambda seen: iter(()))
+
+
+@service_bug("never came back", 6)
+def never_given_up(patch: Patch) -> None:
+    """A revision that does not get ready is waited for for ever."""
+    patch.setattr(reconciling, "_failed", lambda service, seen, now: iter(()))
+
+
+@service_bug("still there, and its job is over", 1)
+def ends_unnoticed(patch: Patch) -> None:
+    """What happens to the jobs of replicas is not looked at."""
+    for event in (e.JobEnded, e.JobCancelled, e.JobEnding):
+        programme = PROGRAMME[event]
+        left = tuple(each for each in programme.followers if each is not service_kind._job_changed)
+        patch.setitem(PROGRAMME, event, programme._replace(followers=left))
+
+
+@service_bug("never came back", 5)
+def held_back_for_ever(patch: Patch) -> None:
+    """A back-off after a crash is never over."""
+    patch.setattr(
+        reconciling, "_held_back", lambda revision, own, wanted, now: 0 if revision.backed_off is None else wanted
+    )
+
+
+@service_bug("which is no replica that waits|cannot come back", 32)
+def who_cannot_come_back_makes_way(patch: Patch) -> None:
+    """Jobs that may not be requeued are ended for services, too."""
+
+    def outranks(state: State, job: Job, partition: Any, other: Job, rules: Any) -> bool:
+        return rules.by == "services" and job.spec.replica is not None and other.spec.replica is None
+
+    for room in (preempt, fitting):
+        patch.setattr(room, "outranks", outranks)
 
 
 def main() -> int:

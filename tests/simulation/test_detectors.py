@@ -10,7 +10,7 @@ import re
 
 import pytest
 from tests.simulation.planted import PLANTED, Planted, found
-from tests.simulation.test_worlds import LOSSES, SEEDS
+from tests.simulation.test_worlds import LOSSES, SEEDS, SERVICES
 
 from bireme.core.accounts import charging
 from bireme.core.model import commands as c
@@ -32,7 +32,8 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
 
 
 def test_the_worlds_that_find_bugs_are_played_without_them_too() -> None:
-    assert {planted.seed for planted in PLANTED if not planted.loss} <= {0, *SEEDS}
+    assert {planted.seed for planted in PLANTED if not planted.loss and not planted.services} <= {0, *SEEDS}
+    assert {planted.seed for planted in PLANTED if planted.services} <= set(SERVICES)
     assert {planted.seed for planted in PLANTED if planted.loss} <= set(LOSSES)
     assert len(PLANTED) >= 25
     assert len({planted.name for planted in PLANTED}) == len(PLANTED)

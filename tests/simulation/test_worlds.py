@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from bireme.sim.faults.draw import CLOSED, FAULTS, draw, draw_with_loss
+from bireme.sim.faults.draw_services import draw_with_services
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play
 
@@ -16,6 +17,8 @@ SEEDS = (*range(1, 41), 42, 65)
 that came too early."""
 LOSSES = (1, 2, 3, 10, 30, 31, 54, 91)
 """Of worlds with a loss: 1, 31, 54 and 91 found something that was mended."""
+SERVICES = (*range(1, 33), 48, 164, 190)
+"""Of worlds with services: 5, 29, 48, 164 and 190 found something that was mended."""
 FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)
 """Worlds that soaking found broken, and that were mended: as they were drawn then, without wishes."""
 
@@ -38,6 +41,28 @@ def test_world_whose_newest_events_are_lost(seed: int) -> None:
     except Failed as failure:
         pytest.fail(f"{failure} (a world with a loss, seed {seed}, step {failure.steps})", pytrace=False)
     assert outcome.acts["journal_lost"]
+
+
+@pytest.mark.parametrize("seed", SERVICES)
+def test_world_with_services(seed: int) -> None:
+    """Never too few nor too many replicas by our own doing, and all that is wanted when the faults have ended."""
+    try:
+        outcome = play(draw_with_services(seed))
+    except Failed as failure:
+        pytest.fail(f"{failure} (a world with services, seed {seed}, step {failure.steps})", pytrace=False)
+    assert outcome.acts["deploy"]
+
+
+def test_everything_that_people_do_to_services_is_drawn() -> None:
+    acts = [act for seed in SERVICES for act in draw_with_services(seed).acts]
+    drawn = {act.kind for act in acts}
+    words = ("scale", "advise", "restart", "rollback", "promote", "stop")
+    assert {"deploy", "crash", "node_dies", *(f"{word}_service" for word in words)} <= drawn
+    options = [
+        act.facts["options"] for seed in SERVICES for act in draw_with_services(seed).acts if act.kind == "deploy"
+    ]
+    assert any("canary" in each for each in options)
+    assert any("hang=" in each["comment"] for each in options)
 
 
 def test_every_fault_and_every_habit_of_people_is_drawn() -> None:

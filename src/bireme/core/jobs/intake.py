@@ -155,19 +155,20 @@ def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Eve
     if job.batch_status is None:
         events.append(e.BatchExited(job.id, job.generation, seen.status, seen.usage, seen.at))
     if not isinstance(job.phase, Ending):
-        outcome, requeue, hold = _verdict_on(state, seen.status, seen.note)
+        outcome, requeue, hold = _verdict_on(state, seen.status, seen.note, comes_back=job.spec.replica is None)
         events.append(e.JobEnding(job.id, job.generation, outcome, requeue, hold))
     if seen.cleared:
         events.extend(_ended(state, job, seen.at, seen.status))
     return events
 
 
-def _verdict_on(state: State, status: ExitStatus, note: str) -> tuple[Outcome, bool, bool]:
-    """(outcome, requeue, hold) of a job whose script ended by itself."""
+def _verdict_on(state: State, status: ExitStatus, note: str, *, comes_back: bool = True) -> tuple[Outcome, bool, bool]:
+    """(outcome, requeue, hold) of a job whose script ended by itself. `comes_back` False: whatever its exit code, it is
+    not queued again; a service replaces its replicas by new ones."""
     settings = state.config.settings
-    if status.code and status.code in settings.requeue_exit_hold:
+    if comes_back and status.code and status.code in settings.requeue_exit_hold:
         return Outcome(SPECIAL_EXIT_HELD, status, _why(status, note)), True, True
-    if status.code and status.code in settings.requeue_exit:
+    if comes_back and status.code and status.code in settings.requeue_exit:
         return Outcome("REQUEUED", status, _why(status, note)), True, False
     word = "COMPLETED" if status.ok else "OUT_OF_MEMORY" if status.out_of_memory else "FAILED"
     return Outcome(word, status, _why(status, note)), False, False

@@ -1,6 +1,7 @@
 """What an engine reports. Late, twice or out of order: `core/lifecycle/intake.py` makes events of it.
 
-Only whether a node answers is told in the order in which it happened: an engine has one voice about that.
+Only whether a node answers, and what the probes of a replica say, is told in the order in which it happened: an engine
+has one voice about that.
 
 Every observation about a job carries the generation it is about, so that a report on an old start is recognised.
 """

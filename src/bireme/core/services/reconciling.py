@@ -264,7 +264,7 @@ def _rolled(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]
     old = [each for each in living if each not in new]
     leaving = [each for each in seen if not each.lives] if old else []
     room = wanted + surge - len(living) - len(leaving)
-    yield from [Add(target.number)] * max(0, min(wanted - len(new) - _held_back(target, now), room))
+    yield from [Add(target.number)] * max(0, min(wanted - len(new) - _held_back(target, new, wanted, now), room))
     yield from _surplus(new, wanted)
     ready = sum(each.ready for each in living)
     not_yet = sum(not each.ready for each in new)
@@ -298,12 +298,14 @@ def _shared(service: Service, canary: Revision, seen: Sequence[Seen], now: float
     new, old = _of(living, canary), _of(living, stable)
     strangers = [each for each in living if each.replica.revision not in (canary.number, stable.number)]
     room, ready = wanted + surge - len(living), sum(each.ready for each in living)
-    yield from (
-        Drain(each.number, "its revision was given up") for each in strangers if not each.ready or ready > wanted
-    )
-    asked = max(0, min(part - len(new) - _held_back(canary, now), room))
+    idle = [each for each in strangers if not each.ready]
+    spare = [each for each in strangers if each.ready][: max(0, ready - wanted)]
+    if idle or spare:
+        yield from (Drain(each.number, "its revision was given up") for each in (*idle, *spare))
+        return
+    asked = max(0, min(part - len(new) - _held_back(canary, new, part, now), room))
     yield from [Add(canary.number)] * asked
-    yield from [Add(stable.number)] * max(0, min(rest - len(old) - _held_back(stable, now), room - asked))
+    yield from [Add(stable.number)] * max(0, min(rest - len(old) - _held_back(stable, old, rest, now), room - asked))
     yield from _surplus(new, part)
     if sum(each.ready for each in new) >= part:
         yield from _surplus(old, rest)
@@ -315,9 +317,12 @@ def _surplus(own: Sequence[Seen], wanted: int) -> Iterator[Act]:
     yield from (Drain(each.number, "fewer are wanted") for each in dispensable(own)[: max(0, len(own) - wanted)])
 
 
-def _held_back(revision: Revision, now: float) -> int:
+def _held_back(revision: Revision, own: Sequence[Seen], wanted: int, now: float) -> int:
+    """How many of its replicas are not made yet, after crashes: as many as crashed; all, while none of it is ready."""
     back_off = revision.backed_off
-    return back_off.held if back_off is not None and now < back_off.until else 0
+    if back_off is None or now >= back_off.until:
+        return 0
+    return back_off.held if any(each.ready for each in own) else wanted
 
 
 _NEARNESS = {Stand.ORDERED: 0, Stand.WAITING: 0, Stand.STARTING: 1}

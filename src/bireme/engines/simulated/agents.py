@@ -26,6 +26,10 @@ ENDING_SIGNALS = (KILL, TERM, USR1)
 """Signals that end a task; the others do nothing to it."""
 Key = tuple[int, int]
 """(job id, generation)."""
+HANGS_S = 10.0
+"""A replica that does not answer for so long is dead."""
+STARTS_WITHIN_S = 90.0
+"""So is one that has not answered by then."""
 _LAST_WORDS = ("batch_ended", "refused", "cleared", "vanished")
 
 
@@ -52,6 +56,10 @@ class Behaviour:
     """Exit code after SIGTERM; 0: it dies of it."""
     usr1: int = 0
     """The same of SIGUSR1."""
+    ready: float = 0.0
+    """Of a service's replica: seconds until it answers its probes; never, if that is infinite."""
+    hang: float = inf
+    """Seconds after which it answers no more."""
 
     def __str__(self) -> str:
         said = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
@@ -72,6 +80,12 @@ def read_behaviour(text: str) -> Behaviour:
         name, _, value = word.partition("=")
         said[name] = type(getattr(plain, name))(value)
     return Behaviour(**said)
+
+
+def behaviour_of_replica(text: str, number: int) -> str:
+    """A service's replicas do one thing after the other (`run=3 code=1|ready=5`); the last is for all that follow."""
+    several = text.split("|")
+    return several[min(number, len(several)) - 1]
 
 
 def _answer(number: int, code: int) -> ExitStatus:
@@ -129,6 +143,9 @@ class Run:
     steps: dict[int, Task] = field(default_factory=dict)
     label: str = ""
     """Its job as people write it: `42_7` of an array's task, whatever its own id is."""
+    is_replica: bool = False
+    health: str = ""
+    """Of a service's replica: what its probes say, once they say anything."""
 
     def living(self) -> list[tuple[int | None, Task]]:
         tasks: list[tuple[int | None, Task]] = [(None, self.script)] if self.script is not None else []
@@ -176,6 +193,8 @@ class SimulatedAgent:
         say({**welcome, "holds": sorted(self.held()), "past": sorted(self._past)})
         for event in list(self._outbox.values()):
             say(event)
+        for run in self.runs.values():
+            self._tell_health(run)
 
     def disconnected(self, say: Callable[[Message], None]) -> None:
         if self._say == say:
@@ -266,7 +285,7 @@ class SimulatedAgent:
     def _take_in(self, key: Key, order: Message) -> None:
         behaviour = read_behaviour(order["behaviour"]).of_start(key[1])
         run = Run(key, order["share"], tuple(order["gang"]), behaviour, order.get("alone", False), "batch" in order)
-        run.label = order["label"]
+        run.label, run.is_replica = order["label"], "replica" in order
         self.runs[key[0]] = run
         self._witness.held(self, run)
         self._after(behaviour.prepare, run, partial(self._is_prepared, run))
@@ -282,6 +301,7 @@ class SimulatedAgent:
             self.report("prepared", run.key)
 
     def _said_again(self, run: Run, order: Message) -> None:
+        run.is_replica = run.is_replica or "replica" in order
         if not run.ready:
             run.has_batch = run.has_batch or "batch" in order
         elif run.script is None and "batch" in order and not run.ending:
@@ -296,6 +316,31 @@ class SimulatedAgent:
         run.script = Task(run.behaviour, run.behaviour.run)
         self.report("launched", run.key)
         self._begins(run, None, run.script)
+        if run.is_replica and run.script.status is None:
+            self._after_if_finite(run.behaviour.ready, run, "ready")
+            self._after_if_finite(run.behaviour.hang, run, "unready")
+            self._after_if_finite(run.behaviour.hang + HANGS_S, run, "dead")
+            if run.behaviour.ready == inf:
+                self._after_if_finite(STARTS_WITHIN_S, run, "dead")
+
+    def _after_if_finite(self, delay_s: float, run: Run, health: str) -> None:
+        if delay_s < inf:
+            self._after(delay_s, run, partial(self._is_probed, run, health))
+
+    def _is_probed(self, run: Run, health: str) -> None:
+        """Who hung before it was ready is not ready later."""
+        if run.script is None or run.script.status is not None or run.health in ("dead", health):
+            return
+        if health == "ready" and run.health == "unready":
+            return
+        run.health = health
+        self._tell_health(run)
+
+    def _tell_health(self, run: Run) -> None:
+        """Neither numbered nor kept: whoever comes is told anew."""
+        if run.health and self._say is not None:
+            facts = {"ev": "probed", "job": run.key[0], "gen": run.key[1], "at": self._wall(), "health": run.health}
+            self._say(facts | ({} if run.health == "ready" else {"why": "it does not answer"}))
 
     def _terminate(self, order: Message) -> None:
         run = self._run_of(order)

@@ -29,7 +29,7 @@ from bireme.core.model.steps import Step
 from bireme.engines.crew.engine import Alarm, CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
-from bireme.engines.simulated.agents import SimulatedAgent, Witness
+from bireme.engines.simulated.agents import SimulatedAgent, Witness, behaviour_of_replica
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.ports import Report
 from bireme.slurm.variables.allocation import Component
@@ -337,11 +337,12 @@ class SimulatedPayloads(PayloadWriter):
             label=job.label,
             share=PlayedShare(cpu_ids=share.cpu_ids, memory_mib=share.memory_mib, gres=gres),
             gang=allocation.node_names,
-            behaviour=job.spec.comment,
+            behaviour=_behaviour(job),
         )
 
     def start(self, job: Job, allocation: Allocation, prepare: Prepare, components: Sequence[Component]) -> Start:
-        return PlayedStart(**asdict(prepare), batch=Batch(script="", env={}, cwd="/", stdout=""))
+        batch = Batch(script="", env={}, cwd="/", stdout="")
+        return PlayedStart(**asdict(prepare), batch=batch, replica=job.spec.replica)
 
     def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, StartStep]]:
         order = PlayedStep(
@@ -357,6 +358,11 @@ class SimulatedPayloads(PayloadWriter):
 
     def reconfigure(self, config: ClusterConfig, facts: ClusterFacts | None) -> None:
         """Nothing of what is said here depends on the configuration."""
+
+
+def _behaviour(job: Job) -> str:
+    of = job.spec.replica
+    return job.spec.comment if of is None else behaviour_of_replica(job.spec.comment, of.number)
 
 
 class NoBlobs:

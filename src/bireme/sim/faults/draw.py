@@ -54,7 +54,7 @@ class Story:
 
 
 @dataclass(slots=True)
-class _Draft:
+class Draft:
     random: random.Random
     nodes: tuple[str, ...]
     acts: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
@@ -76,10 +76,10 @@ class _Draft:
 def draw(seed: int, *, wishes: bool = True) -> Story:
     """`wishes` False: as worlds were before people had them, for the seeds that found something then."""
     source = random.Random(f"bireme {seed}")
-    config = _cluster(source)
-    draft = _Draft(source, tuple(node.name for node in config.nodes))
+    config = draw_cluster(source)
+    draft = Draft(source, tuple(node.name for node in config.nodes))
     for _ in range(source.randint(6, 26)):
-        _submission(draft, config)
+        draw_submission(draft, config)
     for _ in range(source.randint(0, 24)):
         source.choice(_ORDERS)(draft)
     faults = source.sample(FAULTS, k=source.randint(1, len(FAULTS)))
@@ -88,7 +88,7 @@ def draw(seed: int, *, wishes: bool = True) -> Story:
     _closings(draft, random.Random(f"closings {seed}"))
     limits, qos = _limits(source), dict[str, dict[str, Any]]()
     if wishes:
-        wishing = _Draft(random.Random(f"wishes {seed}"), draft.nodes, draft.acts, draft.submissions)
+        wishing = Draft(random.Random(f"wishes {seed}"), draft.nodes, draft.acts, draft.submissions)
         config, qos = _strict(wishing.random, config), {"thin": {"grp_jobs": 2, "max_tres_per_user": {"cpu": 4}}}
         _wishes(wishing, config)
         later = replace(wishing, random=random.Random(f"later wishes {seed}"))
@@ -104,10 +104,10 @@ def draw_with_loss(seed: int) -> Story:
     said with certainty to have to stay as it is.
     """
     source = random.Random(f"loss {seed}")
-    config = _cluster(source)
-    draft = _Draft(source, tuple(node.name for node in config.nodes))
+    config = draw_cluster(source)
+    draft = Draft(source, tuple(node.name for node in config.nodes))
     for _ in range(source.randint(8, 24)):
-        _submission(draft, config)
+        draw_submission(draft, config)
     for _ in range(source.randint(0, 6)):
         source.choice((_crash, _connection_breaks, _slow, _disk_full))(draft)
     for _ in range(source.randint(1, 2)):
@@ -120,7 +120,7 @@ def draw_with_loss(seed: int) -> Story:
 # -- the cluster ---------------------------------------------------------------------------------------------------
 
 
-def _cluster(source: random.Random) -> ClusterConfig:
+def draw_cluster(source: random.Random) -> ClusterConfig:
     count, each = source.randint(2, 6), source.choice((2, 4, 8))
     gpus = ":h100" if source.random() < 0.6 else ""
     options: dict[str, Any] = {"memory_mib": 1_000 * each} if source.random() < 0.5 else {}
@@ -172,7 +172,7 @@ def _limits(source: random.Random) -> dict[str, dict[str, Any]]:
 # -- what people do --------------------------------------------------------------------------------------------------
 
 
-def _submission(draft: _Draft, config: ClusterConfig) -> None:
+def draw_submission(draft: Draft, config: ClusterConfig) -> None:
     source = draft.random
     parts = 1 if draft.chance(0.88) else source.randint(2, 3)
     components = [_job(draft, config, alone=parts == 1) for _ in range(parts)]
@@ -181,7 +181,7 @@ def _submission(draft: _Draft, config: ClusterConfig) -> None:
     draft.submissions += 1
 
 
-def _job(draft: _Draft, config: ClusterConfig, *, alone: bool) -> dict[str, Any]:
+def _job(draft: Draft, config: ClusterConfig, *, alone: bool) -> dict[str, Any]:
     """Components of a heterogeneous job (`alone` False) are small: together they must fit, or they wait for ever."""
     source, each = draft.random, config.nodes[0].cpus if alone else config.nodes[0].cpus // 2
     options: dict[str, Any] = {"nodes": min(len(draft.nodes), source.choice((1, 1, 1, 2, 2, 3)) if alone else 1)}
@@ -203,7 +203,7 @@ def _job(draft: _Draft, config: ClusterConfig, *, alone: bool) -> dict[str, Any]
     return options
 
 
-def _habits(draft: _Draft, config: ClusterConfig, *, alone: bool) -> dict[str, Any]:
+def _habits(draft: Draft, config: ClusterConfig, *, alone: bool) -> dict[str, Any]:
     """Limits, arrays, dependencies, holds ... that people add."""
     source = draft.random
     options: dict[str, Any] = {"time_s": source.choice((60, 300, 900, 1800))}
@@ -239,25 +239,25 @@ def _behaviour(source: random.Random) -> Behaviour:
     )
 
 
-def _order_on_a_job(draft: _Draft) -> None:
+def _order_on_a_job(draft: Draft) -> None:
     """Somebody asks something about a job, whatever it is doing."""
     source = draft.random
     word = source.choice(("cancel", "cancel", "hold", "release", "requeue", "suspend", "suspend", "resume", "signal"))
     draft.add(word, job=source.randrange(draft.submissions), user=source.choice((*ACCOUNTS, "root", "root")))
 
 
-def _step(draft: _Draft) -> None:
+def _step(draft: Draft) -> None:
     source = draft.random
     behaviour = Behaviour(run=round(source.uniform(0, 60), 3), code=source.choice((0, 0, 2)))
     limit_s = source.choice((None, None, 10))
     draft.add("step", job=source.randrange(draft.submissions), behaviour=str(behaviour), time_limit_s=limit_s)
 
 
-def _end_step(draft: _Draft) -> None:
+def _end_step(draft: Draft) -> None:
     draft.add("end_step", job=draft.random.randrange(draft.submissions))
 
 
-def _update(draft: _Draft) -> None:
+def _update(draft: Draft) -> None:
     source = draft.random
     changes = source.choice(
         ({"time_limit_s": 60}, {"time_limit_s": 1_200}, {"nice": 50}, {"priority": 0}, {"nodes": 1})
@@ -265,13 +265,13 @@ def _update(draft: _Draft) -> None:
     draft.add("update", job=source.randrange(draft.submissions), changes=changes)
 
 
-def _node_order(draft: _Draft) -> None:
+def _node_order(draft: Draft) -> None:
     source = draft.random
     word = source.choice(("DRAIN", "DRAIN", "DOWN", "RESUME", "RESUME"))
     draft.add("node", node=source.choice(draft.nodes), state=word)
 
 
-def _reservation(draft: _Draft) -> None:
+def _reservation(draft: Draft) -> None:
     source = draft.random
     at = source.uniform(0, PEOPLE_S)
     nodes = source.sample(draft.nodes, k=source.randint(1, len(draft.nodes)))
@@ -280,13 +280,13 @@ def _reservation(draft: _Draft) -> None:
     draft.add("reserve", at, name=f"r{len(draft.acts)}", user=source.choice(list(ACCOUNTS)), flags=flags, **facts)
 
 
-def _limit(draft: _Draft) -> None:
+def _limit(draft: Draft) -> None:
     source = draft.random
     account = source.choice(sorted(set(ACCOUNTS.values())))
     draft.add("limit", account=account, limits=source.choice(({}, {"grp_jobs": 1}, {"grp_jobs": 3})))
 
 
-def _reconfigure(draft: _Draft) -> None:
+def _reconfigure(draft: Draft) -> None:
     """A node leaves the configuration for a while, or a setting changes."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S)
@@ -295,7 +295,7 @@ def _reconfigure(draft: _Draft) -> None:
     draft.add("reconfigure", at + source.uniform(1, 200), without="", kill_wait_s=5)
 
 
-_ORDERS: tuple[Callable[[_Draft], None], ...] = (
+_ORDERS: tuple[Callable[[Draft], None], ...] = (
     *(_order_on_a_job,) * 6,
     *(_step,) * 3,
     _end_step,
@@ -323,7 +323,7 @@ def _strict(source: random.Random, config: ClusterConfig) -> ClusterConfig:
     return replace(config, settings=replace(settings, licenses=written, accounting_enforce=enforced, policy=policy))
 
 
-def _wishes(draft: _Draft, config: ClusterConfig) -> None:
+def _wishes(draft: Draft, config: ClusterConfig) -> None:
     """Jobs that ask for more than room, and orders about them.
 
     From numbers of their own, as the closings: they came later than the rest.
@@ -338,7 +338,7 @@ def _wishes(draft: _Draft, config: ClusterConfig) -> None:
         _disk_full(draft)
 
 
-def _wish(draft: _Draft, config: ClusterConfig, at: float | None = None, **wished: Any) -> int:
+def _wish(draft: Draft, config: ClusterConfig, at: float | None = None, **wished: Any) -> int:
     """Submits a small job with these options; the number of its submission."""
     source = draft.random
     options: dict[str, Any] = {"nodes": 1, "cpus": source.randint(1, 2), "time_s": source.choice((60, 300, 900))}
@@ -353,7 +353,7 @@ def _wish(draft: _Draft, config: ClusterConfig, at: float | None = None, **wishe
     return number
 
 
-def _dependent(draft: _Draft, config: ClusterConfig) -> None:
+def _dependent(draft: Draft, config: ClusterConfig) -> None:
     """A job, and one that waits for it: submitted while it waits, runs or is over."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 200)
@@ -365,7 +365,7 @@ def _dependent(draft: _Draft, config: ClusterConfig) -> None:
     _wish(draft, config, at + source.choice((0.5, 20.0, 150.0)), after=condition, **_kill_invalid(draft))
 
 
-def _dependent_array(draft: _Draft, config: ClusterConfig) -> None:
+def _dependent_array(draft: Draft, config: ClusterConfig) -> None:
     source = draft.random
     at, shape = source.uniform(0, PEOPLE_S - 200), source.choice(("0-2", "0-3%1", "1-4%2"))
     first = _wish(draft, config, at, array=shape)
@@ -378,11 +378,11 @@ def _dependent_array(draft: _Draft, config: ClusterConfig) -> None:
         _wish(draft, config, later, after=f"{word}:j{first}{one}", **_kill_invalid(draft))
 
 
-def _kill_invalid(draft: _Draft) -> dict[str, bool]:
+def _kill_invalid(draft: Draft) -> dict[str, bool]:
     return {"kill_on_invalid_dependency": True} if draft.chance(0.3) else {}
 
 
-def _twins(draft: _Draft, config: ClusterConfig) -> None:
+def _twins(draft: Draft, config: ClusterConfig) -> None:
     """Jobs of one name and user, of which one runs at a time; the first is over soon, and comes again and again."""
     source = draft.random
     user, at = source.choice(list(ACCOUNTS)), source.uniform(0, PEOPLE_S - 100)
@@ -393,7 +393,7 @@ def _twins(draft: _Draft, config: ClusterConfig) -> None:
             draft.add("requeue", at + later, job=number, user="root", held=False)
 
 
-def _held(draft: _Draft, config: ClusterConfig) -> None:
+def _held(draft: Draft, config: ClusterConfig) -> None:
     """Held from the start or later, and sometimes released; sometimes by somebody who may not."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 300)
@@ -403,7 +403,7 @@ def _held(draft: _Draft, config: ClusterConfig) -> None:
         draft.add("release", at + source.uniform(60, 250), job=number, user=source.choice(("alice", "bob", "root")))
 
 
-def _big_one_held(draft: _Draft, config: ClusterConfig) -> None:
+def _big_one_held(draft: Draft, config: ClusterConfig) -> None:
     """Some wait behind a job that wants every node, until somebody holds it to let them pass."""
     if not draft.chance(0.05):
         return
@@ -418,7 +418,7 @@ def _big_one_held(draft: _Draft, config: ClusterConfig) -> None:
     draft.add("release", held_at + source.uniform(20, 200), job=big, user="root")
 
 
-def _requeued(draft: _Draft, config: ClusterConfig) -> None:
+def _requeued(draft: Draft, config: ClusterConfig) -> None:
     """Requeued while it runs, and held then in one case of two (`_requeue` of People)."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 200)
@@ -429,7 +429,7 @@ def _requeued(draft: _Draft, config: ClusterConfig) -> None:
         draft.add("cancel", when + source.uniform(0.1, 8), job=number, user="root")
 
 
-def _suspended(draft: _Draft, config: ClusterConfig) -> None:
+def _suspended(draft: Draft, config: ClusterConfig) -> None:
     """For a while, by an operator; its time limit comes that much later."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 200)
@@ -439,7 +439,7 @@ def _suspended(draft: _Draft, config: ClusterConfig) -> None:
     draft.add("resume", when + source.uniform(5, 100), job=number, user="root")
 
 
-def _pushy(draft: _Draft, config: ClusterConfig) -> None:
+def _pushy(draft: Draft, config: ClusterConfig) -> None:
     """Jobs that fill the nodes, and one that may take from them, if the cluster has such a partition."""
     source = draft.random
     at, cpus = source.uniform(0, PEOPLE_S - 200), config.nodes[0].cpus
@@ -451,7 +451,7 @@ def _pushy(draft: _Draft, config: ClusterConfig) -> None:
         _wish(draft, config, at + source.uniform(6, 150), cpus=cpus, **higher)
 
 
-def _unlucky(draft: _Draft, config: ClusterConfig) -> None:
+def _unlucky(draft: Draft, config: ClusterConfig) -> None:
     """Submitted just when the disk is full, and when something ended."""
     at = draft.random.uniform(0, PEOPLE_S - 200)
     run_s = round(draft.random.uniform(10, 50), 3)
@@ -461,25 +461,25 @@ def _unlucky(draft: _Draft, config: ClusterConfig) -> None:
     _wish(draft, config, at + 100.0 + 0.01)
 
 
-def _later(draft: _Draft, config: ClusterConfig) -> None:
+def _later(draft: Draft, config: ClusterConfig) -> None:
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 200)
     _wish(draft, config, at, begin_at=BEGIN + at + source.uniform(5, 300))
 
 
-def _in_time(draft: _Draft, config: ClusterConfig) -> None:
+def _in_time(draft: Draft, config: ClusterConfig) -> None:
     at = draft.random.uniform(0, PEOPLE_S - 200)
     _wish(draft, config, at, time_s=60, deadline_at=BEGIN + at + draft.random.uniform(70, 400))
 
 
-def _licensed(draft: _Draft, config: ClusterConfig) -> None:
+def _licensed(draft: Draft, config: ClusterConfig) -> None:
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 100)
     for _ in range(source.randint(2, 4)):
         _wish(draft, config, at + source.uniform(0, 20), licenses=source.choice(("seat", "seat:2", "seat:3")))
 
 
-def _heavy(draft: _Draft, config: ClusterConfig) -> None:
+def _heavy(draft: Draft, config: ClusterConfig) -> None:
     """More than half of a node's memory each, and few CPUs."""
     source = draft.random
     at, memory_mib = source.uniform(0, PEOPLE_S - 100), config.nodes[0].memory_mib
@@ -489,7 +489,7 @@ def _heavy(draft: _Draft, config: ClusterConfig) -> None:
         _wish(draft, config, at + source.uniform(0, 20), cpus=1, comment=run, **wished)
 
 
-def _thin(draft: _Draft, config: ClusterConfig) -> None:
+def _thin(draft: Draft, config: ClusterConfig) -> None:
     """More jobs of a QOS than it lets run at once."""
     source = draft.random
     at, user = source.uniform(0, PEOPLE_S - 100), source.choice(list(ACCOUNTS))
@@ -497,7 +497,7 @@ def _thin(draft: _Draft, config: ClusterConfig) -> None:
         _wish(draft, config, at + source.uniform(0, 10), user=user, qos="thin")
 
 
-def _many_at_once(draft: _Draft, config: ClusterConfig) -> None:
+def _many_at_once(draft: Draft, config: ClusterConfig) -> None:
     """An array whose throttle counts, requeued on the way."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 200)
@@ -507,7 +507,7 @@ def _many_at_once(draft: _Draft, config: ClusterConfig) -> None:
         draft.add("requeue", at + source.uniform(1, 60), job=number, user="root")
 
 
-def _reserved(draft: _Draft, config: ClusterConfig) -> None:
+def _reserved(draft: Draft, config: ClusterConfig) -> None:
     """Nodes for a user or an account, jobs of theirs inside, and jobs of strangers who would like to be."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 300)
@@ -524,7 +524,7 @@ def _reserved(draft: _Draft, config: ClusterConfig) -> None:
         _wish(draft, config, at + source.uniform(1, begin_s + 100), user=source.choice(list(ACCOUNTS)))
 
 
-_WISHES: tuple[Callable[[_Draft, ClusterConfig], None], ...] = (
+_WISHES: tuple[Callable[[Draft, ClusterConfig], None], ...] = (
     *(_dependent,) * 3,
     *(_dependent_array,) * 2,
     *(_reserved,) * 2,
@@ -543,7 +543,7 @@ _WISHES: tuple[Callable[[_Draft, ClusterConfig], None], ...] = (
 )
 
 
-def _failing_array(draft: _Draft, config: ClusterConfig) -> None:
+def _failing_array(draft: Draft, config: ClusterConfig) -> None:
     """An array whose tasks fail one after the other, and a job that waits until all of them have begun."""
     source = draft.random
     at, run = source.uniform(0, PEOPLE_S - 200), str(Behaviour(run=round(source.uniform(5, 30), 3), code=1))
@@ -551,7 +551,7 @@ def _failing_array(draft: _Draft, config: ClusterConfig) -> None:
     _wish(draft, config, at + source.choice((0.5, 20.0)), after=f"after:j{first}")
 
 
-def _cancelled_on_its_way_back(draft: _Draft, config: ClusterConfig) -> None:
+def _cancelled_on_its_way_back(draft: Draft, config: ClusterConfig) -> None:
     """Requeued while it runs, and cancelled while it is still being ended."""
     source = draft.random
     at = source.uniform(0, PEOPLE_S - 200)
@@ -561,7 +561,7 @@ def _cancelled_on_its_way_back(draft: _Draft, config: ClusterConfig) -> None:
     draft.add("cancel", when + source.uniform(0.1, 1.5), job=number, user="root")
 
 
-def _later_wishes(draft: _Draft, config: ClusterConfig) -> None:
+def _later_wishes(draft: Draft, config: ClusterConfig) -> None:
     """From numbers of their own, again: these came after the others."""
     for wish in (_failing_array, _cancelled_on_its_way_back):
         if draft.chance(0.5):
@@ -571,59 +571,59 @@ def _later_wishes(draft: _Draft, config: ClusterConfig) -> None:
 # -- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def _crash(draft: _Draft) -> None:
+def _crash(draft: Draft) -> None:
     source = draft.random
     down_s = source.choice((0.0, 1.0, 30.0, 400.0))
     draft.add("crash", point=source.choice(CRASH_POINTS), after=source.randint(0, 6), down_s=down_s)
 
 
-def _disk_full(draft: _Draft) -> None:
+def _disk_full(draft: Draft) -> None:
     draft.add("disk_full", writes=draft.random.randint(1, 5), real=draft.chance(0.3))
 
 
-def _cut_off(draft: _Draft) -> None:
+def _cut_off(draft: Draft) -> None:
     source = draft.random
     draft.add("cut_off", node=source.choice(draft.nodes), for_s=source.choice((1.0, 8.0, 90.0, 500.0)))
 
 
-def _node_dies(draft: _Draft) -> None:
+def _node_dies(draft: Draft) -> None:
     draft.add("node_dies", node=draft.random.choice(draft.nodes), remembers=draft.chance(0.5))
 
 
-def _node_back(draft: _Draft) -> None:
+def _node_back(draft: Draft) -> None:
     """Cut off for longer than SlurmdTimeout, while everything on it runs on: its jobs were given up long ago."""
     draft.add("cut_off", node=draft.random.choice(draft.nodes), for_s=draft.random.choice((310.0, 700.0)))
 
 
-def _connection_breaks(draft: _Draft) -> None:
+def _connection_breaks(draft: Draft) -> None:
     draft.add("connection_breaks", node=draft.random.choice(draft.nodes))
 
 
-def _launch_refused(draft: _Draft) -> None:
+def _launch_refused(draft: Draft) -> None:
     draft.add("launch_refused", node=draft.random.choice(draft.nodes), times=draft.random.randint(1, 3))
 
 
-def _launch_forgotten(draft: _Draft) -> None:
+def _launch_forgotten(draft: Draft) -> None:
     draft.add("launch_forgotten", node=draft.random.choice(draft.nodes), times=draft.random.randint(1, 2))
 
 
-def _slow(draft: _Draft) -> None:
+def _slow(draft: Draft) -> None:
     source = draft.random
     draft.add("slow_network", latency_s=source.choice((0.5, 5.0, 20.0)), for_s=source.uniform(5, 200))
 
 
-def _reports(word: str) -> Callable[[_Draft], None]:
-    def add(draft: _Draft) -> None:
+def _reports(word: str) -> Callable[[Draft], None]:
+    def add(draft: Draft) -> None:
         draft.add(word, times=draft.random.randint(1, 20))
 
     return add
 
 
-def _clock_jumps(draft: _Draft) -> None:
+def _clock_jumps(draft: Draft) -> None:
     draft.add("clock_jumps", by_s=draft.random.choice((-3_600.0, -30.0, -1.0, 1.0, 30.0, 700.0, 7_200.0)))
 
 
-def _closings(draft: _Draft, source: random.Random) -> None:
+def _closings(draft: Draft, source: random.Random) -> None:
     """Nodes that their own cluster closes for a while, saying so in other words on the way.
 
     From numbers of their own: they came later than the rest, and worlds of old seeds stay much as they were.
@@ -635,7 +635,7 @@ def _closings(draft: _Draft, source: random.Random) -> None:
             draft.add(CLOSED, source.uniform(0, PEOPLE_S), node=source.choice(draft.nodes), words=words, each_s=lasts_s)
 
 
-_FAULTS: dict[str, Callable[[_Draft], None]] = {
+_FAULTS: dict[str, Callable[[Draft], None]] = {
     "crash": _crash,
     "disk_full": _disk_full,
     "cut_off": _cut_off,
@@ -652,3 +652,7 @@ _FAULTS: dict[str, Callable[[_Draft], None]] = {
     "clock_jumps": _clock_jumps,
 }
 FAULTS = tuple(_FAULTS)
+
+
+def draw_fault(draft: Draft, word: str) -> None:
+    _FAULTS[word](draft)

@@ -86,6 +86,8 @@ class Judge:
             rule(job, recorded, event)
 
     def _before_JobSubmitted(self, recorded: e.Recorded, event: e.JobSubmitted) -> None:  # noqa: N802
+        if event.spec.replica is not None:
+            return  # what was asked for is a service (`serving.py`)
         leader = event.het_job_id or event.job_id
         key = event.idempotency_key
         if key in self.asked:
@@ -301,6 +303,9 @@ class Judge:
     def _may_make_way(self, job: Standing, at: float, by: object, *, suspended: bool) -> None:
         """For a waiting job of a higher tier, as PreemptMode says, and not before PreemptExemptTime is over."""
         rules = self._config.settings.policy.preemption
+        if rules.by == "services":
+            self._makes_way_for_a_service(job, by)
+            return
         if rules.by == "none" or rules.mode == "OFF":
             raise Violation(f"job {job.id} was to make way, and nobody may preempt here")
         if suspended != (rules.mode == "SUSPEND"):
@@ -322,6 +327,14 @@ class Judge:
             raise Violation(f"job {job.id} was to make way for job {by}, which has no right to it")
         if not any(set(each.nodes).intersection(job.allocation.node_names) for each in higher):
             raise Violation(f"job {job.id} was to make way for job {by}, which cannot use its nodes")
+
+    def _makes_way_for_a_service(self, job: Standing, by: object) -> None:
+        """Where nobody configured anything: for a service's replica that waits, if it can be requeued."""
+        other = self.standings.jobs.get(by) if isinstance(by, int) else None
+        if other is None or not other.waits or other.spec.replica is None:
+            raise Violation(f"job {job.id} was to make way for {by}, which is no replica that waits")
+        if job.het is None and (job.spec.requeue is False or job.spec.kind is JobKind.INTERACTIVE):
+            raise Violation(f"job {job.id} was to make way, and cannot come back")
 
     # -- when it must end ----------------------------------------------------------------------------------------------
 

@@ -44,8 +44,9 @@ from bireme.sim.faults.daemon import Daemon, Death, Died, FaultyStore
 from bireme.sim.faults.draw import ACCOUNTS, BEGIN, LICENCES, PEOPLE_S, Act, Story
 from bireme.sim.faults.judge import Judge, NoJudge
 from bireme.sim.faults.ledger import UsageLedger
-from bireme.sim.faults.people import Order, People, caller_named
+from bireme.sim.faults.people import Order, caller_named
 from bireme.sim.faults.reports import Garbler
+from bireme.sim.faults.serving import ServiceRules, ServingPeople
 from bireme.sim.faults.witness import GroundTruth, Violation
 
 CALM_LATENCY_S = 0.002
@@ -58,6 +59,8 @@ STANDSTILL_S = 8_000.0
 CALM_AFTER_S = 180.0
 """Longer than the slowest report is on its way: the longest delay, on the slowest network."""
 OPERATORS_LOOK_S = 400.0
+COMES_BACK_S = 6_000.0
+"""So long after the last fault a service has its replicas: longer than any limit, back-off and drain together."""
 TURNS_AT_ONCE = 500
 """A loop that needs more turns in one moment never comes to rest."""
 READ_AGAIN_EVERY = 60
@@ -118,7 +121,9 @@ class Player:
         self.truth = GroundTruth()
         self.fleet = Fleet(self.clock, self.truth, f"network {story.seed}")
         self.judge = Judge(ACCOUNTS, LICENCES)
-        self.people = People(self.truth, self.judge, self._later)
+        self.people = ServingPeople(self.truth, self.judge, self._later)
+        self.services = ServiceRules(story.seed, self._later)
+        self.services.say = self._router_says
         self.reports = Garbler(self.clock, f"reports {story.seed}")
         self.ledger = UsageLedger()
         self.daemon: Daemon | None = None
@@ -131,7 +136,7 @@ class Player:
         self._sabotage = sabotage
         self._random = random.Random(f"player {story.seed}")
         self._outages: Counter[str] = Counter()
-        self._healed = False
+        self._healed, self._healed_at = False, inf
         self._closed: dict[str, str] = {}
         """Nodes that their own cluster closed at some time, and why they are closed now."""
         self._known_closed: set[str] = set()
@@ -379,6 +384,8 @@ class Player:
         self.events += len(events)
         self.truth.committed(events)
         self.judge.committed(events)
+        if not self._lossy:
+            self.services.committed(events)
         self._check_given_up(events)
         self._check_closed(events)
         if not self._lossy:
@@ -462,7 +469,7 @@ class Player:
 
     def _heal(self) -> None:
         """Faults stop."""
-        self._healed = True
+        self._healed, self._healed_at = True, self.clock.now()
         self.reports.stop()
         self.fleet.latency_s = CALM_LATENCY_S
         for node, agent in self.fleet.agents.items():
@@ -512,8 +519,22 @@ class Player:
                     if step.outcome and step.state is not StepState.ENDED and step.id in living:
                         raise Violation(f"step {job.label}.{step.id} was to be ended, and still runs on {node}")
 
+    def _look_at_services(self, state: State) -> None:
+        """Each has come to what is wanted of it, and is then stopped, so that the world can end."""
+        for name in state.services:
+            lacks = self.services.settled_or_why(name) if not self._lossy else ""
+            if lacks and self.clock.now() - self._healed_at > COMES_BACK_S:
+                raise Violation(f"service {name} never came back: {lacks}")
+            if not lacks:
+                self.people.stop_service(name)
+
+    def _router_says(self, seen: Observation) -> None:
+        if self.daemon is not None:
+            self._hears(self.daemon, [seen])
+
     def _let_go(self, state: State) -> None:
         root = caller_named("root")
+        self._look_at_services(state)
         for name in state.reservations:
             self._ask(partial(_asked, delete_reservation, root, name))
         for job in state.jobs.values():
@@ -535,7 +556,7 @@ class Player:
         state = self.daemon.state
         left = [job for job in state.jobs.values() if not isinstance(job.phase, Finished)]
         quiet = not self.daemon.crew.unconfirmed and not any(agent.held() for agent in self.fleet.agents.values())
-        return quiet and not left
+        return quiet and not left and not state.services
 
     def _at_a_standstill(self) -> bool:
         return self.clock.now() - self._moved_at > STANDSTILL_S
@@ -549,6 +570,8 @@ class Player:
         left = [job for job in state.jobs.values() if not isinstance(job.phase, Finished)]
         if left:
             raise Violation("never finished: " + "; ".join(_story_of(state, job) for job in left))
+        if state.services:
+            raise Violation(f"never gone: {', '.join(map(repr, state.services))}")
         for node, agent in self.fleet.agents.items():
             if agent.held():
                 raise Violation(f"{node} still holds {sorted(agent.held())}, and nobody tells it to let go")

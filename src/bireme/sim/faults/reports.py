@@ -4,7 +4,7 @@ Between an engine and the kernel, where `core/lifecycle/intake` promises to bear
 up and nothing is lost here; what is lost is lost on the way to the engine (`engines/simulated/crew`).
 
 Some order is kept, because no engine can break it. Whether a node is closed is said in order, and only while it is
-true. What a node says that it holds comes after all that was said before.
+true; so is what the probes of a replica say. What a node says that it holds comes after all that was said before.
 A start of which the node said that it has begun, and then that it has never heard of it, is lost; the other way round
 it is about to begin.
 """
@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bireme.core.model.observations import NodeAnswered, NodeClosed, NodeSilent, Observation
+from bireme.core.model.observations import NodeAnswered, NodeClosed, NodeSilent, Observation, ReplicaProbed
 from bireme.engines.simulated.clock import VirtualClock
 
 DELAYS_S = (0.1, 3.0, 60.0)
@@ -45,7 +45,7 @@ class Garbler:
         if self.old and self._said:
             self.old -= 1
             arrive(self._random.choice(self._said))
-        if isinstance(seen, NodeClosed):
+        if isinstance(seen, NodeClosed | ReplicaProbed):
             arrive(seen)
             return
         if isinstance(seen, NodeAnswered | NodeSilent):
