@@ -66,7 +66,7 @@ class SmallCluster:
         )
         self.record("engine", [NodeRegistered(node.name, 1000.0) for node in NODES])
 
-    async def do(self, cause: str, decide: Decide) -> Sequence[Recorded]:
+    async def do(self, cause: str, decide: Decide, *, own: bool = False) -> Sequence[Recorded]:
         if self.fail_with is not None:
             raise self.fail_with
         return self.record(cause, decide(self.state, self.clock.now()))
@@ -153,6 +153,7 @@ def api(tmp_path: Path) -> Iterator[Running]:
     service = Service(
         version="1.2.3", pid=42, up_since=900.0, owner_uid=0, max_body_bytes=8_000_000,
         shutdown=running.shutdowns.append, router_url=lambda: "http://router:8600",
+        router=lambda: {"url": "http://router:8600"},
     )  # fmt: skip
     app = running.app = create_app(cluster, store, service)  # type: ignore[arg-type]
     server = running.server = Server(app)

@@ -83,7 +83,7 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "notices": [],
         "confined": {},
         "unconfined": {},
-        "router": {},
+        "router": {"url": "http://router:8600"},
     }
 
 

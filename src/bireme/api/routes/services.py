@@ -35,6 +35,7 @@ from bireme.store import codec
 
 routes = Routes("services")
 LONGEST_WAIT_S = 3600.0
+ROUTER_PATIENCE_S, ROUTER_LOOK_S = 10.0, 0.05
 MOST_EVENTS = 1_000
 LONGEST_NOTE = 200
 _KEY_BYTES = 32
@@ -213,6 +214,15 @@ async def deploy_service(api: Context, request: Request) -> Response:
     record = _record(api, service)
     told = {"url": record["url"], "updates": service.current, "canary_percent": percent}
     return answer({"name": name, "revision": made.number, **told})
+
+
+async def _router_listens(api: Context) -> None:
+    """Waits a moment for a router that is just being started: who is told an address may use it at once."""
+    for _ in range(int(ROUTER_PATIENCE_S / ROUTER_LOOK_S)):
+        router = api.service.router()
+        if not api.service.router_url() or "url" in router or "problem" in router:
+            return
+        await asyncio.sleep(ROUTER_LOOK_S)
 
 
 def _read_spec(api: Context, caller: Caller, body: dict[str, Any]) -> ServiceSpec:
