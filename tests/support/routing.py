@@ -344,6 +344,7 @@ def running(home: Path, *words: str) -> Iterator[Router]:
         router.stop()
         leftovers = [pid for pid in router_workers(home) if os.path.exists(f"/proc/{pid}")]
         assert not leftovers, f"workers are left behind: {leftovers}"
+        assert "Traceback" not in (log := (home.parent / "router.log").read_text()), log
 
 
 def router_workers(home: Path) -> list[int]:

@@ -33,6 +33,8 @@ _MAX_REPLAY = 65_536
 _AHEAD = 65_536
 """Bytes of a body that are read before a replica has taken the request, and of requests behind the one in work."""
 _MOST_PASSES = 5
+_UNKNOWN = 1 << 62
+"""Bytes that a client has not taken, as long as nobody has looked."""
 _LINGER_S = 5.0
 _LINGER_BYTES = 4 << 20
 _RETRY_S = 0.2
@@ -544,6 +546,7 @@ class ClientSide(asyncio.Protocol):
         self._worker.ended_on(backend, now)
         self._state = HEAD
         self.since = self._taken_since = self._worker.now
+        self._untaken = _UNKNOWN
         if self._is_slow or self._buffer:
             self._go_on()
 
@@ -661,6 +664,7 @@ class ClientSide(asyncio.Protocol):
             return
         self._state = HEAD
         self.since = self._taken_since = self._worker.now
+        self._untaken = _UNKNOWN
         if self._is_slow or self._buffer:
             self._go_on()
 
