@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -374,6 +376,24 @@ def test_a_stream_that_falls_silent_is_ended(router: Router, replica: ReplicaSer
         assert client.head()[0] == 200
         assert client.reader.read(13) == b"8\r\ndata: 1\n\r\n"
         assert client.is_closed()
+
+
+def test_a_replica_that_does_not_read_is_not_waited_for(router: Router) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # the kernel takes connections, and nobody reads them
+        row = messages.Replica(id="deaf", host="127.0.0.1", port=deaf.getsockname()[1])
+        router.push(Service(name="chat", replicas=(row,), timeouts=Timeouts(idle_s=0.5)))
+        with router.client() as client:
+            client.send(b"POST /chat/x HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n")
+            sender = threading.Thread(target=_sent, args=(client,))
+            sender.start()
+            status, body, _ = client.answer()
+            assert (status, error_of(body)) == (504, "idle_timeout")
+        sender.join()
+
+
+def _sent(client: Client) -> None:
+    with contextlib.suppress(OSError):
+        client.send(b"x" * 100_000_000)
 
 
 def test_a_service_without_keys_is_for_this_machine(tmp_path: Path, replica: ReplicaServer) -> None:

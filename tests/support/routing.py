@@ -276,7 +276,7 @@ class Router:
         self.hang_up()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(PATIENCE_S)
+            self.process.wait(2 * PATIENCE_S)  # requests in flight have half a minute
 
 
 def request(method: str, target: str, body: bytes = b"", **fields: str) -> bytes:

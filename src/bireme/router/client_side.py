@@ -772,8 +772,13 @@ class ClientSide(asyncio.Protocol):
         if timeouts.total_s and time.monotonic() - self.started > timeouts.total_s and self._state != TUNNEL:
             self._time_is_over("it took too long", "total_timeout")
         elif not self.has_begun:
-            is_awaited = self.body_done or may_wait
-            if timeouts.first_byte_s and is_awaited and now - self.touched > timeouts.first_byte_s:
+            if self._is_slow and _is_gone(self.transport):  # it is not read, and nobody else would tell
+                self._cut_off()
+            elif self._is_slow and timeouts.idle_s and now - self.touched > timeouts.idle_s:
+                self._time_is_over("the replica takes no more of the body", "idle_timeout")
+            elif not (self.body_done or may_wait) or not timeouts.first_byte_s:
+                return
+            elif now - self.touched > timeouts.first_byte_s:
                 self._time_is_over("no answer began in time", "first_byte_timeout")
         elif timeouts.idle_s and now - self.touched > timeouts.idle_s and not self._is_full:
             self._time_is_over("the replica sends no more", "idle_timeout")
