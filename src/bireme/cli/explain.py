@@ -74,7 +74,7 @@ def _understand(words: list[str]) -> tuple[list[Understood], Sequence[str], Serv
     line = read_line(words)
     asked = read_service(line, script, submit_context(Command.SBATCH, line.sbatch))
     told = describe(asked.spec.job)
-    return [replace(told, sections=(*describe_service(asked.spec), *told.sections))], asked.notices, asked.spec
+    return [replace(told, sections=describe_service(asked.spec))], asked.notices, asked.spec
 
 
 def _script(words: list[str]) -> tuple[bytes | None, bool]:

@@ -46,6 +46,7 @@ def test_explain_tells_of_a_service_what_its_lines_and_flags_say(home: Path, cap
     assert "0 to 4, as the load needs" in told
     assert "5s for requests in flight" in told
     assert "2G on each node" in told
+    assert "the longest that its partition allows" in told
     assert explain.main(["--json", "--replicas", "3", "chat.sh"]) == 0
     service = json.loads(capfd.readouterr().out)["service"]
     assert (service["name"], service["scaling"]["replicas_max"]) == ("chat", 3)

@@ -182,6 +182,7 @@ def test_probes_by_path_port_and_command_with_their_timings() -> None:
         ("chat.sh --begin now+1hour", "", "--begin is nothing for a service: --at"),
         ("chat.sh --hold", "", "--hold is nothing for a service"),
         ("chat.sh --test-only", "", "`bireme explain SCRIPT`"),
+        ("chat.sh -M other", "", "--clusters is nothing for a service: name a partition"),
         ("chat.sh", "#SBATCH hetjob", "cannot be heterogeneous"),
     ],
 )  # fmt: skip
@@ -218,6 +219,11 @@ def test_a_line_of_megabytes_is_refused_and_not_repeated() -> None:
     assert len(said) < 200
     assert len(refusal("chat.sh", "#BIREME --name=" + "x" * 60_000)) < 400
     assert len(refusal("chat.sh", "#BIREME --" + "x" * 60_000)) < 400
+
+
+def test_what_is_asked_for_and_not_applied_is_told() -> None:
+    assert "--requeue is not applied" in served("chat.sh --requeue").notices[0]
+    assert served("chat.sh --no-requeue").notices == ()
 
 
 def test_lines_after_the_first_command_are_told_of() -> None:

@@ -51,7 +51,7 @@ def _main(argv: list[str]) -> int:
     with make_transport() as transport:
         made = _send(transport, asked, voice)
         if not voice.quiet:
-            around().write(told(made))
+            around().write(f"{made['name']}\n" if asked.options.flag("parsable") else told(made))
             around().flush()
         return wait_until_ready(transport, made["name"], voice) if asked.options.flag("wait") else 0
 

@@ -62,7 +62,8 @@ def read_service(line: Line, script: bytes | None, context: SubmitContext, scrip
     written = settled(lines.flags, line.flags)
     name = _name(written, request.spec, batch.options, line.script)
     spec = build(name, request.spec, values_of(written))
-    notices = (*lines.warnings, *batch.notices)
+    unapplied = ("--requeue is not applied: a replica that is lost is replaced by a new one",)
+    notices = (*lines.warnings, *batch.notices, *(unapplied if request.spec.requeue else ()))
     given = {flag: tuple(each.text for each in texts) for flag, texts in written.items()}
     return ServiceSubmission(spec, request.environment, batch.script, batch.options, notices, given)
 
@@ -161,6 +162,7 @@ def refuse_what_only_jobs_have(job: JobSpec, options: Options) -> None:
         (job.deadline_at is not None, "deadline", "a service is there until it is stopped"),
         (job.hold, "hold", "`bireme service scale NAME 0` keeps it without replicas"),
         (options.flag("test-only"), "test-only", "`bireme explain SCRIPT` tells what it asks for"),
+        (options.asked("clusters"), "clusters", "name a partition of that cluster (--partition)"),
     ):
         if is_asked:
             raise OptionError(f"--{option} is nothing for a service: {instead}")

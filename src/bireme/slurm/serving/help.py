@@ -32,6 +32,7 @@ Forms of values:
 Besides:
       --wait                    stay until it is ready
   -Q, --quiet                   say nothing but errors
+      --parsable                print the name alone
       all of sbatch's options   what each replica gets: see `sbatch --help`
 
 See: bireme services, bireme service show NAME, bireme explain SCRIPT

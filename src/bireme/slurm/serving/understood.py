@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from bireme.core.model.serving.probes import Probe
 from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget, Shift
 from bireme.core.model.serving.services import Amount, ServiceSpec
+from bireme.core.scaling.targets import with_default_target
 from bireme.slurm.serving.values import DAYS
-from bireme.slurm.understood import Row, Section
+from bireme.slurm.understood import Row, Section, describe
 
 _MEASURED = {
     Measure.CONCURRENCY: "requests in flight",
@@ -20,14 +21,25 @@ _MEASURED = {
 
 
 def describe_service(spec: ServiceSpec) -> tuple[Section, ...]:
-    """All of it, section by section."""
-    return (
+    """All of it, section by section; then what each replica gets."""
+    sections = (
         Section("Service", tuple(_service_rows(spec))),
         Section("Probes", tuple(_probe_rows(spec))),
-        Section("Scaling", tuple(_scaling_rows(spec.scaling))),
+        Section("Scaling", tuple(_scaling_rows(spec.scaling, spec.routing.max_concurrency))),
         Section("Requests", tuple(_routing_rows(spec))),
         Section("Updates", tuple(_update_rows(spec))),
+        *(_of_replica(section, spec) for section in describe(spec.job).sections),
     )
+    return tuple(section for section in sections if section.rows)
+
+
+def _of_replica(section: Section, spec: ServiceSpec) -> Section:
+    """As of a job, but that it stays: without a time limit of its own it has the longest that there is."""
+    if spec.job.time_limit_given or spec.job.time_limit_s is not None:
+        return section
+    longest = "the longest that its partition allows"
+    rows = ((label, longest if label == "time limit" else text) for label, text in section.rows)
+    return Section(section.title, tuple(rows))
 
 
 def _service_rows(spec: ServiceSpec) -> Iterator[Row]:
@@ -47,11 +59,11 @@ def _probe_rows(spec: ServiceSpec) -> Iterator[Row]:
     startup = spec.probes.startup
     limit = duration_text(startup.period_s * startup.failure_threshold)
     yield "started when", f"{_asked(startup)}, asked every {duration_text(startup.period_s)}; it may take {limit}"
-    yield "ready while", _asked_often(spec.probes.readiness, "then it gets no requests")
+    yield "ready while", _asked_often(spec.probes.readiness, "gets no requests")
     if spec.probes.liveness is None:
         yield "alive", "while its script runs"
     else:
-        yield "alive while", _asked_often(spec.probes.liveness, "then it is replaced")
+        yield "alive while", _asked_often(spec.probes.liveness, "is replaced")
 
 
 def _asked(probe: Probe) -> str:
@@ -64,16 +76,14 @@ def _asked(probe: Probe) -> str:
 
 def _asked_often(probe: Probe, then: str) -> str:
     fails = f"{probe.failure_threshold} failures in a row" if probe.failure_threshold > 1 else "one failure"
-    return f"{_asked(probe)}, asked every {duration_text(probe.period_s)}; after {fails} no more: {then}"
+    return f"{_asked(probe)}, asked every {duration_text(probe.period_s)}; after {fails} it {then}"
 
 
-def _scaling_rows(scaling: Scaling) -> Iterator[Row]:
+def _scaling_rows(scaling: Scaling, max_concurrency: int | None) -> Iterator[Row]:
     if scaling.replicas_min == scaling.replicas_max and not scaling.shifts:
         return
-    for target in scaling.targets:
+    for target in with_default_target(scaling, max_concurrency).targets:
         yield "one replica for", target_text(target)
-    if not scaling.targets:
-        yield "one replica for", "the requests in flight that docs/autoscaling.md gives it by default"
     for shift in scaling.shifts:
         yield "from", shift_text(shift)
     yield (
