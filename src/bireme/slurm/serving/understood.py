@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from bireme.core.model.serving.probes import Probe
 from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget, Shift
 from bireme.core.model.serving.services import Amount, ServiceSpec
-from bireme.core.scaling.targets import with_default_target
+from bireme.core.scaling.targets import targets_of, with_default_target
 from bireme.slurm.serving.values import DAYS
 from bireme.slurm.understood import Row, Section, describe
 
@@ -82,7 +82,7 @@ def _asked_often(probe: Probe, then: str) -> str:
 def _scaling_rows(scaling: Scaling, max_concurrency: int | None) -> Iterator[Row]:
     if scaling.replicas_min == scaling.replicas_max and not scaling.shifts:
         return
-    for target in with_default_target(scaling, max_concurrency).targets:
+    for target in targets_of(with_default_target(scaling, max_concurrency)):
         yield "one replica for", target_text(target)
     for shift in scaling.shifts:
         yield "from", shift_text(shift)
