@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST_S = 3600
-HALF_LIVES = 20.0
+HALF_LIVES = 30.0
 """In the window of a weighted average: a load that doubles is seen within two seconds of a minute's window. An even
 average was rejected for it: it needs half the window to see as much."""
 
@@ -113,7 +113,7 @@ class Latest:
         return float(known.sum()) / known.size if known.size else None
 
     def weighted(self) -> float | None:
-        """The average; what was measured counts half for every twentieth of these seconds that it is older."""
+        """The average; what was measured counts half for every thirtieth of these seconds that it is older."""
         weights = _weights(len(self._values))
         if self._known.all():
             return float(weights.dot(self._values) / weights.sum())

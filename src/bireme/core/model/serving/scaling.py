@@ -64,7 +64,7 @@ class Scaling:
     """At most divided by this at once."""
     down_delay_s: float = 300.0
     """It has fewer only when it needed no more for so long. A replica that loads a model is dear to start: with a
-    minute, requests that come at random make four times as many changes (docs/autoscaling.md)."""
+    minute, requests that come at random make five times as many changes (docs/autoscaling.md)."""
     idle_s: float = 300.0
     """Without any request for so long, it may have none at all (if `replicas_min` is 0)."""
     standby: int = 0
