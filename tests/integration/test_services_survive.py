@@ -26,11 +26,13 @@ def free_port() -> int:
 
 
 def made_cluster() -> Cluster:
-    """Three nodes with room for two replicas each, and a router at a port of its own."""
+    """Three nodes with room for two replicas each, and a router at a port of its own that stays the same."""
     made = Cluster(virtual_nodes(3, 0, cpus=2, settings="SlurmdTimeout=5"))
-    made.home.mkdir(mode=0o700)
-    settings = f'[router]\naddress = "127.0.0.1:{free_port()}"\nworkers = 1\n[services]\nports = "{PORTS}"\n'
-    (made.home / "bireme.toml").write_text(settings)
+    made.settings |= {
+        "BIREME_ROUTER_ADDRESS": f"127.0.0.1:{free_port()}",
+        "BIREME_ROUTER_WORKERS": "1",
+        "BIREME_SERVICES_PORTS": PORTS,
+    }
     return made
 
 
@@ -152,7 +154,7 @@ def test_down_leaves_services_running_and_says_so_and_end_jobs_ends_them(own_clu
 
 def test_a_taken_port_of_the_router_is_told_and_one_of_a_replica_is_another_replicas(own_cluster: Cluster) -> None:
     cluster = own_cluster
-    port = int((cluster.home / "bireme.toml").read_text().split('"')[1].rpartition(":")[2])
+    port = int(cluster.settings["BIREME_ROUTER_ADDRESS"].rpartition(":")[2])
     with (
         closing(socket.create_server(("127.0.0.1", port))),
         closing(socket.create_server(("127.0.0.1", FIRST_PORT))),
@@ -163,6 +165,8 @@ def test_a_taken_port_of_the_router_is_told_and_one_of_a_replica_is_another_repl
         assert replica["number"] > 1
         cluster.until(lambda: router(cluster).get("problem"))
         assert f"127.0.0.1:{port} is taken by another program" in cluster.bireme("status").stdout
+        assert f"None of them can be reached: 127.0.0.1:{port} is taken" in cluster.bireme("services").stdout
+        assert f"which cannot be reached: 127.0.0.1:{port}" in cluster.bireme("service", "show", "chat").stdout
         doctor = cluster.bireme("doctor", check=False).stdout
         assert "to have it listen elsewhere: router.address in" in doctor
     listening_router(cluster)

@@ -47,10 +47,12 @@ def bounds(service: Record) -> str:
     return str(least) if least == most else f"{least}-{most}"
 
 
-def service_page(service: Record, now: float, tails: Tails) -> Iterator[str]:
+def service_page(service: Record, now: float, tails: Tails, *, router_problem: str = "") -> Iterator[str]:
     """All of one service."""
     yield f"Service {service['name']} of {service['user_name']}: {standing_text(service)}"
     yield from _labelled("Address", [service["url"] or "none: there is no router yet"])
+    if router_problem:
+        yield from _labelled("", [f"which cannot be reached: {router_problem}; see: bireme doctor"])
     if not service["keys"]:
         yield from _labelled("", [f"for this machine alone; bireme service key add {service['name']} lets others in"])
     yield from _labelled("Replicas", [_how_many(service)])

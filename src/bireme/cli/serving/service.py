@@ -14,6 +14,7 @@ from typing import Any
 from bireme.cli.connection import make_transport
 from bireme.cli.serving import pages
 from bireme.cli.serving.serve import wait_until_ready
+from bireme.cli.serving.services import router_problem
 from bireme.cli.serving.tails import follow, tails_of
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.paths import path_of
@@ -122,7 +123,8 @@ def _show(transport: Transport, given: argparse.Namespace) -> int:
         print(json.dumps(told["service"], indent=2))
         return 0
     tails = tails_of(transport, told["service"])
-    lines = pages.service_page(visible_values(told["service"]), told["now"], tails)
+    problem = router_problem(transport)
+    lines = pages.service_page(visible_values(told["service"]), told["now"], tails, router_problem=problem)
     print("\n".join(lines))
     return 0
 

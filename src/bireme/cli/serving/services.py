@@ -48,7 +48,18 @@ def _asked(transport: Transport, user: str | None) -> list[dict[str, object]]:
 
 
 def _text(transport: Transport, user: str | None) -> str:
-    return "\n".join(services_table(visible_values(_asked(transport, user))))
+    lines = list(services_table(visible_values(_asked(transport, user))))
+    if problem := router_problem(transport):
+        lines.append(f"None of them can be reached: {problem}; see: bireme doctor")
+    return "\n".join(lines)
+
+
+def router_problem(transport: Transport) -> str:
+    """Why there is no router that answers, where there should be one; empty otherwise."""
+    try:
+        return str((transport.get("/v1/ping").get("router") or {}).get("problem", ""))
+    except (ApiError, BiremeUnavailable) as error:
+        raise refused_by_daemon("", error) from error
 
 
 def _watch(transport: Transport, user: str | None) -> None:
