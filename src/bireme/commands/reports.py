@@ -19,6 +19,7 @@ from bireme.commands.usage import help_text, usage_text
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats.accounting import AccountingColumn, fixed_lines, parsable_lines
 from bireme.slurm.formats.fields import Plan
+from bireme.slurm.formats.identity import expand_tasks
 from bireme.slurm.formats.values import Context
 from bireme.slurm.version import VERSION_LINE
 
@@ -30,6 +31,8 @@ _LONGEST_LINE = 64 * 1024
 _LONGEST_TIME_FORMAT = 128
 _MOST_STAMPS = 1024
 """Seconds whose text is kept."""
+_MOST_TASKS = 50_000
+"""Lines of tasks that wait in arrays, made where others wait."""
 MOST_NAMES = 256
 MOST_SHAPES = 2000
 """Jobs in the shape of --json, which has hundreds of fields: more of them make more text than the daemon sends."""
@@ -349,3 +352,13 @@ def failure(command: str, what: str, error: Exception) -> CommandError:
 
 def words_of(text: str | None) -> list[str]:
     return [word for word in (text or "").split(",") if word]
+
+
+def each_task(jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The jobs, with a record for each waiting task of an array: --array of squeue and sacct."""
+    spread: list[dict[str, Any]] = []
+    for job in jobs:
+        tasks = expand_tasks(job["array_tasks"]) if job.get("array_tasks") else [None]
+        around().keep_small(len(spread) + len(tasks), _MOST_TASKS)
+        spread += [job if task is None else {**job, "array_task_id": task, "array_tasks": ""} for task in tasks]
+    return spread

@@ -18,7 +18,7 @@ from bireme.commands.surroundings import around
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import accounting, sacct_fields
 from bireme.slurm.formats.accounting import name_lines
-from bireme.slurm.formats.identity import parse_selectors
+from bireme.slurm.formats.identity import JobSelector, parse_selectors
 from bireme.slurm.formats.sacct_fields import OVER, SACCT_FIELDS, flags_of, rows_of
 from bireme.slurm.formats.states import job_state
 from bireme.slurm.hostlist import expand
@@ -85,6 +85,7 @@ class _Report:
         except SlurmSyntaxError as error:
             word = str(error).rpartition(" ")[2]
             raise reports.CommandError(f"sacct: fatal: Bad job/step specified: {word}") from None
+        self.selectors = self._of_components(self.selectors)
         reports.keep_bounds((), self.selectors)
         for name in asked.keys() & REFUSED:
             said = REFUSED[name]
@@ -103,6 +104,19 @@ class _Report:
         self.transport = reports.transport()
         self.damaged: list[str] = []
         """Records that the store has and cannot show, a sentence each."""
+
+    def _of_components(self, selectors: list[JobSelector]) -> list[JobSelector]:
+        """--whole-hetjob: `7+1` is all of 7; with `no`, 7 is its first component alone."""
+        if "whole-hetjob" not in self.asked:
+            return selectors
+        wanted = self.asked["whole-hetjob"]
+        if wanted not in (None, "", "yes", "no"):
+            raise reports.CommandError(
+                f'sacct: error: Invalid --whole-hetjob value "{wanted}". Valid values: [yes|no].'
+            )
+        if wanted == "no":
+            return selectors
+        return [each._replace(het_offset=None) for each in selectors]
 
     def tell_damaged(self) -> int:
         """What is missing in what was shown, and what to do; the exit code says so too."""
@@ -224,6 +238,8 @@ class _Report:
             return False
         if self.selectors and not any(selector.matches(job) for selector in self.selectors):
             return False
+        if self.asked.get("whole-hetjob") == "no" and not self._is_the_component(job):
+            return False
         if self.limits is not None and not self.limits[0] <= (job.get("time_limit_s") or inf) <= self.limits[1]:
             return False
         if self.flags is not None and flags_of(job).lower() not in self.flags:
@@ -233,6 +249,11 @@ class _Report:
         if self.states is None and not self.selectors and not self._in_window(job):
             return False
         return all(check(job) for check in self.checks)
+
+    def _is_the_component(self, job: dict[str, Any]) -> bool:
+        """Whether it is named by itself; the job's own id is its first component's."""
+        offset = job.get("het_offset")
+        return not offset or any(each.het_offset == offset for each in self.selectors if each.matches(job))
 
     def _in_window(self, job: dict[str, Any]) -> bool:
         """Jobs that were eligible or running at some time of the window."""
@@ -284,6 +305,8 @@ class _Report:
         if "batch-script" in self.asked or "env-vars" in self.asked:
             return self._print_scripts()
         jobs = self._load()
+        if "array" in self.asked:
+            jobs = reports.each_task(jobs)
         if "json" in self.asked or "yaml" in self.asked:
             return self._print_data(jobs)
         if "truncate" in self.asked:

@@ -13,10 +13,9 @@ from bireme.commands import reports
 from bireme.commands.optline import Opt, aliases, options
 from bireme.commands.paths import path_of
 from bireme.commands.refused import ApiError, BiremeUnavailable
-from bireme.commands.surroundings import around
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import fields, identity, layout, squeue_fields, states, step_fields
-from bireme.slurm.formats.identity import expand_tasks, label_in_steps
+from bireme.slurm.formats.identity import label_in_steps
 from bireme.slurm.formats.squeue_fields import JOB_FIELDS, UNSORTABLE
 from bireme.slurm.formats.step_fields import STEP_FIELDS
 from bireme.slurm.hostlist import expand
@@ -47,8 +46,6 @@ _VARIABLES = {
 _FLAG_VARIABLES = {"all": "SQUEUE_ALL", "array": "SQUEUE_ARRAY", "priority": "SQUEUE_PRIORITY"}
 _LIVE_STEPS = frozenset({"STARTING", "RUNNING", "SUSPENDED", "COMPLETING"})
 LOAD_ERROR = "slurm_load_jobs error"
-_MOST_TASKS = 50_000
-"""Lines of tasks that wait in arrays, made where others wait."""
 
 
 def main(argv: list[str]) -> int:
@@ -256,7 +253,7 @@ class _Listing:
         """--array: a line for each waiting task. --priority: a line for each partition of a waiting job."""
 
         if "array" in self.asked:
-            jobs = _each_task(jobs)
+            jobs = reports.each_task(jobs)
         if "priority" in self.asked:
             wanted = reports.words_of(self.asked.get("partition"))
             jobs = [
@@ -305,16 +302,6 @@ class _Listing:
         update = {"last_backfill": int(latest_pass(answer["jobs"])), "last_update": int(answer.get("now") or 0)}
         reports.write(dump(envelope("squeue", {"jobs": jobs}, update), yaml="yaml" in self.asked))
         return 0
-
-
-def _each_task(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Waiting tasks of arrays one by one."""
-    spread: list[dict[str, Any]] = []
-    for job in jobs:
-        tasks = expand_tasks(job["array_tasks"]) if job.get("array_tasks") else [None]
-        around().keep_small(len(spread) + len(tasks), _MOST_TASKS)
-        spread += [job if task is None else {**job, "array_task_id": task, "array_tasks": ""} for task in tasks]
-    return spread
 
 
 Test = Callable[[dict[str, Any]], bool]

@@ -110,6 +110,40 @@ def test_options_given_again_add_up(api: FakeApi, capsys: pytest.CaptureFixture[
     assert said == ["1|COMPLETED", "2|FAILED", "3|RUNNING"]
 
 
+HET = [
+    job(20, "COMPLETED", began=NOW - 5, ended=NOW - 3, het_job_id=20, het_offset=0),
+    job(21, "COMPLETED", began=NOW - 5, ended=NOW - 3, het_job_id=20, het_offset=1),
+    job(30, "PENDING", began=NOW - 5, array_job_id=30, array_tasks="1-3"),
+]
+
+
+@pytest.mark.parametrize(
+    ("argv", "ids"),
+    [
+        (["-j", "20"], "20+0 20+1"),
+        (["-j", "20+1"], "20+1"),
+        (["-j", "20+1", "--whole-hetjob"], "20+0 20+1"),
+        (["-j", "20+1", "--whole-hetjob=yes"], "20+0 20+1"),
+        (["-j", "20", "--whole-hetjob=no"], "20+0"),
+        (["-j", "20+1", "--whole-hetjob=no"], "20+1"),
+        (["-j", "30"], "30_[1-3]"),
+        (["-j", "30", "--array"], "30_1 30_2 30_3"),
+        (["-j", "20", "--use-local-uid"], "20+0 20+1"),
+    ],
+)
+def test_components_and_tasks(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: list[str], ids: str
+) -> None:
+    monkeypatch.setattr(reports, "transport", lambda: FakeApi({"/v1/history": {"jobs": HET}}))
+    assert " ".join(out(capsys, *argv, "-n", "-P", "-o", "jobid")) == ids
+
+
+def test_a_hetjob_is_whole_or_not(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sacct.main(["--whole-hetjob=perhaps"]) == 1
+    said = 'sacct: error: Invalid --whole-hetjob value "perhaps". Valid values: [yes|no].'
+    assert said in capsys.readouterr().err
+
+
 def test_a_named_step(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert out(capsys, "-Pn", "-o", "JobID,State", "-j", "2.batch") == ["2.batch|FAILED"]
 

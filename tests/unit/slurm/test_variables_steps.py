@@ -35,6 +35,13 @@ def step(*nodes: StepNode, spec: StepSpec | None = None) -> Step:
 TWO_NODES = step(StepNode("n1", (0, 1), 2), StepNode("n2", (2,), 2))
 
 
+def test_cpus_on_a_node_are_whole_cores_as_far_as_they_are_the_jobs() -> None:
+    facts = replace(FACTS, threads={"n1": 2})
+    one = step(StepNode("n1", (0,), 1))
+    assert [task_variables(one, 0, 0, facts, held=held)["SLURM_CPUS_ON_NODE"] for held in (1, 2, 16)] == ["1", "2", "2"]
+    assert task_variables(step(StepNode("n1", (0,), 4)), 0, 0, facts, held=4)["SLURM_CPUS_ON_NODE"] == "4"
+
+
 def test_what_all_tasks_share() -> None:
     assert step_variables(JOB, ALLOCATION, TWO_NODES, FACTS, LAUNCH) == {
         "SLURM_CLUSTER_NAME": "c",

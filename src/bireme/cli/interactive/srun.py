@@ -144,8 +144,10 @@ def _await_allocation(allocation: Allocation, options: Options) -> None:
 
 
 def _for_own_job(step: StepRequest, options: Options) -> StepRequest:
-    """In a job of its own the step has all of it: --exclusive was about the nodes, --immediate about the job."""
-    exact = step.spec.exact and (options.flag("exact") or options.asked("cpus-per-task"))
+    """In a job of its own the step has all of it: --exclusive was about the nodes, --immediate about the job. Of whole
+    nodes for a number of tasks the step has what these need, as in Slurm."""
+    asked = options.flag("exact") or options.asked("cpus-per-task")
+    exact = step.spec.exact and (asked or ("exclusive" in options and options.asked("ntasks")))
     spec = replace(step.spec, exclusive=False, exact=exact, immediate_s=None, nodelist=(), exclude=())
     return replace(step, spec=spec)
 

@@ -176,13 +176,16 @@ class PayloadWriter:
         if spec.mpi == "pmi2":
             common.mpi, common.world = spec.mpi, _world(step, allocation)
         for index, node in enumerate(step.nodes):
-            tasks = [self._task(job, step, index, local, argvs) for local in range(len(node.task_ids))]
+            held = sum(share.cpus for share in allocation.shares if share.node == node.node)
+            tasks = [self._task(job, step, index, local, argvs, held) for local in range(len(node.task_ids))]
             yield node.node, replace(common, tasks=tasks, cpu_ids=node.cpu_ids)
 
-    def _task(self, job: Job, step: Step, index: int, local: int, argvs: list[tuple[str, ...]] | None) -> StepTask:
+    def _task(
+        self, job: Job, step: Step, index: int, local: int, argvs: list[tuple[str, ...]] | None, held: int
+    ) -> StepTask:
         node = step.nodes[index]
         rank, confined = node.task_ids[local], node.node in self.confined_devices
-        env = task_variables(step, index, local, self._facts, confined=confined)
+        env = task_variables(step, index, local, self._facts, held=held, confined=confined)
         task = StepTask(id=rank, env=env, argv=() if argvs is None else argvs[rank])
         if step.spec.pty:  # task 0 has the terminal, the others have nothing, as with Slurm
             task.terminal = step.first_task + rank == 0

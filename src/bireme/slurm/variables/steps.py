@@ -85,14 +85,20 @@ def step_variables(job: Job, allocation: Allocation, step: Step, facts: ClusterF
     return variables
 
 
+def _cpus_on_node(node: StepNode, facts: ClusterFacts, held: int) -> int:
+    """A step's CPUs on a node as Slurm counts them: whole cores, as far as they are its job's."""
+    threads = facts.threads.get(node.node, 1)
+    return max(node.cpus, min(-(-node.cpus // threads) * threads, held))
+
+
 def task_variables(
-    step: Step, node_index: int, local_id: int, facts: ClusterFacts, *, confined: bool = False
+    step: Step, node_index: int, local_id: int, facts: ClusterFacts, *, held: int = 0, confined: bool = False
 ) -> Variables:
-    """What one task has of its own, but SLURM_TASK_PID, which only the agent knows."""
+    """What one task has of its own, but SLURM_TASK_PID, which only the agent knows. `held`: the job's CPUs there."""
     node = step.nodes[node_index]
     ranks = [step.first_task + task for task in node.task_ids]
     variables = {
-        "SLURM_CPUS_ON_NODE": str(node.cpus),
+        "SLURM_CPUS_ON_NODE": str(_cpus_on_node(node, facts, held)),
         "SLURM_GTIDS": ",".join(map(str, ranks)),
         "SLURM_LOCALID": str(local_id),
         "SLURM_NODEID": str(step.first_node + node_index),
