@@ -20,7 +20,7 @@ from bireme.api.errands import Errands
 from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.privacy import Viewer
-from bireme.api.problems import Bodies, ProblemError, read_json
+from bireme.api.problems import MOST_BESIDE, Bodies, ProblemError, read_json
 from bireme.api.serving.asides import MOST_EACH, Asides, TooManyQuestionsError, UnansweredError
 from bireme.api.serving.peers import SCOPE_KEY, WITHIN_KEY, Callers, is_gone
 from bireme.api.serving.turns import Slots, Turns
@@ -103,7 +103,9 @@ class Context:
         return "".join(letter if " " <= letter <= "~" else "?" for letter in said)
 
     async def body(self, request: Request) -> dict[str, Any]:
-        return await read_json(request, self.service.max_body_bytes, self.bodies)
+        """Decoded on the loop in one piece, and so of no more bytes than a script in JSON and much beside it has."""
+        most = 2 * self.cluster.state.config.settings.max_script_bytes + MOST_BESIDE
+        return await read_json(request, min(most, self.service.max_body_bytes), self.bodies)
 
     async def in_slices(self, request: Request, recipe: Recipe[Any]) -> Response:
         """The answer to this request, made in the caller's turns."""

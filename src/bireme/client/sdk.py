@@ -142,7 +142,13 @@ class Client:
         # What all of them share travels once; the environment is by far the largest part.
         shared: Record = {name: batch[0][name] for name in ("script", "environment") if name in batch[0]}
         jobs = [{name: value for name, value in job.items() if shared.get(name) != value} for job in batch]
-        answers = self.transport.post("/v1/jobs", {"jobs": jobs, **shared})["jobs"]
+        try:
+            answers = self.transport.post("/v1/jobs", {"jobs": jobs, **shared})["jobs"]
+        except ApiError as error:
+            if error.status != 413 or len(batch) == 1:
+                raise
+            middle = len(batch) // 2  # nothing of it was read
+            return self._submit_batch(batch[:middle]) + self._submit_batch(batch[middle:])
         return [self._handle(one["job_id"]) if "job_id" in one else _as_error(one["error"]) for one in answers]
 
     def _known_body(self, known: dict[Any, Record], script: Any, options: Record) -> Record:

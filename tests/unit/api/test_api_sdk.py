@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bireme
+from bireme.api import routing
 from bireme.core.model.events import JobAllocated, JobCancelled, JobEnded, JobEnding, JobStarted
 from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.resources import Allocation, ExitStatus, NodeShare
@@ -90,6 +92,22 @@ def test_many_are_submitted_in_order(api: Running, client: Any) -> None:
     assert str(made[2]) == "Invalid partition name specified"
     assert [api.cluster.state.jobs[n].spec.name for n in (1, 2, 3)] == ["mine", "own", "mine"]
     assert all(job.spec.environment and job.spec.script for job in api.cluster.state.jobs.values())
+
+
+def test_many_that_are_too_much_for_one_request_are_sent_in_several(
+    api: Running, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request is decoded on the loop in one piece, and so may not have more than a script and much beside."""
+    monkeypatch.setattr(routing, "MOST_BESIDE", 0)
+    settings = replace(api.cluster.state.config.settings, max_script_bytes=100_000)
+    api.cluster.state.config = replace(api.cluster.state.config, settings=settings)
+    jobs = [(SCRIPT, {"job_name": f"job{n}", "env": {"LARGE": str(n) * 20_000}}) for n in range(40)]
+    made = client.submit_many(jobs, hold=True)
+    assert [str(one) for one in made] == [str(n + 1) for n in range(40)]
+    assert api.cluster.state.jobs[40].spec.name == "job39"
+    with pytest.raises(bireme.ApiError) as refused:  # type: ignore[attr-defined]
+        client.submit(SCRIPT, env={"LARGE": "x" * 300_000})
+    assert refused.value.status == 413
 
 
 def test_waiting_and_failing(api: Running, client: Any) -> None:

@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Scope
 
 from bireme.api.errands import GoneError, Stay, Told
-from bireme.api.problems import ProblemError, read_body
+from bireme.api.problems import MOST_BESIDE, ProblemError, read_body
 from bireme.api.routing import OUT_OF_DATE, Context, Routes
 from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, Callers, group_id, is_gone, user_id
 from bireme.api.serving.unread import UNREFUSED_KEY
@@ -56,8 +56,6 @@ LOOKS = frozenset({"squeue", "sinfo"})
 """Commands that many ask for at the same time, and that change nothing."""
 MOST_SAID = 256 * 1024
 """Bytes of a request, but for submissions, which bring files."""
-MOST_BESIDE = 4 << 20
-"""Bytes of a submission beside its script."""
 MOST_WORDS = 16 * 1024
 """Bytes of words, of variables that are read, and of lines with options in a script."""
 MOST_ANSWER = 16 << 20
