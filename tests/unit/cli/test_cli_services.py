@@ -44,7 +44,8 @@ def record(**more: Any) -> dict[str, Any]:
     return {**told, **more}
 
 
-def shows(daemon: FakeDaemon, told: dict[str, Any]) -> None:
+def shows(daemon: FakeDaemon, told: dict[str, Any], router_problem: str = "") -> None:
+    daemon.routes["GET /v1/ping"] = (200, {"router": {"problem": router_problem} if router_problem else {}})
     daemon.routes["GET /v1/services/chat"] = (200, {"service": told, "now": NOW})
     daemon.routes["GET /v1/services"] = (200, {"services": [told], "now": NOW})
 
@@ -150,6 +151,15 @@ def test_help_needs_no_daemon(home: Path, capfd: pytest.CaptureFixture[str], wor
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def test_services_and_show_say_why_none_can_be_reached(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
+    shows(daemon, record(), router_problem="127.0.0.1:8600 is taken by another program")
+    assert run("services", []) == 0
+    said = capfd.readouterr().out
+    assert "None of them can be reached: 127.0.0.1:8600 is taken by another program; see: bireme doctor" in said
+    assert service.main(["show", "chat"]) == 0
+    assert "which cannot be reached: 127.0.0.1:8600 is taken by another program" in capfd.readouterr().out
 
 
 def test_services_are_a_line_each(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,8 +48,9 @@ def _asked(transport: Transport, user: str | None) -> list[dict[str, object]]:
 
 
 def _text(transport: Transport, user: str | None) -> str:
-    lines = list(services_table(visible_values(_asked(transport, user))))
-    if problem := router_problem(transport):
+    services = _asked(transport, user)
+    lines = list(services_table(visible_values(services)))
+    if services and (problem := router_problem(transport)):
         lines.append(f"None of them can be reached: {problem}; see: bireme doctor")
     return "\n".join(lines)
 
