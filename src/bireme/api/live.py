@@ -13,10 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from typing import Any
 
 from bireme.core.model.events import Event, Recorded
+from bireme.core.model.serving.events import ServiceEvent
 from bireme.store.plain import to_plain
 
 Missed = Callable[[], Awaitable[Sequence[Recorded]]]
 """The next page of what a reader missed; empty when it has seen all."""
+
+Key = int | str | None
+"""What is waited for: a job, a service by its name, or anything."""
 
 _QUEUE_AT_MOST = 10_000
 _HEARTBEAT_S = 15.0
@@ -45,17 +49,18 @@ class Live:
 
     def __init__(self) -> None:
         self._streams: set[asyncio.Queue[Recorded | None]] = set()
-        self._waiting: defaultdict[int | None, set[asyncio.Future[None]]] = defaultdict(set)
+        self._waiting: defaultdict[Key, set[asyncio.Future[None]]] = defaultdict(set)
         self._one_reads = asyncio.Lock()
         self.closing = False
 
     def publish(self, group: Sequence[Recorded]) -> None:
         for queue in tuple(self._streams):
             self._feed(queue, group)
-        touched = {getattr(recorded.event, "job_id", None) for recorded in group}
+        touched: set[Key] = {getattr(recorded.event, "job_id", None) for recorded in group}
         touched |= {getattr(recorded.event, "array_job_id", None) for recorded in group}
-        for job_id in touched & self._waiting.keys():
-            self._wake(job_id)
+        touched |= {recorded.event.name for recorded in group if isinstance(recorded.event, ServiceEvent)}
+        for key in touched & self._waiting.keys():
+            self._wake(key)
         self._wake(None)
 
     def _feed(self, queue: asyncio.Queue[Recorded | None], group: Sequence[Recorded]) -> None:
@@ -65,8 +70,8 @@ class Live:
         except asyncio.QueueFull:
             self._streams.discard(queue)
 
-    def _wake(self, job_id: int | None) -> None:
-        for future in self._waiting.pop(job_id, ()):
+    def _wake(self, key: Key) -> None:
+        for future in self._waiting.pop(key, ()):
             if not future.done():
                 future.set_result(None)
 
@@ -76,15 +81,16 @@ class Live:
         for queue in self._streams:
             with contextlib.suppress(asyncio.QueueFull):
                 queue.put_nowait(None)
-        for job_id in list(self._waiting):
-            self._wake(job_id)
+        for key in list(self._waiting):
+            self._wake(key)
 
-    async def changed(self, job_ids: Sequence[int] | None, timeout_s: float) -> None:
-        """Returns when one of these jobs (None: anything) changes, after `timeout_s`, or when the daemon ends."""
+    async def changed(self, things: Sequence[int | str] | None, timeout_s: float) -> None:
+        """Returns when one of these jobs, or of these services by name, changes (None: anything does), after
+        `timeout_s`, or when the daemon ends."""
         if self.closing or timeout_s <= 0:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        keys: list[int | None] = [None] if job_ids is None else list(job_ids)
+        keys: list[Key] = [None] if things is None else list(things)
         for key in keys:
             self._waiting[key].add(future)
         try:

@@ -135,7 +135,7 @@ async def wait_for_service(api: Context, request: Request) -> Response:
         left = deadline - asyncio.get_running_loop().time()
         if done or left <= 0 or api.live.closing:
             return answer({"done": done, "service": None if service is None else _record(api, service)})
-        await api.live.changed(None, left)
+        await api.live.changed([name], left)
 
 
 def _reached(state: State, service: Service, until: str) -> bool:
