@@ -9,24 +9,25 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+UNKNOWN = "<|unknown|>"
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Every byte is a word of its own."""
-    words = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    made = Tokenizer(models.BPE(vocab={word: number for number, word in enumerate(words)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    """Five hundred words of its own; it understands no others."""
+    words = [UNKNOWN, *SPECIAL, *(f"oar{number}" for number in range(500))]
+    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=UNKNOWN))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(
         tokenizer_object=made,
+        unk_token=UNKNOWN,
         eos_token="<|end|>",
         pad_token="<|end|>",
         additional_special_tokens=SPECIAL[1:],

@@ -18,7 +18,7 @@ from tests.support.cluster import ROOT, Cluster
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
 EXAMPLE = ROOT / "examples" / "serving"
-STEPS, HELD_AT = 60, 15
+STEPS, HELD_AT = 30, 15
 LOADING_S = 180.0
 
 
@@ -31,9 +31,9 @@ def serving_python(torch_python: str) -> str:
     return torch_python
 
 
-def chunks_of(url: str, question: str) -> Iterator[dict[str, object]]:
+def chunks_of(url: str, model: str, question: str) -> Iterator[dict[str, object]]:
     """What a streaming chat completion answers, piece by piece."""
-    asked = {"model": "tiny", "stream": True, "max_tokens": 32, "messages": [{"role": "user", "content": question}]}
+    asked = {"model": model, "stream": True, "max_tokens": 32, "messages": [{"role": "user", "content": question}]}
     request = Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
     with urlopen(request, timeout=LOADING_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -54,10 +54,10 @@ def test_training_makes_way_for_a_model_and_goes_on(
 
     training = machine.sbatch("train.sh", f"--steps={STEPS}", f"--hold-at={HELD_AT}", env=variables)
     wait_for_step(machine, training, HELD_AT)
-    machine.bireme("serve", "chat.sh", env=variables)
+    machine.run(machine.python, "-m", "bireme", "serve", "chat.sh", "--model", str(model), env=variables)
     shown = json.loads(machine.bireme("service", "show", "chat", "--json").stdout)
     address = shown["url"].removesuffix("/chat/") + "/v1/chat/completions"
-    pieces = list(chunks_of(address, "Which oar pulls first?"))
+    pieces = list(chunks_of(address, str(model), "Which oar pulls first?"))
     report("chat completion", f"{len(pieces)} pieces, the last {pieces[-1]}")
     assert len(pieces) > 2, "it came in pieces"
     record = machine.records(training)[0]
