@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from bireme.core.model.events import Event, Recorded
+from bireme.core.model.events import Recorded
 from bireme.core.model.serving.events import ServiceEvent
 from bireme.store.plain import to_plain
 
@@ -112,7 +112,7 @@ class Live:
             self._streams.discard(queue)
 
     async def follow(
-        self, wanted: Callable[[Event], bool], missed: Missed | None = None
+        self, wanted: Callable[[Recorded], bool], missed: Missed | None = None
     ) -> AsyncIterator[Recorded | None]:
         """Events that were missed, then those that happen. None now and then: nothing that is wanted.
 
@@ -122,14 +122,14 @@ class Live:
         last = 0
         while missed is not None and not self.closing and (page := await self._read(missed)):
             for recorded in page:
-                if wanted(recorded.event):
+                if wanted(recorded):
                     yield recorded
             last = page[-1].seq
             yield None
         with self._subscription() as queue:
             while missed is not None and (page := await self._read(missed)):  # what happened since the last page
                 for recorded in page:
-                    if wanted(recorded.event):
+                    if wanted(recorded):
                         yield recorded
                 last = page[-1].seq
             while not self.closing and queue in self._streams:
@@ -141,7 +141,7 @@ class Live:
                     continue
                 if new is None:
                     return
-                if new.seq > last and wanted(new.event):
+                if new.seq > last and wanted(new):
                     yield new
 
     async def _read(self, missed: Missed) -> Sequence[Recorded]:

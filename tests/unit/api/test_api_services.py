@@ -247,6 +247,18 @@ def test_who_had_the_name_before_is_nobodys_business(api: Running) -> None:
     ]
 
 
+def test_live_events_of_who_had_the_name_before_are_not_told_to_who_has_it(api: Running) -> None:
+    ask(api, "POST", "/v1/services", ANN, body_of())
+    api.happen(e.ServiceScaled("chat", 0, "anns secret"), e.ServiceStopping("chat", "ann"), e.ServiceRemoved("chat"))
+    api.cluster.clock.time += 1.0
+    ask(api, "POST", "/v1/services", BOB, body_of())
+    api.happen(e.ServiceScaled("chat", 0, "bobs own"))
+    api.loop.call_soon_threadsafe(api.app.state.context.live.close)  # streams end when they have told what is there
+    told = asyncio.run_coroutine_threadsafe(ask_as(api.app, "GET", "/v1/events?after=0", BOB), api.loop).result(20)[1]
+    assert "bobs own" in told
+    assert "anns secret" not in told
+
+
 def test_nobody_takes_anothers_requests(api: Running) -> None:
     ask(api, "POST", "/v1/services", ANN, body_of(routing={"hosts": ["chat.org"], "models": ["org/chat"]}))
     for name, routing, says in (

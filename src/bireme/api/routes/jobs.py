@@ -316,7 +316,7 @@ async def _lease(api: Context, target: Target, caller: Caller, job_ids: set[int]
     with api.holders.holding(target.job_id):
         try:
             yield b'{"kind":"Watching"}\n'
-            follow = api.live.follow(lambda event: getattr(event, "job_id", None) in job_ids)
+            follow = api.live.follow(lambda recorded: getattr(recorded.event, "job_id", None) in job_ids)
             async for recorded in follow:
                 content = {"kind": "Heartbeat"} if recorded is None else event_content(recorded)
                 yield json.dumps(content).encode() + b"\n"

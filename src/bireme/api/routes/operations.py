@@ -17,7 +17,7 @@ from bireme.api.routing import Context, Routes, fields_of, is_id, words
 from bireme.core.jobs import requests
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.model.events import Event, Recorded, ServiceDeployed
+from bireme.core.model.events import Recorded, ServiceDeployed
 from bireme.core.model.nodes import Node
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.events import ServiceEvent
@@ -146,32 +146,33 @@ async def live_events(api: Context, request: Request) -> Response:
     if after is not None and not is_id(after):
         raise ProblemError(400, f"after={after[:80]!r} is not the number of an event")
 
-    def wanted(event: Event) -> bool:
-        job_id = getattr(event, "job_id", None)
-        return (not jobs or job_id in jobs) and _may_see(api, caller, event, job_id)
+    def wanted(recorded: Recorded) -> bool:
+        job_id = getattr(recorded.event, "job_id", None)
+        return (not jobs or job_id in jobs) and _may_see(api, caller, recorded, job_id)
 
     missed = None if after is None else _pages_after(api, request, int(after))
     stream = _server_sent(api, wanted, missed)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-def _may_see(api: Context, caller: Caller, event: Event, job_id: int | None) -> bool:
+def _may_see(api: Context, caller: Caller, recorded: Recorded, job_id: int | None) -> bool:
+    event = recorded.event
     if caller.admin:
         return True
     if isinstance(event, ServiceEvent):
-        return _owner_of_service(api, event) == caller.uid
+        return _owner_of_service(api, event, recorded.at) == caller.uid
     if job_id is None:
         return api.viewer(caller).sees_event(event)
     job = api.cluster.state.jobs.get(job_id)
     return job is not None and job.spec.owner.uid == caller.uid
 
 
-def _owner_of_service(api: Context, event: ServiceEvent) -> int | None:
-    """None: it is gone, and nobody but an operator is told of it any more."""
+def _owner_of_service(api: Context, event: ServiceEvent, at: float) -> int | None:
+    """None: it is gone, and nobody but an operator is told of it any more. Another may have its name since."""
     if isinstance(event, ServiceDeployed):
         return event.owner.uid
     service = api.cluster.state.services.get(event.name)
-    return None if service is None else service.owner.uid
+    return None if service is None or at < service.made_at else service.owner.uid
 
 
 def _pages_after(api: Context, request: Request, seq: int) -> Missed:
@@ -184,7 +185,7 @@ def _pages_after(api: Context, request: Request, seq: int) -> Missed:
     return page
 
 
-async def _server_sent(api: Context, wanted: Callable[[Event], bool], missed: Missed | None) -> AsyncIterator[bytes]:
+async def _server_sent(api: Context, wanted: Callable[[Recorded], bool], missed: Missed | None) -> AsyncIterator[bytes]:
     yield b": bireme\n\n"  # so that the reader knows that it is connected
     async for recorded in api.live.follow(wanted, missed):
         if recorded is None:
