@@ -7,13 +7,16 @@ scripts.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 from rich.console import Console
 from rich.live import Live
@@ -25,6 +28,7 @@ JOBS = EXAMPLES / "jobs"
 BIREME = [sys.executable, "-m", "bireme"]
 DONE = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL"}
 COLOURS = {"RUNNING": "green", "COMPLETED": "cyan", "PENDING": "yellow", "CONFIGURING": "green", "COMPLETING": "green"}
+OWN_COMMANDS = {"up", "down", "serve", "service", "services"}
 PATIENCE_S = 120
 
 console = Console(highlight=False)
@@ -36,7 +40,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.work = folder / "work"
         self.work.mkdir()
-        self.environment = {**os.environ, "BIREME_HOME": str(folder / "home")}
+        self.environment = {**os.environ, "BIREME_HOME": str(folder / "home"), "BIREME_PYTHON": sys.executable}
+        self.environment["BIREME_ROUTER_ADDRESS"] = "127.0.0.1:0"  # whichever port is free
         self.environment.pop("SLURM_CONF", None)
 
     def run(self, *words: str, shown: bool = True) -> str:
@@ -56,7 +61,7 @@ class Cluster:
     def _typed(self, words: tuple[str, ...]) -> str:
         """The command as a user in the repository would type it, the Slurm commands by their own names."""
         line = " ".join(words).replace(f"{EXAMPLES.parent}/", "")
-        return f"bireme {line}" if words[0] in ("up", "down") else line
+        return f"bireme {line}" if words[0] in OWN_COMMANDS else line
 
 
 def submit_all(cluster: Cluster) -> list[str]:
@@ -114,6 +119,35 @@ def show_outputs(cluster: Cluster) -> None:
         console.print("  " + path.read_text().rstrip().replace("\n", "\n  "), markup=False, soft_wrap=True)
 
 
+def serve(cluster: Cluster) -> None:
+    """Training holds every GPU; people ask a service something; training makes way, and comes back when they leave."""
+    training = cluster.run("sbatch", "--parsable", str(JOBS / "fleet.sh"))
+    until(lambda: state_of(cluster, training) == "RUNNING")
+    cluster.run("serve", str(EXAMPLES / "serving" / "hello.sh"))
+    address = str(json.loads(cluster.run("service", "show", "hello", "--json", shown=False))["url"])
+    for _ in range(3):
+        console.print(f"[bold]$ curl {address}[/bold]", soft_wrap=True)
+        with urlopen(address, timeout=PATIENCE_S) as answer:
+            console.print(answer.read().decode().rstrip(), markup=False, soft_wrap=True)
+    cluster.run("squeue", "--format=%.6i %.9j %.10T %.6D %R")
+    until(lambda: state_of(cluster, training) == "RUNNING")
+    cluster.run("services")
+    until(lambda: state_of(cluster, training) in DONE)
+    cluster.run("service", "stop", "hello")
+
+
+def state_of(cluster: Cluster, job: str) -> str:
+    return next((row[2] for row in queue(cluster) if row[0] == job), "")
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"demo: the service and the training did not come to an end within {PATIENCE_S} s")
+        time.sleep(0.2)
+
+
 def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bireme-demo-") as folder:
@@ -123,11 +157,12 @@ def main() -> int:
             cluster.run("sinfo")
             submit_all(cluster)
             watch(cluster)
+            serve(cluster)
             show_outputs(cluster)
             cluster.run("sacct", "--allocations", "--format=JobID,JobName,State,ExitCode,Elapsed,AllocGRES,NodeList%10")
-            failed = [row[0] for row in queue(cluster) if row[2] != "COMPLETED"]
+            failed = [row[0] for row in queue(cluster) if row[2] != "COMPLETED" and row[1] != "hello"]
         finally:
-            cluster.run("down")
+            cluster.run("down", "--end-jobs")
     if failed:
         console.print(f"demo: these jobs did not complete: {', '.join(failed)}", style="red")
         return 1

@@ -138,6 +138,7 @@ class Daemon:
         publisher.close()
         if self._end_jobs:
             await runtime.end_jobs(os.geteuid())
+        if self._end_jobs or not runtime.state.services:
             await self._steward.end()
         else:
             await self._steward.close()
