@@ -9,13 +9,16 @@ import argparse
 import itertools
 import sys
 import time
+from collections.abc import Callable
 
 from bireme.commands.voice import CommandFailure
 from bireme.sim.faults.draw import Story, draw
+from bireme.sim.faults.draw_services import draw_with_services
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import Tally, play, shrink, soak
 
 TELL_EVERY_S = 10.0
+SERVICES = "of worlds with services"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,11 +28,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     world.add_argument("--without", default="", metavar="1,2,5-9", help="leave out these acts of the story")
     world.add_argument("--story", action="store_true", help="only show what was drawn")
     world.add_argument("--shrink", action="store_true", help="look for a smaller story that breaks the same rule")
+    world.add_argument("--services", action="store_true", help=SERVICES)
     world.set_defaults(command=_world)
     many = commands.add_parser("soak", help="fault worlds without end: worlds, events, faults, and what broke")
     many.add_argument("--seconds", type=float, help="end after so long; default: never")
     many.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed; the others follow")
     many.add_argument("--worlds", type=int, metavar="N", help="end after so many")
+    many.add_argument("--services", action="store_true", help=SERVICES)
     many.set_defaults(command=_soak)
 
 
@@ -37,7 +42,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _world(given: argparse.Namespace) -> int:
-    story = draw(given.seed).without(_numbers(given.without))
+    story = _draws(given)(given.seed).without(_numbers(given.without))
     if given.story:
         _show_story(story)
         return 0
@@ -47,7 +52,7 @@ def _world(given: argparse.Namespace) -> int:
         if given.shrink:
             story, failure = shrink(story, failure)
             _show_story(story)
-        _show_failure(failure, given.without if not given.shrink else _left_out(given.seed, story))
+        _show_failure(failure, given.without if not given.shrink else _left_out(_draws(given)(given.seed), story))
         return 1
     cut_short = given.until is not None and outcome.steps >= given.until
     verdict = "safe so far" if cut_short else "safe, and everything ended"
@@ -66,9 +71,13 @@ def _numbers(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _left_out(seed: int, story: Story) -> str:
+def _draws(given: argparse.Namespace) -> Callable[[int], Story]:
+    return draw_with_services if given.services else draw
+
+
+def _left_out(whole: Story, story: Story) -> str:
     kept = {act.number for act in story.acts}
-    return ",".join(str(act.number) for act in draw(seed).acts if act.number not in kept)
+    return ",".join(str(act.number) for act in whole.acts if act.number not in kept)
 
 
 def _show_story(story: Story) -> None:
@@ -93,7 +102,7 @@ def _soak(given: argparse.Namespace) -> int:
     seeds = itertools.count(given.first) if given.worlds is None else range(given.first, given.first + given.worlds)
     teller = _Teller()
     try:
-        soak(seeds, given.seconds, teller)
+        soak(seeds, given.seconds, teller, _draws(given))
     except KeyboardInterrupt:
         print("stopped")
     teller.summary()

@@ -48,6 +48,8 @@ class Story:
     acts: tuple[Act, ...]
     qos: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Written alike."""
+    flag: str = ""
+    """With which `bireme sim world` draws a world of this kind."""
 
     def without(self, numbers: frozenset[int]) -> Story:
         return replace(self, acts=tuple(act for act in self.acts if act.number not in numbers))

@@ -45,7 +45,8 @@ def draw_with_services(seed: int) -> Story:
     faults = source.sample(FAULTS, k=source.randint(1, len(FAULTS)))
     for _ in range(source.randint(0, 10)):
         draw_fault(draft, source.choice(faults))
-    return Story(seed, config, {account: {} for account in sorted(set(ACCOUNTS.values()))}, draft.in_order())
+    limits: dict[str, dict[str, Any]] = {account: {} for account in sorted(set(ACCOUNTS.values()))}
+    return Story(seed, config, limits, draft.in_order(), flag="--services")
 
 
 def _service(draft: Draft, config: ClusterConfig, name: str) -> None:

@@ -102,7 +102,7 @@ class Failed(Violation):
         """What was broken, without the names and numbers of this case."""
         said = f"{type(cause).__name__}: {cause}" if not isinstance(cause, Violation) else str(cause)
         super().__init__(said)
-        self.replay = f"bireme sim world --seed {story.seed} --until {steps}"
+        self.replay = f"bireme sim world --seed {story.seed} {story.flag}".rstrip() + f" --until {steps}"
         self.lately = acts[-8:]
 
 

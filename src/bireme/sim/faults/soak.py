@@ -47,14 +47,19 @@ def play(story: Story, *, until: int | None = None, sabotage: Sabotage | None = 
         return Player(story, Path(folder), until=until, sabotage=sabotage).play()
 
 
-def soak(seeds: Iterable[int], seconds: float | None = None, told: Callable[[int, Tally], None] | None = None) -> Tally:
+def soak(
+    seeds: Iterable[int],
+    seconds: float | None = None,
+    told: Callable[[int, Tally], None] | None = None,
+    draws: Callable[[int], Story] = draw,
+) -> Tally:
     """Plays the worlds of these seeds, until the time is over if there is one; `told` after each."""
     tally, deadline = Tally(), None if seconds is None else time.monotonic() + seconds
     for seed in seeds:
         if deadline is not None and time.monotonic() >= deadline:
             break
         try:
-            tally.add(play(draw(seed)))
+            tally.add(play(draws(seed)))
         except Failed as failure:
             tally.worlds += 1
             tally.failures.append(failure)
