@@ -17,8 +17,8 @@ SEEDS = (*range(1, 41), 42, 65)
 that came too early."""
 LOSSES = (1, 2, 3, 10, 30, 31, 54, 91)
 """Of worlds with a loss: 1, 31, 54 and 91 found something that was mended."""
-SERVICES = (*range(1, 33), 48, 164, 190, 334)
-"""Of worlds with services: 5, 29, 48, 164, 190 and 334 found something that was mended."""
+SERVICES = (*range(1, 33), 48, 164, 190, 334, 768)
+"""Of worlds with services: 5, 29, 48, 164, 190, 334 and 768 found something that was mended."""
 FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)
 """Worlds that soaking found broken, and that were mended: as they were drawn then, without wishes."""
 

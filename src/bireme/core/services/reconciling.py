@@ -265,7 +265,10 @@ def _rolled(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]
     leaving = [each for each in seen if not each.lives] if old else []
     room = wanted + surge - len(living) - len(leaving)
     yield from [Add(target.number)] * max(0, min(wanted - len(new) - _held_back(target, new, wanted, now), room))
-    yield from _surplus(new, wanted)
+    surplus = list(_surplus(new, wanted))
+    if surplus:  # what they leave counts for the others: those are judged when it is done
+        yield from surplus
+        return
     ready = sum(each.ready for each in living)
     not_yet = sum(not each.ready for each in new)
     idle = [each for each in dispensable(old) if not each.ready][: max(0, len(living) - wanted + unavailable - not_yet)]
