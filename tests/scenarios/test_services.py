@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from bireme.core.model import events as e
+from bireme.core.model.cluster import PartitionState
 from bireme.core.model.refusals import Why
 from bireme.core.services import requests as services
 from bireme.testing.scenario import Scenario
@@ -170,3 +172,29 @@ def test_a_replica_does_not_break_up_a_node_of_gpus_for_the_sake_of_spreading() 
     world.serve("chat", "2", gpus=1)
     world.settle()
     assert world.described()["chat/1"] == world.described()["chat/2"] == "runs n1"
+
+
+def test_a_service_outlives_a_hundred_replicas() -> None:
+    world = served(replicas="1")
+    for _ in range(100):
+        world.cancel(f"chat/{max(world.state.services['chat'].replicas)}")
+        world.settle()
+    assert max(world.state.services["chat"].replicas) == 101
+
+
+def test_what_is_refused_once_is_not_tried_for_every_replica() -> None:
+    world = Scenario("1x8")
+    world.serve("chat", "500")
+    world.partition("main", state=PartitionState.INACTIVE.value)
+    world.settle()
+    service = world.state.services["chat"]
+    refused = [each for each in world.journal if isinstance(each.event, e.RevisionBackedOff)]
+    assert (len(service.replicas), len(refused)) == (0, 1)
+
+
+def test_a_user_has_a_hundred_services_at_most() -> None:
+    world = Scenario("1x8")
+    for number in range(100):
+        world.serve(f"s{number}", "0-1")
+    with world.refused(Why.INVALID_SERVICE_SPEC):
+        world.serve("one-more", "0-1")

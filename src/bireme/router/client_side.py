@@ -301,7 +301,6 @@ class ClientSide(asyncio.Protocol):
         """Who may use it, and how much of it."""
         self.served = served
         self._state = COLLECTING
-        served.arrived += 1
         self._is_counted = True
         reply = self._check_key(served) if served.keys else None
         if not served.keys and not self.is_local:
@@ -313,6 +312,7 @@ class ClientSide(asyncio.Protocol):
         if reply is not None:
             self._reply(reply)
             return
+        served.arrived += 1  # not before: who may not use it is no load, and starts no replica
         if served.affinity_header or served.affinity_cookie:
             self.affinity = self._affinity(served)
         self._dispatch()

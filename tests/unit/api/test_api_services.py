@@ -298,6 +298,9 @@ def test_nobody_takes_anothers_requests(api: Running) -> None:
         (body_of(probes={"readiness": {"path": "/a b\r\nX: y"}}), "begins with /"),
         (body_of(probes={"readiness": {"period_s": 0}}), "above 0"),
         (body_of(routing={"hosts": ["a/b"]}), "is no host name"),
+        (body_of(routing={"hosts": ["127.0.0.1"]}), "is no host name"),
+        (body_of(routing={"hosts": ["localhost"]}), "is no host name"),
+        (body_of(routing={"hosts": ["router"]}), "is the router's own name"),
         (body_of(routing={"hosts": ["a\r\nX-Evil: 1"]}), "is no host name"),
         (body_of(routing={"models": ["a b"]}), "no model's name has"),
         (body_of(routing={"affinity_header": "X: y\r\n"}), "cannot be the name of a header"),
@@ -306,7 +309,7 @@ def test_nobody_takes_anothers_requests(api: Running) -> None:
         (body_of(routing={"unknown": 1}), "unknown"),
         ({**body_of(), "idempotency_key": "x" * 10_000}, "idempotency_key"),
         ({**body_of(), "idempotency_key": 7}, "idempotency_key"),
-        ({"spec": {"name": "a", "job": {"replica": {"service": "x"}}}, "script": SCRIPT}, "spec.job.replica"),
+        ({"spec": {"name": "a", "job": {"replica": {"service": "x"}}}, "script": SCRIPT}, "spec.replica"),
         ({"spec": {"name": "a", "job": {"array": {"task_ids": [1]}}}, "script": SCRIPT}, "--replicas"),
         ({"spec": {"name": "a", "job": {"begin_at": 5.0}}, "script": SCRIPT}, "leave --begin"),
         ({"spec": {"name": "a", "job": {}}, "script": "#!/bin/sh\0"}, "NUL"),
@@ -320,6 +323,12 @@ def test_what_cannot_be_a_service_is_refused_in_a_sentence(api: Running, body: d
     assert says in f"{error['message']} {error['hint']}"
     assert len(error["message"]) + len(error["hint"]) < 1000
     assert not api.cluster.state.services
+
+
+def test_no_job_can_call_itself_a_replica(api: Running) -> None:
+    forged = {"service": "chat", "revision": 1, "number": 1, "port": 31000, "probes": {}}
+    status, said = ask(api, "POST", "/v1/jobs", ANN, {"spec": {"replica": forged}, "script": SCRIPT})
+    assert (status, "spec.replica" in said["error"]["message"]) == (400, True)
 
 
 @pytest.mark.parametrize("name", ["nosuch", "..", "%2e%2e", "a%00b", "x" * 5000])

@@ -76,6 +76,7 @@ def test_from_elsewhere_only_what_has_keys_is_reached(worker: Worker, peer: str)
     assert wire.answer() == (403, "loopback_only")
     client.data_received(b"GET /keyed/x HTTP/1.1\r\nHost: a\r\n\r\n")
     assert wire.answer() == (401, "invalid_api_key")
+    assert not worker._services["keyed"].arrived, "who may not use it is no load"
     client.data_received(b"GET /keyed/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n")
     assert len(worker._services["keyed"].waiting) == 1, "it waits for a replica"
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import difflib
 import hashlib
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 
@@ -199,6 +201,7 @@ async def deploy_service(api: Context, request: Request) -> Response:
     known = api.cluster.state.services.get(name)
     if known is not None and not _sees(api, caller, known):
         raise Refusal(Why.INVALID_SERVICE_SPEC, f"the name {name} is taken: choose another one")
+    _check_hosts(api, spec)
     check_sizes(spec.job)
     refuse_containers(api, spec.job)
     elsewhere = _is_elsewhere(api, spec)
@@ -216,6 +219,14 @@ async def deploy_service(api: Context, request: Request) -> Response:
     return answer({"name": name, "revision": made.number, **told})
 
 
+def _check_hosts(api: Context, spec: ServiceSpec) -> None:
+    """Under the router's own name all services are found: it is nobody's alone."""
+    machine = os.uname().nodename.lower()
+    own = {urlsplit(api.service.router_url()).hostname, machine, machine.partition(".")[0]}
+    for host in own.intersection(spec.routing.hosts):
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"--host={host} is the router's own name: choose another")
+
+
 async def _router_listens(api: Context) -> None:
     """Waits a moment for a router that is just being started: who is told an address may use it at once."""
     for _ in range(int(ROUTER_PATIENCE_S / ROUTER_LOOK_S)):
@@ -229,8 +240,6 @@ def _read_spec(api: Context, caller: Caller, body: dict[str, Any]) -> ServiceSpe
     given = body.get("spec")
     if not isinstance(given, dict) or not isinstance(given.get("job"), dict):
         raise ProblemError(400, "spec: expected an object with a job")
-    if given["job"].get("replica") is not None:
-        raise ProblemError(400, "spec.job.replica: what is a replica's own is said when it is made")
     job = read_own_spec(api, caller, {**body, "spec": given["job"]})
     read = codec.convert(ServiceSpec, {**given, "job": {"owner": {"uid": caller.uid, "gid": caller.gid, "user": ""}}})
     return replace(read, job=job)

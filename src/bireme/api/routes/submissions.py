@@ -280,6 +280,8 @@ def _read_spec(api: Context, part: dict[str, Any], shared: dict[str, Any], owner
         raise ProblemError(400, "spec: expected an object")
     if given.get("kind") == JobKind.PODS or given.get("workload") is not None:
         raise ProblemError(403, "pods are submitted to Kubernetes: create them with schedulerName: bireme")
+    if given.get("replica") is not None:
+        raise ProblemError(400, "spec.replica: replicas are made for services (bireme serve), not submitted")
     if isinstance(given.get("resources"), dict) and given["resources"].get("node_rules") is not None:
         raise ProblemError(400, "resources.node_rules: these are of pods; ask for features (constraint) or a nodelist")
     fields = {**given, "owner": owner}

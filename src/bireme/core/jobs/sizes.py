@@ -63,6 +63,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "het_component": (0, 127),
 }
 """Of numbers that have limits of their own, the least and the most."""
+MADE_HERE = frozenset({"replica"})
+"""Fields that nobody asks for: the core itself fills them in, by rules of their own."""
 SIGNED = frozenset({"uid", "gid", "begin_at", "deadline_at", "weight"})
 """Numbers that may be below zero, or mean something by it."""
 LARGEST = 2**31 - 1
@@ -124,7 +126,7 @@ def _size_of(value: Any) -> int:
 
 @cache
 def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
+    return tuple(each.name for each in fields(kind) if each.name not in MADE_HERE)
 
 
 def _check_field(name: str, found: Any) -> int:

@@ -11,6 +11,8 @@ from bireme.core.scaling.windows import Window
 
 FRESH_S = 10.0
 """A figure is old when it is older than this and than the short window."""
+MOST_NEEDED = 1_000_000
+"""What a figure may ask for, however wild it is: bounds and rates come on top, and somebody reads the number."""
 TOLERANCE = 0.02
 """Two processes that tell of one second do not mean quite the same second: so much too much is nothing."""
 GAPS = 0.1
@@ -51,4 +53,6 @@ def _silence(target: ScalingTarget, newest: float | None, now: float) -> str:
 
 def _need(measured: float | None, target: ScalingTarget) -> int:
     """One replica for each `value`, rounded up; what is within the tolerance of measuring asks for none."""
-    return 0 if measured is None else max(ceil(round(measured * (1.0 - TOLERANCE) / target.value, 6)), 0)
+    if measured is None:
+        return 0
+    return max(ceil(round(min(measured * (1.0 - TOLERANCE) / target.value, MOST_NEEDED), 6)), 0)

@@ -45,8 +45,14 @@ def _reconciled(state: State, name: str, now: float) -> Iterator[e.Event]:
     for _ in range(ROUNDS):
         service = state.services.get(name)
         acts = r.decide(service, standing(state, service), now) if service is not None else []
+        refused: set[int] = set()
         for act in acts:
-            yield from _events(state, state.services[name], act, now)
+            if isinstance(act, r.Add) and act.revision in refused:
+                continue  # what was refused once is refused for the others too
+            for event in _events(state, state.services[name], act, now):
+                if isinstance(act, r.Add) and isinstance(event, e.RevisionBackedOff):
+                    refused.add(act.revision)
+                yield event
         if not acts:
             break
     state.serving.changed.discard(name)

@@ -29,7 +29,7 @@ def _wrong_names(routing: Routing) -> str:
         return f"a service has at most {MOST_NAMES} --host and {MOST_NAMES} --model"
     for host in routing.hosts:
         if not is_host(host):
-            return f"--host={host[:80]!r} is no host name in small letters"
+            return f"--host={host[:80]!r} is no host name in small letters, or every machine's own"
     for model in routing.models:
         if not is_model(model):
             return f"--model={model[:80]!r} has spaces, commas or other letters that no model's name has"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from bireme.core.jobs.rights import within_rights
 from bireme.core.jobs.submission import admitted, owner_for
 from bireme.core.model import events as e
-from bireme.core.model.jobs import Dependencies, JobKind
+from bireme.core.model.jobs import Dependencies, JobKind, Owner
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.names import LONGEST_NAME, RESERVED, is_path, is_service_name
 from bireme.core.model.serving.services import Revision, RevisionLife, Service, ServiceKey, ServiceLife, ServiceSpec
@@ -22,6 +22,8 @@ from bireme.core.services.pool import in_pool
 from bireme.core.services.replica_jobs import owner_of
 from bireme.core.state.state import State
 
+MOST_OF_A_USER = 100
+"""Services that one user may have, unless an operator makes them."""
 MOST_KEYS = 1_000
 
 
@@ -58,6 +60,8 @@ def deploy(
         return []
     _check_spec(state, spec)
     owner = known.owner if known is not None else owner_for(caller, spec.job)
+    if known is None and not caller.admin:
+        _check_count(state, owner)
     job = within_rights(caller, spec.job).revised(owner=owner)
     pool: list[e.Event] = []
     if not elsewhere:
@@ -66,6 +70,13 @@ def deploy(
     groups = known.group_names if known is not None else caller.group_names
     under_way = _superseded(known) if known is not None else []
     return [*pool, *under_way, _deployed(known, replace(spec, job=job), caller, groups, elsewhere, key)]
+
+
+def _check_count(state: State, owner: Owner) -> None:
+    """Each service may start a replica at once, before which batch makes way."""
+    if sum(each.owner.uid == owner.uid for each in state.services.values()) >= MOST_OF_A_USER:
+        hint = f"{owner.user} has {MOST_OF_A_USER} services, the most a user may have: stop one (bireme service stop)"
+        raise Refusal(Why.INVALID_SERVICE_SPEC, hint)
 
 
 def _deployed(

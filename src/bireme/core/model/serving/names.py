@@ -25,8 +25,11 @@ def is_service_name(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """A host name in small letters, without port."""
-    return _HOST.fullmatch(text) is not None
+    """A host name in small letters, without port. No address, nor a name of every machine's own: at these the router
+    itself is found, and with it everybody's services."""
+    labels = text.split(".")
+    of_the_machine = "localhost" in (labels[0], labels[-1])
+    return _HOST.fullmatch(text) is not None and not labels[-1].isdigit() and not of_the_machine
 
 
 def is_token(text: str) -> bool:
