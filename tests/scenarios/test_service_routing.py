@@ -26,14 +26,14 @@ def test_only_who_is_ready_or_drains_is_routed_to() -> None:
     world.settle()
     assert endpoints(world) == []
     world.probes("chat/2")
-    assert endpoints(world) == [(2, "n1", 20001, False)]
+    assert endpoints(world) == [(2, "n1", 30001, False)]
     world.probes("chat/1")
     world.settle()
     world.probes("chat/1", health="unready", why="503")
-    assert endpoints(world) == [(2, "n1", 20001, False)]
+    assert endpoints(world) == [(2, "n1", 30001, False)]
     world.serving(services.scale, "chat", 0)
     world.settle()
-    assert endpoints(world) == [(1, "n1", 20000, True), (2, "n1", 20001, True)]
+    assert endpoints(world) == [(1, "n1", 30000, True), (2, "n1", 30001, True)]
     world.wait(61)
     assert endpoints(world) == []
 

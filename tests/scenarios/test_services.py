@@ -38,7 +38,7 @@ def test_every_replica_has_a_port_of_its_own_and_none_is_used_again_at_once() ->
     world = served(replicas="3")
     world.finish("chat/2", 1)
     world.settle()
-    assert [each.port for each in world.state.services["chat"].replicas.values()] == [20000, 20002, 20003]
+    assert [each.port for each in world.state.services["chat"].replicas.values()] == [30000, 30002, 30003]
 
 
 def test_a_replica_that_ends_is_replaced_at_once() -> None:

@@ -206,7 +206,7 @@ class Settings:
         "Empty: services have their owners' QOS.",
     )
     service_ports: str = setting(
-        "20000-29999",
+        "30000-32767",
         "services.ports",
         "Ports that services' replicas are told to listen at (`$PORT`), each one of its own in the whole cluster.",
     )

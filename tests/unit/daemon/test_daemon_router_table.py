@@ -49,8 +49,8 @@ def test_a_service_without_ready_replicas_is_in_the_table_and_wakes() -> None:
 
 def test_ready_replicas_are_told_with_their_address_port_and_revision() -> None:
     first, second = told(served()).replicas
-    assert (first.host, first.port, first.revision, first.state) == (HERE, 20000, 1, "ready")
-    assert (second.host, second.port) == (HERE, 20001)
+    assert (first.host, first.port, first.revision, first.state) == (HERE, 30000, 1, "ready")
+    assert (second.host, second.port) == (HERE, 30001)
     assert first.id != second.id
 
 

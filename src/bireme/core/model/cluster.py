@@ -208,9 +208,9 @@ class Settings:
     priority: PrioritySettings = PrioritySettings()
     service_qos: str = "service"
     """The QOS of services that name none; empty: their owners' own. It is made when the first service is."""
-    service_ports: tuple[int, int] = (20_000, 29_999)
+    service_ports: tuple[int, int] = (30_000, 32_767)
     """Services' replicas listen at these, each at one of its own in the whole cluster. Below what systems give out by
-    themselves, and apart from what frameworks ask for by habit (29500: the range of a job is not Bireme's)."""
+    themselves, above what jobs choose for their own rendezvous by habit (29500, or 20000 and the job's number)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
