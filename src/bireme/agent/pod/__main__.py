@@ -64,7 +64,10 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"cannot read the pod's settings {options.file}: {error}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     container = Container.around(os.environ, settings.hosts_file, settings.inbox)
-    agent = NodeSettings(name=node, home=settings.home, sample_s=settings.sample_s, container=container)
+    address = os.environ.get(ADDRESS_VARIABLE, "")
+    agent = NodeSettings(
+        name=node, home=settings.home, address=address, sample_s=settings.sample_s, container=container
+    )
     pid, answer_fd = fork_agent(agent, None, own_log=False)
     with open(answer_fd, encoding="utf-8") as pipe:
         answer = json.loads(pipe.read() or '{"error": "the agent died while it started"}')

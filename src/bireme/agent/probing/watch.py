@@ -8,6 +8,7 @@ Invariant: nothing is asked or told while the replica is stopped, or after `end`
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Callable, Set
 
@@ -46,7 +47,7 @@ class ReplicaWatch:
     ) -> None:
         self._loop = loop
         self._replica = replica
-        self._addresses = list(dict.fromkeys(filter(None, (address, *_LOOPBACK))))
+        self._addresses = _where_to_ask(address)
         self._address = ""
         """The one that answered last."""
         self._owners = owners
@@ -158,3 +159,11 @@ class ReplicaWatch:
             return
         self._told, self._told_at = news, now
         self._tell(*news)
+
+
+def _where_to_ask(address: str) -> list[str]:
+    """Of a node of this machine also at its loopback addresses, where the router finds it too; of a pod at its own
+    address alone: what listens inside it only is out of reach."""
+    if address and not ipaddress.ip_address(address).is_loopback:
+        return [address]
+    return list(dict.fromkeys(filter(None, (address, *_LOOPBACK))))
