@@ -28,7 +28,7 @@ def free_port() -> int:
 def made_cluster() -> Cluster:
     """Three nodes with room for two replicas each, and a router at a port of its own that stays the same."""
     made = Cluster(virtual_nodes(3, 0, cpus=2, settings="SlurmdTimeout=5"))
-    made.settings |= {
+    made.variables |= {
         "BIREME_ROUTER_ADDRESS": f"127.0.0.1:{free_port()}",
         "BIREME_ROUTER_WORKERS": "1",
         "BIREME_SERVICES_PORTS": PORTS,
@@ -154,7 +154,7 @@ def test_down_leaves_services_running_and_says_so_and_end_jobs_ends_them(own_clu
 
 def test_a_taken_port_of_the_router_is_told_and_one_of_a_replica_is_another_replicas(own_cluster: Cluster) -> None:
     cluster = own_cluster
-    port = int(cluster.settings["BIREME_ROUTER_ADDRESS"].rpartition(":")[2])
+    port = int(cluster.variables["BIREME_ROUTER_ADDRESS"].rpartition(":")[2])
     with (
         closing(socket.create_server(("127.0.0.1", port))),
         closing(socket.create_server(("127.0.0.1", FIRST_PORT))),

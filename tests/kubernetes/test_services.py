@@ -23,8 +23,7 @@ SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelec
 
 @pytest.fixture(scope="module")
 def cluster(kubelets: Kubernetes) -> Iterator[KubernetesCluster]:
-    router = '[router]\naddress = "127.0.0.1:0"\nworkers = 1\n'
-    with KubernetesCluster(kubelets, beside=router).running() as bireme:
+    with KubernetesCluster(kubelets).running() as bireme:
         yield bireme
 
 

@@ -59,7 +59,7 @@ class Cluster:
         self.owner = owner
         self.up_in: list[str] = []
         """Words before those that start it: a program that makes the world it is to live in."""
-        self.settings = {"BIREME_ROUTER_ADDRESS": "127.0.0.1:0"}
+        self.variables = {"BIREME_ROUTER_ADDRESS": "127.0.0.1:0"}
         """Settings of the daemon, as variables. Many clusters run on this machine at once, each with its own router."""
         self.folder = Path(tempfile.mkdtemp(prefix="bireme-"))
         self.home = self.folder / "home"
@@ -95,7 +95,7 @@ class Cluster:
         """A user's variables: the commands first on PATH, nothing of a Slurm around the test, a router of its own."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OUTSIDE)}
         folders = [str(self.home / "bin"), str(Path(self.python).parent), kept.get("PATH", os.defpath)]
-        return {**kept, "PATH": os.pathsep.join(folders), "BIREME_HOME": str(self.home), **self.settings}
+        return {**kept, "PATH": os.pathsep.join(folders), "BIREME_HOME": str(self.home), **self.variables}
 
     # -- life ------------------------------------------------------------------------------------------------------
 

@@ -37,8 +37,7 @@ class Attached(Cluster):
     def settings(self, *lines: str) -> None:
         """Of the section [slurm]; for the next `up`."""
         where = [f'commands = "{self.commands}"'] if self.commands and "commands" not in "".join(lines) else []
-        router = ["[router]", 'address = "127.0.0.1:0"', "workers = 1"]
-        (self.home / "bireme.toml").write_text("\n".join(["[slurm]", *where, *lines, *router, ""]))
+        (self.home / "bireme.toml").write_text("\n".join(["[slurm]", *where, *lines, ""]))
 
     @property
     def env(self) -> dict[str, str]:

@@ -322,6 +322,8 @@ class ClientSide(asyncio.Protocol):
         found = served.keys.find(self.request.credentials)
         if found is None:
             text = f"Service {served.name} needs a key: send it as `Authorization: Bearer KEY`."
+            if self.request.credentials:
+                text = f"That is no key of service {served.name}, or it was revoked: its owner can make another."
             return refusal(401, text, "invalid_api_key")
         use, line = found
         self._credentials = [each for each in self._credentials if each[2] is not line]

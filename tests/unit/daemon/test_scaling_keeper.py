@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from bireme.core.model.cluster import Settings
+from bireme.core.model.cluster import PartitionState, Settings
 from bireme.core.model.events import Recorded, ServiceScaled
 from bireme.core.model.jobs import Owner, Running
 from bireme.core.model.observations import ReplicaProbed
 from bireme.core.model.refusals import Caller
 from bireme.core.model.serving.probes import Health
 from bireme.core.model.serving.scaling import Measure, ScalingTarget
+from bireme.core.nodes.operators import update_partition
 from bireme.core.services import requests
 from bireme.core.services.standing import standing
 from bireme.core.state.state import State
@@ -31,6 +32,7 @@ from bireme.store.journal import SqliteStore
 from bireme.testing.worlds import build_cluster, build_service
 
 ALICE = Caller(uid=1001, gid=1001, user="alice", admin=False)
+ROOT = Caller(uid=0, gid=0, user="root", admin=True)
 OWNER = Owner(uid=1001, gid=1001, user="alice")
 BEGAN = 1_800_014_400.0
 TEN = (ScalingTarget(Measure.CONCURRENCY, 10.0),)
@@ -193,6 +195,27 @@ def test_a_service_that_nobody_wants_sleeps_and_a_call_wakes_it_at_once(tmp_path
     play(tmp_path, scenario)
 
 
+def test_a_service_that_loads_is_not_idle_and_has_its_time_when_it_is_ready(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.deploy("0-4")
+        await stage.until(lambda state: any(isinstance(job.phase, Running) for job in stage._jobs()))
+        await stage.until(lambda state: "chat" in stage.keeper._watched)
+        for _ in range(20):
+            stage.clock.at += 100.0
+            stage.keeper._ask_soon(stage.keeper._watched["chat"])
+            await stage.turn()
+        assert stage.service.wanted == 1, "nobody could ask it anything yet"
+        await stage.ready()
+        stage.clock.at += 200.0
+        stage.keeper._ask_soon(stage.keeper._watched["chat"])
+        await stage.turn()
+        assert stage.service.wanted == 1
+        stage.clock.at += 400.0
+        await stage.until(lambda state: stage.service.wanted == 0)
+
+    play(tmp_path, scenario)
+
+
 def test_while_the_router_is_not_heard_nothing_gets_fewer(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.deploy("0-8", down_delay_s=0.0, panic_threshold=1000.0)
@@ -350,6 +373,8 @@ def test_many_idle_services_are_not_asked_about(tmp_path: Path, services: int) -
     """Once all has been said of them, they wait for a word."""
 
     async def scenario(stage: Stage) -> None:
+        shut = {"state": PartitionState.DOWN}
+        await stage.runtime.do("test", lambda state, now: update_partition(state, ROOT, "main", shut))
         for number in range(services):
             spec = build_service(f"s{number}", "0-3", {"cpus": 1}, OWNER)
             await stage.runtime.do("test", lambda state, now, spec=spec: requests.deploy(state, ALICE, spec, now))

@@ -231,7 +231,7 @@ async def _router_listens(api: Context) -> None:
     """Waits a moment for a router that is just being started: who is told an address may use it at once."""
     for _ in range(int(ROUTER_PATIENCE_S / ROUTER_LOOK_S)):
         router = api.service.router()
-        if not api.service.router_url() or "url" in router or "problem" in router:
+        if "url" in router or "problem" in router:
             return
         await asyncio.sleep(ROUTER_LOOK_S)
 

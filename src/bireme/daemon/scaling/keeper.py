@@ -23,6 +23,7 @@ from typing import Any, Protocol, cast
 from bireme.core.model import events as e
 from bireme.core.model.refusals import Refusal
 from bireme.core.model.serving.events import ServiceEvent
+from bireme.core.model.serving.probes import Health
 from bireme.core.model.serving.scaling import Scaling
 from bireme.core.model.serving.services import Service, ServiceLife
 from bireme.core.scaling.advice import Advice, Cause, Kept
@@ -34,7 +35,7 @@ from bireme.core.scaling.wording import counted, sentence
 from bireme.core.services.amounts import autoscales
 from bireme.core.services.requests import advised
 from bireme.core.services.routing_table import routed
-from bireme.core.services.standing import standing
+from bireme.core.services.standing import Stand, standing
 from bireme.core.state.state import State
 from bireme.daemon.scaling.polls import Polls
 from bireme.ports import Clock, JournalError
@@ -47,6 +48,7 @@ LOOK_S = 2.0
 RETRY_S = 2.0
 CAUSE = "autoscaler"
 _OF_SERVICES = frozenset(ServiceEvent.__args__)
+_LOADING = frozenset((Stand.STARTING, Stand.RUNNING))
 
 Decide = Callable[[State, float], list[e.Event]]
 
@@ -153,6 +155,13 @@ class LoadKeeper:
         for recorded in events:
             if type(recorded.event) in _OF_SERVICES:
                 self._watch(cast(ServiceEvent, recorded.event).name)
+            event = recorded.event
+            if (
+                isinstance(event, e.ReplicaHealthChanged)
+                and event.health is Health.READY
+                and event.name in self._watched
+            ):
+                self._watched[event.name].seen.touch(recorded.at)  # from now on it can be asked, and may turn out idle
 
     def _ask_soon(self, watched: _Watched) -> None:
         watched.due = self._cluster.clock.now()
@@ -249,10 +258,14 @@ class LoadKeeper:
     def _asked(self, state: State, service: Service, watched: _Watched, now: float) -> Decide | None:
         """Asks, and says when to ask again; what to do, if it is to have another number than it has."""
         self._fill(watched, now - 1.0)  # of the last second the router may not have told yet
+        replicas = standing(state, service)
+        ready = sum(each.ready for each in replicas)
+        if not ready and any(each.lives and each.stand in _LOADING for each in replicas):
+            watched.seen.touch(now)  # it is not idle while nobody could ask it anything: a model may load for long
         advice = advise(
             watched.policy,
             watched.seen,
-            ready=sum(each.ready for each in standing(state, service)),
+            ready=ready,
             wanted=service.wanted,
             now=now,
             kept=Kept() if service.fixed else watched.kept,
