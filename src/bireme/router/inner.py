@@ -66,9 +66,11 @@ class Part(msgspec.Struct, array_like=True):
 
 
 class Did(msgspec.Struct, tag_field="ev", tag="did", frozen=True):
-    """Once a second, if there is anything to tell."""
+    """Once a second while there is anything to tell, and once without parts when there is no more."""
 
     parts: list[Part]
+    seconds: float
+    """The time that the parts are of, by the clock of who counted: an area divided by another's would be no average."""
     connections: int
     """Of clients, now."""
     unread: int

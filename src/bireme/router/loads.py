@@ -1,7 +1,9 @@
 """What all workers did, added up: for the daemon's autoscaler (`Load`) and for Prometheus.
 
 Kept by the supervisor. Counters only grow while the process lives; those of services and replicas that are gone are
-forgotten with them. Invariant: what is in flight and waits is read from the board, and so is true when it is told.
+forgotten with them. An average or rate is a worker's own, of the time that this worker told of, and holds until it
+tells again: workers and the supervisor never look at quite the same moment, and a Load may follow another at once.
+Invariant: what is in flight and waits is read from the board, and so is true when it is told.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from bireme.router.board import Board
-from bireme.router.inner import Part, replica_name, service_name
+from bireme.router.inner import Did, replica_name, service_name
 from bireme.router.messages import BUCKETS_S, STATUS_CLASSES, Counts, Load, ReplicaLoad, ServiceLoad, Table
 from bireme.router.rules.tally import Tally
 
@@ -20,16 +22,27 @@ Cells = dict[str, int]
 class _Sum:
     """Of a service or of a replica."""
 
-    __slots__ = ("area", "arrived", "refused", "tally")
+    __slots__ = ("arrived", "averages", "rates", "refused", "tally")
 
     def __init__(self) -> None:
         self.tally = Tally()
-        self.area = 0.0
         self.arrived = self.refused = 0
+        self.averages: dict[int, float] = {}
+        """By worker: requests in flight (of a service: that waited) at once."""
+        self.rates: dict[int, float] = {}
+        """By worker: requests that came in a second."""
 
-    def take_area(self, seconds: float) -> float:
-        area, self.area = self.area, 0.0
-        return round(max(0.0, area / seconds), 6)
+    @property
+    def average(self) -> float:
+        return round(sum(self.averages.values()), 6)
+
+    @property
+    def rate(self) -> float:
+        return round(sum(self.rates.values()), 6)
+
+    def forget(self, worker: int) -> None:
+        self.averages.pop(worker, None)
+        self.rates.pop(worker, None)
 
 
 class Loads:
@@ -40,25 +53,40 @@ class Loads:
         """Requests that could not be read: nobody knows for which service they were."""
         self._services: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._replicas: defaultdict[str, defaultdict[str, _Sum]] = defaultdict(lambda: defaultdict(_Sum))
+        self._lately: defaultdict[int, list[_Sum]] = defaultdict(list)
+        """By worker: what it told averages of."""
+        self._seconds = 0.0
 
-    def add(self, parts: list[Part]) -> None:
-        for part in parts:
+    def add(self, worker: int, did: Did) -> None:
+        """What a worker says of its latest second, or of more when it was held up."""
+        self.forget(worker)
+        self.unread += did.unread
+        self._seconds = max(self._seconds, did.seconds)
+        for part in did.parts:
             service = self._services[part.service]
             service.tally.add(part.tally)
             service.arrived += part.arrived
             service.refused += part.refused
             place = self._replicas[part.service][part.replica] if part.replica else service
-            place.area += part.area
+            place.averages[worker] = max(part.area / did.seconds, 0.0)
+            place.rates[worker] = part.arrived / did.seconds
+            self._lately[worker].append(place)
             if place is not service:
                 place.tally.add(part.tally)
 
-    def load(self, table: Table, board: Board, cells: Cells, at: float, seconds: float) -> Load:
-        """What came since the last one."""
-        services = tuple(self._of(service.name, table, board, cells, seconds) for service in table.services)
+    def forget(self, worker: int) -> None:
+        """It has nothing in flight any more that it told of before, or is gone. Its counts stay."""
+        for place in self._lately.pop(worker, ()):
+            place.forget(worker)
+
+    def load(self, table: Table, board: Board, cells: Cells, at: float) -> Load:
+        """As the workers told last."""
+        services = tuple(self._of(service.name, table, board, cells) for service in table.services)
         self._forget(table, services)
+        seconds, self._seconds = self._seconds or 1.0, 0.0
         return Load(serial=table.serial, at=at, seconds=seconds, services=services)
 
-    def _of(self, name: str, table: Table, board: Board, cells: Cells, seconds: float) -> ServiceLoad:
+    def _of(self, name: str, table: Table, board: Board, cells: Cells) -> ServiceLoad:
         total = self._services[name]
         states = {
             each.id: each.state for service in table.services if service.name == name for each in service.replicas
@@ -71,7 +99,7 @@ class Loads:
                 ReplicaLoad(
                     id=replica,
                     in_flight=board.total(cell) if cell is not None else 0,
-                    concurrency=part.take_area(seconds),
+                    concurrency=part.average,
                     counts=part.tally.counts(),
                     state=states.get(replica, "gone"),
                 )
@@ -81,7 +109,8 @@ class Loads:
             in_flight=sum(each.in_flight for each in replicas),
             queued=board.total(cells[service_name(name)]),
             concurrency=sum(each.concurrency for each in replicas),
-            waiting=total.take_area(seconds),
+            waiting=total.average,
+            rate=total.rate,
             arrived=total.arrived,
             refused=total.refused,
             counts=total.tally.counts(),

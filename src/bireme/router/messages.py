@@ -223,7 +223,7 @@ class ReplicaLoad(msgspec.Struct, kw_only=True, omit_defaults=True):
     id: str
     in_flight: int = 0
     concurrency: float = 0.0
-    """Requests in flight, averaged over the time since the Load before."""
+    """Requests in flight, averaged over the latest `seconds` of the Load."""
     counts: Counts = msgspec.field(default_factory=Counts)
     state: str = "ready"
     """ready | draining | gone (not in the table)"""
@@ -236,9 +236,11 @@ class ServiceLoad(msgspec.Struct, kw_only=True, omit_defaults=True):
     in_flight: int = 0
     queued: int = 0
     concurrency: float = 0.0
-    """Requests in flight, averaged over the time since the Load before ..."""
+    """Requests in flight, averaged over the latest `seconds` of the Load ..."""
     waiting: float = 0.0
-    """... and those that waited in the queue."""
+    """... those that waited in the queue ..."""
+    rate: float = 0.0
+    """... and those that came in a second."""
     arrived: int = 0
     """Requests that came for it since the epoch, whatever became of them."""
     refused: int = 0

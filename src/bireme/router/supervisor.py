@@ -39,7 +39,6 @@ log = logging.getLogger("bireme.router")
 _BACKLOG = 4096
 _GATHER_S = 0.05
 """All workers tell at the same moment: so long the last of them may take."""
-_SECOND_S = 1.0
 _SOON_S = 1.0
 """A worker that ended sooner than this after its start is started again later and later."""
 _LATEST_S = 5.0
@@ -98,8 +97,6 @@ class Supervisor:
         self._woken: set[str] = set()
         """Services that a request waits for, as the daemon was told."""
         self._gathering: asyncio.TimerHandle | None = None
-        self._last_load = time.monotonic()
-        self._was_busy = False
         self._is_ending = False
         self.done: asyncio.Future[None] = self._loop.create_future()
 
@@ -205,10 +202,8 @@ class Supervisor:
     def heard(self, worker: _Worker, line: bytes) -> None:
         said = inner.from_worker.decode(line)
         if isinstance(said, inner.Did):
-            self._loads.add(said.parts)
-            self._loads.unread += said.unread
+            self._loads.add(worker.row, said)
             worker.connections = said.connections
-            self._was_busy = True
             self._gather()
         elif isinstance(said, inner.Applied):
             worker.applied = said.serial
@@ -265,19 +260,7 @@ class Supervisor:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
-        now = time.monotonic()
-        seconds = now - self._last_load
-        self._last_load = now
-        if not 0 < seconds < 2 * _SECOND_S:
-            seconds = _SECOND_S
-        self._tell(self._loads.load(self._table, self._board, self._cells, time.time(), seconds))
-        if self._was_busy:  # once more, when it has stopped
-            self._was_busy = False
-            self._loop.call_later(2 * _SECOND_S, self._emit_rest, now)
-
-    def _emit_rest(self, last: float) -> None:
-        if self._last_load == last:
-            self._emit()
+        self._tell(self._loads.load(self._table, self._board, self._cells, time.time()))
 
     # --- processes ---
 
@@ -322,10 +305,12 @@ class Supervisor:
             worker.channel.abort()
             worker.channel = None
         self._board.empty(worker.row)
+        self._loads.forget(worker.row)
         if self._is_ending:
             if all(each.process is None for each in self._workers):
                 self._finish()
             return
+        self._gather()
         worker.falls = worker.falls + 1 if time.monotonic() - worker.started < _SOON_S else 0
         delay = min(_LATEST_S, 0.1 * 2**worker.falls) if worker.falls else 0.0
         log.error("worker %d ended with %d: another is started", worker.row, code)

@@ -18,6 +18,7 @@ import socket
 import ssl
 import time
 from collections import Counter
+from math import floor
 from typing import cast
 
 import msgspec
@@ -37,6 +38,7 @@ from bireme.router.settings import Settings
 log = logging.getLogger("bireme.router")
 
 _LOOK_S = 0.5
+_SECOND_S = 1.0
 _AVOID_S = 1.0
 """So long a replica that could not be connected to is not chosen if there is another."""
 _ATTEMPTS = 3
@@ -87,6 +89,9 @@ class Worker:
         self._start = start
         self._serial = 0
         self._is_looking = self._is_listening = False
+        self._told_at = self.now
+        self._has_told = False
+        """In the latest message about loads was something: when there is no more, that is told too."""
         limit = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED) // 2
         self._most = max(1, min(-(-self.settings.most_connections // start.workers), limit))
         self._most_of_one = max(1, min(-(-self.settings.most_of_one // start.workers), self._most))
@@ -286,16 +291,25 @@ class Worker:
             self.tell(inner.Quiet(backend.served.name, backend.id))
 
     def _tell_load(self) -> None:
-        """Once a second; all workers at the same moment."""
+        """Once a second; all workers at about the same moment."""
         now = time.monotonic()
+        seconds, self._told_at = now - self._told_at, now
         parts = []
         for served in (*self._services.values(), *self._leaving):
             parts += _parts_of(served, now)
         self._leaving = [each for each in self._leaving if not each.is_over]
-        if parts or self.is_busy or self.unread:
+        if parts or self.is_busy or self.unread or self._has_told:
+            self._has_told = bool(parts)
             self.is_busy = False
-            self.tell(inner.Did(parts, len(self.clients), self.unread))
+            self.tell(inner.Did(parts, seconds, len(self.clients), self.unread))
             self.unread = 0
+
+    def _tell_rest(self) -> None:
+        """Nobody is connected any more: what there is to tell, until there is nothing."""
+        if not self._is_looking:
+            self._tell_load()
+            if self._has_told:
+                self.loop.call_later(_SECOND_S, self._tell_rest)
 
     # --- times ---
 
@@ -303,20 +317,20 @@ class Worker:
         if not self._is_looking:
             self._is_looking = True
             self.now = time.monotonic()
+            self._told_at = max(self._told_at, floor(self.now))  # nothing was there in the seconds without a look
             self.loop.call_later(_LOOK_S - self.now % _LOOK_S, self._look)
 
     def _look(self) -> None:
         """At every connection, while there are any."""
-        last, self.now = self.now, time.monotonic()
+        self.now = time.monotonic()
         for client in list(self.clients):
             client.look(self.now)
-        is_second = int(last) != int(self.now)
         for served in list(self._services.values()):
             if served.waiting:
                 self._pump(served, alone=True)
             for backend in served.backends.values():
                 self._close_idle(backend)
-        if is_second:
+        if self.now // _SECOND_S != self._told_at // _SECOND_S and self.now - self._told_at >= _LOOK_S:
             self._tell_load()
         self._is_looking = False
         if self.clients or any(
@@ -324,7 +338,7 @@ class Worker:
         ):
             self._look_on()
         else:
-            self.loop.call_later(1.1, self._tell_load)
+            self.loop.call_later(_SECOND_S, self._tell_rest)
 
     def _close_idle(self, backend: Backend) -> None:
         """Unused connections: their replica may be about to close them."""

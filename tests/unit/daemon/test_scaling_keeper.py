@@ -100,7 +100,11 @@ class Stage:
         self.clock.at += 1.0
         self.arrived += arrived
         load = messages.ServiceLoad(
-            name="chat", in_flight=round(concurrency), concurrency=concurrency, arrived=self.arrived
+            name="chat",
+            in_flight=round(concurrency),
+            concurrency=concurrency,
+            rate=float(arrived),
+            arrived=self.arrived,
         )
         self.keeper.load(messages.Load(serial=1, at=self.clock.at, seconds=1.0, services=(load,)))
         await self.turn()

@@ -14,7 +14,7 @@ FRESH_S = 10.0
 MOST_NEEDED = 1_000_000
 """What a figure may ask for, however wild it is: bounds and rates come on top, and somebody reads the number."""
 TOLERANCE = 0.02
-"""Two processes that tell of one second do not mean quite the same second: so much too much is nothing."""
+"""Of a load that is just what the replicas take: so much too much asks for no other one."""
 GAPS = 0.1
 """So much of a window may be missing."""
 

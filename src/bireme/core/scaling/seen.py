@@ -46,15 +46,15 @@ class Seen:
         self.troubles = {target: words for target, words in self.troubles.items() if target in self.windows}
         self._polled_at = {target: at for target, at in self._polled_at.items() if target in self.windows}
 
-    def requests(self, at: float, seconds: float, concurrency: float, arrived: int) -> None:
-        """In these seconds so many requests were in flight or queued on average, and so many came."""
+    def requests(self, at: float, seconds: float, concurrency: float, rate: float) -> None:
+        """In these seconds so many requests were in flight or queued on average, and so many came in each."""
         for target, window in self.windows.items():
             if target.measure is Measure.CONCURRENCY:
                 window.record(at, concurrency, seconds)
             elif target.measure is Measure.RATE:
-                window.record(at, arrived / max(seconds, 0.001), seconds)
+                window.record(at, rate, seconds)
         self.heard_at = at
-        if concurrency > 0.0 or arrived:
+        if concurrency > 0.0 or rate > 0.0:
             self.touch(at)
 
     def no_requests(self, until: float, since: float | None = None) -> None:

@@ -72,7 +72,7 @@ class Cluster(Protocol):
 class _Watched:
     """One service, as far as its number of replicas goes."""
 
-    __slots__ = ("advice", "arrived", "busy", "due", "kept", "policy", "polls", "seen")
+    __slots__ = ("advice", "busy", "due", "kept", "policy", "polls", "seen")
 
     def __init__(self, policy: Scaling, now: float) -> None:
         self.policy = policy
@@ -80,8 +80,6 @@ class _Watched:
         self.kept = Kept()
         self.advice: Advice | None = None
         self.due: float = now
-        self.arrived: int | None = None
-        """Requests since the router's epoch, as it said last."""
         self.busy = False
         """When the router last spoke of it, requests were there: what comes after is not silence."""
         self.polls: Polls | None = None
@@ -134,13 +132,11 @@ class LoadKeeper:
             watched = self._watched.get(told.name)
             if watched is None:
                 continue
-            before, watched.arrived = watched.arrived, told.arrived
-            came = 0 if before is None else told.arrived - before if told.arrived >= before else told.arrived
             held = told.concurrency + told.waiting
             self._fill(watched, now - load.seconds)
             watched.busy = bool(told.in_flight or told.queued)
-            if came or held or watched.busy:  # else it is silent, like the others: filled in when it is asked
-                watched.seen.requests(now, load.seconds, held, came)
+            if told.rate or held or watched.busy:  # else it is silent, like the others: filled in when it is asked
+                watched.seen.requests(now, load.seconds, held, told.rate)
                 watched.due = now
         self._called.set()
 
