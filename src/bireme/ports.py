@@ -240,7 +240,7 @@ class KnowsPods(Protocol):
     """An engine that can say why a pod is not in the queue."""
 
     def why_outside(self, namespace: str, pod: str) -> str:
-        """Empty if it does not know the pod."""
+        """Why this pod waits outside; empty: it does not know such a pod, or the pod is in the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

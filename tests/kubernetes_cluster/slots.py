@@ -2,7 +2,8 @@
 
 Sixteen clusters fit side by side (several test runs on one machine). A slot is held by a lock that the kernel gives
 back when its owner dies; whoever takes it next sweeps what the one before left: folder, bridge, control groups.
-Processes, mounts and namespaces need no sweep, because they end with their keeper (`keeper.py`).
+Other processes, mounts and namespaces need no sweep, because they end with their keeper (`keeper.py`); daemons of
+Bireme, which have left their parents, do.
 The addresses are from 198.18.0.0/15, set aside for tests of networks, so that no real one is hidden.
 """
 
@@ -72,6 +73,7 @@ def take() -> Slot:
 
 
 def sweep(slot: Slot) -> None:
+    _end_daemons(slot.folder)
     if os.geteuid() == 0:
         for group in control_groups(slot.folder):
             _remove_group(group)
@@ -81,6 +83,15 @@ def sweep(slot: Slot) -> None:
         if Path(f"/sys/class/net/{slot.name}").exists():
             subprocess.run(["ip", "link", "delete", slot.name], check=False)
     shutil.rmtree(slot.folder, ignore_errors=True)
+
+
+def _end_daemons(folder: Path) -> None:
+    """Bireme's, of homes below it: they leave their parents, so that a test run that was killed does not end them."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"bireme.daemon" in words and any(word.startswith(f"{folder}/".encode()) for word in words):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def control_groups(folder: Path) -> list[Path]:

@@ -31,6 +31,8 @@ from bireme.slurm.hostlist import compress
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
 _AGENTS_END_S = 60.0
+_END_JOBS_S = 150.0
+"""For a daemon that ends its jobs first, which takes KillWait and more."""
 _STATUS_S = 10.0
 _STARTS_S, _ANSWERS_S = 30.0, 5.0
 """How long a daemon that is there may take until it serves (another `up` may have just started it), and to answer."""
@@ -196,12 +198,17 @@ def _down(argv: list[str]) -> int:
 
     told: dict[str, Any] = {}
 
-    def ask() -> None:
+    def ask() -> int:
         with Transport(paths.home) as transport:
             told.update(transport.post("/v1/shutdown", {"end_jobs": given.end_jobs}))
+        return int(told["pid"])
 
+    def waits_for(what: str) -> None:
+        print(f"bireme down: the daemon is still there: it waits for {what}", file=sys.stderr)
+
+    timeout_s = _END_JOBS_S if given.end_jobs else process.STOP_TIMEOUT_S
     try:
-        stopped = process.stop(paths.home, ask=ask, timeout_s=120.0 if given.end_jobs else process.STOP_TIMEOUT_S)
+        stopped = process.stop(paths.home, ask=ask, timeout_s=timeout_s, waits_for=waits_for)
     except process.DaemonError as error:
         raise CommandFailure(str(error)) from error
     ended = end_left_agents(paths) if given.end_jobs else {}

@@ -29,13 +29,14 @@ from bireme.commands.submitting.caller import local_utc_offset
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
+from bireme.daemon.ending import MOST_S, Ending
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.files import changed_settings
 from bireme.daemon.inspection import check_journal_there
 from bireme.daemon.outside_probes import OutsideProbes
 from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
-from bireme.daemon.process import DaemonError, Lock, Readiness, in_words
+from bireme.daemon.process import DaemonError, Lock, Readiness, in_words, running_pid
 from bireme.daemon.publishing import Publisher
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
@@ -51,6 +52,10 @@ from bireme.store.journal import SqliteStore
 log = logging.getLogger("bireme.daemon")
 
 _DAY_S = 86_400.0
+_STEP_S = 10.0
+"""For a step of the end that waits for nobody outside this process."""
+_JOBS_S = 30.0
+"""Beside KillWait: for the agents to say that their jobs have ended."""
 
 ReadSettings = Callable[[], Settings]
 """The settings in force, read anew at every start and reconfiguration. Raises SettingsError."""
@@ -64,8 +69,11 @@ class SystemClock:
 class Daemon:
     """One run of the daemon, from `run` to its end."""
 
-    def __init__(self, paths: Paths, read_settings: ReadSettings) -> None:
+    def __init__(self, paths: Paths, read_settings: ReadSettings, lock: Lock) -> None:
         self._paths = paths
+        self._lock = lock
+        self._away = False
+        """The folder at the home's path is not the one that is locked, which was logged."""
         self._read_settings = read_settings
         self._settings = read_settings()
         self._ended = asyncio.Event()
@@ -113,7 +121,9 @@ class Daemon:
         self._watch_signals(runtime)
         for_everyone = os.geteuid() == 0
         await server.start(listen(self._paths.socket, for_everyone=for_everyone))
-        staying = asyncio.create_task(server.stay_at(self._paths.socket, for_everyone=for_everyone))
+        staying = asyncio.create_task(
+            server.stay_at(self._paths.socket, for_everyone=for_everyone, is_ours=self._is_at_home)
+        )
         app.state.context.holders.begin()
         pruning = asyncio.create_task(self._prune(store, runtime))
         outside = OutsideProbes(runtime)
@@ -129,20 +139,23 @@ class Daemon:
         ready.say(pid=os.getpid())
         await self._ended.wait()
         log.info("ending%s", ", jobs too" if self._end_jobs else "; jobs run on")
+        grace_s = float(runtime.state.config.settings.kill_wait_s) + _JOBS_S if self._end_jobs else 0.0
+        ending = Ending(self._paths.ending, self._paths.log, grace_s + MOST_S)
         pruning.cancel()
         staying.cancel()
         app.state.context.live.close()
-        await server.stop()
-        await outside.close()
-        await self._keeper.close()
+        await ending.step("requests under way", server.stop(), _STEP_S)
+        await ending.step("the probes of replicas", outside.close(), _STEP_S)
+        await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
         publisher.close()
         if self._end_jobs:
-            await runtime.end_jobs(os.geteuid())
+            await ending.step("jobs to end", runtime.end_jobs(os.geteuid()), grace_s)
         if self._end_jobs or not runtime.state.services:
-            await self._steward.end()
+            await ending.step("the router to end", self._steward.end(), MOST_S)
         else:
-            await self._steward.close()
-        await runtime.stop()
+            await ending.step("the router", self._steward.close(), _STEP_S)
+        await ending.step("the engine and the journal", runtime.stop(), MOST_S)
+        ending.say("threads that have not ended")
         return self._exit_code
 
     def _recovered(self, store: Store, engine: Engine) -> Runtime:
@@ -205,6 +218,22 @@ class Daemon:
             server.adopt(sock, Peer(owner.uid, owner.gid, 0, owner.groups, job_id))
 
         return adopt
+
+    def _is_at_home(self) -> bool:
+        """Whether the folder at the home's path is still this daemon's. Where another daemon has the one that is there
+        now, this one ends: commands would ask now one of them, now the other."""
+        if self._lock.is_in_place():
+            self._away = False
+            return True
+        other = running_pid(self._paths.home)
+        if other is not None:
+            log.error("%s is another folder now, and another daemon's (pid %d): ending", self._paths.home, other)
+            self._exit_code = 1
+            self._ended.set()
+        elif not self._away:
+            log.error("%s was removed or replaced: no command reaches this daemon any more", self._paths.home)
+        self._away = True
+        return False
 
     def _end(self, end_jobs: bool = False) -> None:
         self._end_jobs = self._end_jobs or end_jobs
@@ -287,7 +316,7 @@ def serve(home: str, read_settings: ReadSettings, ready: Readiness) -> int:
         ready.say(error=in_words(error, paths.home))
         return 1
     try:
-        code, problem = _serve_locked(paths, read_settings, ready), ""
+        code, problem = _serve_locked(paths, read_settings, ready, lock), ""
     except (SettingsError, ConfigurationError, StoreError, EngineUnavailable) as error:
         log.error("%s", error)
         code, problem = 1, str(error)
@@ -303,10 +332,10 @@ def serve(home: str, read_settings: ReadSettings, ready: Readiness) -> int:
     return code
 
 
-def _serve_locked(paths: Paths, read_settings: ReadSettings, ready: Readiness) -> int:
+def _serve_locked(paths: Paths, read_settings: ReadSettings, ready: Readiness, lock: Lock) -> int:
     start_logging(paths, read_settings())
-    return asyncio.run(_run(paths, read_settings, ready))
+    return asyncio.run(_run(paths, read_settings, ready, lock))
 
 
-async def _run(paths: Paths, read_settings: ReadSettings, ready: Readiness) -> int:
-    return await Daemon(paths, read_settings).run(ready)
+async def _run(paths: Paths, read_settings: ReadSettings, ready: Readiness, lock: Lock) -> int:
+    return await Daemon(paths, read_settings, lock).run(ready)

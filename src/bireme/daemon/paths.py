@@ -52,6 +52,11 @@ class Paths:
         return self.under("run", "daemon.lock")
 
     @property
+    def ending(self) -> str:
+        """What the end of a daemon waits for (`ending.py`)."""
+        return self.under("run", "ending")
+
+    @property
     def journal(self) -> str:
         return self.under("journal.db")
 

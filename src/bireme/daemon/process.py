@@ -25,8 +25,11 @@ from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 90.0
+"""A daemon ends within less (`ending.MOST_S`), or is stuck in the kernel."""
 _POLL_S = 0.02
+_PATIENCE_S = 3.0
+"""So long nothing is said of what the daemon's end waits for."""
 _LOCK_ATTEMPTS = 5
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -152,7 +155,9 @@ class Lock:
     """Held by the daemon for as long as it lives, and by whoever writes to a home without one."""
 
     def __init__(self, paths: Paths) -> None:
+        self._home = paths.home
         self._held: list[int] = []
+        """Descriptors: of the home's folder, then of the file in it."""
         try:
             self._take(paths)
         except BaseException:
@@ -171,6 +176,15 @@ class Lock:
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         with open(paths.pid_file, "w") as pid_file:
             pid_file.write(f"{os.getpid()}\n")
+
+    def is_in_place(self) -> bool:
+        """Whether the folder at the home's path is the one that is locked: not gone, and no other one put there."""
+        try:
+            return os.path.samestat(os.fstat(self._held[0]), os.stat(self._home))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # nobody can say so: a network file system that is away
 
     def release(self) -> None:
         while self._held:
@@ -260,30 +274,56 @@ def _is_anothers(home: str | None) -> bool:
 def stop(
     home: str | None = None,
     *,
-    ask: Callable[[], object] | None = None,
+    ask: Callable[[], int] | None = None,
     timeout_s: float = STOP_TIMEOUT_S,
+    waits_for: Callable[[str], None] = lambda _: None,
 ) -> bool:
     """Ends the daemon and returns True, or False when none runs. `ask` asks it through the API; else SIGTERM does.
 
-    Asking can do more than the signal (end the jobs too); a daemon that does not answer still gets the signal.
+    `ask` returns the pid of who answered. Asking can do more than the signal (end the jobs too); a daemon that does not
+    answer, or in whose place another one does, still gets the signal. `waits_for` is told what the daemon's end waits
+    for, where it takes a while.
     """
     if _is_anothers(home):
         raise DaemonError(f"the cluster at {Paths(home).home} belongs to another user")
     pid = running_pid(home)
     if pid is None:
         return False
-    try:
-        if ask is None:
-            raise ConnectionError
-        ask()
-    except Exception:
+    if not _has_heard(ask, pid):
         _signal_if_running(home, pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    while running_pid(home) == pid:
-        if time.monotonic() > deadline:
-            raise DaemonError(f"the daemon (pid {pid}) does not end; see {Paths(home).log}")
-        time.sleep(_POLL_S)
+    _await_end(home, pid, timeout_s, waits_for)
     return True
+
+
+def _has_heard(ask: Callable[[], int] | None, pid: int) -> bool:
+    """Whether the daemon was asked and has answered itself."""
+    try:
+        return ask is not None and ask() == pid
+    except Exception:
+        return False
+
+
+def _await_end(home: str | None, pid: int, timeout_s: float, waits_for: Callable[[str], None]) -> None:
+    began, said = time.monotonic(), ""
+    while running_pid(home) == pid:
+        passed_s, now = time.monotonic() - began, _waits_for(Paths(home).ending, pid)
+        if passed_s > timeout_s:
+            what = f": it waits for {now}" if now else ""
+            raise DaemonError(f"the daemon (pid {pid}) does not end{what}; see {Paths(home).log}")
+        if passed_s > _PATIENCE_S and now and now != said:
+            said = now
+            waits_for(now)
+        time.sleep(_POLL_S)
+
+
+def _waits_for(path: str, pid: int) -> str:
+    """What the end of this daemon waits for; empty: it has not begun to end, or does not say."""
+    try:
+        with open(path) as file:
+            said, _, what = file.read(200).strip().partition(" ")
+    except (OSError, ValueError):
+        return ""
+    return what if said == str(pid) else ""
 
 
 def _signal_if_running(home: str | None, pid: int, number: int) -> None:

@@ -117,6 +117,13 @@ def test_a_gate_keeps_a_pod_out_of_the_queue(bireme: Bireme) -> None:
     assert "its scheduling gates are closed: example.com/later" in " ".join(bireme.run("why", "pod/gated").split())
     bireme.kubernetes.api.patch(f"{PODS}/gated", {"spec": {"schedulingGates": []}})
     bireme.node_of("gated")
+    bireme.kubernetes.api.delete(f"{PODS}/gated")
+    wait_for(lambda: "gated" not in bireme.queue(), "its job to end")
+    bireme.create("gated", schedulingGates=[{"name": "example.com/again"}])
+    bireme.create("next")
+    bireme.node_of("next")
+    told = " ".join(bireme.run("why", "pod/gated").split())
+    assert "its scheduling gates are closed: example.com/again" in told, "of this pod, not of the one before"
 
 
 def test_a_daemon_that_comes_back_knows_its_guests(bireme: Bireme) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.kubernetes_cluster.processes import wait_for
 
 from bireme.cli import lifecycle, store
 from bireme.client import transport as transport_module
@@ -22,13 +24,18 @@ from bireme.daemon import process
 from bireme.daemon.paths import Paths, default_home
 
 
+def ask_to_end(home: str) -> int:
+    """With its jobs; who has answered."""
+    return int(Transport(home).post("/v1/shutdown", {"end_jobs": True})["pid"])
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.delenv("SLURM_CONF", raising=False)
     monkeypatch.setenv("BIREME_CLUSTER_GPUS", "off")
     place = str(tmp_path / "home")
     yield place
-    process.stop(place, ask=lambda: Transport(place).post("/v1/shutdown", {"end_jobs": True}))
+    process.stop(place, ask=lambda: ask_to_end(place))
 
 
 def test_it_answers_when_start_returns(home: str) -> None:
@@ -53,6 +60,59 @@ def test_a_removed_socket_is_made_again(home: str) -> None:
     os.unlink(paths.socket)
     Path(paths.socket).write_text("not a socket")
     assert lifecycle.up(["--quiet", "--home", home]) == 0, "it waits for that"
+
+
+def test_a_daemon_leaves_a_home_that_another_has_taken_the_place_of(home: str, tmp_path: Path) -> None:
+    """Its folder was moved away, and a daemon of a new one serves the same path: commands must reach that one only."""
+    pid, away = process.start(home), tmp_path / "away"
+    os.rename(home, away)
+    other = Paths(home)
+    other.create()
+    lock = process.Lock(other)
+    try:
+        wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "its end", within_s=120)
+        assert not os.path.exists(other.socket), "it made no socket in a home that is not its own"
+    finally:
+        lock.release()
+        shutil.rmtree(home)
+        os.rename(away, home)
+    assert "another daemon's" in Path(Paths(home).log).read_text()
+
+
+def test_a_daemon_whose_home_comes_back_serves_it_again(home: str, tmp_path: Path) -> None:
+    pid, away = process.start(home), tmp_path / "away"
+    os.rename(home, away)
+    Paths(home).create()
+    wait_for(
+        lambda: "was removed or replaced" in (away / "log" / "daemon.log").read_text(), "it to notice", within_s=120
+    )
+    assert not os.path.exists(Paths(home).socket)
+    shutil.rmtree(home)
+    os.rename(away, home)
+    os.unlink(Paths(home).socket)
+    with Transport(home, patience_s=60.0) as transport:
+        assert transport.get("/v1/ping")["pid"] == pid
+
+
+def test_down_ends_the_one_that_holds_the_home_whoever_answers(home: str) -> None:
+    """An answer of another process does not count: the daemon gets the signal."""
+    process.start(home)
+    assert process.stop(home, ask=lambda: os.getpid()) is True
+    assert process.running_pid(home) is None
+
+
+def test_down_says_what_the_end_waits_for(home: str) -> None:
+    pid, told = process.start(home), list[str]()
+    Path(Paths(home).ending).write_text(f"{pid} the router to end\n")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(
+            process.DaemonError, match=rf"pid {pid}\) does not end: it waits for the router to end; see"
+        ):
+            process.stop(home, timeout_s=process._PATIENCE_S + 0.5, waits_for=told.append)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert told == ["the router to end"]
 
 
 def test_up_fails_when_the_daemon_that_is_there_does_not_answer(
@@ -175,7 +235,7 @@ def test_a_home_deeper_than_a_socket_address_works(tmp_path: Path, monkeypatch: 
     try:
         assert Transport(deep).get("/v1/ping")["cluster"] == "bireme"
     finally:
-        process.stop(deep, ask=lambda: Transport(deep).post("/v1/shutdown", {"end_jobs": True}))
+        process.stop(deep, ask=lambda: ask_to_end(deep))
 
 
 def test_a_home_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

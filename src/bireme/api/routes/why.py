@@ -66,9 +66,10 @@ async def explain_job(api: Context, request: Request) -> Response:
 
 @routes.get("/v1/pods/{namespace}/{pod}/why")
 async def explain_pod(api: Context, request: Request) -> Response:
-    """The same for a pod that Bireme schedules: of the job that it is, alone or with its gang.
+    """Why a pod that Bireme schedules waits, runs or ended, told of the job that it is, alone or with its gang.
 
-    `outside` is there instead when the pod waits and is not in the queue, and says why.
+    `outside` is there instead when the pod waits and is not in the queue, and says why; also where an earlier pod of
+    this name was a job.
     """
     caller, path = api.caller(request), request.path_params
 
@@ -77,7 +78,8 @@ async def explain_pod(api: Context, request: Request) -> Response:
 
     found = [job for job in requests.with_pod(api.cluster.state, path["namespace"], path["pod"]) if sees(job)]
     pods = api.cluster.engine.capabilities.pods
-    outside = pods.why_outside(path["namespace"], path["pod"]) if pods is not None and not found else ""
+    over = all(isinstance(job.phase, Finished) for job in found)
+    outside = pods.why_outside(path["namespace"], path["pod"]) if pods is not None and over else ""
     if outside:
         return answer({"jobs": [], "left_out": 0, "now": api.now(), "outside": outside})
     return answer(await _told(api, request, found[-1:], sees, suggest=False))  # what one may suggest is about scripts

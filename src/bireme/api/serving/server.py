@@ -10,6 +10,7 @@ import asyncio
 import logging
 import resource
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -86,13 +87,15 @@ class Server:
         self._config.load()
         self._door.open(sock)
 
-    async def stay_at(self, path: str, *, for_everyone: bool) -> None:
+    async def stay_at(self, path: str, *, for_everyone: bool, is_ours: Callable[[], bool] = lambda: True) -> None:
         """Makes the socket again when its file was removed, until cancelled: commands would find no daemon, and a new
-        one cannot be started while this one lives."""
+        one cannot be started while this one lives. Not where the folder is another's by now (`is_ours`)."""
         place, complained = place_of(path), False
         while True:
             await asyncio.sleep(_LOOK_S)
             if place is not None and place_of(path) == place:
+                continue
+            if not is_ours():
                 continue
             try:
                 listener = listen(path, for_everyone=for_everyone)

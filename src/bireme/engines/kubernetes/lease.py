@@ -21,6 +21,7 @@ log = logging.getLogger("bireme.engines.kubernetes")
 
 DURATION_S = 30
 _RENEW_S = 8.0
+_RELEASE_S = 10.0
 _GATHER_S = 1.0
 """What is to be written soon waits so long for more of it."""
 
@@ -116,12 +117,12 @@ class Lease:
                 log.warning("the Lease of this cluster could not be renewed: %s", problem)
 
     async def release(self) -> None:
-        """Whoever comes next need not wait."""
+        """Gives it back, so that whoever comes next need not wait; an API server that is silent is not waited for."""
         try:
-            async with self._writing:
+            async with asyncio.timeout(_RELEASE_S), self._writing:
                 await self._give_back()
-        except ApiProblem as problem:
-            log.warning("the Lease of this cluster could not be given back: %s", problem)
+        except (ApiProblem, TimeoutError) as problem:
+            log.warning("the Lease of this cluster could not be given back: %s", problem or "no answer")
 
     async def _give_back(self) -> None:
         found = await self._find()

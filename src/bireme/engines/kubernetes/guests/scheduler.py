@@ -732,10 +732,10 @@ class Guests:
             self._telling = asyncio.get_running_loop().call_later(_TELL_EVERY_S, self._tell_all)
 
     def why_outside(self, namespace: str, name: str) -> str:
-        """Why a pod is not in the queue; empty: there is no such pod of others that waits."""
+        """Why a pod is not in the queue; empty: there is no such pod of others that waits, or it was put there."""
         pod = self._pods.get(f"{namespace}/{name}")
         gang = self._gangs.get(self._gang_of.get(pod["metadata"]["uid"], "")) if pod is not None else None
-        if pod is None or gang is None:
+        if pod is None or gang is None or gang.job_ids:
             return ""
         gates = gates_of(pod)
         return f"its scheduling gates are closed: {', '.join(gates)}" if gates else self._why(gang) or "it just came"
