@@ -15,14 +15,12 @@ words and roles.
 
 from __future__ import annotations
 
-from typing import get_args
-
 from bireme.core.model import events as e
 from bireme.core.model.accounts import AdminLevel
 from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.model.refusals import Caller
 from bireme.core.model.reservations import Reservation
-from bireme.core.model.serving.events import ServiceEvent
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.reservations.reserving import may_use
 from bireme.core.state.state import State
 
@@ -45,7 +43,7 @@ WORDS_OF: dict[type[e.Event], tuple[str, ...]] = {
     e.UsageReset: _OF_ACCOUNTS,
     e.ReservationSet: ("reservations",),
     e.ReservationRemoved: ("reservations",),
-    **dict.fromkeys(get_args(ServiceEvent), ("jobs",)),
+    **dict.fromkeys(SERVICE_EVENTS, ("jobs",)),
 }
 """Which words of PrivateData an event falls under that is about no job. There is no default: what is new has a line
 here before anybody sees it (a test asks)."""

@@ -41,6 +41,7 @@ from bireme.daemon.publishing import Publisher
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.scaling.keeper import LoadKeeper
+from bireme.daemon.service_news import ServiceNews
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
 from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Store, StoreError
 from bireme.rationed_log import RationedHandler
@@ -104,7 +105,7 @@ class Daemon:
         return loaded
 
     async def _serve(self, store: Store, loaded: Loaded, ready: Readiness) -> int:
-        RouterPlan.of(self._paths, self._settings)  # what cannot be is refused before anything begins
+        self._router_plan()  # what cannot be is refused before anything begins
         engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
         runtime = self._recovered(store, engine)
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
@@ -126,12 +127,14 @@ class Daemon:
         )
         app.state.context.holders.begin()
         pruning = asyncio.create_task(self._prune(store, runtime))
-        outside = OutsideProbes(runtime)
+        news = ServiceNews(runtime)
+        news.begin()
+        outside = OutsideProbes(runtime, news)
         outside.begin()
-        publisher = Publisher(runtime)
+        publisher = Publisher(runtime, news)
         publisher.begin()
-        self._steward = RouterSteward(runtime, lambda: RouterPlan.of(self._paths, self._settings), bireme.__version__)
-        self._keeper = self._steward.keeper = self._load_keeper(runtime, self._steward)
+        self._steward = RouterSteward(runtime, news, self._router_plan, bireme.__version__)
+        self._keeper = self._steward.keeper = self._load_keeper(runtime, news, self._steward)
         self._keeper.begin()
         self._steward.begin()
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
@@ -154,6 +157,7 @@ class Daemon:
             await ending.step("the router to end", self._steward.end(), MOST_S)
         else:
             await ending.step("the router", self._steward.close(), _STEP_S)
+        news.close()
         await ending.step("the engine and the journal", runtime.stop(), MOST_S)
         ending.say("threads that have not ended")
         return self._exit_code
@@ -166,9 +170,12 @@ class Daemon:
         log.info("read %d jobs from the journal in %.2f s", len(runtime.state.jobs), time.monotonic() - began)
         return runtime
 
-    def _load_keeper(self, runtime: Runtime, steward: RouterSteward) -> LoadKeeper:
+    def _router_plan(self) -> RouterPlan:
+        return RouterPlan.of(self._paths, self._settings)
+
+    def _load_keeper(self, runtime: Runtime, news: ServiceNews, steward: RouterSteward) -> LoadKeeper:
         return LoadKeeper(
-            runtime, lambda: bool(steward.url), local_utc_offset, lambda: self._settings.services_prometheus
+            runtime, news, lambda: bool(steward.url), local_utc_offset, lambda: self._settings.services_prometheus
         )
 
     def _service(self, runtime: Runtime) -> Service:

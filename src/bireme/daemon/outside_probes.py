@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import Job, Running
 from bireme.core.model.serving.probes import Probe
 from bireme.core.model.serving.services import Replica
 from bireme.core.probing.asking import Probing, answered, asked, begin, going_on
 from bireme.core.probing.speaking_http import HUNG_UP, NO_STATUS, request_of, verdict
+from bireme.daemon.service_news import ServiceNews
 from bireme.runtime.service import Runtime
 
 _HEARD_BYTES = 16 * 1024
@@ -33,43 +33,47 @@ Key = tuple[int, int]
 class OutsideProbes:
     """Asks whoever of `runtime`'s replicas is nobody else's to ask."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._tasks: dict[Key, asyncio.Task[None]] = {}
+    def __init__(self, runtime: Runtime, news: ServiceNews) -> None:
+        self._runtime, self._news = runtime, news
+        self._asked: dict[str, dict[Key, asyncio.Task[None]]] = {}
+        """By service: who asks which start."""
         self._leave: Callable[[], None] | None = None
 
     def begin(self) -> None:
         if self._runtime.engine.capabilities.queue is not None:
-            self._leave = self._runtime.subscribe(self._happened)
-            self._look()
+            self._leave = self._news.follow(lambda news: self._look(news.names))
+            self._look(self._runtime.state.services)
 
     async def close(self) -> None:
         if self._leave is not None:
             self._leave()
-        tasks = list(self._tasks.values())
+        tasks = [task for asked in self._asked.values() for task in asked.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _happened(self, events: Sequence[e.Recorded]) -> None:
-        if self._tasks or self._runtime.state.services:
-            self._look()
+    def _look(self, names: Iterable[str]) -> None:
+        """Begins with replicas of these services that run now, and leaves those that do not any more."""
+        for name in names:
+            running = {(job.id, job.generation): (job, replica) for job, replica in self._outside(name)}
+            asked = self._asked.get(name, {})
+            for key in asked.keys() - running.keys():
+                asked.pop(key).cancel()
+            for key in running.keys() - asked.keys():
+                asked[key] = asyncio.create_task(self._ask(*running[key]), name=f"probes of job {key[0]}")
+            if asked:
+                self._asked[name] = asked
+            else:
+                self._asked.pop(name, None)
 
-    def _look(self) -> None:
-        """Begins with replicas that run now, and leaves those that do not any more."""
-        running = {(job.id, job.generation): (job, replica) for job, replica in self._outside()}
-        for key in self._tasks.keys() - running.keys():
-            self._tasks.pop(key).cancel()
-        for key in running.keys() - self._tasks.keys():
-            self._tasks[key] = asyncio.create_task(self._ask(*running[key]), name=f"probes of job {key[0]}")
-
-    def _outside(self) -> Iterator[tuple[Job, Replica]]:
+    def _outside(self, name: str) -> Iterator[tuple[Job, Replica]]:
+        """Replicas of the service that run in a queue of the engine's own, with their jobs."""
         state = self._runtime.state
-        for service in state.services.values():
-            for replica in service.replicas.values() if service.elsewhere else ():
-                job = state.jobs.get(replica.job_id)
-                if job is not None and isinstance(job.phase, Running) and job.spec.replica is not None:
-                    yield job, replica
+        service = state.services.get(name)
+        for replica in service.replicas.values() if service is not None and service.elsewhere else ():
+            job = state.jobs.get(replica.job_id)
+            if job is not None and isinstance(job.phase, Running) and job.spec.replica is not None:
+                yield job, replica
 
     async def _ask(self, job: Job, replica: Replica) -> None:
         """Asks one replica until it is dead, or its task is cancelled."""

@@ -5,25 +5,26 @@ Made by the daemon. Invariant: the engine hears every change, and nothing that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from bireme.core.model.events import Recorded
 from bireme.core.services.routing_table import routed
 from bireme.core.state.state import State
-from bireme.daemon.router.table import changes
+from bireme.daemon.service_news import ServiceNews
 from bireme.ports import PublishedService, PublishesServices
 from bireme.runtime.service import Runtime
 
 
 class Publisher:
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    """Tells the engine of `runtime`, where it publishes services, from `begin` to `close`."""
+
+    def __init__(self, runtime: Runtime, news: ServiceNews) -> None:
+        self._runtime, self._news = runtime, news
         self._told: tuple[PublishedService, ...] | None = None
         self._leave: Callable[[], None] | None = None
 
     def begin(self) -> None:
         if self._engine is not None:
-            self._leave = self._runtime.subscribe(self._happened)
+            self._leave = self._news.follow(lambda _: self._happened())
             self._tell(self._engine)
 
     def close(self) -> None:
@@ -34,8 +35,8 @@ class Publisher:
     def _engine(self) -> PublishesServices | None:
         return self._runtime.engine.capabilities.publisher
 
-    def _happened(self, events: Sequence[Recorded]) -> None:
-        if self._engine is not None and changes(events):
+    def _happened(self) -> None:
+        if self._engine is not None:
             self._tell(self._engine)
 
     def _tell(self, engine: PublishesServices) -> None:

@@ -14,7 +14,7 @@ from bireme.cli.main import run
 from bireme.cli.serving import serve, service, services
 from bireme.cli.serving.pages import event_line
 from bireme.cli.serving.tails import last_lines
-from bireme.core.model.serving.events import ServiceEvent
+from bireme.core.model.serving.events import SERVICE_EVENTS
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gpus=1\n#BIREME --replicas=0-4 --health=/h\nexec server\n"
 NOW = 10_000.0
@@ -303,7 +303,7 @@ def test_a_key_is_printed_alone(daemon: FakeDaemon, capfd: pytest.CaptureFixture
 def test_every_event_has_its_words() -> None:
     """A kind of event that is new must be told in words too."""
     unworded = []
-    for kind in ServiceEvent.__args__:  # type: ignore[attr-defined]
+    for kind in SERVICE_EVENTS:
         data = {"number": 1, "by": "ann", "wanted": 2, "why": "so", "key": {"id": "k"}, "key_id": "k", "replica": 1,
                 "revision": 1, "job_id": 3, "port": 4, "health": "ready", "back_off": {"why": "x"}}  # fmt: skip
         line = event_line({"at": NOW, "kind": kind.__name__, "data": data}, lambda _: "then")

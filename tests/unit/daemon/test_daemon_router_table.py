@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bireme.core.model.serving.services import Routing, ServiceKey
 from bireme.core.services import requests as services
-from bireme.daemon.router.table import changes, replica_named, services_of
+from bireme.daemon.router.table import replica_named, services_of
 from bireme.router import messages
 from bireme.testing.scenario import Scenario
 
@@ -96,15 +96,6 @@ def test_keys_are_told_by_their_hash() -> None:
     key = ServiceKey(id="k1", digest="ab" * 32, requests_per_minute=60, max_concurrency=4)
     world.serving(services.add_key, "chat", key, world.now)
     assert told(world).keys == (messages.Key(id="k1", sha256="ab" * 32, requests_per_minute=60, concurrency=4),)
-
-
-def test_what_changes_services_changes_the_table_and_a_submission_does_not() -> None:
-    world = Scenario("2x8")
-    world.submit("plain")
-    assert not changes(world.journal[-1:])
-    before = len(world.journal)
-    world.serve("chat", "1")
-    assert changes(world.journal[before:])
 
 
 def test_what_the_router_names_and_is_gone_is_nobody() -> None:

@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.serving.probes import Health, Probe
 from bireme.daemon.outside_probes import OutsideProbes
+from bireme.daemon.service_news import ServiceNews
 from bireme.runtime.service import Runtime
 from bireme.testing.scenario import Scenario
 
@@ -34,10 +36,15 @@ class Around:
         self.engine = SimpleNamespace(capabilities=SimpleNamespace(queue=object(), beside=beside))
         self.told: asyncio.Queue[o.ReplicaProbed] = asyncio.Queue()
         self.subscribers: list[Callable[[Sequence[Any]], None]] = []
+        self.news = ServiceNews(cast("Runtime", self))
 
     def subscribe(self, subscriber: Callable[[Sequence[Any]], None]) -> Callable[[], None]:
         self.subscribers.append(subscriber)
         return lambda: self.subscribers.remove(subscriber)
+
+    def commit(self, event: e.Event) -> None:
+        for subscriber in self.subscribers:
+            subscriber([e.Recorded(1, 1.0, "test", event)])
 
     def report(self, seen: Sequence[o.Observation]) -> None:
         for each in seen:
@@ -45,7 +52,8 @@ class Around:
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[OutsideProbes]:
-        probes = OutsideProbes(cast("Runtime", self))
+        self.news.begin()
+        probes = OutsideProbes(cast("Runtime", self), self.news)
         probes.begin()
         try:
             yield probes
@@ -141,7 +149,26 @@ def test_only_replicas_of_an_engine_with_its_own_queue_are_asked(queue: object) 
         around.engine.capabilities.queue = queue
         around.service.elsewhere = False
         async with around.asking():
-            assert len(around.subscribers) == (queue is not None)
+            assert len(around.news._followers) == (queue is not None)
             assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("probes of")]
 
     asyncio.run(story())
+
+
+def test_a_replica_is_left_alone_when_its_service_says_that_it_is_over_and_others_are_not_looked_at() -> None:
+    async def story() -> None:
+        around = Around(PROBES)
+        async with around.asking():
+            assert tasks_of_probes() == 1
+            around.service.replicas.clear()
+            around.commit(e.ServiceScaled("other", 1, "somebody said so"))
+            assert tasks_of_probes() == 1, "nobody said that this one has changed"
+            around.commit(e.ReplicaGone("chat", 1))
+            await asyncio.sleep(0)
+            assert tasks_of_probes() == 0
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def tasks_of_probes() -> int:
+    return sum(task.get_name().startswith("probes of") for task in asyncio.all_tasks())

@@ -23,6 +23,7 @@ from bireme.core.services import requests
 from bireme.core.services.standing import standing
 from bireme.core.state.state import State
 from bireme.daemon.scaling.keeper import LoadKeeper
+from bireme.daemon.service_news import ServiceNews
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.router import messages
@@ -56,7 +57,9 @@ class Stage:
     def __init__(self, runtime: Runtime, clock: Clock, prometheus: str = "") -> None:
         self.runtime, self.clock = runtime, clock
         self.hears = True
-        self.keeper = LoadKeeper(runtime, lambda: self.hears, lambda at: 0.0, lambda: prometheus)
+        news = ServiceNews(runtime)
+        news.begin()
+        self.keeper = LoadKeeper(runtime, news, lambda: self.hears, lambda at: 0.0, lambda: prometheus)
         self.scaled: list[tuple[int, str]] = []
         self.changed = asyncio.Event()
         self.arrived = 0

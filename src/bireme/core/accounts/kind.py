@@ -13,6 +13,7 @@ from bireme.core.kinds.kind import Follower, Kind
 from bireme.core.kinds.life import Life
 from bireme.core.limits import following
 from bireme.core.model import events as e
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.state import State
 
 
@@ -84,23 +85,7 @@ ACCOUNTS = Kind(
             e.NodeUpdated,
             e.ReservationSet,
             e.ReservationRemoved,
-            e.ServiceDeployed,
-            e.ServiceScaled,
-            e.ServiceStopping,
-            e.ServiceRemoved,
-            e.ServiceKeyAdded,
-            e.ServiceKeyRevoked,
-            e.RevisionChosen,
-            e.RevisionSettled,
-            e.RevisionRetired,
-            e.RevisionFailed,
-            e.RevisionBackedOff,
-            e.ReplicaAdded,
-            e.ReplicaQueued,
-            e.ReplicaHealthChanged,
-            e.ReplicaDraining,
-            e.ReplicaEnding,
-            e.ReplicaGone,
+            *SERVICE_EVENTS,
         )
     ),
 )

@@ -14,6 +14,7 @@ from bireme.core.kinds.life import Life, Rows
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.nodes.applying import new_node
 from bireme.core.state.state import State
 
@@ -127,23 +128,7 @@ CLUSTERS = Kind(
             e.UsageReset,
             e.ReservationSet,
             e.ReservationRemoved,
-            e.ServiceDeployed,
-            e.ServiceScaled,
-            e.ServiceStopping,
-            e.ServiceRemoved,
-            e.ServiceKeyAdded,
-            e.ServiceKeyRevoked,
-            e.RevisionChosen,
-            e.RevisionSettled,
-            e.RevisionRetired,
-            e.RevisionFailed,
-            e.RevisionBackedOff,
-            e.ReplicaAdded,
-            e.ReplicaQueued,
-            e.ReplicaHealthChanged,
-            e.ReplicaDraining,
-            e.ReplicaEnding,
-            e.ReplicaGone,
+            *SERVICE_EVENTS,
         )
     ),
 )

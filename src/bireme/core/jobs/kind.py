@@ -15,6 +15,7 @@ from bireme.core.kinds.kind import Follower, Kind, RunOver
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Ending, Finished, Job, Running, Starting, Suspended
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.state import State
 
 # -- whose times are others after an event (`core/state/timetable.py`) -----------------------------------------------
@@ -117,23 +118,7 @@ JOBS = Kind(
             e.UsageReset,
             e.ReservationSet,
             e.ReservationRemoved,
-            e.ServiceDeployed,
-            e.ServiceScaled,
-            e.ServiceStopping,
-            e.ServiceRemoved,
-            e.ServiceKeyAdded,
-            e.ServiceKeyRevoked,
-            e.RevisionChosen,
-            e.RevisionSettled,
-            e.RevisionRetired,
-            e.RevisionFailed,
-            e.RevisionBackedOff,
-            e.ReplicaAdded,
-            e.ReplicaQueued,
-            e.ReplicaHealthChanged,
-            e.ReplicaDraining,
-            e.ReplicaEnding,
-            e.ReplicaGone,
+            *SERVICE_EVENTS,
         )
     ),
 )

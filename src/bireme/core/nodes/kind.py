@@ -15,6 +15,7 @@ from bireme.core.model import observations as o
 from bireme.core.model.jobs import Ending, Running, Suspended
 from bireme.core.model.nodes import Health
 from bireme.core.model.resources import NodeShare
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.nodes.applying import APPLIES, terminate_leftovers
 from bireme.core.nodes.draining import drained
 from bireme.core.nodes.table import NODE
@@ -188,23 +189,7 @@ NODES = Kind(
             e.UsageReset,
             e.ReservationSet,
             e.ReservationRemoved,
-            e.ServiceDeployed,
-            e.ServiceScaled,
-            e.ServiceStopping,
-            e.ServiceRemoved,
-            e.ServiceKeyAdded,
-            e.ServiceKeyRevoked,
-            e.RevisionChosen,
-            e.RevisionSettled,
-            e.RevisionRetired,
-            e.RevisionFailed,
-            e.RevisionBackedOff,
-            e.ReplicaAdded,
-            e.ReplicaQueued,
-            e.ReplicaHealthChanged,
-            e.ReplicaDraining,
-            e.ReplicaEnding,
-            e.ReplicaGone,
+            *SERVICE_EVENTS,
         )
     ),
 )

@@ -7,6 +7,7 @@ event, as kinds do (`tests/tidy/test_kinds.py`). Invariant: what is weighed here
 from __future__ import annotations
 
 from bireme.core.model import events as e
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.priority.order import Queue, rank
 
 RANKS_ALL = frozenset((e.ClusterConfigured, e.PartitionUpdated, e.AccountsChanged, e.UsageReset))
@@ -50,23 +51,7 @@ RANKS_NONE = frozenset(
         e.NodeUpdated,
         e.ReservationSet,
         e.ReservationRemoved,
-        e.ServiceDeployed,
-        e.ServiceScaled,
-        e.ServiceStopping,
-        e.ServiceRemoved,
-        e.ServiceKeyAdded,
-        e.ServiceKeyRevoked,
-        e.RevisionChosen,
-        e.RevisionSettled,
-        e.RevisionRetired,
-        e.RevisionFailed,
-        e.RevisionBackedOff,
-        e.ReplicaAdded,
-        e.ReplicaQueued,
-        e.ReplicaHealthChanged,
-        e.ReplicaDraining,
-        e.ReplicaEnding,
-        e.ReplicaGone,
+        *SERVICE_EVENTS,
     )
 )
 """Events that change nobody's priority."""

@@ -10,6 +10,7 @@ from operator import attrgetter
 from bireme.core.kinds.kind import Kind
 from bireme.core.kinds.life import Absent, Life, Rows
 from bireme.core.model import events as e
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.reservations import reserving
 
 
@@ -79,23 +80,7 @@ RESERVATIONS = Kind(
             e.PartitionUpdated,
             e.AccountsChanged,
             e.UsageReset,
-            e.ServiceDeployed,
-            e.ServiceScaled,
-            e.ServiceStopping,
-            e.ServiceRemoved,
-            e.ServiceKeyAdded,
-            e.ServiceKeyRevoked,
-            e.RevisionChosen,
-            e.RevisionSettled,
-            e.RevisionRetired,
-            e.RevisionFailed,
-            e.RevisionBackedOff,
-            e.ReplicaAdded,
-            e.ReplicaQueued,
-            e.ReplicaHealthChanged,
-            e.ReplicaDraining,
-            e.ReplicaEnding,
-            e.ReplicaGone,
+            *SERVICE_EVENTS,
         )
     ),
 )

@@ -79,6 +79,9 @@ _FOLLOWS_JOBS: dict[type[e.Event], tuple[Follower, ...]] = {
     e.JobMirrored: (_job_changed,),
 }
 
+JOB_EVENTS = frozenset(_FOLLOWS_JOBS)
+"""Events of a replica's job by which its service may be another."""
+
 # -- what is reported ------------------------------------------------------------------------------------------------
 
 

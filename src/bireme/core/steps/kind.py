@@ -11,6 +11,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import Running
+from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.model.steps import StepState
 from bireme.core.state.state import State
 from bireme.core.steps import applying as stepping
@@ -118,23 +119,7 @@ STEPS = Kind(
             e.UsageReset,
             e.ReservationSet,
             e.ReservationRemoved,
-            e.ServiceDeployed,
-            e.ServiceScaled,
-            e.ServiceStopping,
-            e.ServiceRemoved,
-            e.ServiceKeyAdded,
-            e.ServiceKeyRevoked,
-            e.RevisionChosen,
-            e.RevisionSettled,
-            e.RevisionRetired,
-            e.RevisionFailed,
-            e.RevisionBackedOff,
-            e.ReplicaAdded,
-            e.ReplicaQueued,
-            e.ReplicaHealthChanged,
-            e.ReplicaDraining,
-            e.ReplicaEnding,
-            e.ReplicaGone,
+            *SERVICE_EVENTS,
         )
     ),
 )

@@ -7,14 +7,14 @@ Invariant: nothing here decides anything about a service, and nothing waits for 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
-from bireme.core.model.events import Recorded
 from bireme.core.model.observations import ReplicaDrained
 from bireme.daemon.router.link import RouterLink, summary, url_of
 from bireme.daemon.router.process import RouterPlan
-from bireme.daemon.router.table import changes, replica_named, services_of
+from bireme.daemon.router.table import replica_named, services_of
+from bireme.daemon.service_news import ServiceNews
 from bireme.router import messages
 from bireme.runtime.service import Runtime
 
@@ -34,24 +34,24 @@ class LoadKeeper(Protocol):
 class RouterSteward:
     """`plan`: what a router is to be, by the settings in force."""
 
-    def __init__(self, runtime: Runtime, plan: Callable[[], RouterPlan], version: str) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, news: ServiceNews, plan: Callable[[], RouterPlan], version: str) -> None:
+        self._runtime, self._news = runtime, news
         self.keeper: LoadKeeper | None = None
         self._link = RouterLink(plan, lambda: services_of(runtime.state), self, f"bireme {version}")
-        self._unsubscribe: Callable[[], None] = lambda: None
+        self._leave: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        self._unsubscribe = self._runtime.subscribe(self._committed)
+        self._leave = self._news.follow(lambda _: self._link.changed())
         self._link.begin()
 
     async def close(self) -> None:
         """The router goes on without this daemon."""
-        self._unsubscribe()
+        self._leave()
         await self._link.close()
 
     async def end(self) -> None:
         """The router ends too."""
-        self._unsubscribe()
+        self._leave()
         await self._link.end()
 
     def reconsider(self) -> None:
@@ -67,10 +67,6 @@ class RouterSteward:
     def url(self) -> str:
         """Where it listens; empty: there is none, or it does not answer."""
         return url_of(self._link.welcome) if self._link.welcome is not None else ""
-
-    def _committed(self, events: Sequence[Recorded]) -> None:
-        if changes(events):
-            self._link.changed()
 
     # --- what the router tells -----------------------------------------------------------------------------
 

@@ -6,22 +6,10 @@ Invariant: a replica has the same id as long as it lives, and no other ever has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from bireme.core.model import events as e
-from bireme.core.model.serving.events import ServiceEvent
 from bireme.core.model.serving.services import Routing, ServiceKey
 from bireme.core.services.routing_table import Endpoint, Routed, routing_table
 from bireme.core.state.state import State
 from bireme.router import messages
-
-_OF_SERVICES = frozenset(ServiceEvent.__args__)
-_OF_JOBS = frozenset((e.JobStarted, e.JobEnding, e.JobEnded, e.JobSuspended, e.JobResumed, e.JobCancelled))
-
-
-def changes(events: Iterable[e.Recorded]) -> bool:
-    """Whether the table may be another after these."""
-    return any(type(each.event) in _OF_SERVICES or type(each.event) in _OF_JOBS for each in events)
 
 
 def services_of(state: State) -> tuple[messages.Service, ...]:

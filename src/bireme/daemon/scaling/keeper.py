@@ -18,11 +18,10 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from bireme.core.model import events as e
 from bireme.core.model.refusals import Refusal
-from bireme.core.model.serving.events import ServiceEvent
 from bireme.core.model.serving.probes import Health
 from bireme.core.model.serving.scaling import Scaling
 from bireme.core.model.serving.services import Service, ServiceLife
@@ -38,6 +37,7 @@ from bireme.core.services.routing_table import routed
 from bireme.core.services.standing import Stand, standing
 from bireme.core.state.state import State
 from bireme.daemon.scaling.polls import Polls
+from bireme.daemon.service_news import News, ServiceNews
 from bireme.ports import Clock, JournalError
 from bireme.router import messages
 
@@ -47,7 +47,6 @@ LOOK_S = 2.0
 """At the latest after so long: whether the link stands, and what is due."""
 RETRY_S = 2.0
 CAUSE = "autoscaler"
-_OF_SERVICES = frozenset(ServiceEvent.__args__)
 _LOADING = frozenset((Stand.STARTING, Stand.RUNNING))
 
 Decide = Callable[[State, float], list[e.Event]]
@@ -65,8 +64,6 @@ class Cluster(Protocol):
     async def do_all(
         self, cause: str, decides: Sequence[Decide], *, own: bool = False
     ) -> list[Sequence[e.Recorded] | Refusal]: ...
-
-    def subscribe(self, subscriber: Callable[[Sequence[e.Recorded]], None]) -> Callable[[], None]: ...
 
 
 class _Watched:
@@ -96,11 +93,13 @@ class LoadKeeper:
     def __init__(
         self,
         cluster: Cluster,
+        news: ServiceNews,
         hears: Callable[[], bool],
         utc_offset: UtcOffset,
         prometheus: Callable[[], str] = str,
     ) -> None:
-        self._cluster, self._hears, self._utc_offset, self._prometheus = cluster, hears, utc_offset, prometheus
+        self._cluster, self._news, self._hears = cluster, news, hears
+        self._utc_offset, self._prometheus = utc_offset, prometheus
         self._watched: dict[str, _Watched] = {}
         self._heard_since: float | None = None
         """The link has stood without a break from then on."""
@@ -109,7 +108,7 @@ class LoadKeeper:
         self._leave: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        self._leave = self._cluster.subscribe(self._committed)
+        self._leave = self._news.follow(self._happened)
         for name in self._cluster.state.services:
             self._watch(name)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="autoscaler")
@@ -147,10 +146,10 @@ class LoadKeeper:
             watched.seen.touch(self._cluster.clock.now())
             self._ask_soon(watched)
 
-    def _committed(self, events: Sequence[e.Recorded]) -> None:
-        for recorded in events:
-            if type(recorded.event) in _OF_SERVICES:
-                self._watch(cast(ServiceEvent, recorded.event).name)
+    def _happened(self, news: News) -> None:
+        for name in news.of_services():
+            self._watch(name)
+        for recorded in news.events:
             event = recorded.event
             if (
                 isinstance(event, e.ReplicaHealthChanged)

@@ -6,6 +6,7 @@ A replica's job has events of its own; what is told here is what a job does not 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from bireme.core.model.jobs import Owner
 from bireme.core.model.serving.probes import Health
@@ -184,3 +185,6 @@ ServiceEvent = (
     | ReplicaEnding
     | ReplicaGone
 )
+
+SERVICE_EVENTS: tuple[type[ServiceEvent], ...] = get_args(ServiceEvent)
+"""All of them, for whoever takes one stand on every event of services."""
