@@ -55,10 +55,14 @@ def test_a_request_may_wait_for_a_service_at_zero_but_not_where_somebody_said_no
     world.serve("chat", "0-4")
     world.record(services.advised(world.state, "chat", 0, "nobody asked for 300 s"))
     world.settle()
-    assert [each.wakes for each in routing_table(world.state)] == [True]
+    assert [(each.wakes, each.closed) for each in routing_table(world.state)] == [(True, "")]
+    assert told(world) == ["It sleeps, and the next request wakes it: nobody asked for 300 s."]
     world.serving(services.scale, "chat", 0)
-    assert [each.wakes for each in routing_table(world.state)] == [False]
-    assert told(world) == ["No replica is wanted now: alice said so."]
+    (chat,) = routing_table(world.state)
+    assert not chat.wakes
+    assert chat.closed == "is scaled to 0 by hand: `bireme service scale chat 1` starts it again"
+    said = "scaled to 0 by alice; `bireme service scale chat 1` starts it again (auto: as its load needs)"
+    assert told(world) == [f"It takes no requests: {said}."]
 
 
 def test_every_replica_that_is_not_ready_says_why() -> None:
@@ -74,7 +78,7 @@ def test_every_replica_that_is_not_ready_says_why() -> None:
     world.settle()
     world.finish("chat/3", 9)
     world.settle()
-    assert "1 replica(s) of revision 1 are held back for a while: replica 3 crashed: " in told(world)[0]
+    assert "Of revision 1, 1 replica is held back for a while: replica 3 crashed: " in told(world)[0]
 
 
 def test_what_the_autoscaler_says_counts_until_somebody_says_how_many() -> None:

@@ -166,7 +166,7 @@ def test_a_canary_is_rolled_back() -> None:
     world.expect({"chat": "3/2 r1 canary r2", "chat/3": "runs n1"})
     world.serving(services.rollback, "chat")
     world.expect(chat="2/2 r1 [3 draining]")
-    with world.refused(Why.INVALID_SERVICE_SPEC):
+    with world.refused(Why.NOTHING_TO_PROMOTE):
         world.serving(services.promote, "chat")
 
 
@@ -180,8 +180,10 @@ def test_a_settled_revision_is_rolled_back_to_the_one_before() -> None:
     world.wait(61)
     world.expect({"chat/1": "CANCELLED", "chat/2": "CANCELLED", "chat/3": "runs n1"})
     assert phases(world) == {1: "serving", 2: "retired"}
-    with world.refused(Why.INVALID_SERVICE_SPEC):
+    with world.refused(Why.INVALID_REVISION):
         world.serving(services.rollback, "chat", 7)
+    with world.refused(Why.NOTHING_TO_ROLL_BACK):
+        world.serving(services.rollback, "chat", 1)
 
 
 def test_a_restart_replaces_every_replica() -> None:

@@ -196,5 +196,5 @@ def test_a_user_has_a_hundred_services_at_most() -> None:
     world = Scenario("1x8")
     for number in range(100):
         world.serve(f"s{number}", "0-1")
-    with world.refused(Why.INVALID_SERVICE_SPEC):
+    with world.refused(Why.TOO_MANY_SERVICES):
         world.serve("one-more", "0-1")

@@ -10,7 +10,6 @@ Invariant: nothing in the folder refers to a path outside of `BUNDLE`.
 
 from __future__ import annotations
 
-import argparse
 import compileall
 import os
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path
 import bireme
 from bireme.cli.launchers import launcher_text
 from bireme.cli.main import SLURM_COMMANDS
+from bireme.cli.parsing import Arguments
 from bireme.engines.kubernetes.pods import BUNDLE, HOME
 
 PACKAGES = ("msgspec",)
@@ -55,7 +55,7 @@ sys.exit(main())
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme bundle",
         description="Copy Bireme and a Python of its own into DIR, to be carried into containers of any Linux image. "
         f"DIR is to be found at {BUNDLE} there.",

@@ -6,10 +6,10 @@ least: what a job did since it last said this, or since it started. Nothing is c
 
 from __future__ import annotations
 
-import argparse
 import os
 
 from bireme.cli.connection import make_transport
+from bireme.cli.parsing import Arguments
 from bireme.client.transport import BiremeError
 from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
 
@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme checkpoint",
         description="Say that a job has saved its work. If it is preempted, only what it does from now on is lost.",
     )

@@ -6,7 +6,6 @@ Exit code 0 unless a check failed. Works with and without a running daemon.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -24,6 +23,7 @@ from bireme.agent.confining import confinement, namespaces, tracking
 from bireme.agent.devices import gpus
 from bireme.cli.lifecycle import agents_without_a_daemon
 from bireme.cli.main import SLURM_COMMANDS
+from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.voice import run_command
 from bireme.daemon import process
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bireme doctor", description=__doc__.split("\n")[0].partition(": ")[2])
+    parser = Arguments(prog="bireme doctor", description=__doc__.split("\n")[0].partition(": ")[2])
     parser.add_argument("--home", default=None, metavar="DIR", help="the cluster's state (default: $BIREME_HOME)")
     parser.add_argument("--json", action="store_true", help="for programs")
     given = parser.parse_args(argv)

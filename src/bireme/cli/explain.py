@@ -6,12 +6,12 @@ read from files and printed, in colour on a terminal, plain elsewhere, or as JSO
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bireme.cli.parsing import Arguments
 from bireme.commands.sbatch import read_named_script
 from bireme.commands.submitting.caller import plain, submit_context
 from bireme.commands.voice import run_command
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
 def _main(argv: list[str]) -> int:
     as_data, words = False, list(argv)
     if words[:1] in (["-h"], ["--help"]) or not words:
-        argparse.ArgumentParser(
+        Arguments(
             prog="bireme explain",
             usage="bireme explain [--json] [SBATCH OPTIONS] SCRIPT",
             description=_ABOUT,

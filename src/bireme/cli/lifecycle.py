@@ -21,6 +21,7 @@ from typing import Any
 from bireme.agent.census import living_agents
 from bireme.agent.confining.sweeping import remove_groups
 from bireme.cli.launchers import write_launchers
+from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon import process
@@ -432,6 +433,6 @@ def _quoted_for_fish(text: str) -> str:
 
 
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"bireme {name}", description=about)
+    parser = Arguments(prog=f"bireme {name}", description=about)
     parser.add_argument("--home", default=None, metavar="DIR", help=_HOME_HELP)
     return parser

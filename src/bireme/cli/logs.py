@@ -6,7 +6,6 @@ over. Of an array it shows every task that started, each under its own heading.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 from bireme.cli.connection import make_transport
 from bireme.cli.interactive.allocation import ENDED_STATES
+from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.shown import SHOWN
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
@@ -29,9 +29,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="bireme logs", description="Show a job's output: 42, an array 42 or a task 42_3."
-    )
+    parser = Arguments(prog="bireme logs", description="Show a job's output: 42, an array 42 or a task 42_3.")
     parser.add_argument("job", help="job id")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     parser.add_argument("-n", "--lines", type=int, default=None, metavar="N", help="begin with the last N lines")

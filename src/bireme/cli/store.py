@@ -12,6 +12,7 @@ import os
 import time
 from typing import Any
 
+from bireme.cli.parsing import Arguments
 from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon import at_rest, files, inspection
 from bireme.daemon.at_rest import Inspection
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bireme store", description="What the cluster keeps on disk.")
+    parser = Arguments(prog="bireme store", description="What the cluster keeps on disk.")
     ways = parser.add_subparsers(dest="way", required=True, metavar="verify|recover|prune")
     verify = ways.add_parser("verify", description="Hold everything against its sums. Reads only; the daemon may run.")
     verify.add_argument("--json", action="store_true", help="for programs")

@@ -6,7 +6,6 @@ sinfo and squeue show.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import select
@@ -25,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bireme.cli.lifecycle import gpus_of, machine_words
+from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.scancel import label
 from bireme.commands.voice import refused_by_daemon, run_command
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bireme top", description="Nodes, GPUs and the queue, live. q leaves.")
+    parser = Arguments(prog="bireme top", description="Nodes, GPUs and the queue, live. q leaves.")
     parser.add_argument("--once", action="store_true", help="print one frame and leave")
     parser.add_argument(
         "-d", "--delay", type=float, default=1.0, metavar="S", help="seconds between frames (default 1)"

@@ -6,7 +6,6 @@ The daemon answers with data (`core/why/answers.py`); here it becomes text of at
 
 from __future__ import annotations
 
-import argparse
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.cli.connection import make_transport
+from bireme.cli.parsing import Arguments
 from bireme.cli.serving.service import why_service
 from bireme.client.transport import ApiError
 from bireme.commands.reports import make_stamp
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme why",
         description="Why a job waits and when it starts, why it runs where it does, how it ended; why a service has "
         "fewer ready replicas than it wants.",

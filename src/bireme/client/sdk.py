@@ -14,6 +14,7 @@ import pwd
 import shlex
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -195,7 +196,8 @@ class Client:
         """Makes a service of a script, or the next revision of the one of this name; returns once it is on disk.
 
         `script` as in `submit`. Options are the flags of `bireme serve` and sbatch's: `name="chat"`, `replicas="0-4"`,
-        `health="/health"`, `gpus=1`, `env={...}`; one that may be given several times takes a list.
+        `health="/health"`, `gpus=1`, `env={...}`; one that may be given several times takes a list. What was asked for
+        and is not applied is told as a warning (`warnings`).
         """
         environment = {**os.environ, **options.get("env", {})}
         name, text = _script(script)
@@ -208,11 +210,18 @@ class Client:
             "script": asked.script,
             "idempotency_key": _new_key(),
         }
-        return Service(self, str(self.transport.post("/v1/services", body)["name"]))
+        made = self.transport.post("/v1/services", body)
+        for notice in (*asked.notices, *made["notices"]):
+            warnings.warn(notice, stacklevel=2)
+        return Service(self, str(made["name"]))
 
-    def service(self, name: str) -> Service:
-        """The service of this name; asking it fails where there is none."""
-        return Service(self, name)
+    def service(self, name: str, *, must_exist: bool = True) -> Service:
+        """The service of this name; ApiError where there is none. `must_exist=False`: also one that is gone, whose
+        `events()` can still be asked for."""
+        found = Service(self, name)
+        if must_exist:
+            found.record()
+        return found
 
     def services(self, *, user: str | None = None) -> list[Record]:
         """All services, as `bireme services --json` prints them."""

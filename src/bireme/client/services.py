@@ -47,21 +47,77 @@ class Service:
         """All that is known of it: what `bireme service show --json` prints."""
         return dict(self._get()["service"])
 
+    # -- the fields of its record, each as it is now -------------------------------------------------------------------
+
     @property
     def url(self) -> str:
+        """Its address; empty: there is no router."""
         return str(self.record()["url"])
 
     @property
     def state(self) -> str:
+        """How it stands, in a word: READY, LOADING, CRASHING ..."""
         return str(self.record()["state"])
 
     @property
-    def ready(self) -> int:
-        return int(self.record()["ready"])
+    def user_name(self) -> str:
+        return str(self.record()["user_name"])
+
+    @property
+    def user_id(self) -> int:
+        return int(self.record()["user_id"])
+
+    @property
+    def account(self) -> str:
+        return str(self.record()["account"])
 
     @property
     def wanted(self) -> int:
+        """So many replicas it is to have."""
         return int(self.record()["wanted"])
+
+    @property
+    def wanted_why(self) -> str:
+        """Who or what said so."""
+        return str(self.record()["wanted_why"])
+
+    @property
+    def fixed(self) -> bool:
+        """Whether somebody said how many, so that the load does not."""
+        return bool(self.record()["fixed"])
+
+    @property
+    def scaling(self) -> Record:
+        """What the autoscaler says now; empty where the number does not change by itself."""
+        return dict(self.record()["scaling"])
+
+    @property
+    def replicas_min(self) -> int:
+        return int(self.record()["replicas_min"])
+
+    @property
+    def replicas_max(self) -> int:
+        return int(self.record()["replicas_max"])
+
+    @property
+    def ready(self) -> int:
+        """Replicas that take requests."""
+        return int(self.record()["ready"])
+
+    @property
+    def revision(self) -> int:
+        """Number of the revision that it is to have."""
+        return int(self.record()["revision"])
+
+    @property
+    def serving(self) -> int:
+        """Number of the revision that served last; 0: none has yet."""
+        return int(self.record()["serving"])
+
+    @property
+    def revisions(self) -> list[Record]:
+        """The newest last."""
+        return list(self.record()["revisions"])
 
     @property
     def replicas(self) -> list[Record]:
@@ -69,35 +125,51 @@ class Service:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it has fewer ready replicas than wanted, in words."""
+        """Why it has fewer ready replicas than wanted, in words (`record()["reasons"]` has them as data)."""
         return [str(each["text"]) for each in self.record()["reasons"]]
+
+    @property
+    def crashes(self) -> list[Record]:
+        """Ends of late that nobody asked for, the newest last."""
+        return list(self.record()["crashes"])
+
+    @property
+    def made_at(self) -> float:
+        """Seconds since 1970."""
+        return float(self.record()["made_at"])
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
 
     def wait_ready(self, timeout_s: float | None = None) -> Record:
         """Waits until all replicas that are wanted are ready and no update is under way; its record then.
 
-        Raises TimeoutError when time runs out, ServiceFailed when the update was given up or the service is gone.
+        Raises TimeoutError when time runs out; ServiceFailed, with the reason, when its replicas crash again and again,
+        an update was given up, or the service is gone.
         """
-        record = self._wait("settled", timeout_s)
-        if record is None:
+        said = self._wait("settled", timeout_s)
+        if said["service"] is None:
             raise ServiceFailed(f"service {self.name} is gone", None)
-        newest = record["revisions"][-1]
-        if newest["phase"] == "failed":
-            raise ServiceFailed(f"revision {newest['number']} of {self.name} was given up: {newest['why']}", record)
-        return record
+        if said["failure"]:
+            raise ServiceFailed(f"service {self.name}: {said['failure']}", said["service"])
+        return dict(said["service"])
 
     def wait_gone(self, timeout_s: float | None = None) -> None:
+        """Waits until it is gone, also if it is gone already. Raises TimeoutError when time runs out."""
         self._wait("gone", timeout_s)
 
-    def _wait(self, until: str, timeout_s: float | None) -> Record | None:
+    def _wait(self, until: str, timeout_s: float | None) -> Record:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = _LONG_POLL_S if deadline is None else min(_LONG_POLL_S, deadline - time.monotonic())
             said = self._get("wait", {"until": until, "timeout": max(0.0, left)})
             if said["done"]:
-                return dict(said["service"]) if said["service"] is not None else None
+                return dict(said)
             if deadline is not None and time.monotonic() >= deadline:
-                why = "; ".join(each["text"] for each in said["service"]["reasons"])
-                raise TimeoutError(f"service {self.name} is not {until} after {timeout_s} s: {why}")
+                why = " ".join(each["text"] for each in said["service"]["reasons"])
+                what = "gone" if until == "gone" else "ready"
+                raise TimeoutError(f"service {self.name} is not {what} after {timeout_s:g} s: {why}")
+
+    # -- changing ------------------------------------------------------------------------------------------------------
 
     def scale(self, replicas: int | None) -> Record:
         """So many replicas, whatever the load, until its next revision; None: as the load needs, again."""
@@ -108,6 +180,7 @@ class Service:
         self._post("stop")
 
     def restart(self) -> Record:
+        """Replaces all replicas, as an update would."""
         return self._post("restart")
 
     def rollback(self, to: int | None = None) -> Record:
@@ -115,13 +188,17 @@ class Service:
         return self._post("rollback", {"to": to})
 
     def promote(self) -> Record:
+        """Lets the canary take the place of the revision that serves."""
         return self._post("promote")
 
     def events(self) -> list[Record]:
-        """What happened to it, oldest first."""
+        """What happened to it, oldest first; also after it is gone."""
         return list(self._get("events")["events"])
 
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
     def keys(self) -> list[Record]:
+        """The keys that there are: id, note, limits, who made them and when. (`record()["keys"]` is how many.)"""
         return list(self._get("keys")["keys"])
 
     def add_key(
@@ -133,6 +210,7 @@ class Service:
         return NewKey(made["id"], made["key"])
 
     def revoke_key(self, key_id: str) -> None:
+        """Takes a key back, by its id."""
         self.client.transport.post(self._path("keys", key_id, "revoke"))
 
     def __str__(self) -> str:

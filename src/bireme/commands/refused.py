@@ -43,6 +43,8 @@ class ApiError(BiremeError):
         self.code = code
         self.slurm_errno = slurm_errno
         super().__init__(message)
+        if hint:
+            self.add_note(hint)  # a traceback in somebody's Python shows it; commands print it themselves
 
 
 def refusal_in(status: int, content: object) -> ApiError:

@@ -361,7 +361,8 @@ class ClientSide(asyncio.Protocol):
         if served.is_removed:
             self._reply(self._unknown())
         elif not is_ready and not spec.wakes:
-            self._reply(refusal(503, f"Service {served.name} has no replica.", "no_replica", retry_after_s=5))
+            text = f"Service {served.name} {spec.closed or 'has no replica'}."
+            self._reply(refusal(503, text, "no_replica", retry_after_s=5))
         elif served.queued >= spec.queue:
             text = f"Service {served.name} has {spec.queue} requests waiting already."
             self._reply(refusal(503, text, "queue_full", retry_after_s=1 if is_ready else 5))

@@ -119,7 +119,9 @@ class Service(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     body_limit: int = 0
     """Bytes of one request's body; 0: no limit."""
     wakes: bool = True
-    """Whether requests wait for it when no replica is ready; else they are answered with 503 at once."""
+    """Whether requests wait for it when no replica is ready; else they are answered with 503 at once ..."""
+    closed: str = ""
+    """... which says why: the end of a sentence that begins with the service's name."""
 
 
 class Table(Order, tag="table", frozen=True):

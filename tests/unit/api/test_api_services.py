@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,15 @@ def ready(api: Running, name: str = "chat") -> None:
     settled(api)
 
 
+def crash(api: Running, job_id: int) -> None:
+    """The replica that is this job ends by itself."""
+    settled(api)
+    started(api, job_id)
+    failed = e.JobEnding(job_id, 1, Outcome("FAILED", ExitStatus(3)))
+    api.happen(failed, e.JobEnded(job_id, 1, 1000.0))
+    settled(api)
+
+
 def ask(api: Running, method: str, path: str, uid: int, body: Any = None) -> tuple[int, Any]:
     future = asyncio.run_coroutine_threadsafe(ask_as(api.app, method, path, uid, body), api.loop)
     status, text = future.result(20)
@@ -95,6 +105,25 @@ def test_a_record_has_the_fields_that_are_documented(api: Running, client: Any) 
     assert {"url", "wanted", "ready", "revision", "replicas", "reasons"} <= listed.keys()
 
 
+def test_a_service_of_the_sdk_has_every_field_of_its_record(api: Running, client: Any) -> None:
+    client.serve(SCRIPT, name="chat")
+    settled(api)
+    service, record = client.service("chat"), client.services()[0]
+    others = {"keys", "reasons"}  # the keys themselves, and reasons in words
+    assert {name: getattr(service, name) for name in record.keys() - others} == {
+        name: value for name, value in record.items() if name not in others
+    }
+    assert service.keys() == []
+    assert service.reasons == [each["text"] for each in record["reasons"]]
+
+
+def test_a_service_that_is_not_there_is_an_error_at_once(client: Any) -> None:
+    with pytest.raises(ApiError, match="No such service") as refused:
+        client.service("nope")
+    assert refused.value.__notes__ == ["there is no service 'nope'; there are none yet"]
+    assert client.service("nope", must_exist=False).name == "nope"
+
+
 def test_the_life_of_a_service(api: Running, client: Any) -> None:
     service = client.serve(SCRIPT, name="chat")
     settled(api)
@@ -126,7 +155,7 @@ def test_an_update_that_is_given_up_is_an_error_to_who_waits(api: Running, clien
     ready(api)
     client.serve(SCRIPT, name="chat", drain="1s")
     api.happen(e.RevisionFailed("chat", 2, "no more than 0 of its replicas got ready"))
-    with pytest.raises(bireme.ServiceFailed, match="revision 2 of chat was given up: no more than 0"):  # type: ignore[attr-defined]
+    with pytest.raises(bireme.ServiceFailed, match="chat: revision 2 was given up: no more than 0"):  # type: ignore[attr-defined]
         service.wait_ready(5)
     assert service.reasons[0].startswith("Revision 2 was given up")
 
@@ -150,18 +179,75 @@ def test_a_canary_waits_for_a_word(api: Running, client: Any) -> None:
     assert (service.state, service.record()["serving"]) == ("CANARY", 1)
     assert [each["canary_percent"] for each in service.record()["revisions"]] == [None, 10]
     assert service.promote()["revision"] == 2
-    with pytest.raises(ApiError, match="Invalid service specification"):
+    with pytest.raises(ApiError, match="Nothing to promote") as refused:
         service.promote()
+    assert refused.value.status == 409
+
+
+def test_who_waits_for_a_canary_waits_for_its_replicas(api: Running, client: Any) -> None:
+    service = client.serve(SCRIPT, name="chat")
+    ready(api)
+    client.serve(SCRIPT, name="chat", canary="10%")
+    settled(api)
+    with pytest.raises(TimeoutError):
+        service.wait_ready(0.0)
+    ready(api)
+    assert service.wait_ready(5)["state"] == "CANARY"
+
+
+def test_a_canary_of_a_service_that_has_none_yet_is_told_not_to_be_one(api: Running, client: Any) -> None:
+    with pytest.warns(UserWarning, match="--canary=10% is not applied: no revision serves yet"):
+        client.serve(SCRIPT, name="chat", canary="10%")
+    ready(api)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client.serve(SCRIPT, name="chat", canary="10%")
+
+
+def test_who_waits_for_a_first_revision_that_crashes_is_told_why(api: Running, client: Any) -> None:
+    service = client.serve(SCRIPT, name="chat", replicas=1)
+    crash(api, 1)
+    with pytest.raises(TimeoutError):
+        service.wait_ready(0.0)  # the first crash is followed by another try at once
+    crash(api, 2)
+    with pytest.raises(bireme.ServiceFailed, match=r"does not get ready: replica 2 crashed: .* exit code 3") as failed:  # type: ignore[attr-defined]
+        service.wait_ready(5)
+    assert failed.value.record["state"] == "CRASHING"
+    assert [each["exit_code"] for each in service.crashes] == [3, 3]
+
+
+def test_who_waits_for_a_rollback_waits_for_the_revision_that_comes_back(api: Running, client: Any) -> None:
+    service = client.serve(SCRIPT, name="chat")
+    ready(api)
+    client.serve(SCRIPT, name="chat", drain="1s")
+    assert service.rollback()["revision"] == 1
+    path = "/v1/services/chat/wait"
+    assert client.transport.get(path, {"until": "settled", "timeout": 0})["failure"]
+    ready(api)
+    told = client.transport.get(path, {"until": "settled", "revision": 1, "timeout": 5})
+    assert (told["done"], told["failure"]) == (True, "")
+    assert client.transport.get(path, {"until": "ready", "timeout": 5})["done"]
+
+
+def test_the_output_of_replicas_that_are_over_is_found_also_when_the_service_is_gone(api: Running, client: Any) -> None:
+    service = client.serve(SCRIPT, name="chat", replicas=1)
+    crash(api, 1)
+    told = client.transport.get("/v1/services/chat/logs")
+    ((over,), (living,)) = (told["over"], told["replicas"])
+    assert (over["replica"], over["job_id"], over["why"]) == (1, 1, "it ended by itself with exit code 3")
+    assert living["number"] == 2
+    service.stop()
+    settled(api)
+    service.wait_gone(5)
+    told = client.transport.get("/v1/services/chat/logs")
+    assert [each["replica"] for each in told["over"]] == [1, 2]
+    assert told["replicas"] == []
 
 
 def test_a_crash_is_told_with_its_code_and_job(api: Running, client: Any) -> None:
     service = client.serve(SCRIPT, name="chat", replicas=1)
-    for job_id in (1, 2):
-        settled(api)
-        started(api, job_id)
-        failed = e.JobEnding(job_id, 1, Outcome("FAILED", ExitStatus(3)))
-        api.happen(failed, e.JobEnded(job_id, 1, 1000.0))
-    settled(api)
+    crash(api, 1)
+    crash(api, 2)
     record = service.record()
     assert [(each["job_id"], each["exit_code"]) for each in record["crashes"]] == [(1, 3), (2, 3)]
     assert record["state"] == "CRASHING"
@@ -192,9 +278,10 @@ def test_a_key_is_shown_once_and_only_its_hash_is_kept(api: Running, client: Any
     assert kept.digest not in json.dumps([service.record(), service.keys(), service.events()])
     service.revoke_key(made.id)
     assert service.keys() == []
-    with pytest.raises(ApiError, match="No such service") as refused:
+    with pytest.raises(ApiError, match="No such key") as refused:
         service.revoke_key(made.id)
-    assert f"has no key '{made.id}'" in refused.value.hint
+    assert (refused.value.status, refused.value.code) == (404, "ESLURM_INVALID_SERVICE_KEY")
+    assert f"has no key '{made.id}'; it has none" in refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -351,4 +438,5 @@ def test_a_scale_that_makes_no_sense_is_refused(api: Running, body: dict[str, An
     ask(api, "POST", "/v1/services", ANN, body_of())
     assert ask(api, "POST", "/v1/services/chat/scale", ANN, body)[0] == 400
     assert ask(api, "POST", "/v1/services/chat/rollback", ANN, {"to": "x"})[0] == 400
-    assert ask(api, "POST", "/v1/services/chat/rollback", ANN, {"to": 99})[0] == 400
+    status, said = ask(api, "POST", "/v1/services/chat/rollback", ANN, {"to": 99})
+    assert (status, said["error"]["message"]) == (404, "No such revision")

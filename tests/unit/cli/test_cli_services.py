@@ -18,7 +18,8 @@ from bireme.core.model.serving.events import SERVICE_EVENTS
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gpus=1\n#BIREME --replicas=0-4 --health=/h\nexec server\n"
 NOW = 10_000.0
-MADE = {"name": "chat", "revision": 1, "url": "http://127.0.0.1:8600/chat/", "updates": 0, "canary_percent": None}
+MADE = {"name": "chat", "revision": 1, "url": "http://127.0.0.1:8600/chat/", "updates": 0, "canary_percent": None,
+        "notices": []}  # fmt: skip
 
 
 def replica(number: int, **more: Any) -> dict[str, Any]:
@@ -99,8 +100,8 @@ def test_serve_waits_and_tells_what_for(daemon: FakeDaemon, script: Path, capfd:
     reasons = [{"kind": "loading", "text": "Replica 1 (job 41) runs and is not ready yet.", "replica": 1,
                 "job_id": 41, "since": NOW, "until": None}]  # fmt: skip
     answers = [
-        {"done": False, "service": record(state="LOADING", ready=0, reasons=reasons)},
-        {"done": True, "service": record()},
+        {"done": False, "failure": "", "service": record(state="LOADING", ready=0, reasons=reasons)},
+        {"done": True, "failure": "", "service": record()},
     ]
     daemon.routes["GET /v1/services/chat/wait"] = lambda _: (200, answers.pop(0))
     assert serve.main(["chat.sh", "--wait"]) == 0
@@ -112,10 +113,43 @@ def test_serve_waits_and_tells_what_for(daemon: FakeDaemon, script: Path, capfd:
 def test_serve_fails_with_a_revision_that_was_given_up(
     daemon: FakeDaemon, script: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    failed = {**record()["revisions"][0], "number": 2, "phase": "failed", "why": "no replica got ready in 60 s"}
-    daemon.routes["GET /v1/services/chat/wait"] = (200, {"done": True, "service": record(revisions=[failed])})
+    (first,) = record()["revisions"]
+    failed = {**first, "number": 2, "phase": "failed", "why": "no replica got ready in 60 s"}
+    service_now = record(revisions=[first, failed])
+    told = {"done": True, "failure": f"revision 2 was given up: {failed['why']}", "service": service_now}
+    daemon.routes["GET /v1/services/chat/wait"] = (200, told)
     assert serve.main(["chat.sh", "--wait"]) == 1
-    assert "revision 2 was given up: no replica got ready in 60 s" in capfd.readouterr().err
+    assert capfd.readouterr().err.splitlines() == [
+        "bireme serve: error: revision 2 was given up: no replica got ready in 60 s",
+        "bireme serve: revision 1 goes on serving; see: bireme service show chat",
+    ]
+
+
+def test_serve_fails_with_a_first_revision_that_crashes_and_shows_its_last_lines(
+    daemon: FakeDaemon, script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = Path("out").absolute()
+    out.write_text("loading\nRuntimeError: \x1b[2Jno model\n")
+    crash = {"replica": 2, "revision": 1, "job_id": 42, "at": NOW, "exit_code": 3, "exit_signal": 0, "why": "it ended"}
+    rolling = {**record()["revisions"][0], "phase": "rolling", "settled_at": None}
+    crashing = record(state="CRASHING", ready=0, serving=0, replicas=[], crashes=[crash], revisions=[rolling])
+    told = {"done": True, "failure": "revision 1 does not get ready: replica 2 crashed: it ended", "service": crashing}
+    daemon.routes["GET /v1/services/chat/wait"] = (200, told)
+    daemon.routes["GET /v1/jobs/42"] = (200, {"jobs": [{"job_id": 42, "std_out": str(out), "std_err": ""}]})
+    assert serve.main(["chat.sh", "--wait"]) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert said[0] == "bireme serve: error: revision 1 does not get ready: replica 2 crashed: it ended"
+    assert said[1] == f"The last lines of replica 2 (job 42), {out}:"
+    assert said[2] == "  | loading"
+    assert "RuntimeError" in said[3]
+    assert "\x1b" not in said[3]
+    assert said[-1].endswith("ever less often, until you serve a better script or: bireme service stop chat")
+
+
+def test_what_is_not_applied_is_said(daemon: FakeDaemon, script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    daemon.routes["POST /v1/services"] = (200, MADE | {"notices": ["--canary=10% is not applied: none serves yet"]})
+    assert serve.main(["chat.sh", "--canary=10%"]) == 0
+    assert "bireme serve: --canary=10% is not applied: none serves yet\n" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -123,6 +157,7 @@ def test_serve_fails_with_a_revision_that_was_given_up(
     [
         (["chat.sh", "--replicas", "4-1"], "1-4 would work"),
         (["chat.sh", "--replcas", "4"], "did you mean --replicas?"),
+        (["chat.sh", "--replica", "4"], "there is no flag --replica; did you mean --replicas?"),
         (["nosuch.sh"], "Unable to open file nosuch.sh"),
         (["--replicas", "2"], "name the script that is to stay up"),
     ],
@@ -241,7 +276,8 @@ def test_logs_of_all_replicas_and_of_one_that_crashed(
         Path(name).write_text(f"of {name}\n")
     paths = [str(Path(name).absolute()) for name in ("a", "b", "c")]
     living = [replica(number, std_out=path) for number, path in enumerate(paths[:2], start=2)]
-    daemon.routes["GET /v1/services/chat/logs"] = (200, {"replicas": living, "crashed": [{"replica": 1, "job_id": 41}]})
+    over = [{"replica": 1, "revision": 1, "job_id": 41, "at": NOW - 5, "why": "it ended with exit code 3"}]
+    daemon.routes["GET /v1/services/chat/logs"] = (200, {"replicas": living, "over": over, "now": NOW})
     daemon.routes["GET /v1/jobs/41"] = (200, {"jobs": [{"job_id": 41, "std_out": paths[2], "std_err": ""}]})
     assert service.main(["logs", "chat"]) == 0
     assert capfdbinary.readouterr().out == (
@@ -250,6 +286,14 @@ def test_logs_of_all_replicas_and_of_one_that_crashed(
     assert service.main(["logs", "chat", "-r", "1"]) == 0
     assert capfdbinary.readouterr().out == b"of c\n"
     assert service.main(["logs", "chat", "-r", "9"]) == 1
+    capfdbinary.readouterr()
+    daemon.routes["GET /v1/services/chat/logs"] = (200, {"replicas": [], "over": over, "now": NOW})
+    assert service.main(["logs", "chat"]) == 0
+    whose = "replica 1 (job 41), over 00:00:05 ago: it ended with exit code 3"
+    assert capfdbinary.readouterr().out == f"==> {whose}: {paths[2]} <==\nof c\n".encode()
+    daemon.routes["GET /v1/services/chat/logs"] = (200, {"replicas": [], "over": [], "now": NOW})
+    assert service.main(["logs", "chat"]) == 0
+    assert b"nothing was written yet; see: bireme service show chat" in capfdbinary.readouterr().err
 
 
 # -- changing ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def test_flags_of_serve_and_a_curve_give_figures(capfd: pytest.CaptureFixture[st
     said = capfd.readouterr().out
     assert "0 to 2 replicas, one for each 2.8 requests at once; each loads for 1 min" in said
     assert "1 cold starts" in said
-    assert "-> no replicas: nobody wants it." in said
+    assert "-> no replicas: no request for 300 s." in said
 
 
 def test_a_script_says_its_policy(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

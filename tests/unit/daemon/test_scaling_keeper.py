@@ -194,10 +194,10 @@ def test_a_service_that_nobody_wants_sleeps_and_a_call_wakes_it_at_once(tmp_path
         await stage.second(0.0)
         stage.clock.at += 400.0  # silence of the router: no requests
         await stage.until(lambda state: stage.service.wanted == 0)
-        assert stage.scaled[-1] == (0, "no replicas: nobody wants it.")
+        assert stage.scaled[-1] == (0, "no request for 300 s")
         stage.keeper.wake("chat")
         await stage.until(lambda state: stage.service.wanted == 1)
-        assert "the last one stays until nobody wants it" in stage.scaled[-1][1]
+        assert stage.scaled[-1] == (1, "a request came, and it had no replica")
 
     play(tmp_path, scenario)
 

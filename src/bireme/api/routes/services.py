@@ -30,6 +30,7 @@ from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.services import RevisionLife, Service, ServiceKey, ServiceSpec
 from bireme.core.services import requests
+from bireme.core.services.awaited import Awaited, awaited
 from bireme.core.services.standing import standing
 from bireme.core.state.state import State
 from bireme.slurm.records.services import key_record, service_record
@@ -39,6 +40,7 @@ routes = Routes("services")
 LONGEST_WAIT_S = 3600.0
 ROUTER_PATIENCE_S, ROUTER_LOOK_S = 10.0, 0.05
 MOST_EVENTS = 1_000
+MOST_OVER = 100
 LONGEST_NOTE = 200
 _KEY_BYTES = 32
 _KEY_PREFIX = "bireme-"
@@ -75,12 +77,33 @@ async def show_service(api: Context, request: Request) -> Response:
 
 @routes.get("/v1/services/{service}/logs")
 async def service_logs(api: Context, request: Request) -> Response:
-    """Where the output of its replicas is, also of those that crashed: files that their owner can read."""
-    service = _own(api, request)
-    record = _record(api, service)
-    living = {each["job_id"] for each in record["replicas"]}
-    crashed = [each for each in record["crashes"] if each["job_id"] and each["job_id"] not in living]
-    return answer({"replicas": record["replicas"], "crashed": crashed})
+    """Where the output of its replicas is: files that their owner can read. Also of a service that is gone.
+
+    Answered with `replicas`, as in its record, and `over`: those that have ended, [{replica, revision, job_id, at,
+    why}], the newest last.
+    """
+    story = await _story(api, request)
+    service = api.cluster.state.services.get(request.path_params["service"])
+    replicas = _record(api, service)["replicas"] if service is not None else []
+    return answer({"replicas": replicas, "over": _over(story)[-MOST_OVER:], "now": api.now()})
+
+
+def _over(story: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """The replicas of a story that have ended, with why."""
+    living: dict[int, dict[str, Any]] = {}
+    over: list[dict[str, Any]] = []
+    for recorded in story:
+        match recorded.event:
+            case e.ReplicaAdded(replica=replica, revision=revision, job_id=job_id):
+                living[replica] = {"replica": replica, "revision": revision, "job_id": job_id, "at": 0.0, "why": ""}
+            case e.ReplicaQueued(replica=replica, job_id=job_id) if replica in living:
+                living[replica]["job_id"] = job_id
+            case e.ReplicaDraining(replica=replica, why=why) if replica in living:
+                living[replica]["why"] = why
+            case e.ReplicaGone(replica=replica, crash=crash) if replica in living:
+                gone = living.pop(replica)
+                over.append({**gone, "at": recorded.at, "why": crash.why if crash is not None else gone["why"]})
+    return [each for each in over if each["job_id"]]
 
 
 @routes.get("/v1/services/{service}/events")
@@ -89,14 +112,20 @@ async def service_events(api: Context, request: Request) -> Response:
 
     The newest thousand events. Only for the owner and operators.
     """
+    story = await _story(api, request)
+    return await api.in_slices(request, Recipe("events", lambda: story, _contents, dict))
+
+
+async def _story(api: Context, request: Request) -> Sequence[Recorded]:
+    """What happened to it that the caller may know. Not empty."""
     caller, name = api.caller(request), request.path_params["service"]
-    story = await api.in_thread(request, api.archive.story_of_service, name, MOST_EVENTS)
+    story: Sequence[Recorded] = await api.in_thread(request, api.archive.story_of_service, name, MOST_EVENTS)
     if not caller.admin:
         story = _since_it_is_his(story, caller)
     if not story:
         _own(api, request)
         raise _unknown(api, caller, name)
-    return await api.in_slices(request, Recipe("events", lambda: story, _contents, dict))
+    return story
 
 
 def _since_it_is_his(story: Sequence[Recorded], caller: Caller) -> list[Recorded]:
@@ -118,35 +147,44 @@ def _contents(part: Sequence[Recorded]) -> list[dict[str, Any]]:
 @routes.get_waiting(
     "/v1/services/{service}/wait",
     timeout="Seconds to wait at most (default 60); then `done` is false.",
-    until="`ready` (default: all replicas that are wanted, and no update under way), `settled` (that, or an update "
-    "was given up) or `gone`.",
+    until="`ready` (default: all replicas that are wanted, and no update under way), `settled` (that, or it does not "
+    "get there: its replicas crash, or the update was given up) or `gone`.",
+    revision="Number of the revision that is waited for; default: the newest one (of `ready`: the one it is to have).",
 )
 async def wait_for_service(api: Context, request: Request) -> Response:
-    """Wait until a service is ready, or gone; answers with its record (null when it is gone)."""
+    """Wait until a service is ready, or gone.
+
+    Answered with `done`, `service` (its record; null when it is gone) and `failure`: why it does not get ready by
+    itself, empty where nothing speaks against it.
+    """
     caller, name = api.caller(request), request.path_params["service"]
     until = request.query_params.get("until", "ready")
     if until not in ("ready", "settled", "gone"):
         raise ProblemError(400, f"until={until[:40]!r}: use ready, settled or gone")
     if until != "gone":
         _seen(api, request)
+    of = int(number(request, "revision", 0.0))
     deadline = asyncio.get_running_loop().time() + min(number(request, "timeout", 60.0), LONGEST_WAIT_S)
     while True:
         service = api.cluster.state.services.get(name)
         service = service if service is not None and _sees(api, caller, service) else None
-        done = service is None or (until != "gone" and _reached(api.cluster.state, service, until))
+        found = Awaited(True) if service is None else _awaited(api, service, of or _newest(service, until))
+        done = service is None or (until != "gone" and (found.reached or (until == "settled" and bool(found.failure))))
         left = deadline - asyncio.get_running_loop().time()
         if done or left <= 0 or api.live.closing:
-            return answer({"done": done, "service": None if service is None else _record(api, service)})
+            record = None if service is None else _record(api, service)
+            return answer({"done": done, "service": record, "failure": found.failure})
         await api.live.changed([name], left)
 
 
-def _reached(state: State, service: Service, until: str) -> bool:
-    if service.in_phase(RevisionLife.ROLLING) is not None and service.wanted:
-        return False
-    newest = service.revisions[max(service.revisions)]
-    if newest.phase is RevisionLife.FAILED and until == "settled":
-        return True
-    return sum(each.ready for each in standing(state, service)) >= service.wanted
+def _newest(service: Service, until: str) -> int:
+    """Who waits until it is settled waits for what was asked for last; else for what it is to have now."""
+    return max(service.revisions) if until == "settled" else service.target.number
+
+
+def _awaited(api: Context, service: Service, revision: int) -> Awaited:
+    state = api.cluster.state
+    return awaited(service, revision, standing(state, service), api.now())
 
 
 def _record(api: Context, service: Service) -> dict[str, Any]:
@@ -176,8 +214,8 @@ def _own(api: Context, request: Request) -> Service:
 def _unknown(api: Context, caller: Caller, name: str) -> Refusal:
     known = [each.name for each in api.cluster.state.services.values() if _sees(api, caller, each)]
     near = difflib.get_close_matches(name[:100], known, 1)
-    hint = f"there is no service {name[:100]!r}" + (f"; did you mean {near[0]}?" if near else "")
-    return Refusal(Why.INVALID_SERVICE, hint)
+    more = f"did you mean {near[0]}?" if near else "`bireme services` lists them" if known else "there are none yet"
+    return Refusal(Why.INVALID_SERVICE, f"there is no service {name[:100]!r}; {more}")
 
 
 # -- deploying ---------------------------------------------------------------------------------------------------------
@@ -192,15 +230,15 @@ async def deploy_service(api: Context, request: Request) -> Response:
     """Make a service, or the next revision of one.
 
     Answered when it is on disk, with `name`, `revision`, `url`, `updates` (the revision that served before; 0: there
-    was none) and `canary_percent` (null: it is none). An `idempotency_key` that made a revision of this service already
-    is answered with that one.
+    was none), `canary_percent` (null: it is none) and `notices` (what was asked for and is not applied, in sentences).
+    An `idempotency_key` that made a revision of this service already is answered with that one.
     """
     body, caller = await api.body(request), api.caller(request)
     spec, key = _read_spec(api, caller, body), _read_key(body)
     name = spec.name
     known = api.cluster.state.services.get(name)
     if known is not None and not _sees(api, caller, known):
-        raise Refusal(Why.INVALID_SERVICE_SPEC, f"the name {name} is taken: choose another one")
+        raise Refusal(Why.SERVICE_NAME_TAKEN, f"another has a service {name}: choose another name (--name)")
     _check_hosts(api, spec)
     check_sizes(spec.job)
     refuse_containers(api, spec.job)
@@ -210,13 +248,28 @@ async def deploy_service(api: Context, request: Request) -> Response:
         lambda state, now: requests.deploy(state, caller, spec, now, elsewhere=elsewhere, key=key),
         own=True,
     )
-    service = api.cluster.state.services[name]
+    await _router_listens(api)
+    return answer(_made(api, name, key))
+
+
+def _made(api: Context, name: str, key: str) -> dict[str, Any]:
+    service = api.cluster.state.services.get(name)
+    if service is None:
+        raise Refusal(Why.SERVICE_STOPPING, f"service {name} was made, and stopped by somebody since")
     newest = service.revisions[max(service.revisions)]
     made = next((each for each in service.revisions.values() if key and each.key == key), newest)
-    percent = made.spec.updating.canary_percent if made.phase is RevisionLife.CANARY else None
-    record = _record(api, service)
-    told = {"url": record["url"], "updates": service.current, "canary_percent": percent}
-    return answer({"name": name, "revision": made.number, **told})
+    asked, is_canary = made.spec.updating.canary_percent, made.phase is RevisionLife.CANARY
+    notices = []
+    if asked is not None and not is_canary and not service.current:
+        notices.append(f"--canary={asked}% is not applied: no revision serves yet, so this one has all requests")
+    return {
+        "name": name,
+        "revision": made.number,
+        "url": _record(api, service)["url"],
+        "updates": service.current,
+        "canary_percent": asked if is_canary else None,
+        "notices": notices,
+    }
 
 
 def _check_hosts(api: Context, spec: ServiceSpec) -> None:

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bireme.core.scaling.wording import replicas
 from bireme.slurm.times import format_elapsed
 
 Record = dict[str, Any]
@@ -84,8 +85,7 @@ def _how_many(service: Record) -> str:
     fixed = (
         f"; fixed, until its next revision or bireme service scale {service['name']} auto" if service["fixed"] else ""
     )
-    least, most = service["replicas_min"], service["replicas_max"]
-    of = f"{least} to {most}" if least != most else str(least)
+    of = bounds(service).replace("-", " to ")
     return f"{service['wanted']} wanted (asked for: {of}): {service['wanted_why']}{fixed}"
 
 
@@ -94,10 +94,10 @@ def _load(service: Record) -> Iterator[str]:
     scaling = service.get("scaling") or {}
     for figure in scaling.get("figures", ()):
         if figure["stable"] is not None:
-            needs = f"{figure['needs']} replica{'s' if figure['needs'] != 1 else ''}"
-            yield f"{figure['stable']:.3g} {figure['counted']}, {figure['target']:g} for each replica: {needs}"
+            needs = replicas(figure["needs"])
+            yield f"{figure['stable']:.3g} {figure['counted']}, one replica for each {figure['target']:g}: {needs}"
     if scaling and scaling["why"] != service["wanted_why"]:
-        yield f"the autoscaler says: {scaling['why']}"
+        yield f"the autoscaler says: {replicas(scaling['wanted'])}: {scaling['why']}"
 
 
 def _reason(reason: Record, now: float, tails: Tails) -> str:
@@ -161,7 +161,9 @@ def _deployed(said: Record) -> str:
 
 _EVENTS: dict[str, Callable[[Record], str]] = {
     "ServiceDeployed": _deployed,
-    "ServiceScaled": lambda said: f"{said['wanted']} replicas are wanted: {said['why']}",
+    "ServiceScaled": lambda said: (
+        f"{replicas(said['wanted'])} {'is' if said['wanted'] == 1 else 'are'} wanted: {said['why']}"
+    ),
     "ServiceStopping": lambda said: f"{said['by']} stops it",
     "ServiceRemoved": lambda said: "it is gone",
     "ServiceKeyAdded": lambda said: f"key {said['key']['id']} was made by {said['key'].get('made_by', '?')}",

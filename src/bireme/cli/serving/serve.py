@@ -1,7 +1,7 @@
 """bireme serve: a script, its `#BIREME` lines and flags become a service, or the next revision of one.
 
 Reads the script's file, has `slurm/serving` understand it, sends it, and says where the service is. With --wait it
-stays until the service is ready, and fails when the revision was given up.
+stays until the service is ready, and fails, with the reason and the last lines of the log, when it does not get there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from bireme.cli.connection import make_transport
+from bireme.cli.serving.tails import last_words
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.paths import path_of
 from bireme.commands.sbatch import read_named_script
@@ -19,6 +20,7 @@ from bireme.commands.submitting.login_environment import with_login_environment
 from bireme.commands.submitting.submission import post_until_known
 from bireme.commands.surroundings import around
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
+from bireme.slurm.formats.visible import visible, visible_values
 from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.job import JobRequest
 from bireme.slurm.options.layers import peek
@@ -50,10 +52,12 @@ def _main(argv: list[str]) -> int:
         voice.say(notice)
     with make_transport() as transport:
         made = _send(transport, asked, voice)
+        for notice in made["notices"]:
+            voice.say(notice)
         if not voice.quiet:
             around().write(f"{made['name']}\n" if asked.options.flag("parsable") else told(made))
             around().flush()
-        return wait_until_ready(transport, made["name"], voice) if asked.options.flag("wait") else 0
+        return wait_until_ready(transport, made["name"], made["revision"], voice) if asked.options.flag("wait") else 0
 
 
 def _send(transport: Transport, asked: ServiceSubmission, voice: Voice) -> dict[str, Any]:
@@ -86,20 +90,21 @@ def told(made: dict[str, Any]) -> str:
     return "\n".join([first, *(f"  {label:<8} {text}" for label, text in rows)]) + "\n"
 
 
-def wait_until_ready(transport: Transport, name: str, voice: Voice, *, gave_up: bool = False) -> int:
-    """Says on standard error what it waits for, whenever that is something else. `gave_up`: that the newest revision
-    failed is what was asked for."""
+def wait_until_ready(transport: Transport, name: str, revision: int, voice: Voice) -> int:
+    """Until this revision has what it wants. Says on standard error what it waits for, whenever that is something else;
+    fails where the revision does not get there by itself."""
     said = ""
     transport.patience_s = max(transport.patience_s, 60.0)
     while True:
-        params: dict[str, str | float] = {"until": "settled", "timeout": 1.0 if sys.stderr.isatty() else _WAIT_S}
+        patience_s = 1.0 if sys.stderr.isatty() else _WAIT_S
+        params: dict[str, str | float] = {"until": "settled", "revision": revision, "timeout": patience_s}
         answer = transport.get(path_of("services", name, "wait"), params, timeout_s=_WAIT_S + 30)
         service = answer["service"]
         if service is None:
             raise CommandFailure(f"service {name} was stopped")
         if answer["done"]:
-            return _ended_well(service, voice, gave_up)
-        said = _tell(voice, service, said)
+            return _ended(transport, visible_values(service), visible(answer["failure"]), voice)
+        said = _tell(voice, visible_values(service), said)
 
 
 def _tell(voice: Voice, service: dict[str, Any], said: str) -> str:
@@ -110,9 +115,22 @@ def _tell(voice: Voice, service: dict[str, Any], said: str) -> str:
     return text
 
 
-def _ended_well(service: dict[str, Any], voice: Voice, gave_up: bool) -> int:
-    newest = service["revisions"][-1]
-    if newest["phase"] == "failed" and not gave_up:
-        raise CommandFailure(f"revision {newest['number']} was given up: {newest['why']}")
-    voice.say(f"{service['ready']} of {service['wanted']} ready")
-    return 0
+def _ended(transport: Transport, service: dict[str, Any], failure: str, voice: Voice) -> int:
+    if not failure:
+        voice.say(f"{service['ready']} of {service['wanted']} ready")
+        return 0
+    voice.error(failure)
+    for line in last_words(transport, service):
+        voice.raw(line)
+    raise CommandFailure(hint=_what_now(service))
+
+
+def _what_now(service: dict[str, Any]) -> str:
+    name, newest, before = service["name"], service["revisions"][-1], service["serving"]
+    goes_on = next((each["ready"] for each in service["revisions"] if each["number"] == before), 0)
+    serves = f"revision {before} {'goes on serving' if goes_on else 'has no replica that is ready'}"
+    if newest["phase"] == "failed":
+        return f"{serves}; see: bireme service show {name}"
+    if before and before != newest["number"]:
+        return f"{serves}; to give the new one up: bireme service rollback {name}"
+    return f"it is tried again, ever less often, until you serve a better script or: bireme service stop {name}"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from bireme.cli.connection import make_transport
+from bireme.cli.parsing import Arguments
 from bireme.cli.serving import pages
 from bireme.cli.serving.serve import wait_until_ready
 from bireme.cli.serving.services import router_problem
@@ -27,15 +29,20 @@ Record = dict[str, Any]
 _WAIT_S = 30.0
 
 _VERBS = """\
-  show       where it is, how many replicas it has and why, its revisions, and what went wrong of late
-  scale      so many replicas, whatever the load, until its next revision; `auto`: as the load needs
-  stop       its replicas finish their requests and end; then it is gone
-  restart    replace all replicas, as an update would
-  rollback   give up an update or a canary, or go back to an earlier revision
-  promote    let the canary take over
-  logs       the output of its replicas
-  events     what happened to it
-  key        add, list, revoke: who may send requests from elsewhere
+  show NAME              where it is, how many replicas it has and why, its revisions, what went wrong of late
+  scale NAME N|auto      so many replicas, whatever the load, until its next revision; auto: as the load needs
+  restart NAME           replace all replicas, as an update would
+  rollback NAME [N]      give up an update or a canary; or go back to an earlier revision
+  promote NAME           let the canary take over
+  stop NAME              its replicas finish their requests and end; then it is gone
+  logs NAME              the output of its replicas
+  events NAME            what happened to it, also after it is gone
+  key add NAME           make a key: who has it may send requests from elsewhere
+  key list NAME          its keys: their names, limits and makers
+  key revoke NAME KEY    take a key back
+
+`bireme service VERB --help` tells more of each; `bireme serve SCRIPT` makes a service or updates it; `bireme services`
+lists all of them.
 """
 
 
@@ -44,7 +51,11 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given = _parser().parse_args(argv)
+    parser = _parser()
+    if not argv:
+        parser.print_help()
+        return 0
+    given = parser.parse_args(argv)
     if not is_service_name(given.service):
         raise CommandFailure(f"there is no service {given.service[:80]!r}; `bireme services` lists them")
     with make_transport() as transport:
@@ -56,61 +67,69 @@ def _main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme service",
         usage="bireme service VERB NAME ...",
-        description=f"One service. The verbs:\n\n{_VERBS}",
+        description=f"Look at one service, or change it. The verbs:\n\n{_VERBS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(metavar="VERB", required=True, help=argparse.SUPPRESS)
+    # `prog`: else what verbs call themselves is made of the usage above.
+    verbs = parser.add_subparsers(prog=parser.prog, metavar="VERB", required=True, help=argparse.SUPPRESS)
 
     def add(verb: str, run: Callable[[Transport, argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
-        made = verbs.add_parser(verb, description=about)
+        made: argparse.ArgumentParser = verbs.add_parser(verb, description=about)
         made.add_argument("service", metavar="NAME", help="the service")
         made.set_defaults(run=run)
         return made
 
-    show = add("show", _show, "Where it is, how many replicas it has and why, its revisions, and what went wrong.")
+    show = add("show", _show, "Where it is, how many replicas it has and why, its revisions, what went wrong of late.")
     show.add_argument("--json", action="store_true", help="the whole record, as JSON")
-    scale = add("scale", _scale, "So many replicas, whatever the load, until its next revision.")
-    scale.add_argument("replicas", help="how many; or `auto`: as the load needs, again")
+    about = "So many replicas, whatever the load, until its next revision. With 0 it takes no requests meanwhile."
+    scale = add("scale", _scale, about)
+    scale.add_argument("replicas", metavar="N|auto", help="how many; `auto`: as the load needs, again")
+    scale.add_argument("--wait", action="store_true", help="stay until they are ready")
     for verb, about in (
         ("restart", "Replace all replicas, as an update would, without a failed request."),
         ("promote", "Let the canary take the place of the revision that serves."),
     ):
         add(verb, _plainly(verb), about).add_argument("--wait", action="store_true", help="stay until it is ready")
     back = add("rollback", _rollback, "Give up an update or a canary; or go back to an earlier revision.")
-    back.add_argument("revision", nargs="?", type=int, help="its number; default: the one that served before")
+    back.add_argument("revision", nargs="?", type=int, metavar="N", help="default: the one that served before")
     back.add_argument("--wait", action="store_true", help="stay until it is ready")
     stop = add("stop", _stop, "End it: its replicas finish their requests and end, then it is gone.")
     stop.add_argument("--wait", action="store_true", help="stay until it is gone")
-    logs = add("logs", _logs, "The output of its replicas, each under its own heading.")
-    logs.add_argument("-r", "--replica", type=int, help="of this one alone, also if it crashed")
+    about = "The output of its replicas, each under its own heading; where it has none, of the last one that ended."
+    logs = add("logs", _logs, about)
+    logs.add_argument("-r", "--replica", type=int, metavar="N", help="of replica N alone, also if it has ended")
     logs.add_argument("-f", "--follow", action="store_true", help="go on, also with replicas that come")
     logs.add_argument("-n", "--lines", type=int, metavar="N", help="begin with the last N lines of each")
     logs.add_argument("--err", action="store_true", help="standard error instead of standard output")
-    events = add("events", _events, "What happened to it, oldest first.")
+    events = add("events", _events, "What happened to it, oldest first; also of one that is gone.")
     events.add_argument("--json", action="store_true", help="the events as they are in the journal, as JSON")
     _add_keys(verbs)
     return parser
 
 
 def _add_keys(verbs: Any) -> None:
-    key = verbs.add_parser("key", description="Who may send requests from elsewhere: with a key in Authorization.")
-    kinds = key.add_subparsers(metavar="add|list|revoke", required=True)
+    key = verbs.add_parser(
+        "key",
+        usage="bireme service key add|list|revoke NAME ...",
+        description="Who may send requests from elsewhere: who has a key, and sends it as `Authorization: Bearer KEY`.",
+    )
+    kinds = key.add_subparsers(prog=key.prog, metavar="add|list|revoke", required=True, help=argparse.SUPPRESS)
     add = kinds.add_parser("add", description="Make a key. It is shown once and not kept.")
-    add.add_argument("service", metavar="NAME")
+    add.add_argument("service", metavar="NAME", help="the service")
     add.add_argument("--note", default="", help="what it is for")
     add.add_argument("--per-minute", type=int, metavar="N", help="so many requests a minute at most")
     add.add_argument("--at-once", type=int, metavar="N", help="so many requests at once at most")
     add.set_defaults(run=_add_key)
     listed = kinds.add_parser("list", description="The keys: their names, limits and makers.")
-    listed.add_argument("service", metavar="NAME")
+    listed.add_argument("service", metavar="NAME", help="the service")
     listed.add_argument("--json", action="store_true", help="as JSON")
     listed.set_defaults(run=_list_keys)
-    revoke = kinds.add_parser("revoke", description="Take a key back.")
-    revoke.add_argument("service", metavar="NAME")
-    revoke.add_argument("key", help="its name, as `list` shows it")
+    revoke = kinds.add_parser("revoke", description="Take a key back: who shows it is not let in any more.")
+    revoke.add_argument("service", metavar="NAME", help="the service")
+    revoke.add_argument("key", metavar="KEY", help="its name, as `list` shows it")
     revoke.set_defaults(run=_revoke_key)
 
 
@@ -167,32 +186,44 @@ def _scale(transport: Transport, given: argparse.Namespace) -> int:
     if text != "auto" and not (text.isascii() and text.isdigit() and len(text) < 7):
         raise CommandFailure(f"{text[:40]!r} is no number of replicas: say 0, 3 or auto")
     wanted = None if text == "auto" else int(text)
-    return _told(transport.post(path_of("services", given.service, "scale"), {"replicas": wanted}), given.service)
+    answer = transport.post(path_of("services", given.service, "scale"), {"replicas": wanted})
+    if answer["service"] is None or not given.wait:
+        return _told(answer, given.service)
+    return _changed(transport, given, answer)
 
 
 def _plainly(verb: str) -> Callable[[Transport, argparse.Namespace], int]:
     def run(transport: Transport, given: argparse.Namespace) -> int:
-        _told(transport.post(path_of("services", given.service, verb)), given.service)
-        return wait_until_ready(transport, given.service, Voice("bireme service")) if given.wait else 0
+        return _changed(transport, given, transport.post(path_of("services", given.service, verb)))
 
     return run
 
 
 def _rollback(transport: Transport, given: argparse.Namespace) -> int:
-    _told(transport.post(path_of("services", given.service, "rollback"), {"to": given.revision}), given.service)
-    if not given.wait:
+    path = path_of("services", given.service, "rollback")
+    return _changed(transport, given, transport.post(path, {"to": given.revision}))
+
+
+def _changed(transport: Transport, given: argparse.Namespace, answer: Record) -> int:
+    """What was changed; and with --wait, until the revision that it is to have now is ready."""
+    _told(answer, given.service)
+    service = answer["service"]
+    if not given.wait or service is None:
         return 0
-    return wait_until_ready(transport, given.service, Voice("bireme service"), gave_up=True)
+    return wait_until_ready(transport, given.service, service["revision"], Voice("bireme service"))
 
 
 def _stop(transport: Transport, given: argparse.Namespace) -> int:
-    _told(transport.post(path_of("services", given.service, "stop")), given.service)
+    answer = transport.post(path_of("services", given.service, "stop"))
+    _told(answer, given.service)
     transport.patience_s = max(transport.patience_s, 60.0)
-    while given.wait:
-        path = path_of("services", given.service, "wait")
-        params: dict[str, str | float] = {"until": "gone", "timeout": _WAIT_S}
-        if transport.get(path, params, timeout_s=_WAIT_S + 30)["done"]:
-            break
+    path = path_of("services", given.service, "wait")
+    params: dict[str, str | float] = {"until": "gone", "timeout": _WAIT_S}
+    while given.wait and answer["service"] is not None:
+        sys.stdout.flush()
+        answer = transport.get(path, params, timeout_s=_WAIT_S + 30)
+        if answer["done"]:
+            _told(answer, given.service)
     return 0
 
 

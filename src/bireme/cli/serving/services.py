@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 
 from bireme.cli.connection import make_transport
+from bireme.cli.parsing import Arguments
 from bireme.cli.serving.pages import services_table
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.voice import refused_by_daemon, run_command
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme services",
         description="List the services: how each stands, how many of its replicas are ready, and its address.",
     )

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bireme.cli.logs import Tail, last_lines_begin
 from bireme.client.transport import ApiError, Transport
 from bireme.commands.paths import path_of
 from bireme.commands.shown import SHOWN
-from bireme.commands.voice import CommandFailure
+from bireme.commands.voice import CommandFailure, Voice
 from bireme.slurm.formats.visible import visible
+from bireme.slurm.times import format_elapsed
 
 Record = dict[str, Any]
-_CRASH_LINES, _LOADING_LINES = 5, 1
+_CRASH_LINES, _LOADING_LINES, _LAST_WORDS = 5, 1, 10
 _LONGEST_LINE = 200
 _LONGEST_TAIL = 1 << 16
 _AGAIN_S = 0.25
@@ -63,35 +65,93 @@ def job_records(transport: Transport, job_id: int) -> list[Record]:
     return list(transport.get("/v1/history", {"job": job_id, "fields": _FIELDS, "start": 0})["jobs"])
 
 
+def last_words(transport: Transport, service: Record) -> list[str]:
+    """Of a service that does not get ready: whose output says why, and its last lines."""
+    newest = service["revisions"][-1]["number"]
+    crashes = [each for each in service["crashes"] if each["revision"] == newest and each["job_id"]]
+    running = [each for each in service["replicas"] if each["revision"] == newest and each["std_out"]]
+    if crashes:
+        number, job_id = crashes[-1]["replica"], crashes[-1]["job_id"]
+        paths = [record["std_err"] or record["std_out"] for record in job_records(transport, job_id)]
+    else:
+        number, job_id = (running[-1]["number"], running[-1]["job_id"]) if running else (0, 0)
+        paths = [each["std_out"] for each in running[-1:]]
+    lines = [line for path in paths for line in last_lines(path, _LAST_WORDS)]
+    if not number:
+        return []
+    said = "The last lines of" if lines else "Nothing was written by"
+    return [
+        f"{said} replica {number} (job {job_id}), {', '.join(paths)}{':' if lines else ''}",
+        *(f"  | {line}" for line in lines),
+    ]
+
+
+# -- bireme service logs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """A file that a replica writes, or wrote."""
+
+    path: str
+    whose: str
+    """For the heading above it."""
+
+
 def follow(transport: Transport, name: str, only: int | None, *, err: bool, lines: int | None, on: bool) -> int:
-    """Shows what the replicas wrote; with `on` also what they write from now on, until the service is gone."""
-    tails: dict[str, Tail] = {}
-    shown = ""
+    """Shows what the replicas wrote, of a service that has none what the last one did; with `on` also what they write
+    from now on."""
+    pager = _Pager(lines)
     while True:
-        paths = dict(_outputs(transport, name, only, err))
-        if not paths and only is not None:
-            raise CommandFailure(f"service {name} has no replica {only}, and none of that number crashed of late")
-        for path, replica in paths.items():
-            for piece in tails.setdefault(path, Tail(path, lines)).new():
-                if len(paths) > 1 and shown != path:
-                    heading = f"{chr(10) if shown else ''}==> replica {replica}: {visible(path)} <==\n"
-                    sys.stdout.buffer.write(heading.encode("utf-8", SHOWN))
-                shown = path
-                sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
+        told = transport.get(path_of("services", name, "logs"))
+        found = list(_living(told, only, err))
+        if not found and only is not None:
+            found = list(_of_one_that_is_over(transport, told, only, err))
+            if not found:
+                raise CommandFailure(f"service {name} has no replica {only}, nor had it one of late")
+        pager.show(found, headed=len(found) > 1)
+        if not pager.shown and only is None:  # none runs, or it has written nothing yet: the one before may say why
+            pager.show(list(_of_one_that_is_over(transport, told, only, err)), headed=True)
         if not on:
+            if not pager.shown:
+                Voice("bireme service").say(f"nothing was written yet; see: bireme service show {name}")
             return 0
         time.sleep(_AGAIN_S)
 
 
-def _outputs(transport: Transport, name: str, only: int | None, err: bool) -> Iterator[tuple[str, int]]:
-    """Files, each with the number of its replica. Crashed replicas' are shown when one of them is asked for."""
+class _Pager:
+    """Writes what is new in files, each piece under its heading where there are several."""
+
+    def __init__(self, lines: int | None) -> None:
+        self._lines = lines
+        self._tails: dict[str, Tail] = {}
+        self.shown = ""
+        """The file that was written from last."""
+
+    def show(self, outputs: Sequence[_Output], *, headed: bool) -> None:
+        for each in outputs:
+            for piece in self._tails.setdefault(each.path, Tail(each.path, self._lines)).new():
+                if headed and self.shown != each.path:
+                    heading = f"{chr(10) if self.shown else ''}==> {each.whose}: {visible(each.path)} <==\n"
+                    sys.stdout.buffer.write(heading.encode("utf-8", SHOWN))
+                self.shown = each.path
+                sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+def _living(told: Record, only: int | None, err: bool) -> Iterator[_Output]:
     field = "std_err" if err else "std_out"
-    told = transport.get(path_of("services", name, "logs"))
     for replica in told["replicas"]:
         if replica[field] and only in (None, replica["number"]):
-            yield replica[field], replica["number"]
-    for crash in told["crashed"]:
-        if crash["replica"] == only:
-            for record in job_records(transport, crash["job_id"]):
-                yield record[field] or record["std_out"], crash["replica"]
+            yield _Output(replica[field], f"replica {replica['number']}")
+
+
+def _of_one_that_is_over(transport: Transport, told: Record, only: int | None, err: bool) -> Iterator[_Output]:
+    """Of the last one, or of the one that is asked for."""
+    field = "std_err" if err else "std_out"
+    for replica in [each for each in told["over"] if only in (None, each["replica"])][-1:]:
+        ago = format_elapsed(max(0, int(told["now"] - replica["at"])))
+        why = f": {replica['why']}" if replica["why"] else ""
+        for record in job_records(transport, replica["job_id"]):
+            whose = f"replica {replica['replica']} (job {replica['job_id']}), over {ago} ago{why}"
+            yield _Output(record[field] or record["std_out"], visible(whose))

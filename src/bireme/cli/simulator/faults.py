@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from bireme.cli.parsing import Arguments
 from bireme.commands.voice import CommandFailure
 from bireme.sim.faults.draw import Story, draw
 from bireme.sim.faults.draw_services import draw_with_services
@@ -21,7 +22,7 @@ TELL_EVERY_S = 10.0
 SERVICES = "of worlds with services"
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[Arguments]) -> None:
     world = commands.add_parser("world", help="one fault world, by its seed: what a failure's line replays")
     world.add_argument("--seed", type=int, required=True, help="draws the cluster, the jobs and the faults")
     world.add_argument("--until", type=int, metavar="K", help="stop after so many turns of the daemon")

@@ -6,7 +6,6 @@ becomes a test by copying it; `--update` records the decisions of this version.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ import tempfile
 from typing import Any
 
 from bireme.cli.connection import make_transport
+from bireme.cli.parsing import Arguments
 from bireme.commands.reports import make_stamp
 from bireme.commands.submitting.caller import local_utc_offset
 from bireme.commands.voice import CommandFailure, Voice, run_command
@@ -40,7 +40,7 @@ def plan(argv: list[str]) -> int:
 
 
 def _snapshot(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme snapshot",
         description="Save everything the planner plans with as one file, for `bireme plan` and for bug reports. "
         "Scripts, environments, arguments and paths are not in it; names are.",
@@ -77,7 +77,7 @@ def _write_privately(path: str, data: bytes) -> None:
 
 
 def _plan(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme plan", description="Plan a snapshot again, without a cluster, and print what is decided and why."
     )
     parser.add_argument("file", help="made by `bireme snapshot`")

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bireme.cli.connection import make_transport
+from bireme.cli.parsing import Arguments
 from bireme.cli.simulator import faults as sim_faults
 from bireme.cli.simulator import placement as sim_placement
 from bireme.cli.simulator import serve as sim_serve
@@ -66,7 +67,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme sim",
         description="Replay a workload on a cluster that need not exist, with the real planner.",
         epilog=ABOUT.format(policies=", ".join(POLICIES)),

@@ -43,7 +43,6 @@ or tokens; without these all requests take --work.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = ABOUT, argparse.RawDescriptionHelpFormatter
-    parser.allow_abbrev = False
     parser.usage = "bireme sim serve [SCRIPT] [FLAGS OF bireme serve] [--curve CURVE | --requests FILE] [...]"
     parser.add_argument("--curve", metavar="CURVE", help=f"requests drawn from a curve (default: {DAY!r})")
     parser.add_argument("--requests", metavar="FILE", help="requests of a CSV, plain or .gz")

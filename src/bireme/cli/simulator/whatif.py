@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 from bireme.cli.connection import make_transport
+from bireme.cli.parsing import Arguments
 from bireme.cli.simulator.set_keys import add_set, keys_of
 from bireme.commands.reports import make_stamp
 from bireme.commands.sbatch import read_named_script
@@ -74,7 +75,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="bireme whatif",
         description=ABOUT,
         epilog=EXAMPLES,

@@ -78,7 +78,16 @@ class Why(Enum):
     INVALID_SERVICE = _Code(-1, "No such service")
     """Services are Bireme's own: Slurm has no numbers for what can be wrong with them."""
     INVALID_SERVICE_SPEC = _Code(-1, "Invalid service specification")
+    SERVICE_NAME_TAKEN = _Code(-1, "Service name is taken")
+    TOO_MANY_SERVICES = _Code(-1, "Too many services")
     SERVICE_STOPPING = _Code(-1, "Service is being stopped")
+    INVALID_REPLICA_COUNT = _Code(-1, "Invalid number of replicas")
+    INVALID_REVISION = _Code(-1, "No such revision")
+    NOTHING_TO_ROLL_BACK = _Code(-1, "Nothing to roll back")
+    NOTHING_TO_PROMOTE = _Code(-1, "Nothing to promote")
+    INVALID_SERVICE_KEY = _Code(-1, "No such key")
+    SERVICE_KEY_EXISTS = _Code(-1, "Key exists already")
+    TOO_MANY_SERVICE_KEYS = _Code(-1, "Too many keys")
     TOO_MANY_JOBS = _Code(11, "Slurm temporarily unable to accept job, sleeping and retrying")
 
 

@@ -29,6 +29,8 @@ class Cause(StrEnum):
     """Fewer seem enough, but figures are missing."""
     DELAY = "delay"
     """Fewer are enough now; more were needed a moment ago."""
+    WOKEN = "woken"
+    """It had none, and somebody wants it."""
     RECENT = "recent"
     """Nothing is to do; somebody wanted it not long ago."""
     IDLE = "idle"

@@ -132,7 +132,7 @@ def _delay(course: _Course, policy: Scaling, now: float, kept: Kept) -> Kept:
 def _stay(course: _Course, policy: Scaling, seen: Seen, wanted: int, now: float) -> None:
     """The last replica stays until nobody has wanted it for long enough, and that is known: its own delay."""
     if seen.active_at is not None and now < seen.active_at + policy.idle_s:
-        course.set(1, Cause.RECENT, policy.idle_s, seen.active_at + policy.idle_s)
+        course.set(1, Cause.RECENT if wanted else Cause.WOKEN, policy.idle_s, seen.active_at + policy.idle_s)
     elif not wanted:
         course.set(0, Cause.IDLE, policy.idle_s)
     elif now < seen.since + policy.idle_s:

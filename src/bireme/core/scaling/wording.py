@@ -1,4 +1,7 @@
-"""A sentence of why a service has so many replicas, made of the data that the decision left (`Why`)."""
+"""Why a service has so many replicas, in words made of the data that the decision left (`Why`).
+
+`because` is what is told where the number stands already (`2 wanted: ...`); `sentence` says the number too.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,15 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def sentence(why: Why) -> str:
-    """One sentence, and one more for each figure that is missing."""
-    words = f"{replicas(why.wanted)}: {_SENTENCES[why.cause](why)}."
-    missing = [each for each in why.readings if each.trouble and why.cause is not Cause.UNSEEN]
-    return " ".join([words, *(f"Missing: {counted(each.target)} ({each.trouble})." for each in missing)])
+    """`2 replicas: 3.2 requests at once, one replica for each 2.`"""
+    return f"{replicas(why.wanted)}: {because(why)}."
+
+
+def because(why: Why) -> str:
+    """The reason, and each figure that is missing. No sentence: it stands behind a colon, and ends without a stop."""
+    troubled = [each for each in why.readings if each.trouble and why.cause is not Cause.UNSEEN]
+    missing = (f"{counted(each.target)}: {each.trouble}" for each in troubled)
+    return "; ".join([_CLAUSES[why.cause](why), *missing])
 
 
 def replicas(count: int) -> str:
@@ -81,7 +89,14 @@ def _needs(why: Why) -> str:
     return f"the load needs {why.needed if why.needed else 'none'}"
 
 
-_SENTENCES: dict[Cause, Callable[[Why], str]] = {
+def _recent(why: Why) -> str:
+    """Of the last replica, which has nothing to do. While it loads, nobody could have asked it anything."""
+    now = "no requests now" if why.ready else "not ready yet"
+    left = _left(why) if why.ready else ""
+    return f"{now}; the last replica stays until there were no requests for {why.window_s:g} s{left}"
+
+
+_CLAUSES: dict[Cause, Callable[[Why], str]] = {
     Cause.LOAD: _measured,
     Cause.BURST: lambda why: f"a burst: {_measured(why)}; it gets no fewer until it is over{_left(why)}",
     Cause.STEP_UP: lambda why: (
@@ -93,10 +108,9 @@ _SENTENCES: dict[Cause, Callable[[Why], str]] = {
     ),
     Cause.MISSING: lambda why: "as before; it never gets fewer while figures are missing",
     Cause.DELAY: lambda why: f"{_needs(why)} now, but more were needed within the last {why.window_s:g} s{_left(why)}",
-    Cause.RECENT: lambda why: (
-        f"nothing to do now; the last one stays until nobody wants it for {why.window_s:g} s{_left(why)}"
-    ),
-    Cause.IDLE: lambda why: "nobody wants it",
+    Cause.WOKEN: lambda why: "a request came, and it had no replica",
+    Cause.RECENT: _recent,
+    Cause.IDLE: lambda why: f"no request for {why.window_s:g} s",
     Cause.MINIMUM: lambda why: _limit(why, "minimum"),
     Cause.MAXIMUM: lambda why: _limit(why, "maximum"),
 }

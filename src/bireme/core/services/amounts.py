@@ -47,6 +47,11 @@ def first_wanted(service: Service | None, scaling: Scaling) -> int:
     return max(1, min(max(so_far, scaling.replicas_min), bounds(scaling)[1]))
 
 
+def is_paused(service: Service) -> bool:
+    """Somebody said that it is to have no replicas: no request wakes it, until somebody says otherwise."""
+    return not service.wanted and (service.fixed or not bounds(service.target.spec.scaling)[1])
+
+
 def _up(amount: Amount, wanted: int) -> int:
     return -(-wanted * amount.number // 100) if amount.percent else amount.number
 

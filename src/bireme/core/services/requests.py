@@ -25,6 +25,7 @@ from bireme.core.state.state import State
 MOST_OF_A_USER = 100
 """Services that one user may have, unless an operator makes them."""
 MOST_KEYS = 1_000
+SHOWN_KEYS = 5
 
 
 def find(state: State, name: str) -> Service:
@@ -76,7 +77,7 @@ def _check_count(state: State, owner: Owner) -> None:
     """Each service may start a replica at once, before which batch makes way."""
     if sum(each.owner.uid == owner.uid for each in state.services.values()) >= MOST_OF_A_USER:
         hint = f"{owner.user} has {MOST_OF_A_USER} services, the most a user may have: stop one (bireme service stop)"
-        raise Refusal(Why.INVALID_SERVICE_SPEC, hint)
+        raise Refusal(Why.TOO_MANY_SERVICES, hint)
 
 
 def _deployed(
@@ -175,8 +176,10 @@ def scale(state: State, caller: Caller, name: str, wanted: int) -> list[e.Event]
     scaling = service.target.spec.scaling
     most = bounds(scaling)[1] if autoscales(scaling) else MOST_REPLICAS
     if not 0 <= wanted <= most:
-        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} can have 0 to {most} replicas, not {wanted}")
-    return [e.ServiceScaled(name, wanted, f"{caller.user} said so", fixed=True)]
+        hint = f"service {name} can have 0 to {most} replicas, not {wanted}"
+        more = f"; more with its next revision: bireme serve SCRIPT --replicas {scaling.replicas_min}-{wanted}"
+        raise Refusal(Why.INVALID_REPLICA_COUNT, hint + (more if most < wanted <= MOST_REPLICAS else ""))
+    return [e.ServiceScaled(name, wanted, f"scaled to {wanted} by {caller.user}", fixed=True)]
 
 
 def unfix(state: State, caller: Caller, name: str) -> list[e.Event]:
@@ -222,18 +225,18 @@ def rollback(state: State, caller: Caller, name: str, to: int | None = None) -> 
     under_way = service.in_phase(RevisionLife.ROLLING) or service.in_phase(RevisionLife.CANARY)
     if to is None and under_way is not None:
         if service.serving is None:
-            raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has no earlier revision to go back to")
+            raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"no revision of service {name} has served yet")
         return [e.RevisionFailed(name, under_way.number, f"{caller.user} rolled it back")]
     chosen = _earlier(service) if to is None else service.revisions.get(to)
     if chosen is None:
-        raise Refusal(Why.INVALID_SERVICE_SPEC, _no_such(service, to))
+        raise _no_such(service, to)
     given_up = [e.RevisionFailed(name, under_way.number, f"{caller.user} rolled it back")] if under_way else []
     if chosen.number == service.current:
         if not given_up:
-            raise Refusal(Why.INVALID_SERVICE_SPEC, f"revision {chosen.number} of service {name} serves already")
+            raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"revision {chosen.number} of service {name} serves already")
         return [*given_up]
     if under_way is not None and chosen.number == under_way.number:
-        raise Refusal(Why.INVALID_SERVICE_SPEC, f"revision {chosen.number} of service {name} is being rolled out")
+        raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"revision {chosen.number} of service {name} is being rolled out")
     return [*given_up, e.RevisionChosen(name, chosen.number, caller.user)]
 
 
@@ -244,11 +247,11 @@ def _earlier(service: Service) -> Revision | None:
     return max(others, key=lambda each: (each.settled_at or 0.0, each.number), default=None)
 
 
-def _no_such(service: Service, number: int | None) -> str:
-    known = ", ".join(str(each) for each in sorted(service.revisions))
+def _no_such(service: Service, number: int | None) -> Refusal:
     if number is None:
-        return f"service {service.name} has no earlier revision that served"
-    return f"service {service.name} has no revision {number}; there are: {known}"
+        return Refusal(Why.NOTHING_TO_ROLL_BACK, f"service {service.name} has no earlier revision that served")
+    known = ", ".join(str(each) for each in sorted(service.revisions))
+    return Refusal(Why.INVALID_REVISION, f"service {service.name} has no revision {number}; there are: {known}")
 
 
 def promote(state: State, caller: Caller, name: str) -> list[e.Event]:
@@ -256,7 +259,9 @@ def promote(state: State, caller: Caller, name: str) -> list[e.Event]:
     service = owned(state, caller, name)
     canary = service.in_phase(RevisionLife.CANARY)
     if canary is None:
-        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has no canary to promote")
+        raise Refusal(
+            Why.NOTHING_TO_PROMOTE, f"service {name} has no canary: bireme serve SCRIPT --canary 10% makes one"
+        )
     return [e.RevisionChosen(name, canary.number, caller.user)]
 
 
@@ -267,14 +272,16 @@ def add_key(state: State, caller: Caller, name: str, key: ServiceKey, now: float
     """`key`: made by whoever asked, who alone knows what it is the hash of."""
     service = owned(state, caller, name)
     if key.id in service.keys:
-        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has a key {key.id} already")
+        raise Refusal(Why.SERVICE_KEY_EXISTS, f"service {name} has a key {key.id} already")
     if len(service.keys) >= MOST_KEYS:
-        raise Refusal(Why.INVALID_SERVICE_SPEC, f"service {name} has {MOST_KEYS} keys: revoke some first")
+        raise Refusal(Why.TOO_MANY_SERVICE_KEYS, f"service {name} has {MOST_KEYS} keys: revoke some first")
     return [e.ServiceKeyAdded(name, replace(key, made_by=caller.user, made_at=now))]
 
 
 def revoke_key(state: State, caller: Caller, name: str, key_id: str) -> list[e.Event]:
     service = owned(state, caller, name, stopping=True)
     if key_id not in service.keys:
-        raise Refusal(Why.INVALID_SERVICE, f"service {name} has no key {key_id!r}")
+        known = ", ".join(sorted(service.keys)[:SHOWN_KEYS]) + (" ..." if len(service.keys) > SHOWN_KEYS else "")
+        has = f"there are: {known}" if known else "it has none"
+        raise Refusal(Why.INVALID_SERVICE_KEY, f"service {name} has no key {key_id[:40]!r}; {has}")
     return [e.ServiceKeyRevoked(name, key_id, caller.user)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bireme.core.model.serving.services import Health, RevisionLife, Routing, Service, ServiceKey, ServiceLife
-from bireme.core.services.amounts import bounds
+from bireme.core.services.amounts import is_paused
 from bireme.core.services.standing import Seen, Stand, standing
 from bireme.core.state.state import State
 
@@ -41,6 +41,8 @@ class Routed:
     keys: tuple[ServiceKey, ...]
     wakes: bool
     """A request to it when nobody is ready may wait: it is to have replicas, or would get some."""
+    closed: str = ""
+    """Of one that does not: why, as the end of a sentence that begins with its name."""
 
 
 def routing_table(state: State) -> tuple[Routed, ...]:
@@ -51,15 +53,23 @@ def routing_table(state: State) -> tuple[Routed, ...]:
 def routed(state: State, service: Service) -> Routed:
     seen = standing(state, service)
     spec = service.target.spec
-    up = service.phase is ServiceLife.UP
+    wakes = service.phase is ServiceLife.UP and not is_paused(service)
     return Routed(
         name=service.name,
         endpoints=tuple(_endpoint(each) for each in seen if _answers(each)),
         weights=_weights(service),
         routing=spec.routing,
         keys=tuple(key for _, key in sorted(service.keys.items())),
-        wakes=up and (service.wanted > 0 or (not service.fixed and bounds(spec.scaling)[1] > 0)),
+        wakes=wakes,
+        closed="" if wakes else _closed(service),
     )
+
+
+def _closed(service: Service) -> str:
+    """For whoever sends requests, from wherever: not who it was."""
+    if service.phase is ServiceLife.STOPPING:
+        return "is being stopped"
+    return f"is scaled to 0 by hand: `bireme service scale {service.name} 1` starts it again"
 
 
 def _answers(each: Seen) -> bool:

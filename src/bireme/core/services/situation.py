@@ -13,6 +13,7 @@ from bireme.core.jobs.states import job_reasons
 from bireme.core.model.reasons import Reason
 from bireme.core.model.serving.reasons import ServiceReason, ServiceReasonKind, service_reason
 from bireme.core.model.serving.services import Crash, Health, Revision, RevisionLife, Service, ServiceLife
+from bireme.core.services.amounts import is_paused
 from bireme.core.services.reconciling import is_late, no_room
 from bireme.core.services.standing import Seen, Stand, standing
 from bireme.core.state.state import State
@@ -120,7 +121,8 @@ def _reasons(state: State, service: Service, seen: Sequence[Seen], now: float) -
         yield service_reason(ServiceReasonKind.STOPPING, replicas=len(seen))
         return
     if not service.wanted:
-        yield service_reason(ServiceReasonKind.ZERO, why=service.wanted_why)
+        none = ServiceReasonKind.PAUSED if is_paused(service) else ServiceReasonKind.ZERO
+        yield service_reason(none, name=service.name, why=service.wanted_why)
     yield from _of_revisions(service, seen, now)
     for each in seen:
         kind = _kind(each)

@@ -39,6 +39,7 @@ def _service(each: Routed) -> messages.Service:
         keys=tuple(map(_key, each.keys)),
         body_limit=routing.body_limit or 0,
         wakes=each.wakes,
+        closed=each.closed,
     )
 
 

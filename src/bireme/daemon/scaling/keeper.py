@@ -30,7 +30,7 @@ from bireme.core.scaling.advise import advise
 from bireme.core.scaling.schedule import UtcOffset
 from bireme.core.scaling.seen import Seen
 from bireme.core.scaling.targets import polled, with_default_target
-from bireme.core.scaling.wording import counted, sentence
+from bireme.core.scaling.wording import because, counted
 from bireme.core.services.amounts import autoscales
 from bireme.core.services.requests import advised
 from bireme.core.services.routing_table import routed
@@ -272,7 +272,7 @@ class LoadKeeper:
             watched.due = min(watched.due, now + LOOK_S)
         if service.fixed or advice.wanted == service.wanted:
             return None
-        name, wanted, why = service.name, advice.wanted, sentence(advice.why)
+        name, wanted, why = service.name, advice.wanted, because(advice.why)
         return lambda newest, _: advised(newest, name, wanted, why)
 
     # -- telling -------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class LoadKeeper:
         why = watched.advice.why
         return {
             "wanted": why.wanted,
-            "why": sentence(why),
+            "why": because(why),
             "cause": why.cause.value,
             "figures": [
                 {

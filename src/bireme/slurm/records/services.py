@@ -24,6 +24,8 @@ class Standing(StrEnum):
     READY = "READY"
     ASLEEP = "ASLEEP"
     """It wants no replicas; the next request wakes it."""
+    PAUSED = "PAUSED"
+    """Somebody scaled it to none; no request wakes it."""
     WAITING = "WAITING"
     """Replicas that it lacks wait for room."""
     LOADING = "LOADING"
@@ -40,7 +42,8 @@ SERVICE_FIELDS = {
     "user_name": "its owner",
     "user_id": "owner's uid",
     "account": "account of its replicas",
-    "state": "how it stands, in a word: READY, ASLEEP, WAITING, LOADING, UNREADY, CRASHING, UPDATING, CANARY, STOPPING",
+    "state": "how it stands, in a word: READY, ASLEEP, PAUSED, WAITING, LOADING, UNREADY, CRASHING, UPDATING, CANARY, "
+    "STOPPING",
     "url": "its address; empty: there is no router",
     "wanted": "so many replicas it is to have",
     "wanted_why": "who or what said so",
@@ -101,6 +104,8 @@ def standing(seen: Situation) -> Standing:
     kinds, lacks = {reason.kind for reason in seen.reasons}, seen.ready < seen.wanted
     if seen.phase is ServiceLife.STOPPING:
         return Standing.STOPPING
+    if ServiceReasonKind.PAUSED in kinds:
+        return Standing.PAUSED
     if ServiceReasonKind.ROLLING in kinds:
         return Standing.UPDATING
     if not lacks:

@@ -1,6 +1,7 @@
 """Where the flags of a service are written: `#BIREME` lines of a script, and the command line of `bireme serve`.
 
-Both are read with the rules that sbatch has for its own (quotes, `--flag=value` or `--flag value`, shortened names).
+Both are read with the rules that sbatch has for its own (quotes, `--flag=value` or `--flag value`), but that their
+names are written out.
 On the command line they stand among sbatch's options, before or after the script; what begins with a dash and is meant
 for the script stands after `--`. Pure: words and text in, `Written` values out; what they mean is `building`'s job.
 Invariant: a flag that is not known is refused with the name that is nearest to it, in both places.
@@ -26,10 +27,11 @@ _SBATCH = "#SBATCH"
 
 
 class NearestTable(OptionTable):
-    """Options that are told with the nearest name when there is none of the name that was written."""
+    """Options that are told with the nearest name when there is none of the name that was written. sbatch's own may be
+    shortened, as for sbatch; those of services may not: the next one could begin alike."""
 
     def matching(self, beginning: str) -> tuple[Option, ...]:
-        found = super().matching(beginning)
+        found = tuple(each for each in super().matching(beginning) if each.name == beginning or each.name in _SHORTENED)
         if not found:
             raise unknown(beginning, [option.name for option in self.options])
         return found
@@ -41,6 +43,7 @@ def unknown(name: str, known: Iterable[str], where: str = "") -> OptionError:
     return OptionError(f"{where}there is no flag --{name[:64]}; {hint}")
 
 
+_SHORTENED = frozenset(option.name for option in OPTIONS)
 _IN_SCRIPT = NearestTable(Command.SBATCH, AS_OPTIONS)
 _ON_LINE = NearestTable(Command.SBATCH, (*OPTIONS, *AS_OPTIONS))
 

@@ -141,7 +141,10 @@ def _routing_rows(spec: ServiceSpec) -> Iterator[Row]:
 
 def _update_rows(spec: ServiceSpec) -> Iterator[Row]:
     updating = spec.updating
-    yield "meanwhile", f"{amount_text(updating.surge)} more replicas, {amount_text(updating.unavailable)} fewer ready"
+    yield (
+        "meanwhile",
+        f"at most {amount_text(updating.surge)} more than wanted, {amount_text(updating.unavailable)} fewer ready",
+    )
     yield "given up", f"after {duration_text(updating.ready_within_s)} without progress; the one before comes back"
     if updating.canary_percent is not None:
         yield "canary", f"{updating.canary_percent}% of the requests, until promoted or rolled back"

@@ -118,7 +118,7 @@ def test_the_last_replica_goes_when_nobody_has_wanted_it_for_the_idle_time() -> 
     counts = play.seconds(400, 0.0)
     assert counts[298] == 1
     assert counts[300] == 0
-    assert play.words == "no replicas: nobody wants it."
+    assert play.words == "no replicas: no request for 300 s."
 
 
 def test_a_service_that_nobody_has_asked_for_has_none() -> None:
@@ -131,7 +131,14 @@ def test_a_request_that_finds_no_replica_wakes_it_at_once() -> None:
     play.seconds(400, 0.0)
     play.seen.touch(play.now)
     assert play.ask().wanted == 1
-    assert play.cause is Cause.RECENT
+    assert play.cause is Cause.WOKEN
+    assert play.words == "1 replica: a request came, and it had no replica."
+    play.wanted, play.ready = 1, 0
+    play.ask()
+    assert play.words == "1 replica: not ready yet; the last replica stays until there were no requests for 300 s."
+    play.ready = 1
+    play.ask()
+    assert "no requests now; the last replica stays until there were no requests for 300 s (" in play.words
 
 
 def test_a_queue_before_a_service_without_replicas_gets_as_many_as_it_needs() -> None:
@@ -203,8 +210,8 @@ def test_it_never_gets_fewer_while_nothing_is_measured() -> None:
     assert set(play.seconds(1000, None)) == {4}
     assert play.cause is Cause.MISSING
     assert play.words == (
-        "4 replicas: as before; it never gets fewer while figures are missing. "
-        "Missing: requests at once (nothing was measured for 1000 s)."
+        "4 replicas: as before; it never gets fewer while figures are missing; "
+        "requests at once: nothing was measured for 1000 s."
     )
 
 
@@ -281,7 +288,7 @@ def test_a_metric_that_some_replicas_do_not_tell_adds_and_takes_nothing_away() -
         play.seen.trouble(KV, "1 of 4 replicas did not answer")
         play.ask()
     assert play.wanted == 4
-    assert "Missing: vllm:num_requests_waiting (1 of 4 replicas did not answer)." in play.words
+    assert "vllm:num_requests_waiting: 1 of 4 replicas did not answer." in play.words
 
 
 def test_when_requests_are_not_known_the_last_replica_stays_whatever_a_metric_says() -> None:

@@ -14,7 +14,9 @@ from bireme.core.model.reasons import Reason
 class ServiceReasonKind(StrEnum):
     STOPPING = "stopping"
     ZERO = "zero"
-    """None are wanted now."""
+    """None are wanted now; the next request wakes it."""
+    PAUSED = "paused"
+    """Somebody scaled it to none: no request wakes it."""
     ORDERED = "ordered"
     """A replica is asked of the engine's own queue, which has not answered."""
     WAITING = "waiting"
