@@ -10,7 +10,7 @@ import signal
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from tests.support.cluster import Cluster, virtual_nodes
 
 from bireme.client.sdk import Client
-from bireme.client.services import Service
+from bireme.client.services import Service, ServiceFailed
 
 SERVER = """
 import http.server, json, os, sys, time
@@ -63,10 +63,11 @@ def cluster() -> Iterator[Cluster]:
 def client(cluster: Cluster) -> Iterator[Client]:
     with Client(str(cluster.home), patience_s=60.0) as made:
         yield made
-        for record in made.services():
-            made.service(record["name"]).stop()
-        for record in made.services():
-            made.service(record["name"]).wait_gone(60)
+        left = [made.service(record["name"], must_exist=False) for record in made.services()]
+        for service in left:
+            service.stop()
+        for service in left:
+            service.wait_gone(120)
 
 
 def serve(cluster: Cluster, *words: str, version: str = "one", name: str = "chat") -> str:
@@ -131,7 +132,8 @@ def test_from_a_script_to_an_address_in_three_commands(cluster: Cluster, client:
     assert "READY" in cluster.bireme("services").stdout
     assert "none: it has all that it wants" in cluster.bireme("why", "chat").stdout
     assert "==> replica 1" in cluster.bireme("service", "logs", "chat").stdout
-    cluster.bireme("service", "stop", "chat", "--wait")
+    assert cluster.bireme("service", "stop", "chat", "--wait").stdout.endswith("Service chat is gone.\n")
+    assert "over" in cluster.bireme("service", "logs", "chat").stdout, "also of one that is gone"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         ask(shown["url"])
     states = cluster.run("sacct", "-n", "-X", "-o", "state", "-j", ",".join(sorted(jobs))).stdout.split()
@@ -211,6 +213,52 @@ def test_a_crash_loop_is_held_back_and_told_with_its_last_words(cluster: Cluster
     serve(cluster, "--replicas=1", name="broken")
     assert service.state == "READY"
     assert ask(service.url)["BIREME_SERVICE"] == "broken"
+
+
+def test_who_waits_for_a_first_revision_that_crashes_is_told_why(cluster: Cluster, client: Client) -> None:
+    cluster.script(CRASHES, "broken.sh")
+    done = cluster.bireme("serve", "broken.sh", "--canary=10%", "--wait", check=False)
+    assert done.returncode == 1
+    said = done.stderr.splitlines()
+    assert said[0].startswith("bireme serve: --canary=10% is not applied: no revision serves yet")
+    (error,) = [line for line in said if line.startswith("bireme serve: error: ")]
+    assert error.startswith("bireme serve: error: revision 1 does not get ready: replica ")
+    assert error.endswith("it ended by itself with exit code 3")
+    assert "  | RuntimeError: no such model" in said
+    with pytest.raises(ServiceFailed, match="revision 1 does not get ready: replica"):
+        client.service("broken").wait_ready(120)
+    logs = cluster.bireme("service", "logs", "broken").stdout
+    assert "over " in logs.splitlines()[0]
+    assert "it ended by itself with exit code 3" in logs.splitlines()[0]
+    assert "RuntimeError: no such model" in logs
+
+
+def test_a_service_that_was_scaled_to_none_by_hand_says_so_to_everybody(cluster: Cluster, client: Client) -> None:
+    serve(cluster, "--replicas=0-2")
+    service = client.service("chat")
+    cluster.bireme("service", "scale", "chat", "0")
+    cluster.until(lambda: not service.replicas, timeout=120)
+    assert service.state == "PAUSED"
+    how = "`bireme service scale chat 1` starts it again"
+    for words in (("service", "show", "chat"), ("why", "chat")):
+        assert how in " ".join(cluster.bireme(*words).stdout.split())
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        ask(service.url)
+    assert refusal.value.code == 503
+    assert how in json.load(refusal.value)["error"]["message"]
+    assert not service.replicas, "no request wakes it"
+    cluster.bireme("service", "scale", "chat", "1", "--wait")
+    assert ask(service.url)["version"] == "one"
+
+
+def test_the_address_that_is_told_can_be_used_at_once(make_cluster: Callable[..., Cluster]) -> None:
+    """Also while the router is being started, which it is with the first service."""
+    fresh = make_cluster(virtual_nodes(1, 0, cpus=4))
+    (fresh.work / "server.py").write_text(SERVER)
+    fresh.script(SCRIPT, "chat.sh")
+    told = fresh.bireme("serve", "chat.sh", "--", "one").stdout
+    (address,) = [line.split()[1] for line in told.splitlines() if line.startswith("  address")]
+    assert ask(address)["version"] == "one"
 
 
 def test_replicas_and_addresses_outlive_the_daemon(cluster: Cluster, client: Client) -> None:

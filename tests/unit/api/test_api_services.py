@@ -222,8 +222,8 @@ def test_who_waits_for_a_rollback_waits_for_the_revision_that_comes_back(api: Ru
     client.serve(SCRIPT, name="chat", drain="1s")
     assert service.rollback()["revision"] == 1
     path = "/v1/services/chat/wait"
-    assert client.transport.get(path, {"until": "settled", "timeout": 0})["failure"]
     ready(api)
+    assert service.wait_ready(5)["revision"] == 1
     told = client.transport.get(path, {"until": "settled", "revision": 1, "timeout": 5})
     assert (told["done"], told["failure"]) == (True, "")
     assert client.transport.get(path, {"until": "ready", "timeout": 5})["done"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bireme.core.model.serving.services import Revision, RevisionLife, Service
+from bireme.core.model.serving.services import ROLLED_BACK, Revision, RevisionLife, Service
 from bireme.core.services.amounts import canary_share
 from bireme.core.services.reconciling import is_late
 from bireme.core.services.standing import Seen
@@ -25,13 +25,13 @@ class Awaited:
 
 
 def awaited(service: Service, number: int, seen: Sequence[Seen], now: float) -> Awaited:
-    """How it stands with a revision that somebody waits for. One that another took the place of is waited for in that
-    other; one that is forgotten, too."""
-    revision = service.revisions.get(number)
-    if revision is None or revision.phase is RevisionLife.RETIRED:
-        revision = service.target
-    if revision.phase is RevisionLife.FAILED:
+    """How it stands with a revision that somebody waits for. Where another takes its place, or somebody rolled it back,
+    it is that other that is waited for."""
+    revision = service.revisions.get(number) or service.target
+    if revision.phase is RevisionLife.FAILED and not revision.why.endswith(ROLLED_BACK):
         return Awaited(False, f"revision {revision.number} was given up: {revision.why}")
+    if not _is_new(revision):
+        revision = service.target
     if _has_all(service, revision, seen):
         return Awaited(True)
     return Awaited(False, _failure(service, revision, seen, now))

@@ -14,7 +14,15 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import Dependencies, JobKind, Owner
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.names import LONGEST_NAME, RESERVED, is_path, is_service_name
-from bireme.core.model.serving.services import Revision, RevisionLife, Service, ServiceKey, ServiceLife, ServiceSpec
+from bireme.core.model.serving.services import (
+    ROLLED_BACK,
+    Revision,
+    RevisionLife,
+    Service,
+    ServiceKey,
+    ServiceLife,
+    ServiceSpec,
+)
 from bireme.core.scaling.checking import MOST_REPLICAS, problems
 from bireme.core.services.addresses import wrong_routing
 from bireme.core.services.amounts import autoscales, bounds, first_wanted, leeway
@@ -226,11 +234,11 @@ def rollback(state: State, caller: Caller, name: str, to: int | None = None) -> 
     if to is None and under_way is not None:
         if service.serving is None:
             raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"no revision of service {name} has served yet")
-        return [e.RevisionFailed(name, under_way.number, f"{caller.user} rolled it back")]
+        return [e.RevisionFailed(name, under_way.number, f"{caller.user} {ROLLED_BACK}")]
     chosen = _earlier(service) if to is None else service.revisions.get(to)
     if chosen is None:
         raise _no_such(service, to)
-    given_up = [e.RevisionFailed(name, under_way.number, f"{caller.user} rolled it back")] if under_way else []
+    given_up = [e.RevisionFailed(name, under_way.number, f"{caller.user} {ROLLED_BACK}")] if under_way else []
     if chosen.number == service.current:
         if not given_up:
             raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"revision {chosen.number} of service {name} serves already")

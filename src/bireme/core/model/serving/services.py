@@ -90,6 +90,10 @@ class RevisionLife(StrEnum):
     """It did not get ready in time, or was rolled back by hand."""
 
 
+ROLLED_BACK = "rolled it back"
+"""How the reason of a revision ends that somebody gave up by hand."""
+
+
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """Some of a revision's replicas are not made before a time: theirs before crashed, or were refused."""
