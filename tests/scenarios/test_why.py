@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bireme.core.explain.wording import UNTOLD
@@ -62,6 +64,25 @@ def test_a_gang_is_told_what_it_lacks_and_who_frees_it() -> None:
     [release] = answer.expected.waits_for
     assert (release.job, release.nodes, release.at, release.running) == ("1", ("n1",), world.now + HOUR, True)
     assert [block.reason for block in answer.blocks] == ["Resources"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "scarce"),
+    [
+        ({"gpus_per_node": 6}, {"gpus_per_node": "h100:4"}, ("gpu:h100", 2, 8)),
+        ({"gpus_per_node": 6}, {"gpus_per_node": 4}, ("gpu", 2, 8)),
+        ({"cpus": 6}, {"cpus": 4}, ("CPUs", 2, 8)),
+        ({"mem": 600}, {"mem": 500}, ("MiB", 400, 1000)),
+    ],
+)
+def test_what_is_scarce_is_told_in_numbers(
+    first: dict[str, Any], then: dict[str, Any], scarce: tuple[str, int, int]
+) -> None:
+    world = Scenario("1x8:h100", memory_mib=1000)
+    world.submit("first", time_s=HOUR, **first)
+    world.submit("then", time_s=HOUR, **then)
+    [room] = why(world, "then").rooms
+    assert scarce in [(each.what, each.free, each.of) for each in room.spare]
 
 
 def test_whoever_stands_behind_sees_whose_slot_it_waits_for() -> None:

@@ -14,8 +14,10 @@ from typing import Any
 
 from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
-from bireme.cli.serving.service import why_service
-from bireme.client.transport import ApiError
+from bireme.cli.serving.pages import why_lines
+from bireme.cli.serving.tails import tails_of
+from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.commands.paths import path_of
 from bireme.commands.reports import make_stamp
 from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.core.model.serving.names import is_service_name
@@ -53,11 +55,12 @@ def _main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument("--quick", action="store_true", help="leave out what would start it sooner")
     given = parser.parse_args(argv)
+    params = {"suggestions": 0} if given.quick else None
     if is_service_name(given.job) and not set(given.job) <= set("0123456789"):
-        return why_service(given.job, as_data=given.json)
+        return _why_service(given.job, as_data=given.json, params=params)
     with make_transport() as transport:
         try:
-            told = transport.get(_path(given.job), {"suggestions": 0} if given.quick else None)
+            told = transport.get(_path(given.job), params)
         except ApiError as error:
             if error.code == "ESLURM_INVALID_JOB_ID":
                 if given.job.startswith(_POD):
@@ -71,6 +74,40 @@ def _main(argv: list[str]) -> int:
     else:
         print("\n".join(text_of(visible_values(told), make_stamp("", told["now"]))))
     return 0
+
+
+def _why_service(name: str, *, as_data: bool, params: dict[str, int] | None) -> int:
+    """Of a service; and of the first of its replicas that waits, all that is said of such a job."""
+    with make_transport() as transport:
+        try:
+            told = transport.get(path_of("services", name))
+            tails = tails_of(transport, told["service"])
+            job = _why_first_waiting(transport, told["service"], params)
+        except (ApiError, BiremeUnavailable) as error:
+            raise refused_by_daemon("", error) from error
+    if as_data:
+        more = {} if job is None else {"waiting": job}
+        print(json.dumps({"reasons": told["service"]["reasons"], "service": told["service"], **more}, indent=2))
+        return 0
+    print("\n".join(why_lines(visible_values(told["service"]), told["now"], tails)))
+    if job is not None:
+        print()
+        print("\n".join(text_of(visible_values(job), make_stamp("", job["now"]))))
+    return 0
+
+
+def _why_first_waiting(transport: Transport, service: Record, params: dict[str, int] | None) -> Record | None:
+    waiting = (each["job_id"] for each in service["reasons"] if each["kind"] == "waiting" and each["job_id"])
+    first = next(waiting, None)
+    if first is None:
+        return None
+    try:
+        told: Record = transport.get(_path(str(first)), params)
+    except ApiError as error:
+        if error.code != "ESLURM_INVALID_JOB_ID":
+            raise
+        return None  # it waits no more
+    return told if any("waiting" in job for job in told["jobs"]) else None
 
 
 def _path(job: str) -> str:
@@ -202,6 +239,9 @@ class _Page:
         text = f"needs {room['needs']}; {_count(able, 'node')} of {name} {_have(able)} that free now"
         if room["nodes_needed"] == 1 and able == 0:
             text = f"needs {room['needs']}; no node of {name} has that free now"
+        if able < room["nodes_needed"] and room.get("spare"):
+            most = ", ".join(f"{each['free']} of {each['of']} {each['what']}" for each in room["spare"])
+            text += f" (on one node at most {most})"
         if long_enough is not None and long_enough < able:
             if long_enough:
                 text += f", only {long_enough} of them for all of its time limit: the rest is promised to others"

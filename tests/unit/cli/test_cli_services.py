@@ -254,6 +254,33 @@ def test_show_as_json_has_what_tools_need(daemon: FakeDaemon, capsys: pytest.Cap
     assert {"url", "wanted", "ready", "revision", "replicas", "reasons"} <= told.keys()
 
 
+def test_why_of_a_service_says_of_the_first_replica_that_waits_what_is_scarce(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = [
+        {"kind": "waiting", "text": f"Replica {number} waits.", "replica": number, "job_id": 40 + number,
+         "since": None, "until": None} for number in (2, 3)
+    ]  # fmt: skip
+    spare = [{"what": "CPUs", "free": 0, "of": 2}, {"what": "MiB", "free": 512, "of": 1024}]
+    room = {"partition": "main", "needs": "1 node, 1 CPU", "nodes_needed": 1, "nodes_now": 0, "fits_now": False,
+            "nodes_long_enough": 0, "reserved": [], "spare": spare}  # fmt: skip
+    block = {"reason": "Resources", "text": "", "facts": [["partition", "main"]]}
+    expected = {"start": None, "certainty": "blocked", "nodes": [], "slots_before": 0, "waits_for": []}
+    waiting = {"expected": expected, "blocks": [block], "rooms": [room], "sent_back": None, "places": [],
+               "priorities": []}  # fmt: skip
+    job = {"job": "42", "job_id": 42, "name": "chat", "user": "ann", "state": "PENDING", "waiting": waiting}
+    daemon.routes["GET /v1/jobs/42/why"] = (200, {"now": NOW, "jobs": [job]})
+    shows(daemon, record(state="WAITING", wanted=3, reasons=reasons))
+    assert why.main(["chat", "--quick"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "needs 1 node, 1 CPU; no node of main has that free now (on one node at most 0 of 2 CPUs, 512 of" in told
+    assert why.main(["chat", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["waiting"]["jobs"][0]["job"] == "42"
+    daemon.routes["GET /v1/jobs/42/why"] = (404, {"error": {"message": "Invalid job id specified",
+                                                            "code": "ESLURM_INVALID_JOB_ID"}})  # fmt: skip
+    assert why.main(["chat"]) == 0, "it waits no more"
+
+
 def test_why_of_a_service_that_has_all_it_wants(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     shows(daemon, record())
     assert why.main(["chat"]) == 0

@@ -12,7 +12,7 @@ from bireme.daemon.scaling.fetching import Unanswered, fetch
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
-def fetched(answer: Answer, limit_s: float = 5.0) -> bytes:
+def fetched(answer: Answer, limit_s: float = 120.0) -> bytes:
     async def scenario() -> bytes:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:

@@ -148,21 +148,6 @@ def _show(transport: Transport, given: argparse.Namespace) -> int:
     return 0
 
 
-def why_service(name: str, *, as_data: bool) -> int:
-    """What `bireme why NAME` says."""
-    with make_transport() as transport:
-        try:
-            told = transport.get(path_of("services", name))
-            tails = tails_of(transport, told["service"])
-        except (ApiError, BiremeUnavailable) as error:
-            raise refused_by_daemon("", error) from error
-    if as_data:
-        print(json.dumps({"reasons": told["service"]["reasons"], "service": told["service"]}, indent=2))
-    else:
-        print("\n".join(pages.why_lines(visible_values(told["service"]), told["now"], tails)))
-    return 0
-
-
 def _events(transport: Transport, given: argparse.Namespace) -> int:
     events = transport.get(path_of("services", given.service, "events"))["events"]
     if given.json:

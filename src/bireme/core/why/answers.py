@@ -108,6 +108,16 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class Spare:
+    """Of something that it needs: the most that one node has free, and the most that one has at all."""
+
+    what: str
+    """`CPUs`, `MiB`, `gpu:h100` ..."""
+    free: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """What one partition has for it."""
 
@@ -122,6 +132,8 @@ class Room:
     """Whether it would start if nothing were promised to others."""
     reserved: tuple[Closed, ...] = ()
     """Reservations in its way, from now until it would end."""
+    spare: tuple[Spare, ...] = ()
+    """What is free of each thing that it needs: where too few nodes are able, it shows what is scarce."""
 
 
 @dataclass(frozen=True, slots=True)

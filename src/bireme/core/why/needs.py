@@ -1,9 +1,16 @@
-"""What a demand comes to, in a few words: `4 nodes x 8 gpu:h100, 64 CPUs`. For people only."""
+"""What a demand comes to, in a few words: `4 nodes x 8 gpu:h100, 64 CPUs`; and what is free of it. For people only."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import Demand, requested_tres
+from bireme.core.placement.occupancy import Occupancy
+from bireme.core.placement.table import BoolArray, IntArray
+from bireme.core.why.answers import Spare
 
 _GIB = 1024
 
@@ -29,6 +36,27 @@ def needs_of(demand: Demand) -> str:
     if demand.nodelist:
         words.append("those named by --nodelist")
     return ", ".join(words)
+
+
+def spare_of(demand: Demand, occupancy: Occupancy, nodes: BoolArray) -> Iterator[Spare]:
+    """Of all that it asks for, what the node among these has free that has most of it. No node: nothing to tell."""
+    if not nodes.any():
+        return
+    table, free = occupancy.table, occupancy.free
+    yield _spare("CPUs", free.cpus, table.cpus, nodes)
+    if demand.memory_per_node_mib or demand.memory_per_cpu_mib or demand.memory_per_gpu_mib or demand.whole_memory:
+        yield _spare("MiB", free.memory, table.memory, nodes)
+    asked = (*demand.gres_per_node, *demand.gres_per_socket, *demand.gres_per_job, *demand.gres_per_task)
+    for kind in dict.fromkeys(gres.kind for gres in asked):
+        name, _, make = kind.partition(":")
+        keys = [key for key in table.gres if key[0] == name and make in ("", key[1])]
+        if keys:
+            left, whole = (np.sum([columns[key] for key in keys], axis=0) for columns in (free.gres, table.gres))
+            yield _spare(kind, left, whole, nodes)
+
+
+def _spare(what: str, free: IntArray, of: IntArray, nodes: BoolArray) -> Spare:
+    return Spare(what, max(0, int(free[nodes].max())), int(of[nodes].max()))
 
 
 def _gres(gres: GresRequest) -> str:

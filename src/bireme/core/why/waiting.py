@@ -42,7 +42,7 @@ from bireme.core.why.answers import (
     Waiting,
     Weight,
 )
-from bireme.core.why.needs import needs_of
+from bireme.core.why.needs import needs_of, spare_of
 from bireme.core.why.opening import opening
 
 Sees = Callable[[Job], bool]
@@ -192,7 +192,8 @@ def _room(
     state: State, job: Job, partition: PartitionConfig, long_enough: int | None, doors: Reserved, now: float
 ) -> Room:
     demand = resolve(job.spec, partition, state.config.settings)
-    search = search_for(state, demand, partition, _open_now(state, job, partition, doors, now))
+    nodes = _open_now(state, job, partition, doors, now)
+    search = search_for(state, demand, partition, nodes)
     fit = search.find(state.occupancy)
     return Room(
         partition.name,
@@ -202,6 +203,7 @@ def _room(
         long_enough,
         fit.found,
         tuple(_closed(state, job, partition, doors, now)),
+        tuple(spare_of(demand, state.occupancy, nodes)),
     )
 
 

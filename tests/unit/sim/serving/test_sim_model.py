@@ -59,7 +59,7 @@ def test_without_requests_it_sleeps_again() -> None:
     outcome = simulate(service(0, 2), requests(10.0, length_s=1000.0), Conditions(load_s=40.0))
     assert [change.after for change in outcome.changes] == [1, 0]
     assert outcome.changes[-1].at == pytest.approx(10.0 + 40.0 + 1.0 + 300.0, abs=2.0)
-    assert outcome.changes[-1].why == "no replicas: nobody wants it."
+    assert outcome.changes[-1].why == "no replicas: no request for 300 s."
 
 
 def test_requests_wait_in_order_while_all_are_busy() -> None:
