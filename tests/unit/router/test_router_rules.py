@@ -74,6 +74,8 @@ def test_a_services_name_is_its_own_and_the_first_has_a_model() -> None:
     [
         (b'{"model": "a\\u00fc", "messages": []}', b"application/json", "aü"),
         (b'{"messages": [{"model": "no"}]}', b"", ""),
+        (b'{"messages": ["half an emoji \\ud83d"], "model": "chat"}', b"", "chat"),
+        (b'{"messages": ["\\\\ud83d, and \\uDE00"], "model": "chat"}', b"", "chat"),
         (b"", b"", ""),
         (
             b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\nabc\r\n--x\r\n'
@@ -87,10 +89,15 @@ def test_the_model_of_a_body(body: bytes, kind: bytes, model: str) -> None:
     assert model_of_body(body, kind) == model
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"model": 3}', b"\xff", b'{"model":' + b"[" * 5000])
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"model": 3}', b"\xff", b'{"model":' + b"[" * 5000, b'{"model": "\\ud83'])
 def test_a_body_that_names_no_model_in_json(body: bytes) -> None:
     with pytest.raises(ValueError, match="the body is no JSON object"):
         model_of_body(body, b"application/json")
+
+
+def test_a_body_that_is_too_deep_is_said_to_be() -> None:
+    with pytest.raises(ValueError, match="too deep"):
+        model_of_body(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b',"model":"chat"}', b"application/json")
 
 
 def test_the_least_loaded_is_chosen_for_its_weight() -> None:

@@ -92,6 +92,7 @@ class _Body(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Body)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MODEL_IN_QUERY = re.compile(rb"(?:^|&)model=([^&]*)")
 _MODEL_IN_FORM = re.compile(rb'\r\nContent-Disposition:[^\r]*;[ ]*name="?model"?[ ]*\r\n\r\n([^\r]{1,512})\r\n', re.I)
 
@@ -104,9 +105,22 @@ def model_of_body(body: bytes, content_type: bytes) -> str:
     if not body.strip():
         return ""
     try:
-        return _decoder.decode(body).model
+        return _model_in_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the body is no JSON object with a model: {error}") from error
+    except RecursionError as error:
+        raise ValueError("the body is JSON too deep to be read") from error
+
+
+def _model_in_json(body: bytes) -> str:
+    try:
+        return _decoder.decode(body).model
+    except msgspec.DecodeError:
+        # Half a pair of surrogates is good JSON (RFC 8259, 8.2), and what a client sends that cuts a text in an emoji.
+        whole, count = _SURROGATE.subn(rb"\\ufffd", body)
+        if not count:
+            raise
+        return _decoder.decode(whole).model
 
 
 def _text(value: bytes) -> str:
