@@ -13,6 +13,7 @@ import numpy as np
 
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Pending
+from bireme.core.model.resources import Allocation
 from bireme.core.state.state import State
 from bireme.sim.workloads.trace import TraceJob
 
@@ -109,7 +110,7 @@ class Recorder:
         run.start, run.state = at, "RUNNING"
         run.first_start = at if run.first_start is None else run.first_start
         run.nodes, run.cpus = len(event.allocation.shares), event.allocation.cpus
-        run.gpus = _gpus(event)
+        run.gpus = gpus_of(event.allocation)
         self.held.append((at, run.gpus, run.cpus))
         self._left_queue(run, at)
 
@@ -146,10 +147,10 @@ class Recorder:
         self.stranded.append((at, float(np.sum(gpus[free.jobs > 0]))))
 
 
-def _gpus(event: e.JobAllocated) -> float:
+def gpus_of(allocation: Allocation) -> float:
     """Whole ones, and parts of GPUs as parts."""
     whole, parts = 0, 0.0
-    for share in event.allocation.shares:
+    for share in allocation.shares:
         for gres in share.gres:
             if gres.name == "gpu":
                 whole += gres.count

@@ -21,6 +21,7 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Job, JobSpec
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.model.resources import Allocation, ExitStatus
+from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.sim.clusters import with_keys
@@ -72,7 +73,7 @@ def simulate(
     """Raises BadTraceError when a job can never run and is not to be skipped."""
     began = time.monotonic()
     config = with_keys(config, policy.keys, policy.name)
-    with _journal(options.journal) as store, _rare_collections():
+    with kept_journal(options.journal) as store, rare_collections():
         replay = _Replay(workload, config, policy.ranking(), options, store)
         problems = replay.check()
         replay.run(progress)
@@ -93,7 +94,7 @@ def simulate(
 
 
 @contextmanager
-def _journal(path: str) -> Iterator[SqliteStore]:
+def kept_journal(path: str) -> Iterator[SqliteStore]:
     with tempfile.TemporaryDirectory(prefix="bireme-sim-") as folder:
         store = SqliteStore(path or os.path.join(folder, "journal.db"), durable=False, gather=GATHERED_EVENTS)
         try:
@@ -103,7 +104,7 @@ def _journal(path: str) -> Iterator[SqliteStore]:
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """A replay makes few cycles and many objects that stay: looking at all of them often costs a tenth of the time."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
@@ -111,6 +112,29 @@ def _rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def never_runs(workload: Workload, specs: SpecMaker, state: State, now: float, *, skip_bad: bool) -> dict[int, Problem]:
+    """Jobs that this cluster refuses, by their place in the workload. Raises BadTraceError unless they are skipped."""
+    answers: dict[int, str] = {}
+    problems: dict[int, Problem] = {}
+    for place, job in enumerate(workload.jobs):
+        spec = specs.make(job)
+        if id(spec) not in answers:
+            answers[id(spec)] = _refusal(state, spec, now)
+        if answers[id(spec)]:
+            problems[place] = Problem(workload.source, job.line, answers[id(spec)])
+    if problems and not skip_bad:
+        raise BadTraceError(problems.values(), hint="--skip-bad leaves such jobs out and counts them")
+    return problems
+
+
+def _refusal(state: State, spec: JobSpec, now: float) -> str:
+    try:
+        submit(state, ROOT, [spec], now)
+    except Refusal as refusal:
+        return f"this cluster can never run it: {refusal}"
+    return ""
 
 
 @dataclass(slots=True)
@@ -124,8 +148,8 @@ class _Replay:
     recorder: Recorder = field(init=False)
     _clock: VirtualClock = field(init=False)
     _specs: SpecMaker = field(init=False)
-    _skipped: set[int] = field(default_factory=set)
-    """Lines of jobs that can never run."""
+    _skipped: dict[int, Problem] = field(default_factory=dict)
+    """Jobs that can never run, by their place in the workload, and why."""
     _at: int = 0
     """The next job to come."""
 
@@ -152,25 +176,9 @@ class _Replay:
 
     def check(self) -> tuple[Problem, ...]:
         """Jobs that the cluster refuses even when it is empty. Raises BadTraceError unless they are to be skipped."""
-        answers: dict[int, str] = {}
-        problems = []
-        for index, job in enumerate(self.workload.jobs):
-            spec = self._specs.make(job)
-            if id(spec) not in answers:
-                answers[id(spec)] = self._refusal(spec)
-            if answers[id(spec)]:
-                problems.append(Problem(self.workload.source, job.line, answers[id(spec)]))
-                self._skipped.add(index)
-        if problems and not self.options.skip_bad:
-            raise BadTraceError(problems, hint="--skip-bad leaves such jobs out and counts them")
-        return tuple(problems)
-
-    def _refusal(self, spec: JobSpec) -> str:
-        try:
-            submit(self.world.state, ROOT, [spec], self._clock.now())
-        except Refusal as refusal:
-            return f"this cluster can never run it: {refusal}"
-        return ""
+        state, now = self.world.state, self._clock.now()
+        self._skipped = never_runs(self.workload, self._specs, state, now, skip_bad=self.options.skip_bad)
+        return tuple(self._skipped.values())
 
     # -- during ------------------------------------------------------------------------------------------------------
 

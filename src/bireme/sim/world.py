@@ -45,12 +45,17 @@ def no_rows(state: State, entry: object, now: float) -> Sequence[HistoryRow]:
 
 class World:
     def __init__(
-        self, journal: Journal, engine: SimulatedEngine, clock: VirtualClock, records: Records = rows_of
+        self,
+        journal: Journal,
+        engine: SimulatedEngine,
+        clock: VirtualClock,
+        records: Records = rows_of,
+        changes_per_job: float = CHANGES_PER_JOB,
     ) -> None:
         self.journal = journal
         self.engine = engine
         self.clock = clock
-        self.kernel = Kernel(journal, records, changes_per_job=CHANGES_PER_JOB)
+        self.kernel = Kernel(journal, records, changes_per_job=changes_per_job)
         self.watchers: list[Watcher] = []
         self.turns = 0
         self._look_at = -inf

@@ -191,3 +191,11 @@ def test_no_dump_of_sacct_is_anything_but_jobs_or_reasons(lines: list[str]) -> N
 def test_public_traces(name: str, jobs: int, skipped: int) -> None:
     found = read_workload(str(SHARED / name), skip_bad=True)
     assert (len(found.jobs), sum(found.skipped().values())) == (jobs, skipped)
+
+
+def test_jobs_in_a_line_come_when_they_are_said_to() -> None:
+    found = read_workload("jobs:1x4 for 90min at 1-09:30, 2x8 for 12h")
+    assert [(job.submit - found.jobs[0].submit, job.run_s, job.gpus, job.line) for job in found.jobs] == [
+        (0.0, 43_200.0, 8, 1), (0.0, 43_200.0, 8, 2), (86_400.0 + 9.5 * 3600, 5400.0, 4, 3),
+    ]  # fmt: skip
+    assert found.jobs[0].submit % 86_400 == 0.0

@@ -16,33 +16,38 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
 from bireme.cli.simulator import faults as sim_faults
 from bireme.cli.simulator import placement as sim_placement
 from bireme.cli.simulator import serve as sim_serve
-from bireme.cli.simulator.set_keys import add_set, keys_of
+from bireme.cli.simulator.inputs import (
+    AS_CONFIGURED,
+    CLUSTER,
+    WORKLOAD,
+    add_inputs,
+    cluster_of,
+    options_of,
+    workload_of,
+)
 from bireme.commands.voice import CommandFailure, Voice, run_command
-from bireme.core.model.cluster import ClusterConfig
-from bireme.sim.clusters import BadClusterError, read_cluster, with_keys
+from bireme.sim.clusters import BadClusterError
 from bireme.sim.compare import MEASURES, Case, Compared, compare
 from bireme.sim.metrics import Report, Watts, measure
 from bireme.sim.policies import POLICIES, SimPolicy, UnknownPolicyError, find_policy
-from bireme.sim.replay import Options, Result, simulate
 from bireme.sim.replay import Progress as Tell
+from bireme.sim.replay import Result, simulate
 from bireme.sim.report.files import comparison_numbers, missing_plots, to_json, write_comparison, write_run
 from bireme.sim.report.words import duration, measured, number, percent
-from bireme.sim.specs import limit_rule
+from bireme.sim.workloads.described import BadDescriptionError
 from bireme.sim.workloads.generator import BadGeneratorError
-from bireme.sim.workloads.reading import read_workload, workload_of_history
 from bireme.sim.workloads.trace import BadTraceError, Workload
 
-HISTORY = "history"
-FAILURES = (BadTraceError, BadGeneratorError, BadClusterError, UnknownPolicyError)
+FAILURES = (BadTraceError, BadGeneratorError, BadDescriptionError, BadClusterError, UnknownPolicyError)
 
 ABOUT = """\
 A workload is a file (an SWF log, a `sacct -P` dump, a Philly, ITP or openb table; plain or .gz), `history` (what the
-running cluster has done), or a generator: "generate:jobs=2000 seed=7 arrival=weekly sizes=1:70,8:30 hours=2 users=20".
+running cluster has done), jobs in a line ("jobs:2x8 for 12h at 00:00, 10x1 for 30min at 06:00": two of 8 GPUs, ten of
+one), or a generator: "generate:jobs=2000 seed=7 arrival=weekly sizes=1:70,8:30 hours=2 users=20".
 A cluster is a slurm.conf, an openb node list, one line ("128x8:h100 leaf=16"), or `fit enough=0.9` for one that is as
 large as the workload needs. A policy is one of: {policies}; or a file with lines of slurm.conf.
 """
@@ -90,15 +95,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _shared(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-w", "--workload", required=True, help="a trace, `history` or generate:...")
-    parser.add_argument("-c", "--cluster", default="", help="what it runs on; default: what the trace names, or `fit`")
-    parser.add_argument("-p", "--policy", default="as-configured", help="how it is scheduled")
-    add_set(parser)
-    parser.add_argument(
-        "--limits", default="ladder", help="time limits where the trace names none: ladder, exact or x3"
-    )
+    parser.add_argument("-w", "--workload", required=True, help=WORKLOAD)
+    parser.add_argument("-c", "--cluster", default="", help=CLUSTER)
+    parser.add_argument("-p", "--policy", default=AS_CONFIGURED, help="how it is scheduled")
+    add_inputs(parser)
     parser.add_argument("--launch-s", type=float, default=0.0, metavar="S", help="what starting a job takes")
-    parser.add_argument("--first", type=int, metavar="N", help="only the first jobs")
     parser.add_argument(
         "--skip-bad", action="store_true", help="leave out rows that are no jobs and jobs that cannot run"
     )
@@ -111,9 +112,9 @@ def _shared(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    workload = _workload(given)
-    config, policy = _cluster(given, given.cluster, workload), find_policy(given.policy)
-    options = replace(_options(given), journal=given.journal)
+    workload = workload_of(given)
+    config, policy = cluster_of(given, given.cluster, workload), find_policy(given.policy)
+    options = replace(options_of(given), journal=given.journal)
     with _bar(len(workload.jobs)) as tell:
         result = simulate(workload, config, policy, options, tell(policy.name))
     report = measure(result, _watts(given.watts))
@@ -124,27 +125,6 @@ def _run(given: argparse.Namespace) -> int:
     if given.out:
         _announce(write_run(given.out, result, report), given.out)
     return 0
-
-
-def _workload(given: argparse.Namespace) -> Workload:
-    if given.workload == HISTORY:
-        with make_transport() as transport:
-            found = workload_of_history(transport.get("/v1/history")["jobs"], "the cluster's history")
-    else:
-        found = read_workload(given.workload, skip_bad=given.skip_bad)
-    return found if given.first is None else replace(found, jobs=found.jobs[: max(1, given.first)])
-
-
-def _cluster(given: argparse.Namespace, text: str, workload: Workload) -> ClusterConfig:
-    config = read_cluster(text or workload.cluster_hint or "fit", workload.jobs)
-    return with_keys(config, keys_of(given.set)) if given.set else config
-
-
-def _options(given: argparse.Namespace) -> Options:
-    try:
-        return Options(rule=limit_rule(given.limits), skip_bad=given.skip_bad, launch_s=given.launch_s)
-    except ValueError as error:
-        raise CommandFailure(f"--limits: {error}") from error
 
 
 def _watts(text: str | None) -> Watts | None:
@@ -233,11 +213,11 @@ def _announce(written: Sequence[str], folder: str) -> None:
 def _compare(given: argparse.Namespace) -> int:
     if given.seeds < 1:
         raise CommandFailure("--seeds: at least 1")
-    workload = _workload(given)
+    workload = workload_of(given)
     cases = [_case(given, text, workload) for text in given.cases]
     with _bar(len(workload.jobs)) as tell:
         compared = compare(
-            workload, given.workload, cases, given.seeds, _options(given), _watts(given.watts),
+            workload, given.workload, cases, given.seeds, options_of(given), _watts(given.watts),
             lambda case, seed: tell(f"{case.name}, seed {seed}" if given.seeds > 1 else case.name),
         )  # fmt: skip
     if given.json:
@@ -253,8 +233,8 @@ def _case(given: argparse.Namespace, text: str, workload: Workload) -> Case:
     """A policy, if there is one of that name or the file has no nodes; else a cluster."""
     policy = _as_policy(text)
     if policy is not None:
-        return Case(policy.name, _cluster(given, given.cluster, workload), policy)
-    return Case(text, _cluster(given, text, workload), find_policy(given.policy))
+        return Case(policy.name, cluster_of(given, given.cluster, workload), policy)
+    return Case(text, cluster_of(given, text, workload), find_policy(given.policy))
 
 
 def _as_policy(text: str) -> SimPolicy | None:

@@ -1,7 +1,8 @@
 """bireme sim serve: a day of requests against a service's policy, without a cluster and without waiting for the day.
 
 Words in, figures out; the model is `bireme.sim.serving`. The policy is written as for `bireme serve`: a script with
-its `#BIREME` lines, flags, or both; what is asked for besides is the traffic, and how a replica behaves.
+its `#BIREME` lines, flags, or both; what is asked for besides is the traffic, how a replica behaves, and, if replicas
+are to find room beside training, the cluster and that training.
 """
 
 from __future__ import annotations
@@ -11,24 +12,32 @@ import json
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from bireme.commands.voice import CommandFailure
-from bireme.core.model.jobs import JobSpec, Owner
+from bireme.cli.simulator.inputs import AS_CONFIGURED, WORKLOAD, add_inputs, cluster_of, rule_of, workload_of
+from bireme.commands.voice import CommandFailure, Voice
+from bireme.core.model.jobs import Owner
 from bireme.core.model.serving.services import ServiceSpec
-from bireme.core.scaling.checking import problems
 from bireme.core.scaling.schedule import UtcOffset
-from bireme.sim.serving.figures import lines, numbers_of
+from bireme.sim.policies import find_policy
+from bireme.sim.serving.figures import lines, numbers_of, pool_numbers
 from bireme.sim.serving.model import Conditions, Unsimulated, simulate
+from bireme.sim.serving.pool import Setup, simulate_in_pool
 from bireme.sim.serving.traffic import BadTrafficError, Traffic, Work, traffic_of_curve, traffic_of_file
+from bireme.sim.serving.training import Habits
+from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
-from bireme.slurm.script import read_script
-from bireme.slurm.serving.building import build, settled, values_of
-from bireme.slurm.serving.reading import Lines, read_line, read_lines
-from bireme.slurm.serving.values import Written, duration, suggested_name
+from bireme.slurm.serving.building import read_service
+from bireme.slurm.serving.reading import read_line
+from bireme.slurm.serving.values import Written, duration
 
 DAY = "day:peak=20/s at 14:00, night=1/s"
 FIRST_DAY = "2027-01-11"
+NO_NAME, NO_SCRIPT = "service", b"#!/bin/sh\n"
+NEVER = "never"
+HABITS = {"checkpoint": "1h", "restart": "2m", "save": NEVER}
 NOBODY = Owner(uid=65534, gid=65534, user="nobody")
 
 ABOUT = """\
@@ -38,6 +47,9 @@ weekend=0.3, burst=100/s at 10:30 for 2min after it:
   day:peak=40/s at 14:00, night=1/s     steps:00:00=1/s, 08:00=20/s, 18:00=5/s     flat:rate=5/s
 A file has a first line with the names of its columns: time (seconds, or 2027-01-11T08:00:00), and duration (seconds)
 or tokens; without these all requests take --work.
+With --cluster (4x8:h100, a slurm.conf ...) or --workload (a trace, generate:..., "jobs:2x8 for 12h at 00:00, 10x1 for
+30min at 06:00") replicas are jobs of a simulated cluster, and training makes way for them: what a replica asks for is
+said with sbatch's options (--gpus=1), on the line or in the script.
 """
 
 
@@ -57,6 +69,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--first-day", default=FIRST_DAY, metavar="DATE", help=f"for schedules and weekends ({FIRST_DAY})"
     )
     parser.add_argument("--zone", default="UTC", help="time zone of the schedules, such as Europe/Berlin")
+    parser.add_argument("--cluster", default="", help="where replicas find room: 4x8:h100, a slurm.conf ...")
+    parser.add_argument("--workload", default="", help=f"training beside the service: {WORKLOAD}")
+    parser.add_argument("--policy", default=AS_CONFIGURED, help="how it is scheduled")
+    add_inputs(parser)
+    parser.add_argument(
+        "--checkpoint", default=HABITS["checkpoint"], metavar="TIME|never", help="training saves its work so often (1h)"
+    )
+    parser.add_argument(
+        "--restart", default=HABITS["restart"], metavar="TIME", help="a job that comes back loads for so long (2m)"
+    )
+    parser.add_argument(
+        "--save", default=HABITS["save"], metavar="TIME|never",
+        help="told to make way, training saves once more, which takes so long (never)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="draws the requests of a curve")
     parser.add_argument("--changes", action="store_true", help="every change of the number wanted, and why")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
@@ -65,13 +91,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     try:
-        spec = _spec(given.more)
         conditions = _conditions(given)
+        spec = _spec(given.more, conditions)
         traffic = _traffic(given, conditions)
-        outcome = simulate(spec, traffic, conditions)
+        found = _played(given, spec, traffic, conditions)
     except (OptionError, BadTrafficError, Unsimulated) as error:
         raise CommandFailure(*str(error).splitlines()) from error
-    found = numbers_of(spec, traffic, conditions, outcome)
     if given.json:
         sys.stdout.write(json.dumps(found, indent=1) + "\n")
     else:
@@ -80,16 +105,63 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _spec(words: list[str]) -> ServiceSpec:
-    line, found = read_line(words), Lines(())
+def _played(given: argparse.Namespace, spec: ServiceSpec, traffic: Traffic, conditions: Conditions) -> dict[str, Any]:
+    setup = _setup(given)
+    if setup is None:
+        return numbers_of(spec, traffic, conditions, simulate(spec, traffic, conditions))
+    played = simulate_in_pool(spec, traffic, conditions, setup)
+    found = numbers_of(spec, traffic, conditions, played.requests)
+    return found | pool_numbers(setup, played)
+
+
+def _setup(given: argparse.Namespace) -> Setup | None:
+    """A cluster, if one was named, or training that needs one; None: there is always room."""
+    if not given.cluster and not given.workload:
+        _refuse_what_needs_a_cluster(given)
+        return None
+    if given.cluster.split(" ")[0] == "fit" and not given.workload:
+        raise CommandFailure("--cluster fit: name the training that it is to fit (--workload), or say its size")
+    workload = workload_of(given) if given.workload else None
+    return Setup(
+        config=cluster_of(given, given.cluster, workload),
+        policy=find_policy(given.policy),
+        workload=workload,
+        rule=rule_of(given),
+        habits=_habits(given),
+        skip_bad=given.skip_bad,
+    )
+
+
+def _refuse_what_needs_a_cluster(given: argparse.Namespace) -> None:
+    usual: dict[str, Any] = {"set": [], "policy": AS_CONFIGURED, "first": None, "limits": "ladder", **HABITS}
+    for name, value in usual.items():
+        if getattr(given, name) != value:
+            raise CommandFailure(
+                f"--{name} says something of a cluster: name one (--cluster 4x8:h100), or training (--workload)"
+            )
+
+
+def _habits(given: argparse.Namespace) -> Habits:
+    return Habits(
+        checkpoint_s=inf if given.checkpoint == NEVER else _seconds("checkpoint", given.checkpoint),
+        restart_s=_seconds("restart", given.restart, at_least=0.0),
+        save_s=None if given.save == NEVER else _seconds("save", given.save),
+    )
+
+
+def _spec(words: list[str], moment: Conditions) -> ServiceSpec:
+    """What `bireme serve` would make of these words; without a script its replicas ask for what the words say."""
+    line = read_line(words)
     if line.script:
         with open(line.script, "rb") as file:
-            found = read_lines(read_script(file.read()), line.script.rpartition("/")[2])
-    name = suggested_name(line.script or "service")
-    spec = build(name, JobSpec(name=name, owner=NOBODY), values_of(settled(found.flags, line.flags)))
-    if wrong := problems(spec.scaling):
-        raise OptionError("; ".join(wrong))
-    return spec
+            script = file.read()
+    else:
+        script, line = NO_SCRIPT, replace(line, script=NO_NAME, sbatch=(*line.sbatch, NO_NAME))
+    context = SubmitContext(owner=NOBODY, now=moment.begins_at, utc_offset=moment.utc_offset)
+    asked = read_service(line, script, context)
+    for notice in asked.notices:
+        Voice("bireme sim").say(notice)
+    return asked.spec
 
 
 def _conditions(given: argparse.Namespace) -> Conditions:
@@ -126,7 +198,7 @@ def _traffic(given: argparse.Namespace, conditions: Conditions) -> Traffic:
     return replace(traffic, problems=())
 
 
-def _seconds(flag: str, text: str) -> float:
-    found = duration(0.001)(Written(flag, text, ""))
+def _seconds(flag: str, text: str, at_least: float = 0.001) -> float:
+    found = duration(at_least)(Written(flag, text, ""))
     assert isinstance(found, float)
     return found

@@ -1,8 +1,9 @@
 """Replicas that answer requests, on a virtual clock: queueing in front of the real autoscaler (`core/scaling`).
 
-A replica loads for a while, then works on up to `max_concurrency` requests at once, each for as long as it takes,
-whatever else it does; a request goes to the ready replica with the fewest, or waits in order. When it is to go it gets
-no new ones. Nothing else is modelled: no network, no slower answers of a fuller replica, no failures.
+A replica works on up to `max_concurrency` requests at once, each for as long as it takes, whatever else it does; a
+request goes to the ready replica with the fewest, or waits in order. When it is to go it gets no new ones. Which
+replicas there are, and when they are ready, a `Fleet` says: one that always has room, or one on a cluster beside
+training (`pool`). Nothing else is modelled: no network, no slower answers of a fuller replica, no failures.
 
 Who calls it: `bireme sim serve`.
 Invariant: every request is answered, refused, timed out or cut off, once.
@@ -14,6 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget
 from bireme.core.model.serving.services import ServiceSpec
@@ -23,6 +25,7 @@ from bireme.core.scaling.schedule import UtcOffset, utc
 from bireme.core.scaling.seen import Seen
 from bireme.core.scaling.targets import with_default_target
 from bireme.core.scaling.wording import sentence
+from bireme.sim.serving.fleet import Fleet, Unlimited
 from bireme.sim.serving.traffic import Traffic
 
 _WAITING = ("requests_waiting",)
@@ -45,11 +48,11 @@ class Change:
 
 @dataclass(slots=True)
 class _Replica:
+    """One that is ready, or was and has requests left."""
+
     number: int
-    began_at: float
-    ready_at: float
     in_flight: int = 0
-    draining_since: float | None = None
+    draining: bool = False
 
 
 @dataclass(slots=True)
@@ -89,28 +92,26 @@ class Conditions:
     """At the beginning, ready; None: the policy's least."""
 
 
-def simulate(spec: ServiceSpec, traffic: Traffic, conditions: Conditions) -> Outcome:
-    """Plays all requests. Raises Unsimulated."""
-    return _Play(spec, traffic, conditions).run()
+def simulate(spec: ServiceSpec, traffic: Traffic, conditions: Conditions, fleet: Fleet | None = None) -> Outcome:
+    """Plays all requests; without a fleet there is always room. Raises Unsimulated."""
+    return _Play(spec, traffic, conditions, fleet or Unlimited(conditions.load_s, spec.drain_s)).run()
 
 
 class _Play:
-    """One simulation; a second after the other, and within it request after request."""
+    """One simulation; a second after the other, and within it request after request. A `Front`."""
 
-    def __init__(self, spec: ServiceSpec, traffic: Traffic, conditions: Conditions) -> None:
+    def __init__(self, spec: ServiceSpec, traffic: Traffic, conditions: Conditions, fleet: Fleet) -> None:
         self.policy: Scaling = with_default_target(spec.scaling, spec.routing.max_concurrency)
         self.figures = {target: _figure(target) for target in self.policy.targets if target.measure in _ASKED}
-        self.spec, self.traffic, self.conditions = spec, traffic, conditions
+        self.spec, self.traffic, self.conditions, self.fleet = spec, traffic, conditions, fleet
         self.seen, self.kept = Seen(self.policy, self._moment(0.0)), Kept()
         self.outcome = Outcome()
         self.replicas: dict[int, _Replica] = {}
         self.ready: list[_Replica] = []
-        """In the order of their numbers; those that may have another request are chosen from these."""
-        self.loading: list[tuple[float, int]] = []
+        """In the order in which they got ready; those that may have another request are chosen from these."""
         self.ends: list[tuple[float, int, float]] = []
         """(when, which replica, when it began) of requests in flight."""
         self.queue: deque[tuple[float, float]] = deque()
-        self.next_number = 1
         self.due: float | None = 0.0
         self.wanted = self.policy.replicas_min if conditions.replicas is None else conditions.replicas
         self.held = 0.0
@@ -118,8 +119,7 @@ class _Play:
         self.counted_at = 0.0
 
     def run(self) -> Outcome:
-        for _ in range(self.wanted):
-            self._start(0.0, load_s=0.0)
+        self.fleet.begin(self, self.wanted)
         at, work = self.traffic.at.tolist(), self.traffic.work_s.tolist()
         position, second = 0, 0
         while position < len(at) or second < self.traffic.length_s or self.ends or self.queue:
@@ -133,9 +133,9 @@ class _Play:
             second += 1
             if second > self.traffic.length_s + self.spec.routing.queue_timeout_s + _PATIENCE_S:
                 break  # nothing moves any more: a service that may have no replica at all
-        for replica in list(self.replicas.values()):
-            self._end(replica, float(second))
         self.outcome.timed_out += len(self.queue)
+        self.fleet.end(float(second))
+        self.outcome.replica_seconds = self.fleet.replica_seconds
         return self.outcome
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class _Play:
             self.outcome.refused += 1
             return
         self.queue.append((now, work_s))
-        if not self.ready and not self.loading:
+        if not self.ready and not self.fleet.coming:
             self.outcome.cold_starts += 1
             self._scale(now)
 
@@ -179,75 +179,61 @@ class _Play:
             self._begin(replica, now, came_at, work_s)
 
     def _until(self, now: float) -> None:
-        """Everything that happens up to now: requests end, replicas get ready."""
+        """Everything that happens up to now: requests end, replicas get ready and go."""
         while True:
-            first_end = self.ends[0][0] if self.ends else now + 1.0
-            first_ready = self.loading[0][0] if self.loading else now + 1.0
-            if min(first_end, first_ready) > now:
+            first_end = self.ends[0][0] if self.ends else inf
+            of_fleet = self.fleet.next_at()
+            if min(first_end, of_fleet) > now:
                 break
-            if first_ready <= first_end:
-                self._count(first_ready)
-                self._get_ready()
-                self._dispatch(first_ready)
-            else:
+            if first_end <= of_fleet:
                 self._count(first_end)
                 self._finish()
                 if self.queue:
                     self._dispatch(first_end)
+            else:
+                self._count(max(of_fleet, self.counted_at))
+                self.fleet.step()
         self._count(now)
 
     def _finish(self) -> None:
         now, number, began_at = heapq.heappop(self.ends)
         self.outcome.busy_seconds += now - began_at
-        replica = self.replicas.get(number)
-        if replica is None:
-            return  # cut off before
+        replica = self.replicas[number]
         replica.in_flight -= 1
-        if replica.draining_since is not None and not replica.in_flight:
-            self._end(replica, now)
+        if replica.draining and not replica.in_flight:
+            del self.replicas[number]
+            self.fleet.drained(number, now)
 
-    # -- replicas ------------------------------------------------------------------------------------------------------
+    # -- replicas: what the fleet says -----------------------------------------------------------------------------
 
-    def _start(self, now: float, load_s: float) -> None:
-        replica = _Replica(self.next_number, now, now + load_s)
-        self.next_number += 1
-        self.replicas[replica.number] = replica
-        if load_s:
-            heapq.heappush(self.loading, (replica.ready_at, replica.number))
-        else:
-            self.ready.append(replica)
+    def is_ready(self, number: int, now: float) -> None:
+        replica = self.replicas[number] = _Replica(number)
+        self.ready.append(replica)
+        if now >= 0.0:  # those of the beginning were there before, and nobody wanted them
+            self.seen.touch(self._moment(now))  # from now on it can be asked, and may turn out idle
+        self._dispatch(now)
 
-    def _get_ready(self) -> None:
-        _, number = heapq.heappop(self.loading)
-        self.ready.append(self.replicas[number])
-
-    def _end(self, replica: _Replica, now: float) -> None:
-        del self.replicas[replica.number]
-        self.outcome.replica_seconds += now - replica.began_at
-
-    def _scale_to(self, wanted: int, now: float) -> None:
-        for _ in range(wanted - len(self.ready) - len(self.loading)):
-            self._start(now, self.conditions.load_s)
-        for _ in range(len(self.ready) + len(self.loading) - wanted):
-            if self.loading:  # the one that would be ready last
-                last = max(self.loading)
-                self.loading.remove(last)
-                heapq.heapify(self.loading)
-                self._end(self.replicas[last[1]], now)
-            else:
-                self._drain(min(reversed(self.ready), key=_in_flight), now)
-
-    def _drain(self, replica: _Replica, now: float) -> None:
+    def drains(self, number: int, now: float) -> None:
+        replica = self.replicas[number]
         self.ready.remove(replica)
-        replica.draining_since = now
+        replica.draining = True
         if not replica.in_flight:
-            self._end(replica, now)
+            del self.replicas[number]
+            self.fleet.drained(number, now)
 
-    def _cut_off(self, now: float) -> None:
-        for replica in list(self.replicas.values()):
-            if replica.draining_since is not None and now - replica.draining_since >= self.spec.drain_s:
-                self.outcome.cut_off += replica.in_flight
-                self._end(replica, now)
+    def is_gone(self, number: int, now: float) -> None:
+        replica = self.replicas.pop(number)
+        if not replica.draining:
+            self.ready.remove(replica)
+        if not replica.in_flight:
+            return
+        self.outcome.cut_off += replica.in_flight
+        self.outcome.busy_seconds += sum(now - began_at for _, which, began_at in self.ends if which == number)
+        self.ends = [each for each in self.ends if each[1] != number]
+        heapq.heapify(self.ends)
+
+    def in_flight(self, number: int) -> int:
+        return self.replicas[number].in_flight
 
     # -- the autoscaler ------------------------------------------------------------------------------------------------
 
@@ -258,7 +244,6 @@ class _Play:
     def _tell(self, now: float, arrived: int) -> None:
         """At the end of every second: what the router would report, and what follows from it."""
         quiet = not arrived and not self.held
-        self._cut_off(now)
         self._hour(now)
         if quiet and (self.due is None or now < self.due):
             return
@@ -274,15 +259,18 @@ class _Play:
 
     def _scale(self, now: float) -> None:
         advice = self._ask(now)
-        if advice.wanted != self.wanted:
-            self.outcome.changes.append(Change(now, self.wanted, advice.wanted, sentence(advice.why)))
-        self.wanted, self.kept = advice.wanted, advice.kept
+        self.kept = advice.kept
         self.due = None if advice.next_change_at is None else advice.next_change_at - self.conditions.begins_at
-        self._scale_to(self.wanted, now)
-        if self.queue and self.ready:
-            self._dispatch(now)
+        if advice.wanted == self.wanted:
+            return
+        change = Change(now, self.wanted, advice.wanted, sentence(advice.why))
+        self.outcome.changes.append(change)
+        self.wanted = advice.wanted
+        self.fleet.scale_to(change.after, change.why, now)
 
     def _ask(self, now: float) -> Advice:
+        if not self.ready and self.fleet.coming:
+            self.seen.touch(self._moment(now))  # it is not idle while nobody could ask it anything
         return advise(
             self.policy,
             self.seen,
@@ -296,7 +284,7 @@ class _Play:
     def _hour(self, now: float) -> None:
         hour = int((now - 1.0) // 3600)
         seconds, most = self.outcome.by_hour.get(hour, (0.0, 0))
-        self.outcome.by_hour[hour] = (seconds + len(self.replicas), max(most, len(self.replicas)))
+        self.outcome.by_hour[hour] = (seconds + self.fleet.count, max(most, self.fleet.count))
 
     def _moment(self, second: float) -> float:
         return self.conditions.begins_at + second

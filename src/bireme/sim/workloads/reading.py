@@ -1,4 +1,4 @@
-"""A workload by its name: a file of any format that is known (plain or .gz), or `generate:...`.
+"""A workload by its name: a file of any format that is known (plain or .gz), `generate:...` or `jobs:...`.
 
 The format is what the first line says it is. Called by the command line; the only module here that opens files.
 """
@@ -9,16 +9,18 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from bireme.sim.workloads import generator, history, sacct, swf, tables
+from bireme.sim.workloads import described, generator, history, sacct, swf, tables
 from bireme.sim.workloads.trace import BadTraceError, Problem, Row, Workload, gather
 
 GZIP = b"\x1f\x8b"
 
 
 def read_workload(name: str, *, skip_bad: bool = False) -> Workload:
-    """Raises BadTraceError, BadGeneratorError or OSError."""
+    """Raises BadTraceError, BadGeneratorError, BadDescriptionError or OSError."""
     if name.startswith(generator.PREFIX):
         return generator.generate(generator.parse(name))
+    if name.startswith(described.PREFIX):
+        return described.read(name)
     lines, cut = read_lines(name)
     first = lines[0] if lines else ""
     heading = [cell.strip().lower() for cell in first.split(",")]
