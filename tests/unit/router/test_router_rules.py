@@ -89,7 +89,9 @@ def test_the_model_of_a_body(body: bytes, kind: bytes, model: str) -> None:
     assert model_of_body(body, kind) == model
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"model": 3}', b"\xff", b'{"model":' + b"[" * 5000, b'{"model": "\\ud83'])
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"model": 3}', b"\xff", b'{"model":' + b"[" * 5000, b'{"model": "\\ud83']
+)
 def test_a_body_that_names_no_model_in_json(body: bytes) -> None:
     with pytest.raises(ValueError, match="the body is no JSON object"):
         model_of_body(body, b"application/json")
