@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +136,28 @@ def test_a_killed_router_comes_back_at_its_place(cluster: Cluster) -> None:
         pass
     processes = [words for _, words in cluster.processes() if "bireme.router" in words]
     assert len(processes) == 2, processes
+
+
+def test_a_full_disk_stops_no_routing_and_is_told_where_people_look(cluster: Cluster) -> None:
+    serve(cluster, "--replicas=2")
+    before = ready(cluster, 2)
+    about = listening_router(cluster)
+    full = Path(cluster.home) / "router" / "table.new"
+    full.symlink_to("/dev/full")
+    try:
+        with steady_load(about["url"] + "/chat/"):
+            os.kill(pid_of(cluster, before[0]["number"]), signal.SIGKILL)
+            cluster.until(lambda: before[0]["number"] not in numbers(shown(cluster)["replicas"]))
+            after = ready(cluster, 2)
+            cluster.until(lambda: router(cluster).get("warning"))
+        assert numbers(after) != numbers(before)
+        why = "the router answers, but its table cannot be written"
+        said = [("services",), ("status",), ("service", "show", "chat"), ("why", "chat"), ("doctor",)]
+        assert all(why in cluster.bireme(*words, check=False).stdout for words in said)
+    finally:
+        full.unlink()
+    cluster.until(lambda: router(cluster) == about)
+    assert why not in cluster.bireme("services").stdout
 
 
 def test_down_leaves_services_running_and_says_so_and_end_jobs_ends_them(own_cluster: Cluster) -> None:

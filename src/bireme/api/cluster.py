@@ -68,5 +68,6 @@ class Service:
     """What the autoscaler says of a service (by its name): `wanted`, `why`, `cause`, `figures`, `next_change_at`; empty
     where the number of its replicas does not change by itself."""
     router: Callable[[], Mapping[str, str | int]] = dict
-    """Of the router that runs: `url`, `pid`; `problem`, where one is needed and does not answer."""
+    """Of the router that runs: `url`, `pid`; `warning`, what is not well with it; `problem`, where one is needed and
+    does not answer."""
     extra_config: dict[str, str] = field(default_factory=dict)

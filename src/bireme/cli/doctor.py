@@ -288,6 +288,8 @@ def _router(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
         elsewhere = f"router.address in {paths.settings}, then: scontrol reconfigure"
         advice = f"see {paths.router_log}; to have it listen elsewhere: {elsewhere}"
         yield Check("router", FAIL, f"services cannot be reached: {problem}", advice)
+    if warning := about.get("warning"):
+        yield Check("router", WARN, warning, f"see {paths.router_log}; it is tried again all the time")
     elif about.get("url"):
         yield Check("router", OK, f"services are reached at {about['url']}, pid {about['pid']}")
 

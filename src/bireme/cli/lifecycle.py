@@ -324,6 +324,8 @@ def _router_words(about: dict[str, Any]) -> str:
     said = [f"{about['url']}, pid {about['pid']}"] if about.get("url") else []
     if about.get("problem"):
         said.append(f"services cannot be reached: {about['problem']}; see: bireme doctor")
+    if about.get("warning"):
+        said.append(f"{about['warning']}; see: bireme doctor")
     return "; ".join(said)
 
 

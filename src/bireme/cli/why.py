@@ -15,6 +15,7 @@ from typing import Any
 from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
 from bireme.cli.serving.pages import why_lines
+from bireme.cli.serving.services import router_of
 from bireme.cli.serving.tails import tails_of
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.paths import path_of
@@ -85,11 +86,12 @@ def _why_service(name: str, *, as_data: bool, params: dict[str, int] | None) -> 
             job = _why_first_waiting(transport, told["service"], params)
         except (ApiError, BiremeUnavailable) as error:
             raise refused_by_daemon("", error) from error
+        router = router_of(transport)
     if as_data:
         more = {} if job is None else {"waiting": job}
         print(json.dumps({"reasons": told["service"]["reasons"], "service": told["service"], **more}, indent=2))
         return 0
-    print("\n".join(why_lines(visible_values(told["service"]), told["now"], tails)))
+    print("\n".join(why_lines(visible_values(told["service"]), told["now"], tails, router)))
     if job is not None:
         print()
         print("\n".join(text_of(visible_values(job), make_stamp("", job["now"]))))

@@ -1,8 +1,8 @@
 """What the daemon and the router say to each other over FOLDER/router.sock: lines of JSON, one class for each kind.
 
 The daemon connects, says `Hello`, and pushes the whole `Table` whenever it changes. The router answers `Hello` with
-`Welcome`, and every table with `Took` when all its workers go by it (or `Refused`); `Load`, `Wake`, `Trouble` and
-`Drained` come by themselves. One daemon at a time: a newer connection takes the place of the one before.
+`Welcome`, and every table with `Took` when all its workers go by it (or `Refused`); `Load`, `Wake`, `Trouble`,
+`Drained` and `Ails` come by themselves. One daemon at a time: a newer connection takes the place of the one before.
 
 As with agents the two may be of different releases, for the router outlives daemons: a field is never taken away nor
 given another meaning, a new one has a default, which is what its absence means, and what a reader does not know it
@@ -201,6 +201,13 @@ class Drained(Told, tag="drained", frozen=True):
     replica: str
 
 
+class Ails(Told, tag="ails", frozen=True):
+    """It routes by the latest table, and something of it is not well. Told when that changes, and after a `Hello`."""
+
+    why: str = ""
+    """Empty: all is well again."""
+
+
 class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Counted since the router's epoch: they only grow."""
 
@@ -276,7 +283,7 @@ class Pong(Told, tag="pong", frozen=True):
     id: int = 0
 
 
-AnyTold = Welcome | Took | Refused | Wake | Trouble | Drained | Load | Numbers | Pong
+AnyTold = Welcome | Took | Refused | Wake | Trouble | Drained | Ails | Load | Numbers | Pong
 
 _encoder = msgspec.json.Encoder()
 _orders: msgspec.json.Decoder[AnyOrder] = msgspec.json.Decoder(AnyOrder)

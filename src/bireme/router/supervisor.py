@@ -3,8 +3,9 @@
 No request passes through it. It holds the workers' listening sockets, so that connections that come while a worker is
 being started again wait in the kernel, and the memory in which they see each other's counts (`board`).
 
-Invariants: a table is on disk before a worker goes by it; `Took` is said when no worker goes by an older one; `Drained`
-only when, after that, nobody has a request on the replica.
+Invariants: what the daemon says is routed by, whether or not it can be written down (then that is tried again, and
+said); `Took` is said when no worker goes by an older table; `Drained` only when, after that, nobody has a request on
+the replica.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _SOON_S = 1.0
 """A worker that ended sooner than this after its start is started again later and later."""
 _LATEST_S = 5.0
 _KILL_AFTER_S = 2.0
+_WRITE_AGAIN_S = 2.0
+"""After so long a table is written once more that could not be."""
 
 
 class RouterError(Exception):
@@ -91,6 +94,9 @@ class Supervisor:
         self._loads = Loads()
         self._table = Table(serial=0)
         self._table_path = os.path.join(settings.home, "table")
+        self._writing_again: asyncio.TimerHandle | None = None
+        self._ails = ""
+        """What is not well, though requests are answered."""
         self._daemon: Speaker | None = None
         self._took = 0
         self._told_drained: set[str] = set()
@@ -165,6 +171,8 @@ class Supervisor:
                 tls=bool(self._settings.tls_certificate),
             )
         )
+        if self._ails:
+            self._tell(messages.Ails(why=self._ails))
         self._tell_took(again=True)
         for name in sorted(self._woken):
             if self._board.total(self._cells[inner.service_name(name)]):
@@ -177,11 +185,8 @@ class Supervisor:
         if not wrong:
             try:
                 cells = self._blocks.give(inner.names_in(table))
-                table_file.write(self._table_path, table)
             except NoRoomError as error:
                 wrong = str(error)
-            except OSError as error:
-                wrong = f"the table cannot be written to {self._table_path}: {error.strerror}"
         if wrong:
             log.error("table %d is refused: %s", table.serial, wrong)
             self._tell(messages.Refused(why=wrong, serial=table.serial))
@@ -195,7 +200,27 @@ class Supervisor:
         line = inner.line(inner.Apply(table, cells))
         for worker in self._workers:
             worker.tell(line)
+        self._write_down()
         self._gather()
+
+    def _write_down(self) -> None:
+        """The table that is gone by, for the next router of this home; again and again until it is on disk."""
+        if self._writing_again is not None:
+            self._writing_again.cancel()
+            self._writing_again = None
+        ails = ""
+        try:
+            table_file.write(self._table_path, self._table)
+        except OSError as error:
+            ails = f"its table cannot be written to {self._table_path}: {error.strerror}"
+            self._writing_again = self._loop.call_later(_WRITE_AGAIN_S, self._write_down)
+        if ails != self._ails:
+            self._ails = ails
+            if ails:
+                log.error("%s; routing goes on, a router that is started now would not know of what changed", ails)
+            else:
+                log.info("the table is on disk again")
+            self._tell(messages.Ails(why=ails))
 
     # --- what the workers say ---
 

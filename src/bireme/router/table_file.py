@@ -1,6 +1,6 @@
 """The last table, on disk: what a router that was started again goes by until its daemon comes.
 
-Written by the supervisor before any worker has it. Invariant: the file is a whole table or is not there; nobody but its
+Written by the supervisor when its workers have been told it: a full disk stops no routing. Invariant: the file is a whole table or is not there; nobody but its
 owner can read it. One that cannot be read is passed over with a word in the log: the daemon brings another.
 """
 

@@ -277,3 +277,36 @@ def test_the_settings_say_how_it_is_started() -> None:
     plan = RouterPlan.of(Paths("/h"), settings)
     assert (plan.folder, plan.host, plan.port) == ("/h/router", "::1", 8443)
     assert plan.command()[-4:] == ["--tls-certificate", "/c", "--tls-key", "/k"]
+
+
+def test_a_full_disk_stops_no_routing_and_is_told_until_it_is_over(plan: RouterPlan) -> None:
+    """`/dev/full` in the place of the table's file: every write to it is answered as by a disk without room."""
+
+    async def story() -> None:
+        server, port = await backend(b"hello")
+        daemon = Daemon(plan, chat())
+        await until(lambda: daemon.link._took, "the table to be taken")
+        table = Path(plan.folder) / "table"
+        before = table.read_bytes()
+        fresh = Path(f"{table}.new")
+        fresh.symlink_to("/dev/full")
+        daemon.route(chat(messages.Replica(id="1.1", host="127.0.0.1", port=port)))
+        await until(lambda: daemon.link.warning, "the warning")
+        assert str(summary(daemon.link)["warning"]) == (
+            f"the router answers, but its table cannot be written to {table}: No space left on device"
+        )
+        await until(lambda: daemon.link._took == daemon.link._serial, "the table to be taken")
+        assert (await get(daemon.address, "/chat/")).endswith(b"hello")
+        assert table.read_bytes() == before
+        await daemon.link.close()
+        after = Daemon(plan, *daemon.services)
+        await until(lambda: after.link.warning, "the next daemon to hear of it")
+        fresh.unlink()
+        await until(lambda: not after.link.warning, "the table to be written")
+        assert "warning" not in summary(after.link)
+        assert b"1.1" in table.read_bytes()
+        assert Path(plan.log).read_text().count("cannot be written") == 1
+        await after.link.close()
+        server.close()
+
+    run(story())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bireme.core.scaling.wording import replicas
 from bireme.slurm.times import format_elapsed
@@ -48,12 +48,31 @@ def bounds(service: Record) -> str:
     return str(least) if least == most else f"{least}-{most}"
 
 
-def service_page(service: Record, now: float, tails: Tails, *, router_problem: str = "") -> Iterator[str]:
+class RouterWords(NamedTuple):
+    """What is to be said of the router: at most one sentence of each."""
+
+    problems: Sequence[str] = ()
+    """Why there is none that answers."""
+    warnings: Sequence[str] = ()
+    """What is not well with one that does."""
+
+    def lines(self) -> Iterator[str]:
+        for text in self.problems:
+            yield f"which cannot be reached: {text}; see: bireme doctor"
+        for text in self.warnings:
+            yield f"{text}; see: bireme doctor"
+
+
+_NOTHING_SAID = RouterWords()
+
+
+def service_page(
+    service: Record, now: float, tails: Tails, router: RouterWords = _NOTHING_SAID
+) -> Iterator[str]:
     """All of one service."""
     yield f"Service {service['name']} of {service['user_name']}: {standing_text(service)}"
     yield from _labelled("Address", [service["url"] or "none: there is no router yet"])
-    if router_problem:
-        yield from _labelled("", [f"which cannot be reached: {router_problem}; see: bireme doctor"])
+    yield from _labelled("", router.lines())
     if not service["keys"]:
         yield from _labelled("", [f"for this machine alone; bireme service key add {service['name']} lets others in"])
     yield from _labelled("Replicas", [_how_many(service)])
@@ -70,7 +89,7 @@ def standing_text(service: Record) -> str:
     return f"{service['state']}, {service['ready']} of {service['wanted']} ready"
 
 
-def why_lines(service: Record, now: float, tails: Tails) -> Iterator[str]:
+def why_lines(service: Record, now: float, tails: Tails, router: RouterWords = _NOTHING_SAID) -> Iterator[str]:
     """What `bireme why NAME` says of it."""
     yield f"Service {service['name']} of {service['user_name']}: {standing_text(service)}"
     yield from _labelled("Wanted", [_how_many(service)])
@@ -78,6 +97,8 @@ def why_lines(service: Record, now: float, tails: Tails) -> Iterator[str]:
     yield from _labelled("Reasons", (_reason(each, now, tails) for each in service["reasons"]))
     if not service["reasons"]:
         yield from _labelled("Reasons", ["none: it has all that it wants"])
+    if said := list(router.lines()):
+        yield from _labelled("Address", [service["url"] or "none: there is no router yet", *said])
     yield from _labelled("Crashes", _crashes(service, now, tails))
 
 

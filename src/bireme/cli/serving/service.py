@@ -16,7 +16,7 @@ from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
 from bireme.cli.serving import pages
 from bireme.cli.serving.serve import wait_until_ready
-from bireme.cli.serving.services import router_problem
+from bireme.cli.serving.services import router_of
 from bireme.cli.serving.tails import follow, tails_of
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.paths import path_of
@@ -142,8 +142,7 @@ def _show(transport: Transport, given: argparse.Namespace) -> int:
         print(json.dumps(told["service"], indent=2))
         return 0
     tails = tails_of(transport, told["service"])
-    problem = router_problem(transport)
-    lines = pages.service_page(visible_values(told["service"]), told["now"], tails, router_problem=problem)
+    lines = pages.service_page(visible_values(told["service"]), told["now"], tails, router_of(transport))
     print("\n".join(lines))
     return 0
 

@@ -8,7 +8,7 @@ import time
 
 from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
-from bireme.cli.serving.pages import services_table
+from bireme.cli.serving.pages import RouterWords, services_table
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.voice import refused_by_daemon, run_command
 from bireme.slurm.formats.visible import visible_values
@@ -50,17 +50,20 @@ def _asked(transport: Transport, user: str | None) -> list[dict[str, object]]:
 def _text(transport: Transport, user: str | None) -> str:
     services = _asked(transport, user)
     lines = list(services_table(visible_values(services)))
-    if services and (problem := router_problem(transport)):
-        lines.append(f"None of them can be reached: {problem}; see: bireme doctor")
+    if services:
+        about = router_of(transport)
+        lines += [f"None of them can be reached: {text}; see: bireme doctor" for text in about.problems]
+        lines += [f"Note: {text}; see: bireme doctor" for text in about.warnings]
     return "\n".join(lines)
 
 
-def router_problem(transport: Transport) -> str:
-    """Why there is no router that answers, where there should be one; empty otherwise."""
+def router_of(transport: Transport) -> RouterWords:
+    """What the daemon says of the router: why none answers where one should, or what is not well with it."""
     try:
-        return str((transport.get("/v1/ping").get("router") or {}).get("problem", ""))
+        about = transport.get("/v1/ping").get("router") or {}
     except (ApiError, BiremeUnavailable) as error:
         raise refused_by_daemon("", error) from error
+    return RouterWords(*([str(about[word])] if about.get(word) else [] for word in ("problem", "warning")))
 
 
 def _watch(transport: Transport, user: str | None) -> None:

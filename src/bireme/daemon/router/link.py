@@ -80,6 +80,8 @@ class RouterLink:
         """Of the router that is there."""
         self.problem = ""
         """Why there is none that answers; empty: none is needed, or all is well."""
+        self._notes: dict[str, str] = {}
+        """What is not well with one that answers, by what it is about."""
         self._needed = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
         self._started: StartedRouter | None = None
@@ -91,6 +93,11 @@ class RouterLink:
         self._pushing: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def warning(self) -> str:
+        """What is not well with a router that answers; empty: nothing."""
+        return "; ".join(self._notes.values())
 
     def begin(self) -> None:
         """From now on there is a router whenever there are services; one that runs already is found."""
@@ -165,6 +172,7 @@ class RouterLink:
         if self._writer is not None:
             self._writer.close()
         self._writer, self.welcome, self._told, self._took = None, None, None, 0
+        self._notes.clear()
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """To the router that there is, or to one that is started for it. Raises OSError or TimeoutError."""
@@ -219,6 +227,7 @@ class RouterLink:
                 self._welcomed(told)
             case messages.Took():
                 self._took, self.problem = max(self._took, told.serial), ""
+                self._notes.pop("refused", None)
                 if self._took >= self._serial:
                     self.changed()
             case messages.Refused():
@@ -231,6 +240,8 @@ class RouterLink:
                 self._listener.drained(told.replica)
             case messages.Trouble():
                 self._listener.trouble(told)
+            case messages.Ails():
+                self._ails(told.why)
             case _:
                 pass  # Numbers and Pong: that it spoke is what counts
 
@@ -247,10 +258,16 @@ class RouterLink:
         self._push()
 
     def _refused(self, told: messages.Refused) -> None:
-        """A bug of ours, or a full disk of its: said, and tried again with the next change."""
+        """A bug of ours, or more than it has room for: said, and tried again with the next change."""
         log.error("the router does not take a table: %s", told.why)
-        self.problem = f"it goes by an older table: {told.why}"
+        self._notes["refused"] = f"the router goes by an older table: {told.why}"
         self._took = self._serial
+
+    def _ails(self, why: str) -> None:
+        self._notes.pop("ails", None)
+        if why:
+            log.error("the router goes on, but %s", why)
+            self._notes["ails"] = f"the router answers, but {why}"
 
     def _push(self) -> None:
         """Tells the newest table, unless one is on its way (then it is told after that) or it is what was told."""
@@ -275,6 +292,8 @@ def summary(link: RouterLink | None) -> dict[str, str | int]:
         about |= {"url": url_of(found), "pid": found.pid}
     if link is not None and link.problem:
         about["problem"] = link.problem
+    if link is not None and link.warning:
+        about["warning"] = link.warning
     return about
 
 

@@ -60,7 +60,7 @@ class RouterSteward:
 
     @property
     def summary(self) -> dict[str, str | int]:
-        """Of the router: `url`, `pid`, `problem`; nothing of what is not."""
+        """Of the router: `url`, `pid`, `problem`, `warning`; nothing of what is not."""
         return summary(self._link)
 
     @property
