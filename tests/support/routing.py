@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from bireme.router import messages
 from bireme.router.messages import AnyTold, Service, Table
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 T = TypeVar("T")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,10 +74,13 @@ def listening_router(cluster: Cluster) -> dict[str, Any]:
 class Load:
     """Clients that send one GET after another. What failed is kept with its reason; who answered, too."""
 
-    def __init__(self, url: str, clients: int = 3) -> None:
+    def __init__(self, url: str, clients: int = 3, *, kept: bool = True) -> None:
+        """`kept`: each on one connection; else each request on one of its own."""
         parts = urlsplit(url)
         self._address = (parts.hostname or "", parts.port or 80)
+        self._is_secure = parts.scheme == "https"
         self._path = parts.path
+        self._is_kept = kept
         self.answers: list[bytes] = []
         self.failures: list[str] = []
         self._over = threading.Event()
@@ -87,11 +91,16 @@ class Load:
 
     def _ask(self) -> None:
         connection = http.client.HTTPConnection(*self._address, timeout=60.0)
+        if self._is_secure:  # whose certificate it is, others look at
+            context = ssl._create_unverified_context()
+            connection = http.client.HTTPSConnection(*self._address, timeout=60.0, context=context)
         while not self._over.wait(0.005):
             try:
                 connection.request("GET", self._path)
                 answer = connection.getresponse()
                 body = answer.read()
+                if not self._is_kept:
+                    connection.close()
                 problem = "" if answer.status == 200 else f"{answer.status}: {body[:200]!r}"
             except (OSError, http.client.HTTPException) as error:
                 problem, body = repr(error), b""
@@ -114,9 +123,9 @@ class Load:
 
 
 @contextmanager
-def steady_load(url: str) -> Iterator[Load]:
+def steady_load(url: str, *, kept: bool = True) -> Iterator[Load]:
     """While it lasts nothing may fail."""
-    load = Load(url)
+    load = Load(url, kept=kept)
     try:
         load.more()
         yield load

@@ -205,7 +205,8 @@ class Daemon:
     def _router_url(self) -> str:
         listens = self._steward.url if self._steward is not None else ""
         address = self._settings.router_address
-        expected = "" if address.endswith(":0") else f"http://{address}"  # nobody knows which port it will be
+        scheme = "https" if self._settings.router_tls_certificate else "http"
+        expected = "" if address.endswith(":0") else f"{scheme}://{address}"  # nobody knows which port it will be
         return self._settings.router_url.rstrip("/") or listens or expected
 
     def _limits(self) -> Limits:

@@ -10,7 +10,7 @@ import msgspec
 import uvloop
 
 from bireme.rationed_log import RationedHandler
-from bireme.router import settings, worker
+from bireme.router import inner, settings, worker
 from bireme.router.supervisor import RouterError, Supervisor
 
 
@@ -19,7 +19,7 @@ def main() -> int:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s router %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     if sys.argv[1:2] == ["--worker"]:
-        worker.run(msgspec.json.decode(sys.argv[2], type=worker.Start))
+        worker.run(msgspec.json.decode(sys.argv[2], type=inner.Start))
         return 0
     given = settings.from_words(sys.argv[1:])
     try:

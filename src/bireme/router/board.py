@@ -1,5 +1,7 @@
 """Counts that all workers see: memory shared by them, in which each has a row and writes only that.
 
+There are more rows than workers: those that follow others have rows of their own while the others end.
+
 Requests in flight by replica and by key, requests that wait by service: what one worker must know of the others for
 each request, and could not ask for. The supervisor gives every thing a block of cells (`Blocks`) and reads all rows.
 Without locks: two workers that look at the same instant may both take the last place of a replica; they see it at once.
@@ -23,11 +25,17 @@ _WORD = 8
 class Board:
     """The cells, as one process sees them. `row`: its own; the supervisor has none."""
 
-    def __init__(self, cells: memoryview, workers: int, row: int | None) -> None:
-        rows = [cells[number * _ROW : (number + 1) * _ROW] for number in range(workers)]
-        self._rows = rows
-        self.mine = rows[row] if row is not None else memoryview(bytearray(0)).cast("q")
-        self._others = [each for number, each in enumerate(rows) if number != row]
+    def __init__(self, cells: memoryview, rows: int, row: int | None) -> None:
+        self._rows = [cells[number * _ROW : (number + 1) * _ROW] for number in range(rows)]
+        self._row = row
+        self.mine = self._rows[row] if row is not None else memoryview(bytearray(0)).cast("q")
+        self.look_at(range(rows))
+
+    def look_at(self, rows: Iterable[int]) -> None:
+        """Those that somebody has."""
+        rows = list(rows)
+        self._looked_at = [self._rows[number] for number in rows]
+        self._others = [self._rows[number] for number in rows if number != self._row]
         self.is_shared = bool(self._others)
 
     def elsewhere(self, cell: int) -> int:
@@ -35,9 +43,10 @@ class Board:
         return sum([row[cell] for row in self._others])
 
     def total(self, cell: int) -> int:
-        return sum([row[cell] for row in self._rows])
+        return sum([row[cell] for row in self._looked_at])
 
     def all(self, cell: int) -> list[int]:
+        """Of all rows, in their order."""
         return [row[cell] for row in self._rows]
 
     def write(self, cell: int, value: int) -> None:
@@ -53,15 +62,15 @@ class Board:
         self._rows[row][:] = memoryview(bytes(_ROW * _WORD)).cast("q")
 
 
-def new_memory(workers: int) -> int:
-    """A descriptor of memory for so many workers, which they inherit."""
+def new_memory(rows: int) -> int:
+    """A descriptor of memory for so many rows, which workers inherit. What nobody writes to takes no room."""
     fd = os.memfd_create("bireme-router")
-    os.ftruncate(fd, workers * _ROW * _WORD)
+    os.ftruncate(fd, rows * _ROW * _WORD)
     return fd
 
 
-def mapped(fd: int, workers: int) -> memoryview:
-    return memoryview(mmap.mmap(fd, workers * _ROW * _WORD)).cast("q")
+def mapped(fd: int, rows: int) -> memoryview:
+    return memoryview(mmap.mmap(fd, rows * _ROW * _WORD)).cast("q")
 
 
 class NoRoomError(Exception):
@@ -84,6 +93,14 @@ class Blocks:
         for name in new:
             self._of[name] = self._free.pop() * BLOCK
         return {name: self._of[name] for name in wanted}
+
+    def restore(self, cells: dict[str, int], board: Board) -> None:
+        """As another supervisor gave them. What is counted of things that it does not name keeps its block."""
+        self._of = dict(cells)
+        taken = {cell // BLOCK for cell in cells.values()}
+        self._free = [
+            block for block in range(BLOCKS - 1, 0, -1) if block not in taken and not board.total(block * BLOCK)
+        ]
 
     def others(self, names: Iterable[str]) -> dict[str, int]:
         """Those that have cells and are not among these."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
-import struct
 from collections.abc import Callable
 from typing import Protocol, cast
 
 from bireme.router import messages
 from bireme.router.messages import AnyOrder, AnyTold, ProtocolError
+from bireme.router.succession import peer_uid
 
 log = logging.getLogger("bireme.router")
 
@@ -43,7 +42,7 @@ class Speaker(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        if self._is_local_socket and _peer_uid(transport.get_extra_info("socket")) not in (0, os.geteuid()):
+        if self._is_local_socket and peer_uid(transport.get_extra_info("socket")) not in (0, os.geteuid()):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -95,11 +94,6 @@ class Speaker(asyncio.Protocol):
             + (b"" if head.startswith(b"HEAD") else body)
         )
         self.transport.close()
-
-
-def _peer_uid(connection: socket.socket) -> int:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
 
 
 def speaking_to(listener: Listener, *, is_local_socket: bool = True) -> Callable[[], Speaker]:

@@ -1,6 +1,7 @@
 """What the supervisor and its workers say to each other, over a pair of sockets: lines of JSON, as `messages` has them.
 
-They are always of one release. Not here: what is counted for each request, which is in shared memory (`board`).
+They are of one release, but where a supervisor died and one of a newer release finds its workers (`succession`): so a
+new field has a default here too. Not here: what is counted for each request, which is in shared memory (`board`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,39 @@ import msgspec
 
 from bireme.router.messages import Table
 from bireme.router.rules.tally import Tally
+from bireme.router.settings import Settings
+
+
+class Start(msgspec.Struct, kw_only=True, frozen=True):
+    """What a worker is told on its command line. All numbers but `row` and `workers` are descriptors."""
+
+    settings: Settings
+    row: int
+    """Of the board: which cells are its own."""
+    workers: int
+    """How many share the port, and the limits of connections."""
+    listeners: tuple[int, ...]
+    channel: int
+    meeting: int
+    """Where the next supervisor finds it."""
+    memory: int
+    kicks: tuple[int, ...]
+    """One for each row of the board: written to when its worker's queue is to be looked at."""
+    certificate: tuple[int, ...] = ()
+    """The certificate and its key; empty: no TLS."""
+    digest: str = ""
+    """Of these two."""
+    release: str = ""
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """What a worker says to a supervisor that finds it."""
+
+    start: Start
+    pid: int
+    table: Table
+    cells: dict[str, int]
+    is_draining: bool = False
 
 
 class Apply(msgspec.Struct, tag_field="op", tag="apply", frozen=True):
@@ -17,10 +51,15 @@ class Apply(msgspec.Struct, tag_field="op", tag="apply", frozen=True):
     table: Table
     cells: dict[str, int]
     """By name (`replica_name` and its neighbours): the first cell of its block."""
+    rows: tuple[int, ...] = ()
+    """Of all workers that there are, its own among them."""
 
 
 class Drain(msgspec.Struct, tag_field="op", tag="drain", frozen=True):
     """Take no more connections, and end when the last request has."""
+
+    limit_s: float = 0.0
+    """At the latest then, and unused connections end now. 0: these are kept until their next request, or their time."""
 
 
 ToWorker = Apply | Drain
@@ -84,7 +123,7 @@ from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
 _encoder = msgspec.json.Encoder()
 
 
-def line(message: ToWorker | FromWorker) -> bytes:
+def line(message: ToWorker | FromWorker | Handed) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 

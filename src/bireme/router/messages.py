@@ -1,8 +1,9 @@
 """What the daemon and the router say to each other over FOLDER/router.sock: lines of JSON, one class for each kind.
 
 The daemon connects, says `Hello`, and pushes the whole `Table` whenever it changes. The router answers `Hello` with
-`Welcome`, and every table with `Took` when all its workers go by it (or `Refused`); `Load`, `Wake`, `Trouble`,
-`Drained` and `Ails` come by themselves. One daemon at a time: a newer connection takes the place of the one before.
+`Welcome`, `Configure` with `Welcome` or `Kept`, and every table with `Took` when all its workers go by it (or
+`Refused`); `Load`, `Wake`, `Trouble`, `Drained` and `Ails` come by themselves. One daemon at a time: a newer connection
+takes the place of the one before.
 
 As with agents the two may be of different releases, for the router outlives daemons: a field is never taken away nor
 given another meaning, a new one has a default, which is what its absence means, and what a reader does not know it
@@ -18,11 +19,13 @@ Invariant: all of the router's knowledge is the latest table; keys are in it onl
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
 
-VERSION = 1
+VERSION = 2
+"""2: it can be told to listen elsewhere (`Configure`)."""
 SOCKET = "router.sock"
 """In the router's folder; private to its user."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -131,6 +134,22 @@ class Table(Order, tag="table", frozen=True):
     services: tuple[Service, ...] = ()
 
 
+class Configure(Order, tag="configure", frozen=True):
+    """Listen here, so, with as many workers. -> Welcome, when new workers answer there; or Kept.
+
+    Requests in flight end where they are; where the address stays the same not one connection is refused.
+    """
+
+    host: str
+    port: int
+    """0: any; the one that it has, if it has the host."""
+    workers: int = 0
+    """0: one for two cores."""
+    tls_certificate: str = ""
+    """Files are read anew."""
+    tls_key: str = ""
+
+
 class AskNumbers(Order, tag="numbers", frozen=True):
     """-> Numbers"""
 
@@ -143,7 +162,7 @@ class Ping(Order, tag="ping", frozen=True):
     id: int = 0
 
 
-AnyOrder = Hello | Table | AskNumbers | Ping
+AnyOrder = Hello | Table | Configure | AskNumbers | Ping
 
 
 # --- what the router says ---------------------------------------------------------------------------------------------
@@ -165,6 +184,16 @@ class Welcome(Told, tag="welcome", frozen=True):
     """Where it listens for requests ..."""
     port: int
     tls: bool = False
+    workers: int = 0
+    """0: it does not say."""
+    digest: str = ""
+    """`certificate_digest` of the files that it read; empty without TLS."""
+
+
+class Kept(Told, tag="kept", frozen=True):
+    """It goes on as it is: what `Configure` asked for cannot be, and why."""
+
+    why: str
 
 
 class Took(Told, tag="took", frozen=True):
@@ -283,11 +312,16 @@ class Pong(Told, tag="pong", frozen=True):
     id: int = 0
 
 
-AnyTold = Welcome | Took | Refused | Wake | Trouble | Drained | Ails | Load | Numbers | Pong
+AnyTold = Welcome | Kept | Took | Refused | Wake | Trouble | Drained | Ails | Load | Numbers | Pong
 
 _encoder = msgspec.json.Encoder()
 _orders: msgspec.json.Decoder[AnyOrder] = msgspec.json.Decoder(AnyOrder)
 _told: msgspec.json.Decoder[AnyTold] = msgspec.json.Decoder(AnyTold)
+
+
+def certificate_digest(certificate: bytes, key: bytes) -> str:
+    """Tells whether these two files have changed."""
+    return sha256(sha256(certificate).digest() + sha256(key).digest()).hexdigest()
 
 
 def encode(message: Order | Told) -> bytes:

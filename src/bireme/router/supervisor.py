@@ -1,7 +1,9 @@
 """The supervisor: hears the daemon, keeps the table, starts the workers and adds up what they did.
 
 No request passes through it. It holds the workers' listening sockets, so that connections that come while a worker is
-being started again wait in the kernel, and the memory in which they see each other's counts (`board`).
+being started again wait in the kernel, and the memory in which they see each other's counts (`board`). Workers that a
+supervisor left behind which was killed are found and go on under this one (`succession`); when it is told to listen
+elsewhere or otherwise, new workers are there before the old ones let go (`family`).
 
 Invariants: what the daemon says is routed by, whether or not it can be written down (then that is tried again, and
 said); `Took` is said when no worker goes by an older table; `Drained` only when, after that, nobody has a request on
@@ -11,84 +13,54 @@ the replica.
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import logging
 import os
 import secrets
 import signal
 import socket
-import subprocess
-import sys
 import time
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
 
+from bireme import __version__
 from bireme.agent.messages.protocol import listen_at
-from bireme.router import inner, messages, table_file
+from bireme.router import inner, listening, messages, succession, table_file
 from bireme.router.board import BLOCK, Blocks, Board, NoRoomError, mapped, new_memory
 from bireme.router.control import Speaker, speaking_to
+from bireme.router.family import Generation, Member
+from bireme.router.listening import Certificate, ListeningError
 from bireme.router.loads import Loads
-from bireme.router.messages import AnyOrder, AnyTold, Replica, Table
+from bireme.router.messages import AnyOrder, AnyTold, Replica, Service, Table
 from bireme.router.rules import tables
-from bireme.router.settings import Settings
-from bireme.router.worker import Start, tls
+from bireme.router.settings import Settings, mistake
+from bireme.router.succession import Orphan
 
 log = logging.getLogger("bireme.router")
 
-_BACKLOG = 4096
 _GATHER_S = 0.05
 """All workers tell at the same moment: so long the last of them may take."""
-_SOON_S = 1.0
-"""A worker that ended sooner than this after its start is started again later and later."""
-_LATEST_S = 5.0
 _KILL_AFTER_S = 2.0
 _WRITE_AGAIN_S = 2.0
 """After so long a table is written once more that could not be."""
+_MOST_ROWS = 128
+"""Of the board: for two generations of as many workers as there may be."""
 
 
 class RouterError(Exception):
     """The router cannot start. The text says why and what to do."""
 
 
-class _Worker:
-    """A worker process, as the supervisor has it."""
-
-    def __init__(self, row: int, listener: socket.socket) -> None:
-        self.row = row
-        self.listener = listener
-        self.process: subprocess.Popen[bytes] | None = None
-        self.channel: asyncio.Transport | None = None
-        self.applied = 0
-        self.connections = 0
-        self.started = 0.0
-        self.falls = 0
-
-    def tell(self, line: bytes) -> None:
-        if self.channel is not None:
-            self.channel.write(line)
-
-
 class Supervisor:
     """Everything of this process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._home = settings.home
         self._loop = asyncio.get_running_loop()
         self._epoch = secrets.token_hex(8)
         self._lock = _locked(settings.home)
-        try:
-            tls(settings)
-        except OSError as error:
-            raise RouterError(f"{settings.tls_certificate}, {settings.tls_key}: {error.strerror or error}") from error
-        self._listeners = _listeners(settings)
-        count = settings.worker_count
-        self.port: int = self._listeners[0].getsockname()[1]
-        self._memory = new_memory(count)
-        self._board = Board(mapped(self._memory, count), count, None)
-        self._kicks = tuple(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(count))
-        self._workers = [_Worker(row, listener) for row, listener in enumerate(self._listeners)]
         self._blocks = Blocks()
         self._cells: dict[str, int] = {}
         self._loads = Loads()
@@ -104,28 +76,61 @@ class Supervisor:
         """Services that a request waits for, as the daemon was told."""
         self._gathering: asyncio.TimerHandle | None = None
         self._is_ending = False
+        self._generations: list[Generation] = []
+        """The newest last; those before it end when it serves."""
         self.done: asyncio.Future[None] = self._loop.create_future()
+        self._begin(settings, succession.orphans_in(settings.home))
+
+    def _begin(self, settings: Settings, orphans: list[Orphan]) -> None:
+        """With the workers that there are, or with new ones. Raises RouterError."""
+        kept = table_file.read(self._table_path)
+        for table in (kept, *(orphan.handed.table for orphan in orphans)):
+            if table is not None and table.serial > self._table.serial and not tables.mistake(table):
+                self._table = table
+        if orphans:
+            self._memory, self._kicks = orphans[0].memory, orphans[0].kicks
+        else:
+            rows = min(_MOST_ROWS, 2 * max(2, settings.worker_count, os.cpu_count() or 1))
+            self._memory = new_memory(rows)
+            self._kicks = tuple(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(rows))
+        self._board = Board(mapped(self._memory, len(self._kicks)), len(self._kicks), None)
+        if orphans:
+            newest = max(orphans, key=lambda orphan: orphan.handed.table.serial)
+            self._blocks.restore(newest.handed.cells, self._board)
+        self._cells = self._blocks.give(inner.names_in(self._table))
+        for service in self._table.services:
+            if self._board.total(self._cells[inner.service_name(service.name)]) and not _is_ready(service):
+                self._woken.add(service.name)
+        try:
+            self._adopt(settings, orphans)
+        except (ListeningError, OSError) as error:
+            raise RouterError(str(error)) from error
 
     async def run(self) -> None:
-        path = os.path.join(self._settings.home, messages.SOCKET)
+        path = os.path.join(self._home, messages.SOCKET)
         control = await self._loop.create_unix_server(
             speaking_to(self), sock=listen_at(path, 16, for_everyone=False), start_serving=True
         )
-        if self._settings.numbers_port:
-            await self._loop.create_server(
-                speaking_to(self, is_local_socket=False), "127.0.0.1", self._settings.numbers_port
-            )
-        kept = table_file.read(self._table_path)
-        if kept is not None and not tables.mistake(kept):
-            self._table = kept
-        self._cells = self._blocks.give(inner.names_in(self._table))
+        if numbers_port := self._newest.settings.numbers_port:
+            await self._loop.create_server(speaking_to(self, is_local_socket=False), "127.0.0.1", numbers_port)
         for name in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(name, self.end)
-        for worker in self._workers:
-            self._start(worker)
         await self.done
         control.close()
         os.unlink(path)
+
+    @property
+    def _newest(self) -> Generation:
+        return self._generations[-1]
+
+    @property
+    def _serving(self) -> Generation:
+        """The one that is reached: the newest that serves, or the first of all."""
+        return next((each for each in reversed(self._generations) if each.serves), self._generations[0])
+
+    @property
+    def _members(self) -> list[Member]:
+        return [member for generation in self._generations for member in generation.members]
 
     # --- what the daemon says ---
 
@@ -137,6 +142,11 @@ class Supervisor:
                 self._take(order)
             else:
                 speaker.say(messages.Refused(why="say hello first", serial=order.serial))
+        elif isinstance(order, messages.Configure):
+            if speaker is self._daemon:
+                self._configure(order)
+            else:
+                speaker.say(messages.Refused(why="say hello first"))
         elif isinstance(order, messages.AskNumbers):
             speaker.say(messages.Numbers(text=self.numbers(), id=order.id))
         else:
@@ -148,7 +158,7 @@ class Supervisor:
             log.info("the daemon is gone; routing goes on with table %d", self._table.serial)
 
     def numbers(self) -> str:
-        connections = [worker.connections for worker in self._workers if worker.channel is not None]
+        connections = [member.connections for member in self._members if member.channel is not None]
         return self._loads.numbers(self._table, self._board, self._cells, connections)
 
     def _tell(self, message: AnyTold) -> None:
@@ -160,17 +170,7 @@ class Supervisor:
             self._daemon.close()
         self._daemon = speaker
         self._told_drained.clear()
-        self._tell(
-            messages.Welcome(
-                version=messages.VERSION,
-                pid=os.getpid(),
-                epoch=self._epoch,
-                serial=self._table.serial,
-                host=self._settings.host,
-                port=self.port,
-                tls=bool(self._settings.tls_certificate),
-            )
-        )
+        self._welcome()
         if self._ails:
             self._tell(messages.Ails(why=self._ails))
         self._tell_took(again=True)
@@ -178,6 +178,22 @@ class Supervisor:
             if self._board.total(self._cells[inner.service_name(name)]):
                 self._tell(messages.Wake(service=name))
         self._emit()
+
+    def _welcome(self) -> None:
+        serving = self._serving
+        self._tell(
+            messages.Welcome(
+                version=messages.VERSION,
+                pid=os.getpid(),
+                epoch=self._epoch,
+                serial=self._table.serial,
+                host=serving.settings.host,
+                port=serving.port,
+                tls=serving.certificate is not None,
+                workers=serving.settings.worker_count,
+                digest=serving.digest,
+            )
+        )
 
     def _take(self, table: Table) -> None:
         """A new table: it is gone by, or the one before is."""
@@ -194,12 +210,10 @@ class Supervisor:
         self._table, self._cells = table, cells
         draining = {replica.id for _, replica in self._draining()}
         self._told_drained &= draining
-        ready = {each.name for each in table.services if any(one.state == "ready" for one in each.replicas)}
+        ready = {each.name for each in table.services if _is_ready(each)}
         self._woken -= ready
         self._woken &= {each.name for each in table.services}
-        line = inner.line(inner.Apply(table, cells))
-        for worker in self._workers:
-            worker.tell(line)
+        self._tell_all()
         self._write_down()
         self._gather()
 
@@ -224,14 +238,15 @@ class Supervisor:
 
     # --- what the workers say ---
 
-    def heard(self, worker: _Worker, line: bytes) -> None:
+    def heard(self, worker: Member, line: bytes) -> None:
         said = inner.from_worker.decode(line)
         if isinstance(said, inner.Did):
             self._loads.add(worker.row, said)
             worker.connections = said.connections
             self._gather()
         elif isinstance(said, inner.Applied):
-            worker.applied = said.serial
+            worker.applied, worker.has_applied = said.serial, True
+            self._serve_newest()
             self._tell_took()
         elif isinstance(said, inner.Waits):
             if said.service not in self._woken and inner.service_name(said.service) in self._cells:
@@ -244,7 +259,7 @@ class Supervisor:
 
     def _tell_took(self, *, again: bool = False) -> None:
         serial = self._table.serial
-        if not serial or any(worker.applied != serial for worker in self._workers if worker.channel is not None):
+        if not serial or any(each.applied != serial for each in self._members if each.channel is not None):
             return
         if self._took != serial or again:
             self._took = serial
@@ -287,103 +302,273 @@ class Supervisor:
             self._gathering = None
         self._tell(self._loads.load(self._table, self._board, self._cells, time.time()))
 
-    # --- processes ---
+    # --- workers ---
 
-    def _start(self, worker: _Worker) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        worker.applied = 0
-        worker.started = time.monotonic()
-        start = Start(
-            self._settings,
-            worker.row,
-            len(self._workers),
-            worker.listener.fileno(),
-            theirs.fileno(),
-            self._memory,
-            self._kicks,
-        )
-        command = [sys.executable, "-m", "bireme.router", "--worker", msgspec.json.encode(start).decode()]
-        passed = (worker.listener.fileno(), theirs.fileno(), self._memory, *self._kicks)
-        worker.process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL)
-        theirs.close()
-        pidfd = os.pidfd_open(worker.process.pid)
-        self._loop.add_reader(pidfd, self._fell, worker, pidfd)
-        self._loop.create_task(self._attach(worker, ours))
+    def _adopt(self, settings: Settings, orphans: list[Orphan]) -> None:
+        """Goes on with the workers that are what is asked for; lets the others go, when new ones are there.
 
-    async def _attach(self, worker: _Worker, channel: socket.socket) -> None:
-        await self._loop.create_connection(lambda: _Channel(self, worker), sock=channel)
+        Raises ListeningError or OSError.
+        """
+        suited: list[Orphan] = []
+        others = [orphan for orphan in orphans if orphan.handed.is_draining or not orphan.listeners]
+        serving = [orphan for orphan in orphans if orphan not in others]
+        try:
+            certificate = _certificate_of(settings)
+            asked = (settings, certificate.digest if certificate is not None else "", __version__)
+            suited = [orphan for orphan in serving if _asked_of(orphan) == asked]
+            others += [orphan for orphan in serving if orphan not in suited]
+            self._generations = [self._generation_of(those) for those in (others, suited) if those]
+            if suited:
+                self._complete(self._newest)
+            else:
+                self._new_generation(settings, certificate)
+        except ListeningError as error:
+            if not serving:
+                raise
+            log.error("it goes on as it was: %s", error)
+            self._generations = self._generations or [self._generation_of(orphans)]
+        for generation in self._generations[:-1] if suited else ():
+            for member in generation.members:
+                self._leave(member)
+        self._tell_all()
 
-    def attached(self, worker: _Worker, channel: asyncio.Transport) -> None:
-        worker.channel = channel
-        worker.tell(inner.line(inner.Apply(self._table, self._cells)))
+    def _complete(self, generation: Generation) -> None:
+        """Workers in the place of those that died without a supervisor. Raises ListeningError or OSError."""
+        settings, kept = generation.settings, generation.listeners
+        missing = settings.worker_count - len(generation.members)
+        if missing > 0:
+            generation.listeners = listening.listeners(settings.host, settings.port, len(kept) + missing, kept)
+            self._add_members(generation, generation.listeners[len(kept) :])
 
-    def _fell(self, worker: _Worker, pidfd: int) -> None:
+    def _generation_of(self, orphans: list[Orphan]) -> Generation:
+        start = orphans[0].handed.start
+        fds = orphans[0].certificate
+        certificate = Certificate(fds[0], fds[1], start.digest) if fds else None
+        made = Generation(start.settings, certificate, [each for orphan in orphans for each in orphan.listeners])
+        for orphan in orphans:
+            member = Member(made, orphan.handed.start.row, orphan.meeting, orphan.listeners)
+            try:
+                member.adopt(orphan)
+            except ProcessLookupError:
+                continue
+            made.members.append(member)
+            self._watch(member, orphan.connection, orphan.rest)
+            log.info("worker %d, pid %d, goes on under this supervisor", member.row, member.pid)
+        made.serves = True
+        return made
+
+    def _new_generation(self, settings: Settings, certificate: Certificate | None) -> None:
+        """Workers with these settings, beside those that there are. Raises ListeningError or OSError."""
+        kept = [
+            listener
+            for listener in (self._newest.listeners if self._generations else ())
+            if listening.is_at(listener, settings.host, settings.port)
+        ]
+        made = Generation(settings, certificate, [])
+        made.listeners = listening.listeners(settings.host, settings.port, settings.worker_count, kept)
+        try:
+            self._add_members(made, made.listeners)
+        except (ListeningError, OSError):
+            for listener in made.listeners:
+                if listener not in kept:
+                    listener.close()
+            raise
+        self._generations.append(made)
+
+    def _add_members(self, generation: Generation, listeners: Sequence[socket.socket]) -> None:
+        """One for each, as many as there are rows for. Raises ListeningError or OSError."""
+        settings = generation.settings
+        taken = {member.row for each in (*self._generations, generation) for member in each.members}
+        rows = [row for row in range(len(self._kicks)) if row not in taken]
+        count = min(len(rows), settings.worker_count - len(generation.members))
+        if not count:
+            raise ListeningError("workers of earlier settings still have requests: try again later")
+        made = [
+            Member(generation, row, succession.meeting_socket(self._home, row), list(listeners[number::count]))
+            for number, row in enumerate(rows[:count])
+        ]
+        generation.members += made
+        for member in made:
+            self._board.empty(member.row)
+            self._start(member)
+
+    def _start(self, member: Member) -> None:
+        self._watch(member, member.start(self._memory, self._kicks), b"")
+
+    def _watch(self, member: Member, channel: socket.socket, rest: bytes) -> None:
+        channel.setblocking(False)
+        self._loop.add_reader(member.pidfd, self._fell, member, member.pidfd)
+        self._loop.create_task(self._attach(member, channel, rest))
+
+    async def _attach(self, member: Member, channel: socket.socket, rest: bytes) -> None:
+        await self._loop.create_connection(lambda: _Channel(self, member, rest), sock=channel)
+
+    def attached(self, member: Member, channel: asyncio.Transport) -> None:
+        member.channel = channel
+        member.tell(self._line())
+        if member.is_leaving:
+            self._leave(member)
+        if self._is_ending:
+            member.tell(inner.line(inner.Drain(self._newest.settings.drain_s)))
+
+    def _line(self) -> bytes:
+        """What workers are to go by."""
+        rows = tuple(member.row for member in self._members if member.pid)
+        return inner.line(inner.Apply(self._table, self._cells, rows))
+
+    def _tell_all(self) -> None:
+        self._board.look_at(member.row for member in self._members)
+        line = self._line()
+        for member in self._members:
+            member.tell(line)
+
+    def _fell(self, member: Member, pidfd: int) -> None:
         """The process ended."""
         self._loop.remove_reader(pidfd)
-        os.close(pidfd)
-        assert worker.process is not None
-        code = worker.process.wait()
-        worker.process = None
-        if worker.channel is not None:
-            worker.channel.abort()
-            worker.channel = None
-        self._board.empty(worker.row)
-        self._loads.forget(worker.row)
+        how = member.fell()
+        self._board.empty(member.row)
+        self._loads.forget(member.row)
         if self._is_ending:
-            if all(each.process is None for each in self._workers):
+            if not any(each.pid for each in self._members):
                 self._finish()
             return
         self._gather()
-        worker.falls = worker.falls + 1 if time.monotonic() - worker.started < _SOON_S else 0
-        delay = min(_LATEST_S, 0.1 * 2**worker.falls) if worker.falls else 0.0
-        log.error("worker %d ended with %d: another is started", worker.row, code)
-        self._loop.call_later(delay, self._start_again, worker)
+        if member.is_leaving:
+            self._let_go(member)
+        else:
+            log.error("worker %d ended %s: another is started", member.row, how)
+            self._loop.call_later(member.pause_s, self._start_again, member)
         self._tell_took()
 
-    def _start_again(self, worker: _Worker) -> None:
-        if not self._is_ending:
-            self._start(worker)
+    def _start_again(self, member: Member) -> None:
+        if self._is_ending:
+            return
+        if member.is_leaving:
+            self._let_go(member)
+        else:
+            self._start(member)
+
+    def _let_go(self, member: Member) -> None:
+        """It has ended, and there is a newer one."""
+        member.forget(self._home)
+        generation = member.generation
+        generation.members.remove(member)
+        if not generation.members and generation is not self._newest:
+            self._generations.remove(generation)
+        self._tell_all()
+
+    # --- other settings ---
+
+    def _configure(self, order: messages.Configure) -> None:
+        """Listens as it is told to, or goes on as it is."""
+        settings = msgspec.structs.replace(
+            self._newest.settings,
+            host=order.host,
+            port=order.port,
+            workers=order.workers,
+            tls_certificate=order.tls_certificate,
+            tls_key=order.tls_key,
+        )
+        try:
+            if wrong := mistake(settings):
+                raise ListeningError(wrong)
+            certificate = _certificate_of(settings)
+            digest = certificate.digest if certificate is not None else ""
+            if (settings, digest) != _asked_of_generation(self._newest):
+                self._new_generation(settings, certificate)
+        except (ListeningError, OSError) as error:
+            log.error("it goes on as it is: %s", error)
+            self._tell(messages.Kept(why=str(error)))
+            return
+        self._tell_all()
+        if self._newest.serves:
+            self._welcome()
+
+    def _serve_newest(self) -> None:
+        """The newest workers answer: those before them take no more connections."""
+        newest = self._newest
+        if newest.serves or not all(member.has_applied for member in newest.members):
+            return
+        newest.serves = True
+        if len(self._generations) == 1:
+            return
+        for generation in self._generations[:-1]:
+            for listener in generation.listeners:
+                if listener not in newest.listeners:
+                    listener.close()
+            for member in list(generation.members):
+                self._leave(member)
+        log.info("%d new workers answer at %s:%d", len(newest.members), newest.settings.host, newest.port)
+        self._welcome()
+
+    def _leave(self, member: Member) -> None:
+        member.is_leaving = True
+        member.tell(inner.line(inner.Drain()))
+
+    # --- the end ---
 
     def end(self) -> None:
         """Requests in flight may end; nothing new is taken."""
         if self._is_ending:
             return
         self._is_ending = True
-        for listener in self._listeners:
-            listener.close()
-        for worker in self._workers:
-            worker.tell(inner.line(inner.Drain()))
-        self._loop.call_later(self._settings.drain_s + _KILL_AFTER_S, self._kill)
-        if all(worker.process is None for worker in self._workers):
+        for generation in self._generations:
+            for listener in generation.listeners:
+                listener.close()
+        drain_s = self._newest.settings.drain_s
+        for member in self._members:
+            member.tell(inner.line(inner.Drain(drain_s)))
+        self._loop.call_later(drain_s + _KILL_AFTER_S, self._kill)
+        if not any(member.pid for member in self._members):
             self._finish()
 
     def _kill(self) -> None:
-        for worker in self._workers:
-            if worker.process is not None:
-                worker.process.kill()
+        for member in self._members:
+            member.kill()
 
     def _finish(self) -> None:
         if not self.done.done():
+            for member in self._members:
+                member.forget(self._home)
             self.done.set_result(None)
 
 
 class _Channel(asyncio.Protocol):
     """The supervisor's end of what it shares with a worker."""
 
-    def __init__(self, supervisor: Supervisor, worker: _Worker) -> None:
+    def __init__(self, supervisor: Supervisor, member: Member, rest: bytes) -> None:
         self._supervisor = supervisor
-        self._worker = worker
-        self._rest = b""
+        self._member = member
+        self._rest = rest
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._supervisor.attached(self._worker, cast(asyncio.Transport, transport))
+        self._supervisor.attached(self._member, cast(asyncio.Transport, transport))
+        self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._supervisor.heard(self._worker, line)
+            self._supervisor.heard(self._member, line)
+
+
+def _is_ready(service: Service) -> bool:
+    return any(replica.state == "ready" for replica in service.replicas)
+
+
+def _certificate_of(settings: Settings) -> Certificate | None:
+    """Raises ListeningError."""
+    if not settings.tls_certificate:
+        return None
+    return listening.read_certificate(settings.tls_certificate, settings.tls_key)
+
+
+def _asked_of(orphan: Orphan) -> tuple[Settings, str, str]:
+    start = orphan.handed.start
+    return start.settings, start.digest, start.release
+
+
+def _asked_of_generation(generation: Generation) -> tuple[Settings, str]:
+    return generation.settings, generation.digest
 
 
 def _locked(home: str) -> int:
@@ -397,38 +582,3 @@ def _locked(home: str) -> int:
     except OSError as error:
         raise RouterError(f"{error.filename or home}: {error.strerror}") from error
     return lock
-
-
-def _listeners(settings: Settings) -> list[socket.socket]:
-    """One for each worker, all at the same port. Raises RouterError."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    found: list[socket.socket] = []
-    port = settings.port
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as alone:  # shared it would be with whoever shares it already
-            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            alone.bind((settings.host, port))
-            port = alone.getsockname()[1]
-        for _ in range(settings.worker_count):
-            listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            found.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind((settings.host, port))
-            listener.listen(_BACKLOG)
-    except OSError as error:
-        for listener in found:
-            listener.close()
-        raise RouterError(_cannot_listen(settings, error)) from error
-    return found
-
-
-def _cannot_listen(settings: Settings, error: OSError) -> str:
-    where = f"{settings.host}:{settings.port}"
-    if error.errno == errno.EADDRINUSE:
-        return f"{where} is taken by another program: name another --port"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{settings.host} is no address of this machine: name another --host"
-    if error.errno == errno.EACCES:
-        return f"{where} is not for this user: name a --port above 1023"
-    return f"cannot listen at {where}: {error.strerror}"

@@ -1,7 +1,8 @@
 """The last table, on disk: what a router that was started again goes by until its daemon comes.
 
-Written by the supervisor when its workers have been told it: a full disk stops no routing. Invariant: the file is a whole table or is not there; nobody but its
-owner can read it. One that cannot be read is passed over with a word in the log: the daemon brings another.
+Written by the supervisor when its workers have been told it: a full disk stops no routing. One that cannot be read is
+passed over with a word in the log: the daemon brings another. Invariant: the file is a whole table or is not there;
+nobody but its owner can read it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The supervisor starts it with the descriptors it needs and talks to it over a pa
 its connections have together: the table as it goes by it, who may connect, times, what is told. `client_side` and
 `replica_side` are the connections.
 
-Invariant: it ends when the supervisor does; what it counted is told once a second, before that at its end.
+Invariant: it goes on when the supervisor dies, with the table that it has, until the next one finds it (`succession`)
+or its folder is gone; what it counted is told once a second, before that at its end.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import time
 from collections import Counter
 from math import floor
 from typing import cast
 
-import msgspec
 import uvloop
 
-from bireme.router import inner
+from bireme.agent.messages.protocol import place_of
+from bireme.router import inner, succession
 from bireme.router.backends import Backend, Served
 from bireme.router.board import Board, mapped
 from bireme.router.client_side import ClientSide
+from bireme.router.inner import Start
+from bireme.router.listening import tls
 from bireme.router.messages import Table
 from bireme.router.replica_side import ReplicaSide
 from bireme.router.rules import rewriting
 from bireme.router.rules.addresses import Directory
 from bireme.router.rules.tally import Tally
-from bireme.router.settings import Settings
 
 log = logging.getLogger("bireme.router")
 
@@ -47,19 +48,8 @@ _RESERVED = 64
 _BLOCKS_REMEMBERED = 1024
 _BACKLOG = 4096
 _USER_TIMEOUT_MS = 15_000
-
-
-class Start(msgspec.Struct, frozen=True):
-    """What a worker is told on its command line."""
-
-    settings: Settings
-    row: int
-    workers: int
-    listener: int
-    channel: int
-    memory: int
-    kicks: tuple[int, ...]
-    """Of all workers, its own among them: written to when its queue is to be looked at."""
+_HOME_S = 2.0
+"""Between looks whether the folder is still there in which the next supervisor would find a worker without one."""
 
 
 class Worker:
@@ -70,9 +60,13 @@ class Worker:
         self.loop = loop
         self.now = time.monotonic()
         """As of the last look at the connections: exact enough for limits of seconds."""
-        self.board = Board(mapped(start.memory, start.workers), start.workers, start.row)
+        rows = len(start.kicks)
+        self.board = Board(mapped(start.memory, rows), rows, start.row)
         self.directory: Directory[Served] = Directory(())
         self.is_draining = False
+        """Answers are the last ones of their connections; nobody new is taken."""
+        self._is_hurried = False
+        """Unused connections end at once."""
         self.is_busy = False
         """Something is to be told that is not in a tally."""
         self.held_bytes = 0
@@ -87,50 +81,96 @@ class Worker:
         self._leaving: list[Served] = []
         """Not in the table any more, with requests in flight."""
         self._start = start
-        self._serial = 0
+        self._table, self._cells = Table(serial=0), dict[str, int]()
         self._is_looking = self._is_listening = False
         self._told_at = self.now
         self._has_told = False
         """In the latest message about loads was something: when there is no more, that is told too."""
+        self._listeners = start.listeners
         limit = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED) // 2
         self._most = max(1, min(-(-self.settings.most_connections // start.workers), limit))
         self._most_of_one = max(1, min(-(-self.settings.most_of_one // start.workers), self._most))
         self._channel: asyncio.Transport | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._place = place_of(succession.meeting_path(self.settings.home, start.row))
         self.done: asyncio.Future[None] = loop.create_future()
 
     async def run(self) -> None:
-        channel = socket.socket(fileno=self._start.channel)
-        await self.loop.create_connection(lambda: _Channel(self), sock=channel)
+        await self._speak_over(socket.socket(fileno=self._start.channel))
         kick = self._start.kicks[self._start.row]
         self.loop.add_reader(kick, self._kicked, kick)
+        meeting = socket.socket(fileno=self._start.meeting)
+        self.loop.add_reader(meeting.fileno(), self._met, meeting)
         await self.done
 
     async def listen(self) -> None:
         """From the first table on: before it nobody could be answered."""
-        listener = socket.socket(fileno=self._start.listener)
-        context = tls(self.settings)
-        self._server = await self.loop.create_server(
-            lambda: ClientSide(self), sock=listener, backlog=_BACKLOG, ssl=context, start_serving=True
-        )
-        if self.is_draining:
-            self._server.close()
+        context = tls(self._start.certificate)
+        for fd in self._listeners:
+            listener = socket.socket(fileno=os.dup(fd))  # the first one is kept, to be handed over
+            server = await self.loop.create_server(
+                lambda: ClientSide(self), sock=listener, backlog=_BACKLOG, ssl=context, start_serving=True
+            )
+            self._servers.append(server)
+            if self.is_draining:
+                self._close_servers()
+                break
 
     # --- the supervisor ---
 
     def attach(self, channel: asyncio.Transport) -> None:
-        self._channel = channel
+        before, self._channel = self._channel, channel
+        if before is not None:
+            before.abort()
+
+    def detach(self, channel: asyncio.Transport) -> None:
+        """That supervisor is gone. Requests go on, and the next one will come."""
+        if self._channel is channel:
+            self._channel = None
+            log.warning("worker %d: the supervisor is gone; serving on until the next one comes", self._start.row)
+            self.loop.call_later(_HOME_S, self._look_for_home)
+
+    def _look_for_home(self) -> None:
+        if self._channel is not None or self.done.done():
+            return
+        if place_of(succession.meeting_path(self.settings.home, self._start.row)) == self._place:
+            self.loop.call_later(_HOME_S, self._look_for_home)
+        else:
+            log.error("worker %d: %s is gone, nobody will come: ending", self._start.row, self.settings.home)
+            self.drain(self.settings.drain_s)
+
+    def _met(self, meeting: socket.socket) -> None:
+        """Somebody holds the folder's lock who is not the supervisor that this one had."""
+        try:
+            connection, _ = meeting.accept()
+        except OSError:
+            return
+        if succession.peer_uid(connection) not in (0, os.geteuid()):
+            connection.close()
+            return
+        try:
+            succession.hand_over(connection, self._start, self._listeners)
+        except OSError:
+            connection.close()
+            return
+        connection.setblocking(False)
+        handed = inner.line(inner.Handed(self._start, os.getpid(), self._table, self._cells, self.is_draining))
+        self.loop.create_task(self._speak_over(connection, handed))
+
+    async def _speak_over(self, connection: socket.socket, first: bytes = b"") -> None:
+        await self.loop.create_connection(lambda: _Channel(self, first), sock=connection)
 
     def obey(self, line: bytes) -> None:
         order = inner.to_worker.decode(line)
         if isinstance(order, inner.Drain):
-            self.drain()
+            self.drain(order.limit_s)
         else:
+            self.board.look_at(order.rows)
             self._apply(order.table, order.cells)
             self.tell(inner.Applied(order.table.serial))
 
     def tell(self, message: inner.FromWorker) -> None:
-        if self._channel is not None:
+        if self._channel is not None and not self._channel.is_closing():
             self._channel.write(inner.line(message))
 
     def _apply(self, table: Table, cells: dict[str, int]) -> None:
@@ -143,7 +183,7 @@ class Worker:
                 served.change(service, cells)
             self._services[service.name] = served
         self._remove(before)
-        self._serial = table.serial
+        self._table, self._cells = table, cells
         self.directory = Directory(self._services.values())
         for client in [each for each in self.clients if each.backend is not None and each.backend.state == "gone"]:
             client.left_behind()
@@ -163,16 +203,25 @@ class Worker:
             for request in list(served.waiting):
                 cast(ClientSide, request).unwanted()
 
-    def drain(self) -> None:
-        if self.is_draining:
-            return
-        self.is_draining = True
-        if self._server is not None:
-            self._server.close()
-        for client in list(self.clients):
-            client.drain()
-        self.loop.call_later(self.settings.drain_s, self._end)
+    def drain(self, limit_s: float) -> None:
+        """Takes no more connections, and ends after the last. With a limit the unused ones end now, all others then."""
+        if not self.is_draining:
+            self.is_draining = True
+            self._close_servers()
+        if limit_s and not self._is_hurried:
+            self._is_hurried = True
+            for client in list(self.clients):
+                client.drain()
+            self.loop.call_later(limit_s, self._end)
         self._end_if_empty()
+
+    def _close_servers(self) -> None:
+        """What waits in their sockets stays there, for whoever else has them."""
+        for server in self._servers:
+            server.close()
+        for fd in self._listeners:
+            os.close(fd)
+        self._listeners = ()
 
     def _end_if_empty(self) -> None:
         if self.is_draining and not self.clients:
@@ -193,7 +242,7 @@ class Worker:
             self._make_room(client, "")
         self.clients[client] = None
         self._by_peer[client.peer] += 1
-        if self.is_draining:
+        if self._is_hurried:
             client.drain()
 
     def _make_room(self, client: ClientSide, peer: str) -> None:
@@ -367,25 +416,19 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def tls(settings: Settings) -> ssl.SSLContext | None:
-    """Raises OSError (ssl.SSLError is one)."""
-    if not settings.tls_certificate:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
 class _Channel(asyncio.Protocol):
-    """The worker's end of what it shares with the supervisor."""
+    """The worker's end of what it shares with the supervisor. `first`: what is said before all else."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, first: bytes) -> None:
         self._worker = worker
+        self._first = first
         self._rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._worker.attach(cast(asyncio.Transport, transport))
+        self._transport = cast(asyncio.Transport, transport)
+        if self._first:
+            self._transport.write(self._first)
+        self._worker.attach(self._transport)
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -393,7 +436,7 @@ class _Channel(asyncio.Protocol):
             self._worker.obey(line)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._worker.drain()  # the supervisor is gone: what is in flight may end
+        self._worker.detach(self._transport)
 
 
 def run(start: Start) -> None:

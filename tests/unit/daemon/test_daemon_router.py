@@ -190,30 +190,75 @@ def test_a_port_that_is_taken_is_told_and_tried_again(plan: RouterPlan) -> None:
     run(story())
 
 
-def test_a_router_that_listens_elsewhere_than_the_settings_say_is_replaced(plan: RouterPlan) -> None:
+def test_a_router_that_listens_elsewhere_than_the_settings_say_is_told_where_to(plan: RouterPlan) -> None:
     async def story() -> None:
         daemon = Daemon(plan, chat())
         await until(lambda: daemon.link.welcome, "the router")
         pid = summary(daemon.link)["pid"]
         await daemon.link.close()
         after = Daemon(RouterPlan(plan.folder, plan.log, "127.0.0.2", 0, workers=1), chat())
-        await until(lambda: after.link.welcome and after.link.welcome.host == "127.0.0.2", "another router")
-        assert summary(after.link)["pid"] != pid
+        await until(lambda: after.link.welcome and after.link.welcome.host == "127.0.0.2", "the other address")
+        assert summary(after.link)["pid"] == pid
+        assert b" 200 " in (await get(after.address, "/-/health")).partition(b"\r\n")[0]
         await after.link.close()
 
     run(story())
 
 
-def test_one_that_runs_is_replaced_when_the_settings_change(plan: RouterPlan) -> None:
+def test_one_that_runs_becomes_what_the_settings_say_when_they_change(plan: RouterPlan) -> None:
     async def story() -> None:
         daemon = Daemon(plan, chat())
         await until(lambda: daemon.link.welcome, "the router")
+        before = daemon.link.welcome
         daemon.link.reconsider()
+        assert daemon.link.welcome is before
+        daemon.plan = RouterPlan(plan.folder, plan.log, "127.0.0.2", 0, workers=2)
+        daemon.link.reconsider()
+        await until(lambda: daemon.link.welcome and daemon.link.welcome.host == "127.0.0.2", "the other address")
         assert daemon.link.welcome is not None
-        daemon.plan = RouterPlan(plan.folder, plan.log, "127.0.0.2", 0, workers=1)
-        daemon.link.reconsider()
-        await until(lambda: daemon.link.welcome and daemon.link.welcome.host == "127.0.0.2", "another router")
+        assert daemon.link.welcome.workers == 2
         await daemon.link.close()
+
+    run(story())
+
+
+def test_what_the_settings_say_and_cannot_be_is_told_and_the_router_goes_on(plan: RouterPlan) -> None:
+    async def story() -> None:
+        server, port = await backend(b"hello")
+        daemon = Daemon(plan, chat(messages.Replica(id="1.1", host="127.0.0.1", port=port)))
+        await until(lambda: daemon.link._took, "the table to be taken")
+        address = daemon.address
+        with closing(socket.create_server(("127.0.0.1", 0))) as other:
+            taken = other.getsockname()[1]
+            daemon.plan = RouterPlan(plan.folder, plan.log, "127.0.0.1", taken, workers=1)
+            daemon.link.reconsider()
+            await until(lambda: daemon.link.warning, "the warning")
+            assert f"still listens at http://127.0.0.1:{address[1]}" in daemon.link.warning
+            assert f"127.0.0.1:{taken} is taken by another program" in daemon.link.warning
+            assert (await get(address, "/chat/")).endswith(b"hello")
+            daemon.route()
+            await until(lambda: daemon.link._took == daemon.link._serial and not daemon.link._told, "another table")
+        await until(lambda: daemon.address[1] == taken, "the other address, when it is free")
+        assert not daemon.link.warning
+        await daemon.link.close()
+        server.close()
+
+    run(story())
+
+
+def test_workers_without_a_supervisor_are_ended_with_the_router(plan: RouterPlan) -> None:
+    async def story() -> None:
+        daemon = Daemon(plan, chat())
+        await until(lambda: daemon.link._took, "the table to be taken")
+        address, pid = daemon.address, process.pid_of(plan.folder)
+        assert pid is not None
+        await daemon.link.close()
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not process.is_running(plan.folder), "its end")
+        assert b" 200 " in (await get(address, "/-/health")).partition(b"\r\n")[0]
+        assert process.end(plan.folder) is not None
+        with pytest.raises(ConnectionRefusedError):
+            await get(address, "/-/health")
 
     run(story())
 

@@ -17,6 +17,8 @@ vllm:num_requests_waiting{engine="1",model_name="d"} 1.5 1700000000000
 vllm:num_requests_waiting_total 99
 plain 2e1
 broken NaN
+huge{of="1"} 1e308
+huge{of="2"} 1e308
 """
 
 
@@ -26,7 +28,9 @@ def test_all_samples_of_a_metric_are_added_up(name: str, total: float) -> None:
     assert metric_total(PAGE.rstrip(), name) == total
 
 
-@pytest.mark.parametrize(("name", "words"), [("vllm:num", "is not among"), ("lain", "is not among"), ("broken", "NaN")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("vllm:num", "is not among"), ("lain", "is not among"), ("broken", "NaN"), ("huge", "Inf")]
+)
 def test_a_metric_that_is_not_there_or_no_number_is_said_to_be(name: str, words: str) -> None:
     with pytest.raises(NoFigure, match=words):
         metric_total(PAGE, name)
@@ -45,6 +49,7 @@ def test_a_scalar_and_a_vector_of_one_are_numbers() -> None:
     ("body", "words"),
     [
         (b"<html>", "something else than JSON"),
+        (b"[" * 200_000, "something else than JSON"),
         (b"[]", "did not answer the query"),
         (json.dumps({"status": "error", "error": "parse error"}).encode(), "refused the query: parse error"),
         (answered("vector", []), "has no data for the query"),

@@ -11,9 +11,10 @@ import pytest
 
 from bireme.router import board, inner
 from bireme.router.client_side import ClientSide
+from bireme.router.inner import Start
 from bireme.router.messages import Key, Service, Table
 from bireme.router.settings import Settings
-from bireme.router.worker import Start, Worker
+from bireme.router.worker import Worker
 
 KEY = Key(id="k", sha256=hashlib.sha256(b"secret").hexdigest())
 
@@ -57,7 +58,11 @@ class Wire:
 def worker() -> Any:
     loop = asyncio.new_event_loop()
     table = Table(serial=0, services=(Service(name="free"), Service(name="keyed", keys=(KEY,))))
-    made = Worker(Start(Settings(home="/nowhere"), 0, 1, 0, 0, board.new_memory(1), ()), loop)
+    start = Start(
+        settings=Settings(home="/nowhere"), row=0, workers=1, listeners=(), channel=0, meeting=0,
+        memory=board.new_memory(1), kicks=(0,),
+    )  # fmt: skip
+    made = Worker(start, loop)
     made._apply(table, board.Blocks().give(inner.names_in(table)))
     yield made
     loop.close()

@@ -66,9 +66,7 @@ class RouterWords(NamedTuple):
 _NOTHING_SAID = RouterWords()
 
 
-def service_page(
-    service: Record, now: float, tails: Tails, router: RouterWords = _NOTHING_SAID
-) -> Iterator[str]:
+def service_page(service: Record, now: float, tails: Tails, router: RouterWords = _NOTHING_SAID) -> Iterator[str]:
     """All of one service."""
     yield f"Service {service['name']} of {service['user_name']}: {standing_text(service)}"
     yield from _labelled("Address", [service["url"] or "none: there is no router yet"])

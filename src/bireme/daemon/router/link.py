@@ -2,8 +2,9 @@
 
 Made by the daemon, on its event loop; what is routed comes from `table`, what the router tells goes to a `Listener`.
 The router goes on alone when the daemon ends, and is found here by the next one: by its socket. One that died is
-started again; one that cannot start (its port is taken) is tried again, ever less often, and `problem` says why. One
-that listens elsewhere than the settings say now is ended, and started anew.
+started again, and finds its workers, which went on; one that cannot start (its port is taken) is tried again, ever less
+often, and `problem` says why. One that listens elsewhere than the settings say now is told where to; while it cannot,
+it goes on where it is, and `warning` says why.
 
 Invariant: after any change the router is told a table with it, and never two at once: what changed meanwhile goes with
 the next one.
@@ -32,6 +33,7 @@ _LOOK_S = 0.05
 """Between looks for the socket of a router that starts."""
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
 _ENDING_S = 45.0
+_ASK_AGAIN_S = 5.0
 _PING_S = 15.0
 _ANSWER_S = 30.0
 _GATHER_S = 0.01
@@ -39,7 +41,7 @@ _GATHER_S = 0.01
 
 
 class _UnsuitedError(Exception):
-    """The router that runs is not what the settings ask for."""
+    """The router that runs is not what the settings ask for, and of a release that cannot be told to become it."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(pid)
@@ -86,6 +88,9 @@ class RouterLink:
         self._writer: asyncio.StreamWriter | None = None
         self._started: StartedRouter | None = None
         self._failures = 0
+        self._asking_again: asyncio.TimerHandle | None = None
+        self._has_asked = False
+        """The router was told what the settings say, and has not answered that."""
         self._serial = 0
         self._told: tuple[messages.Service, ...] | None = None
         """What the router was told last, over this connection."""
@@ -126,9 +131,20 @@ class RouterLink:
             self._pushing = asyncio.get_running_loop().call_later(_GATHER_S, self._push)
 
     def reconsider(self) -> None:
-        """The plan may be another now: a router that is not what it says is asked who it is once more, and replaced."""
-        if self._writer is not None and self.welcome is not None and not self._plan().suits(self.welcome):
-            self._writer.close()
+        """The plan may be another now: a router that is not what it says is told to become it."""
+        if self._writer is None or self.welcome is None:
+            return
+        if self._asking_again is not None:
+            self._asking_again.cancel()
+            self._asking_again = None
+        plan = self._plan()
+        if plan.suits(self.welcome):
+            self._notes.pop("settings", None)
+        elif self.welcome.version < process.CONFIGURABLE:
+            self._writer.close()  # it is asked who it is once more, and replaced
+        else:
+            self._has_asked = True
+            self._say(plan.order())
 
     # --- keeping it there ----------------------------------------------------------------------------------
 
@@ -173,6 +189,10 @@ class RouterLink:
             self._writer.close()
         self._writer, self.welcome, self._told, self._took = None, None, None, 0
         self._notes.clear()
+        self._has_asked = False
+        if self._asking_again is not None:
+            self._asking_again.cancel()
+            self._asking_again = None
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """To the router that there is, or to one that is started for it. Raises OSError or TimeoutError."""
@@ -232,6 +252,8 @@ class RouterLink:
                     self.changed()
             case messages.Refused():
                 self._refused(told)
+            case messages.Kept():
+                self._kept(told.why)
             case messages.Load():
                 self._listener.load(told)
             case messages.Wake():
@@ -246,8 +268,7 @@ class RouterLink:
                 pass  # Numbers and Pong: that it spoke is what counts
 
     def _welcomed(self, found: messages.Welcome) -> None:
-        plan = self._plan()
-        if not plan.suits(found):
+        if found.version < process.CONFIGURABLE and not self._plan().suits(found):
             log.warning("the router listens at %s:%d, which is not what the settings say: anew", found.host, found.port)
             raise _UnsuitedError(found.pid)
         self.welcome, self.problem, self._failures = found, "", 0
@@ -256,6 +277,21 @@ class RouterLink:
         self._serial = self._took = max(self._serial, found.serial)
         log.info("the router listens at %s:%d, pid %d", found.host, found.port, found.pid)
         self._push()
+        if self._has_asked and not self._plan().suits(found):
+            self._kept("it is not what it was told to be")
+        else:
+            self.reconsider()
+        self._has_asked = False
+
+    def _kept(self, why: str) -> None:
+        """What the settings ask for cannot be, now: services are reached as they were, and it is tried again."""
+        assert self.welcome is not None
+        self._has_asked = False
+        text = f"the router still listens at {url_of(self.welcome)}, not as the settings say: {why}"
+        if self._notes.get("settings") != text:
+            log.error("%s", text)
+        self._notes["settings"] = text
+        self._asking_again = asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self.reconsider)
 
     def _refused(self, told: messages.Refused) -> None:
         """A bug of ours, or more than it has room for: said, and tried again with the next change."""

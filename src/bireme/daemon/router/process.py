@@ -24,10 +24,14 @@ from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import Paths
 from bireme.daemon.settings import Settings, SettingsError
 from bireme.router import messages
+from bireme.router.succession import end_orphans
 
 LOCK = "lock"
+CONFIGURABLE = 2
+"""From this version on a router can be told to listen elsewhere; one before has to be ended for it."""
 _END_S = 45.0
 """A router that was told to end gives requests in flight half a minute."""
+_DRAIN_S = 30.0
 _POLL_S = 0.02
 _TAIL_BYTES = 16 * 1024
 _SAID = b"bireme router: "
@@ -68,7 +72,31 @@ class RouterPlan:
 
     def suits(self, found: messages.Welcome) -> bool:
         """Whether a router that runs is what this asks for."""
-        return found.host == self.host and self.port in (0, found.port) and found.tls == bool(self.tls_certificate)
+        return (
+            found.host == self.host
+            and self.port in (0, found.port)
+            and found.tls == bool(self.tls_certificate)
+            and (not found.tls or found.version < CONFIGURABLE or found.digest == self._digest())
+            and (not self.workers or found.workers in (0, self.workers))
+        )
+
+    def _digest(self) -> str:
+        """Of the certificate's files as they are now; what cannot be read is the router's to say."""
+        try:
+            with open(self.tls_certificate, "rb") as certificate, open(self.tls_key, "rb") as key:
+                return messages.certificate_digest(certificate.read(), key.read())
+        except OSError:
+            return ""
+
+    def order(self) -> messages.Configure:
+        """What a router that runs is told to become so."""
+        return messages.Configure(
+            host=self.host,
+            port=self.port,
+            workers=self.workers,
+            tls_certificate=self.tls_certificate,
+            tls_key=self.tls_key,
+        )
 
 
 @dataclass(slots=True)
@@ -163,8 +191,13 @@ def pid_of(folder: str) -> int | None:
 
 
 def end(folder: str, *, patience_s: float = _END_S) -> int | None:
-    """Ends the router of this folder and waits until it is gone; its pid, or None where none runs."""
-    pid = pid_of(folder) if is_running(folder) else None
+    """Ends the router of this folder and waits until it is gone; its pid, or None where none runs.
+
+    Workers whose supervisor was killed are ended too.
+    """
+    if not is_running(folder):
+        return next(iter(end_orphans(folder, min(_DRAIN_S, patience_s))), None)
+    pid = pid_of(folder)
     if pid is None:
         return None
     with suppress(ProcessLookupError):

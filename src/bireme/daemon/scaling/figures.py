@@ -31,16 +31,16 @@ def metric_total(text: bytes, name: str) -> float:
         at = page.find(line, at + 1)
     if not found:
         raise NoFigure("it is not among what is exported")
-    if not all(map(isfinite, found)):
+    if not isfinite(total := sum(found)):
         raise NoFigure("it is exported as no number (NaN or Inf)")
-    return sum(found)
+    return total
 
 
 def query_value(body: bytes) -> float:
     """The number that Prometheus' HTTP API answered: a scalar, or a vector with one element. Raises NoFigure."""
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NoFigure("Prometheus answered with something else than JSON") from None
     if not isinstance(answer, dict) or answer.get("status") != "success":
         said = str(answer.get("error", ""))[:200] if isinstance(answer, dict) else ""

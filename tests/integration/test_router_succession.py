@@ -1,0 +1,208 @@
+"""The router while its own processes change: its supervisor killed, other settings. Nobody notices."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.support.routing import ReplicaServer, Router, request, router_workers, running, until
+from tests.support.serving import steady_load
+
+from bireme.router import messages
+from bireme.router.messages import Service
+
+
+@pytest.fixture
+def replica() -> Iterator[ReplicaServer]:
+    server = ReplicaServer()
+    yield server
+    server.gate.set()
+    server.stop()
+
+
+@pytest.fixture
+def router(tmp_path: Path, replica: ReplicaServer) -> Iterator[Router]:
+    with running(tmp_path / "home", "--workers", "2") as started:
+        started.push(Service(name="chat", replicas=(replica.row(),)))
+        yield started
+
+
+def workers(router: Router) -> set[int]:
+    return set(router_workers(router.home)) - {router.process.pid}
+
+
+def kill_supervisor(router: Router) -> None:
+    router.process.send_signal(signal.SIGKILL)
+    router.process.wait()
+    router.hang_up()
+
+
+def url(router: Router) -> str:
+    return f"http://127.0.0.1:{router.port}/chat/x"
+
+
+def configure(router: Router, **changes: object) -> messages.Welcome:
+    """Tells it, and waits until new workers answer."""
+    asked = {"host": "127.0.0.1", "port": 0, "workers": 2} | changes
+    router.told.clear()
+    router.say(messages.Configure(**asked))  # type: ignore[arg-type]
+    found = router.heard(messages.Welcome)
+    router.port = found.port
+    return found
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as trial:
+        return int(trial.getsockname()[1])
+
+
+def test_a_killed_supervisor_fails_no_request_and_the_next_one_has_its_workers(router: Router) -> None:
+    before = workers(router)
+    with steady_load(url(router)) as load:
+        kill_supervisor(router)
+        load.more(300)
+        router.start()
+        load.more(300)
+        assert router.heard(messages.Welcome).serial == 1
+        router.heard(messages.Took)
+        router.load_of("chat", lambda told: told.counts.requests[1] > 0)
+    assert workers(router) == before
+
+
+def test_again_and_again(router: Router) -> None:
+    with steady_load(url(router)) as load:
+        for _ in range(3):
+            kill_supervisor(router)
+            router.start()
+            load.more(50)
+
+
+def test_what_is_in_flight_counts_for_the_next_supervisor(router: Router, replica: ReplicaServer) -> None:
+    client = router.client()
+    client.send(request("GET", "/chat/hold"))
+    assert replica.arrived.acquire(timeout=120)
+    kill_supervisor(router)
+    router.start()
+    router.push(Service(name="chat", replicas=(replica.row(state="draining"),)), Service(name="other"))
+    router.heard(messages.Took, lambda told: told.serial == router.serial)
+    assert not [told for told in router.told if isinstance(told, messages.Drained)]
+    replica.gate.set()
+    assert client.answer()[0] == 200
+    router.heard(messages.Drained)
+
+
+def test_who_waits_for_a_replica_is_answered_under_the_next_supervisor(router: Router, replica: ReplicaServer) -> None:
+    router.push(Service(name="chat"))
+    before, meanwhile = router.client(), router.client()
+    before.send(request("GET", "/chat/x"))
+    router.heard(messages.Wake)
+    kill_supervisor(router)
+    meanwhile.send(request("GET", "/chat/x"))
+    router.start()
+    router.heard(messages.Wake)
+    router.push(Service(name="chat", replicas=(replica.row(),)))
+    assert before.answer()[0] == meanwhile.answer()[0] == 200
+
+
+def test_workers_know_what_is_not_on_disk(router: Router) -> None:
+    kill_supervisor(router)
+    (router.home / "table").unlink()
+    router.start()
+    assert router.heard(messages.Welcome).serial == 1
+    assert router.get("/chat/x")[0] == 200
+
+
+def test_a_worker_that_dies_with_its_supervisor_is_replaced(router: Router) -> None:
+    dead, living = sorted(workers(router))
+    kill_supervisor(router)
+    os.kill(dead, signal.SIGKILL)
+    port = router.port
+    router.start()
+    assert router.port == port
+    until(lambda: len(workers(router)) == 2)
+    assert living in workers(router)
+    with steady_load(url(router)):
+        pass
+
+
+def test_workers_whose_folder_is_gone_end(tmp_path: Path) -> None:
+    router = Router(tmp_path / "home", "--workers", "2")
+    router.push(Service(name="chat"))
+    kill_supervisor(router)
+    shutil.rmtree(router.home)
+    until(lambda: not router_workers(router.home))
+
+
+def test_another_address_is_listened_at_before_the_one_before_is_let_go(router: Router, replica: ReplicaServer) -> None:
+    streaming, kept, port = router.client(), router.client(), router.port
+    streaming.send(request("GET", "/chat/stream"))
+    assert streaming.head()[0] == 200
+    kept.send(request("GET", "/chat/x"))
+    assert kept.answer()[0] == 200
+    assert configure(router, port=free_port()).port != port
+    with steady_load(url(router)):
+        kept.send(request("GET", "/chat/x"))
+        status, _, head = kept.answer()
+        assert (status, b"Connection: close" in head) == (200, True), "answered where it is, and told to go"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+    replica.gate.set()
+    assert b"data: 2\n" in [streaming.reader.readline() for _ in range(5)]
+
+
+def test_at_the_same_address_no_connection_is_refused(router: Router, replica: ReplicaServer) -> None:
+    before, port = workers(router), router.port
+    held = router.client()
+    held.send(request("GET", "/chat/hold"))
+    with steady_load(url(router), kept=False) as load:
+        assert configure(router, workers=3).port == port
+        load.more(300)
+        assert configure(router, workers=1).port == port
+        load.more(300)
+        assert before & workers(router), "who has a request in flight stays"
+        replica.gate.set()
+        assert held.answer()[0] == 200
+        until(lambda: not before & workers(router))
+
+
+def test_what_cannot_be_is_said_and_all_goes_on(router: Router, tmp_path: Path) -> None:
+    nothing = str(tmp_path / "nothing.pem")
+    with closing(socket.create_server(("127.0.0.1", 0))) as other, steady_load(url(router)):
+        taken = other.getsockname()[1]
+        cases = [
+            (messages.Configure(host="127.0.0.1", port=taken), f"127.0.0.1:{taken} is taken by another program"),
+            (messages.Configure(host="192.0.2.1", port=0), "192.0.2.1 is no address of this machine"),
+            (messages.Configure(host="nowhere", port=0), "is an IP address"),
+            (
+                messages.Configure(host="127.0.0.1", port=0, tls_certificate=nothing, tls_key=nothing),
+                f"{nothing}: No such file or directory",
+            ),
+        ]
+        for order, why in cases:
+            router.told.clear()
+            router.say(order)
+            assert why in router.heard(messages.Kept).why
+
+
+def test_a_supervisor_killed_in_the_middle_of_a_change_is_followed_by_one_that_finishes_it(
+    router: Router, replica: ReplicaServer
+) -> None:
+    held = router.client()
+    held.send(request("GET", "/chat/hold"))
+    assert replica.arrived.acquire(timeout=120)
+    before = workers(router)
+    with steady_load(url(router), kept=False):
+        configure(router, workers=1)
+        kill_supervisor(router)
+        router.words = ("--workers", "1")
+        router.start()
+        assert len(before & workers(router)) == 1, "it has a request in flight"
+    replica.gate.set()
+    assert held.answer()[0] == 200
+    until(lambda: len(workers(router)) == 1)
