@@ -28,7 +28,7 @@ import msgspec
 
 from bireme.agent.confining.confined import JobGroup
 from bireme.agent.inbox import Wait
-from bireme.agent.keeping.keepers import Keeper, signal_below
+from bireme.agent.keeping.keepers import Grouping, Keeper, signal_below
 from bireme.agent.keeping.launching import Launching
 from bireme.agent.last_words import LastWords
 from bireme.agent.messages.orders import Batch, Prepare, Start, StartStep
@@ -97,7 +97,8 @@ class JobRun:
         """Above the batch script and all it starts; given back when nothing of that is left."""
         self._batch_launched = False
         self._launch_told = False
-        self._input: Wait | None = None
+        self._input: Wait | Grouping | None = None
+        """What the batch script waits for before it starts: its input, then a keeper of its group."""
         self._taken_script: str | None = None
         self._script: ScriptRun | None = None
         self._around: ScriptRun | None = None
@@ -207,6 +208,22 @@ class JobRun:
             self._run_batch(batch)
 
     def _run_batch(self, batch: Batch) -> None:
+        """In a keeper of its group, where that is another than the agent's: `sg` takes a while to start it."""
+        try:
+            if self._keeper_gid is not None:
+                self._input = self.node.keepers.prepare(self._keeper_gid, lambda: self._group_came(batch))
+        except OSError as error:
+            if not self._refused_for_shortage(error.errno, error.strerror or str(error)):
+                self._batch_not_started(ExitStatus(1), str(error))
+            return
+        if self._input is None:
+            self._run_with_prolog(batch)
+
+    def _group_came(self, batch: Batch) -> None:
+        self._input = None
+        self._run_with_prolog(batch)
+
+    def _run_with_prolog(self, batch: Batch) -> None:
         env = self.node.settings.container.environment(batch.env)
         if not self._task_prolog:
             self._begin_batch(batch, Prologue(env))

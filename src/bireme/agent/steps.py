@@ -20,7 +20,7 @@ from functools import partial
 
 from bireme.agent.devices.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.inbox import Wait
-from bireme.agent.keeping.keepers import Keeper, signal_below
+from bireme.agent.keeping.keepers import Grouping, Keeper, signal_below
 from bireme.agent.keeping.launching import Launching
 from bireme.agent.messages import protocol
 from bireme.agent.messages.orders import StartStep, StepTask
@@ -85,6 +85,8 @@ class StepRun:
         self._statuses: list[ExitStatus] = []
         self._keeper: Keeper | None = None
         """Above all tasks and all they start; given back when nothing of that is left."""
+        self._grouping: Grouping | None = None
+        """While a keeper of its job's group is waited for."""
         self._shared: list[str] = []
         """Files that several of its tasks write to."""
         self._deadline: Timer | None = None
@@ -100,6 +102,23 @@ class StepRun:
     # --- starting ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        """Begins it, in a keeper of its job's group, which may have to be waited for (`KeeperPool.prepare`)."""
+        try:
+            if self._owner.keeper_gid is not None:
+                self._grouping = self.node.keepers.prepare(self._owner.keeper_gid, self._group_came)
+        except OSError as error:
+            self._tell(f"slurmstepd: error: it cannot be started: {in_words(error)}\n")
+            for task in self._order.tasks:
+                self._not_started(task.id, ExitStatus(1))
+            return
+        if self._grouping is None:
+            self._begin()
+
+    def _group_came(self) -> None:
+        self._grouping = None
+        self._begin()
+
+    def _begin(self) -> None:
         tasks = self._order.tasks
         try:
             self._keeper = self.node.take_keeper(self.key, self._owner.keeper_gid)
@@ -339,6 +358,11 @@ class StepRun:
             os.kill(self._emptying, signal.SIGKILL)
         for prolog in list(self._prologs.values()):
             prolog.cancel()  # which says when it is over
+        if self._grouping is not None:
+            self._grouping.cancel()
+            self._grouping = None
+            for rank in sorted(self._unstarted):
+                self._not_started(rank, ExitStatus(0, self._ended_by))
         waiting, self._waiting = self._waiting, {}
         for rank, wait in waiting.items():
             wait.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import grp
 import os
 import resource
 import select
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from bireme.agent.confining.tracking import LINUXPROC, PGID, Tracking
-from bireme.agent.keeping import keepers
+from bireme.agent.keeping import keepers, regrouped
 from bireme.agent.keeping.keeper_words import Spawn, ordered_birth, read_order, spawn_order
 from bireme.agent.keeping.keepers import Keeper, KeeperPool, signal_below
 from bireme.agent.keeping.launching import Launching
@@ -402,11 +403,48 @@ def test_a_keeper_that_cannot_be_forked_leaves_nothing(
 
 def test_a_group_that_was_refused_is_not_asked_for_again_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(keepers, "start_regrouped", lambda gid, *_: asked.append(gid))
+    monkeypatch.setattr(keepers, "begin_regrouped", lambda loop, gid, *_: asked.append(gid))
     other = os.getegid() + 1
-    run.pool.take(other)
-    run.pool.take(other)
+    for _ in range(2):
+        assert run.pool.prepare(other, lambda: None) is None, "there is nothing to wait for"
+        assert run.pool.take(other).gid == os.getegid()
     assert asked == [other]
+
+
+def test_nothing_waits_for_a_program_that_hangs_on_the_way_to_a_group(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`sg` may ask a directory far away: meanwhile other keepers work, and then the job does without the group."""
+    hangs = tmp_path / "sg"
+    hangs.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(regrouped, "_SYSTEM_PATH", str(tmp_path))
+    other = next(group.gr_gid for group in grp.getgrall() if group.gr_gid != os.getegid())
+    came: list[bool] = []
+    grouping = run.pool.prepare(other, lambda: came.append(True))
+    assert grouping is not None
+    started = tmp_path / "pid"
+    run.until(lambda: started.exists() and started.read_text().endswith("\n"))
+    assert not came, "it was not waited for: the loop went on"
+    coming = run.pool._coming[grouping]
+    run.loop.call_later(0.0, coming._refused)  # as after its patience
+    run.until(lambda: bool(came))
+    assert run.pool.take(other).gid == os.getegid()
+    run.until(lambda: not os.path.exists(f"/proc/{started.read_text().strip()}"))
+
+
+def test_who_has_left_is_not_told_of_the_keeper(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    refuses = tmp_path / "sg"
+    refuses.write_text("#!/bin/sh\nexit 1\n")
+    refuses.chmod(0o755)
+    monkeypatch.setattr(regrouped, "_SYSTEM_PATH", str(tmp_path))
+    other = next(group.gr_gid for group in grp.getgrall() if group.gr_gid != os.getegid())
+    came: list[bool] = []
+    grouping = run.pool.prepare(other, lambda: came.append(True))
+    assert grouping is not None
+    grouping.cancel()
+    run.until(lambda: not run.pool._coming)
+    assert not came
 
 
 def test_many_idle_keepers_are_kept_for_a_while_and_few_for_longer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

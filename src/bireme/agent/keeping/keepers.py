@@ -37,7 +37,7 @@ from bireme.agent.keeping.keeper_words import (
     read_told,
     spawn_order,
 )
-from bireme.agent.keeping.regrouped import start_regrouped
+from bireme.agent.keeping.regrouped import Regrouped, Regrouping, begin_regrouped
 from bireme.agent.messages.lines import encode_typed
 from bireme.agent.messages.protocol import LineSplitter
 from bireme.agent.starting.spawn import Birth, Spawned, SpawnError
@@ -435,6 +435,20 @@ def _copies(fds: list[int]) -> list[int]:
         return copies
 
 
+class Grouping:
+    """Somebody waits for a keeper of another group, and is told once; never when it was cancelled before."""
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self._done = done
+
+    def cancel(self) -> None:
+        self._done = _nobody_asks
+
+    def over(self) -> None:
+        done, self._done = self._done, _nobody_asks
+        done()
+
+
 class KeeperPool:
     """All keepers of one agent."""
 
@@ -449,20 +463,36 @@ class KeeperPool:
         self._all: dict[int, Keeper] = {}
         self._refused: dict[int, float] = {}
         """Groups that could not be had, until when they are not asked for again."""
+        self._coming: dict[Grouping, Regrouping] = {}
+        """Keepers of other groups that `sg` is asked for."""
+
+    def prepare(self, gid: int, done: Callable[[], None]) -> Grouping | None:
+        """Has a keeper of this group made, for who takes it when `done` is called, from the loop.
+
+        None: there is nothing to wait for, since there is one, or none can be had. Raises OSError.
+        """
+        refused = time.monotonic() < self._refused.get(gid, 0.0)
+        if gid == os.getegid() or refused or self._idle_of(gid) is not None:
+            return None
+        grouping = Grouping(done)
+        return grouping if self._regroup(gid, grouping) else None
 
     def take(self, gid: int | None = None) -> Keeper:
         """A keeper with nothing below it. Raises OSError when none can be made.
 
-        `gid`: the group that what it starts is to have; `Keeper.gid` says which it is, where that cannot be had.
+        `gid`: the group that what it starts is to have, if it was prepared; `Keeper.gid` says which it is, where that
+        cannot be had.
         """
         wanted = os.getegid() if gid is None else gid
-        for keeper in reversed(self._idle):
-            if keeper.alive and keeper.gid == wanted:
-                self._idle.remove(keeper)
-                self._fewest_idle = min(self._fewest_idle, len(self._idle))
-                return keeper
-        regrouped = None if wanted == os.getegid() else self._regroup(wanted)
-        return regrouped or (self._fork() if wanted == os.getegid() else self.take())
+        keeper = self._idle_of(wanted)
+        if keeper is not None:
+            self._idle.remove(keeper)
+            self._fewest_idle = min(self._fewest_idle, len(self._idle))
+            return keeper
+        return self._fork() if wanted == os.getegid() else self.take()
+
+    def _idle_of(self, gid: int) -> Keeper | None:
+        return next((keeper for keeper in reversed(self._idle) if keeper.alive and keeper.gid == gid), None)
 
     def give_back(self, keeper: Keeper) -> None:
         assert keeper.empty, "a keeper is used again only when nothing is left below it"
@@ -491,6 +521,8 @@ class KeeperPool:
 
     def close(self) -> None:
         """Ends every keeper, and what is below them; returns when they are gone, or after a few seconds."""
+        for coming in self._coming.values():
+            coming.abandon()
         keepers = list(self._all.values())
         for keeper in keepers:
             keeper.dismiss()
@@ -514,19 +546,33 @@ class KeeperPool:
             undone.pop_all()
         return self._welcome(Keeper(self, pid, ours, group))
 
-    def _regroup(self, gid: int) -> Keeper | None:
-        if time.monotonic() < self._refused.get(gid, 0.0):
-            return None
+    def _regroup(self, gid: int, grouping: Grouping) -> bool:
+        """Whether it is on its way; if not, it cannot be had."""
         with ExitStack() as undone:
             group = self.tracking.make_group()
             if group is not None:
                 undone.callback(group.remove)
-            made = start_regrouped(gid, group.enter if group is not None else _nobody_asks, os.environ)
-            if made is None:
-                self._refused[gid] = time.monotonic() + _REFUSED_S
-                return None
-            undone.pop_all()
-        return self._welcome(Keeper(self, made.keeper, made.channel, group, child=made.child, gid=gid))
+            enter = group.enter if group is not None else _nobody_asks
+            coming = begin_regrouped(
+                self.loop, gid, enter, os.environ, lambda made: self._regrouped(gid, made, group, grouping)
+            )
+            if coming is not None:
+                self._coming[grouping] = coming
+                undone.pop_all()
+        if coming is None:
+            self._refused[gid] = time.monotonic() + _REFUSED_S
+        return coming is not None
+
+    def _regrouped(self, gid: int, made: Regrouped | None, group: TrackingGroup | None, grouping: Grouping) -> None:
+        del self._coming[grouping]
+        if made is not None:
+            made_keeper = Keeper(self, made.keeper, made.channel, group, child=made.child, gid=gid)
+            self._idle.append(self._welcome(made_keeper))
+        else:
+            self._refused[gid] = time.monotonic() + _REFUSED_S
+            if group is not None:
+                group.remove()
+        grouping.over()
 
     def _welcome(self, keeper: Keeper) -> Keeper:
         keeper.channel.setblocking(False)

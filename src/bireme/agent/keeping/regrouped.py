@@ -9,7 +9,8 @@ Called by `keepers`; `python -m bireme.agent.keeping.regrouped` is what `sg` run
 line: the shell that `sg` starts gets one fixed line. Where it does not succeed (no member, a password is asked for, no
 such program, a user namespace, in which setuid programs have no power) the caller does without, and the job is told.
 
-Invariant: a keeper is handed out only when it has said that it runs under the group.
+Invariant: a keeper is handed out only when it has said that it runs under the group, and nothing waits for that but the
+job which needs it.
 """
 
 from __future__ import annotations
@@ -27,24 +28,74 @@ from bireme.agent.keeping.keeper import CHANNEL_FD, serve_channel
 from bireme.agent.messages.lines import decode_line, encode_line
 from bireme.agent.system.descriptors import close_all_but, restore_limit
 from bireme.agent.system.forking import fork_deaf
+from bireme.agent.system.loop import READ, Loop, Timer
 
 _COMMAND = 'exec "$BIREME_PYTHON" -P -m bireme.agent.keeping.regrouped'
 """What `sg` has a shell run."""
 _SYSTEM_PATH = "/usr/bin:/bin"
-_PATIENCE_S = 5.0
-"""Only the agent of a single user waits here, only for that user's own job, and after a refusal not again soon."""
+_PATIENCE_S = 20.0
+"""Only the job waits for it, and whatever else its agent does goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
+    """A keeper under the group, ready for orders."""
+
     child: int
     """The process that this agent started: `sg`, which waits for the keeper, or the keeper itself."""
     keeper: int
     channel: socket.socket
 
 
-def start_regrouped(gid: int, enter: Callable[[], None], environment: Mapping[str, str]) -> Regrouped | None:
-    """A keeper whose group is `gid`, ready for orders; None where it cannot be had. `enter`: into its cgroup."""
+class Regrouping:
+    """A keeper that `sg` is asked for, until it has said that it runs under the group; nobody waits for it meanwhile.
+
+    `done` is told what came of it, once, from the loop: the keeper, or None where it cannot be had.
+    """
+
+    def __init__(
+        self, loop: Loop, gid: int, child: int, channel: socket.socket, done: Callable[[Regrouped | None], None]
+    ) -> None:
+        self._loop, self._gid, self._child, self._channel, self._done = loop, gid, child, channel, done
+        self._has_ended = False
+        loop.watch(channel.fileno(), READ, lambda _: self._speaks())
+        loop.on_exit(child, lambda _: self._ended())
+        self._patience: Timer = loop.call_later(_PATIENCE_S, self._refused)
+
+    def abandon(self) -> None:
+        """A keeper that comes up all the same ends with its channel."""
+        self._patience.cancel()
+        self._loop.unwatch(self._channel.fileno())
+        self._channel.close()
+        if not self._has_ended:
+            os.kill(self._child, signal.SIGKILL)
+
+    def _ended(self) -> None:
+        self._has_ended = True
+
+    def _speaks(self) -> None:
+        told = _first_words(self._channel)
+        if self._has_ended or told.get("gid") != self._gid:
+            self._refused()
+            return
+        self._patience.cancel()
+        self._loop.unwatch(self._channel.fileno())
+        self._done(Regrouped(self._child, told["keeper"], self._channel))
+
+    def _refused(self) -> None:
+        self.abandon()
+        self._done(None)
+
+
+def begin_regrouped(
+    loop: Loop,
+    gid: int,
+    enter: Callable[[], None],
+    environment: Mapping[str, str],
+    done: Callable[[Regrouped | None], None],
+) -> Regrouping | None:
+    """Asks for a keeper whose group is `gid`; None where it is clear at once that there is none. `enter`: into its
+    cgroup. Raises OSError when no process can be made."""
     program = shutil.which("sg", path=_SYSTEM_PATH)
     try:
         group = grp.getgrgid(gid).gr_name
@@ -62,14 +113,8 @@ def start_regrouped(gid: int, enter: Callable[[], None], environment: Mapping[st
         raise
     finally:
         theirs.close()
-    ours.settimeout(_PATIENCE_S)
-    told = _first_words(ours)
-    if told.get("gid") == gid:
-        return Regrouped(child, told["keeper"], ours)
-    ours.close()  # a keeper that came up all the same ends with its channel
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
+    ours.setblocking(False)
+    return Regrouping(loop, gid, child, ours, done)
 
 
 def _first_words(channel: socket.socket) -> dict[str, int]:
