@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+from bireme.core.explain.wording import sentence
 from bireme.core.model import events as e
+from bireme.core.model import observations as o
 from bireme.core.model.cluster import PartitionState
 from bireme.core.model.refusals import Why
 from bireme.core.services import requests as services
@@ -198,3 +200,39 @@ def test_a_user_has_a_hundred_services_at_most() -> None:
         world.serve(f"s{number}", "0-1")
     with world.refused(Why.TOO_MANY_SERVICES):
         world.serve("one-more", "0-1")
+
+
+def test_no_replica_is_put_where_an_agent_of_an_earlier_release_would_not_ask_it() -> None:
+    world = Scenario("2x8")
+    world.report(o.NodeAnswered("n1", "earlier", (), world.now, asks_replicas=False))
+    world.serve("chat", "1", cpus=8)
+    world.serve("talk", "1", cpus=8)
+    world.submit("batch", cpus=8)
+    world.settle()
+    world.expect(
+        {
+            "chat": "0/1 r0 rolling r1 [1 loading]",
+            "talk": "0/1 r0 rolling r1 [1 waiting]",
+            "chat/1": "runs n2",
+            "talk/1": "waits Resources",
+            "batch": "runs n1",
+        }
+    )
+    assert "not put on n1: the agent there is of an earlier release" in why(world, "talk/1")
+    world.finish("batch", 0)
+    world.expect(batch="COMPLETED")
+    world.report(o.NodeAnswered("n1", "newest", (), world.now))
+    world.expect({"talk": "0/1 r0 rolling r1 [1 loading]", "talk/1": "runs n1"})
+
+
+def test_where_all_agents_are_of_an_earlier_release_a_replica_says_so() -> None:
+    world = Scenario("1x8")
+    world.report(o.NodeAnswered("n1", "earlier", (), world.now, asks_replicas=False))
+    world.serve("chat", "1")
+    world.expect({"chat": "0/1 r0 rolling r1 [1 waiting]", "chat/1": "waits ReqNodeNotAvail"})
+    assert why(world, "chat/1").startswith("A service's replica is not put on n1: ")
+
+
+def why(world: Scenario, label: str) -> str:
+    """What the latest pass said of a job that waits."""
+    return " ".join(sentence(reason) for reason in world.state.verdicts[world.id_of(label)].reasons)

@@ -79,6 +79,10 @@ def clock(seconds: float) -> str:
 
 _NEVER_BEGAN = (ReasonKind.NON_ZERO_EXIT, ReasonKind.RAISED_SIGNAL)
 RESERVED = "Nodes it needs are reserved for others while it would run."
+UNASKED = (
+    "A service's replica is not put on {unasked}: the agent there is of an earlier release and would not ask whether "
+    "it is well. When the node is idle, restart its agent (bireme down, bireme up)."
+)
 
 
 def sentence(reason: Reason) -> str:
@@ -99,5 +103,8 @@ def sentence(reason: Reason) -> str:
     template = TEMPLATES.get(reason.kind) or _OVER.get(str(reason.fact("measure")))
     if template is None:
         return f"{reason.kind}."
+    unasked = reason.fact("unasked")
+    if unasked is not None and reason.fact("unavailable") == "":
+        return UNASKED.format(unasked=unasked)
     text = template.format_map(_Facts(reason.facts))
-    return text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] + (f" {UNASKED.format(unasked=unasked)}" if unasked is not None else "")

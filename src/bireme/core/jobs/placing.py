@@ -7,12 +7,13 @@ for replicas alone, it only chooses among nodes that are equally good to the pla
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bireme.core.model.cluster import PartitionConfig
-from bireme.core.placement.demand import Demand
+from bireme.core.model.jobs import Job
+from bireme.core.placement.demand import Demand, resolve
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
@@ -32,6 +33,20 @@ def schedulable_nodes(state: State, partition: PartitionConfig) -> BoolArray:
     """The partition's nodes that are up and not drained."""
     up = np.array([node.schedulable for node in state.nodes.values()], dtype=np.bool_)
     return all_nodes(state, partition) & up
+
+
+def unasked_nodes(state: State, job: Job) -> tuple[str, ...]:
+    """Nodes that take a job, but no replica of a service: their agents, of an earlier release, would not ask whether it
+    is well, and it would never be ready. None for other jobs."""
+    if job.spec.replica is None:
+        return ()
+    return tuple(node.name for node in state.nodes.values() if not node.asks_replicas)
+
+
+def demand_of(state: State, job: Job, partition: PartitionConfig) -> Demand:
+    """What it asks of the partition's nodes, without those that it may not be put on."""
+    demand, unasked = resolve(job.spec, partition, state.config.settings), unasked_nodes(state, job)
+    return replace(demand, exclude=(*demand.exclude, *unasked)) if unasked else demand
 
 
 def search_for(

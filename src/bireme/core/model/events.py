@@ -309,6 +309,7 @@ class NodeRegistered:
     node: str
     at: float
     agent: str = ""
+    asks_replicas: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class Node:
     last_seen: float | None = None
     agent: str = ""
     """Version of the agent that answered."""
+    asks_replicas: bool = True
+    """Whether that agent asks the replicas of services whether they are well: if not, none is placed here."""
     leftovers: frozenset[tuple[int, int]] = frozenset()
     """(job, generation) of starts that are over and of which something is still there: nobody gets the node before."""
     others: NodeShare | None = None

@@ -60,6 +60,8 @@ class NodeAnswered:
     at: float
     past: tuple[tuple[int, int], ...] = ()
     """Starts that it was told to forget and still remembers: the state must have heard of them."""
+    asks_replicas: bool = True
+    """Whether its agent asks the replicas of services whether they are well; one of an earlier release does not."""
 
 
 @dataclass(frozen=True, slots=True)

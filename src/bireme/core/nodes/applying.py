@@ -38,7 +38,7 @@ def _node_registered(state: State, event: e.NodeRegistered, at: float) -> Sequen
         if node.health is not Health.DOWN:
             node.up_since = event.at if node.health is not Health.UP else node.up_since
             node.health = Health.UP
-        node.last_seen, node.agent = event.at, event.agent
+        node.last_seen, node.agent, node.asks_replicas = event.at, event.agent, event.asks_replicas
     for job in state.holding.values():  # it answers again: what ends there is waited for again
         if isinstance(job.phase, Ending) and event.node in job.phase.given_up:
             left = tuple(name for name in job.phase.given_up if name != event.node)

@@ -42,7 +42,7 @@ def _node_answered(state: State, seen: o.NodeAnswered, now: float) -> list[e.Eve
     """Jobs that should run there and that the node has never heard of are lost: its agent died and was replaced."""
     if seen.node not in state.nodes:
         return []
-    events: list[e.Event] = [*found_by_a_node(state, seen), e.NodeRegistered(seen.node, seen.at, seen.agent)]
+    events: list[e.Event] = [*found_by_a_node(state, seen), _registered(seen)]
     holds = set(seen.holds)
     for job in state.holding.values():
         if not isinstance(job.phase, Running | Suspended) or seen.node not in job.phase.allocation.node_names:
@@ -51,6 +51,10 @@ def _node_answered(state: State, seen: o.NodeAnswered, now: float) -> list[e.Eve
             events.append(node_failure(job, seen.node, state.config.settings.job_requeue))
     events.extend(e.LeftoverFound(seen.node, *key) for key in seen.holds if not state.holds(*key))
     return events
+
+
+def _registered(seen: o.NodeAnswered) -> e.NodeRegistered:
+    return e.NodeRegistered(seen.node, seen.at, seen.agent, seen.asks_replicas)
 
 
 def _node_closed(state: State, seen: o.NodeClosed, now: float) -> list[e.Event]:

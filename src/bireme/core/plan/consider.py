@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.jobs.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
+from bireme.core.jobs.placing import unasked_nodes
 from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending
@@ -296,6 +297,8 @@ def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reas
         "nodes_needed": fit.nodes_needed,
         "nodes_able": fit.nodes_able,
     }
+    if unasked := [name for name in unasked_nodes(work.state, job) if name in partition.nodes]:
+        facts["unasked"] = ",".join(unasked)
     door, closed = work.fitting.way(job)
     if not work.fitting.would_fit_empty(job, partition, (door, closed)):
         if closed and work.fitting.would_fit_empty(job, partition, (door, ())):

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from bireme.core.jobs.due import gone_by, time_limit_s
+from bireme.core.jobs.placing import demand_of, unasked_nodes
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job, ResourceRequest
 from bireme.core.model.policy import Policy
 from bireme.core.model.resources import Allocation
-from bireme.core.placement.demand import Demand, resolve
+from bireme.core.placement.demand import Demand
 from bireme.core.placement.search import Fit
 from bireme.core.state.state import State
 
@@ -29,8 +30,11 @@ class Snapshot:
     now: float
 
     def asked(self, job: Job) -> ResourceRequest:
-        """Its request, without --switches once it has waited long enough for them."""
+        """Its request, without --switches once it has waited long enough for them, and without nodes that no replica of
+        a service is put on."""
         request = job.spec.resources
+        if unasked := unasked_nodes(self.state, job):
+            request = replace(request, exclude=(*request.exclude, *unasked))
         if request.switches is None:
             return request
         most_s = self.policy.switches_wait_most_s
@@ -39,7 +43,7 @@ class Snapshot:
         return request if waited_s < patience_s else replace(request, switches=None)
 
     def demand(self, job: Job, partition: PartitionConfig) -> Demand:
-        return resolve(job.spec, partition, self.state.config.settings)
+        return demand_of(self.state, job, partition)
 
     def duration_s(self, job: Job) -> float:
         limit = time_limit_s(self.state, job)

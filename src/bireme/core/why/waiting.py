@@ -12,7 +12,7 @@ from math import inf
 from bireme.core.explain.wording import sentence
 from bireme.core.jobs.due import time_limit_s
 from bireme.core.jobs.gates import Met, closed_gates, condition_met
-from bireme.core.jobs.placing import schedulable_nodes, search_for
+from bireme.core.jobs.placing import demand_of, schedulable_nodes, search_for
 from bireme.core.jobs.states import job_state
 from bireme.core.limits.asks import ask_of
 from bireme.core.limits.checks import about_the_job_alone
@@ -191,7 +191,7 @@ def _rooms(state: State, job: Job, reasons: tuple[Reason, ...], now: float) -> I
 def _room(
     state: State, job: Job, partition: PartitionConfig, long_enough: int | None, doors: Reserved, now: float
 ) -> Room:
-    demand = resolve(job.spec, partition, state.config.settings)
+    demand = demand_of(state, job, partition)
     nodes = _open_now(state, job, partition, doors, now)
     search = search_for(state, demand, partition, nodes)
     fit = search.find(state.occupancy)

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from bireme.agent.messages import protocol
 from bireme.agent.messages.orders import (
     Acknowledge,
     Order,
@@ -46,6 +47,7 @@ from bireme.agent.messages.told import (
     StepEnded,
     Unkillable,
     Vanished,
+    Welcome,
 )
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
@@ -67,6 +69,12 @@ _TAKE_BACK_S = 10.0
 _DONE_REMEMBERED = 10_000
 _DEFAULT_PROLOG_S = 300
 _NOT_ASKED = "the agent of node {} is of an earlier release and does not ask it: restart that agent when it is idle"
+
+
+def answered(node: str, message: Welcome, at: float) -> o.NodeAnswered:
+    """What an agent's first words say of its node."""
+    asks = message.protocol >= protocol.ASKS_REPLICAS
+    return o.NodeAnswered(node, message.version, message.holds, at, message.past, asks)
 
 
 class Alarm(Protocol):

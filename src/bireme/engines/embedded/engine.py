@@ -17,7 +17,7 @@ from bireme.agent import census
 from bireme.agent.messages.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
-from bireme.engines.crew.engine import CrewEngine, Key
+from bireme.engines.crew.engine import CrewEngine, Key, answered
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.embedded.agents import AgentStarter, kills_over_memory, launch_entries, living_agents
@@ -172,7 +172,7 @@ class EmbeddedEngine(CrewEngine):
                 log.warning("node %s: %s", node, shortfall)
         if self._confine.get("devices") and "devices" not in self.isolation[node]:
             self._payloads.confined_devices |= {node}
-        self._report([o.NodeAnswered(node, message.version, message.holds, self.now(), message.past)])
+        self._report([answered(node, message, self.now())])
 
     def _silent(self, node: str, reason: str) -> None:
         self._report([o.NodeSilent(node, reason, self.now())])

@@ -26,7 +26,7 @@ from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.steps import Step
-from bireme.engines.crew.engine import Alarm, CrewEngine, Key
+from bireme.engines.crew.engine import Alarm, CrewEngine, Key, answered
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.simulated.agents import SimulatedAgent, Witness, behaviour_of_replica
@@ -283,7 +283,7 @@ class SimulatedCrew(CrewEngine):
         self._fleet.heard(node)
         for key in message.holds:
             self._touch(key, (node,))
-        self._report([o.NodeAnswered(node, message.version, message.holds, self.now(), message.past)])
+        self._report([answered(node, message, self.now())])
 
 
 class VirtualAlarm:
