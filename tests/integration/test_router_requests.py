@@ -7,7 +7,9 @@ import hashlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -367,6 +369,20 @@ def test_limits_of_time(router: Router, replica: ReplicaServer, timeouts: Timeou
     router.push(Service(name="chat", replicas=(replica.row(),), timeouts=timeouts))
     status, body, _ = router.get(target)
     assert (status, error_of(body)) == (504, code)
+
+
+def test_no_limit_comes_before_its_time(router: Router, replica: ReplicaServer) -> None:
+    limit_s = 0.4
+    router.push(Service(name="chat", replicas=(replica.row(),), timeouts=Timeouts(first_byte_s=limit_s)))
+
+    def ask(delay_s: float) -> float:
+        time.sleep(delay_s)  # the router looks twice a second: each of these begins at another moment between two looks
+        began = time.monotonic()
+        assert router.get("/chat/hold")[0] == 504
+        return time.monotonic() - began
+
+    with ThreadPoolExecutor(5) as people:
+        assert min(people.map(ask, (0.0, 0.1, 0.2, 0.3, 0.4))) >= limit_s
 
 
 def test_a_stream_that_falls_silent_is_ended(router: Router, replica: ReplicaServer) -> None:

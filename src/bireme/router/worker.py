@@ -58,8 +58,6 @@ class Worker:
     def __init__(self, start: Start, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = start.settings
         self.loop = loop
-        self.now = time.monotonic()
-        """As of the last look at the connections: exact enough for limits of seconds."""
         rows = len(start.kicks)
         self.board = Board(mapped(start.memory, rows), rows, start.row)
         self.directory: Directory[Served] = Directory(())
@@ -83,7 +81,7 @@ class Worker:
         self._start = start
         self._table, self._cells = Table(serial=0), dict[str, int]()
         self._is_looking = self._is_listening = False
-        self._told_at = self.now
+        self._told_at = time.monotonic()
         self._has_told = False
         """In the latest message about loads was something: when there is no more, that is told too."""
         self._listeners = start.listeners
@@ -362,24 +360,29 @@ class Worker:
 
     # --- times ---
 
+    @property
+    def now(self) -> float:
+        """When what happens now began, for limits. Exact: looks come late, and so may a limit, which is never early."""
+        return time.monotonic()
+
     def _look_on(self) -> None:
         if not self._is_looking:
             self._is_looking = True
-            self.now = time.monotonic()
-            self._told_at = max(self._told_at, floor(self.now))  # nothing was there in the seconds without a look
-            self.loop.call_later(_LOOK_S - self.now % _LOOK_S, self._look)
+            now = time.monotonic()
+            self._told_at = max(self._told_at, floor(now))  # nothing was there in the seconds without a look
+            self.loop.call_later(_LOOK_S - now % _LOOK_S, self._look)
 
     def _look(self) -> None:
         """At every connection, while there are any."""
-        self.now = time.monotonic()
+        now = time.monotonic()
         for client in list(self.clients):
-            client.look(self.now)
+            client.look(now)
         for served in list(self._services.values()):
             if served.waiting:
                 self._pump(served, alone=True)
             for backend in served.backends.values():
                 self._close_idle(backend)
-        if self.now // _SECOND_S != self._told_at // _SECOND_S and self.now - self._told_at >= _LOOK_S:
+        if now // _SECOND_S != self._told_at // _SECOND_S and now - self._told_at >= _LOOK_S:
             self._tell_load()
         self._is_looking = False
         if self.clients or any(
