@@ -369,6 +369,10 @@ def test_a_key_is_printed_alone(daemon: FakeDaemon, capfd: pytest.CaptureFixture
     assert "abcd" in capfd.readouterr().out
     daemon.routes["POST /v1/services/chat/keys/abcd/revoke"] = (200, {"service": record()})
     assert service.main(["key", "revoke", "chat", "abcd"]) == 0
+    assert not capfd.readouterr().err
+    daemon.routes["GET /v1/services/chat/keys"] = (200, {"keys": []})
+    assert service.main(["key", "revoke", "chat", "abcd"]) == 0
+    assert "no key any more" in capfd.readouterr().err, "without one it is open to its machine: not in silence"
 
 
 def test_every_event_has_its_words() -> None:

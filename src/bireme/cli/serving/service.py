@@ -245,4 +245,9 @@ def _list_keys(transport: Transport, given: argparse.Namespace) -> int:
 def _revoke_key(transport: Transport, given: argparse.Namespace) -> int:
     transport.post(path_of("services", given.service, "keys", given.key, "revoke"))
     print(f"Key {given.key} of {given.service} is revoked.")
+    if not transport.get(path_of("services", given.service, "keys"))["keys"]:
+        Voice("bireme service").say(
+            f"{given.service} has no key any more: nobody is let in from other machines, and from the router's own "
+            f"everybody, also through a proxy there; `bireme service key add {given.service}` closes it again"
+        )
     return 0
