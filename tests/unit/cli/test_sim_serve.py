@@ -43,7 +43,7 @@ def test_a_script_says_its_policy(tmp_path: Path, capfd: pytest.CaptureFixture[s
         (["--first-day", "someday"], "a date such as"),
         (["--work", "long"], "a time of at least"),
         (["--query", "up=1"], "the simulator has no figures for it"),
-        (["--curve", "flat:rate=1/s", "--requests", "x.csv"], "one of them"),
+        (["--curve", "flat:rate=1/s", "--requests", "x.csv"], "give one of the two"),
         (["--save", "10s"], "--save says something of a cluster: name one (--cluster 4x8:h100), or training"),
         (["--set", "KillWait=5"], "--set says something of a cluster"),
         (["--cluster", "fit"], "name the training that it is to fit"),

@@ -168,7 +168,7 @@ def _conditions(given: argparse.Namespace) -> Conditions:
     try:
         day, zone = datetime.fromisoformat(given.first_day), ZoneInfo(given.zone)
     except ZoneInfoNotFoundError as error:
-        raise CommandFailure(f"--zone {given.zone}: there is no such time zone") from error
+        raise CommandFailure(f"--zone {given.zone}: there is no such time zone; one is Europe/Berlin") from error
     except ValueError as error:
         raise CommandFailure(f"--first-day {given.first_day}: a date such as {FIRST_DAY} is meant") from error
     midnight = day.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=zone)
@@ -185,16 +185,16 @@ def _offset_in(zone: ZoneInfo) -> UtcOffset:
 
 def _traffic(given: argparse.Namespace, conditions: Conditions) -> Traffic:
     if given.curve and given.requests:
-        raise CommandFailure("--curve and --requests: one of them")
+        raise CommandFailure("--curve draws requests, --requests reads them from a file: give one of the two")
     if not 0.0 <= given.spread <= 100.0:
-        raise CommandFailure("--spread: 0 to 100")
+        raise CommandFailure(f"--spread {given.spread:g}: 0 to 100 is meant; 0: all requests take --work")
     work = Work(_seconds("work", given.work), given.spread, _seconds("token-time", given.token_time))
     if given.requests:
         return traffic_of_file(given.requests, work, skip_bad=given.skip_bad)
     weekday = datetime.fromtimestamp(conditions.begins_at + conditions.utc_offset(conditions.begins_at), UTC).weekday()
     traffic = traffic_of_curve(given.curve or DAY, work, given.seed, weekday)
     if not len(traffic.at):
-        raise CommandFailure(f"--curve {traffic.name!r}: no requests")
+        raise CommandFailure(f"--curve {traffic.name!r}: it comes to no requests: say a higher rate")
     return replace(traffic, problems=())
 
 

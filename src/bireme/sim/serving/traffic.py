@@ -107,14 +107,27 @@ def traffic_of_curve(text: str, work: Work, seed: int, first_weekday: int = 0) -
     curve = read_curve(text)
     rates = curve.rates(first_weekday)
     if rates.sum() > MOST_REQUESTS:
-        raise BadTrafficError(
-            f"--curve {text!r}: {rates.sum():.0f} requests are more than {MOST_REQUESTS}: fewer days?"
-        )
+        most = f"{rates.sum():.0f} requests are more than {MOST_REQUESTS}, the most that are played"
+        raise BadTrafficError(f"--curve {text!r}: {most}: say fewer days=, or a lower rate")
     random = np.random.default_rng(seed)
     counts = random.poisson(rates)
     at = np.repeat(np.arange(len(rates), dtype=np.float64), counts) + random.random(int(counts.sum()))
     at.sort()
     return Traffic(text, at, work.draw(len(at), random), float(len(rates)))
+
+
+_EXAMPLES = {
+    "day": "day:peak=40/s at 14:00, night=1/s, days=7, weekend=0.3",
+    "flat": "flat:rate=5/s, burst=100/s at 10:30 for 2min",
+    "steps": "steps:00:00=1/s, 08:00=20/s, 18:00=5/s",
+}
+
+
+def _no_curve(text: str, words: str) -> BadTrafficError:
+    """What is wrong with it, and one of its shape that is right."""
+    shape = text.partition(":")[0].strip()
+    example = _EXAMPLES.get(shape) or "', '".join(_EXAMPLES.values())
+    return BadTrafficError(f"--curve {text!r}: {words}\nfor example: --curve '{example}'")
 
 
 def read_curve(text: str) -> Curve:
@@ -132,9 +145,9 @@ def read_curve(text: str) -> Curve:
         case "steps":
             rate_at = _steps(text, pairs)
         case other:
-            raise BadTrafficError(f"--curve {text!r}: there is no shape {other!r}; there are day, flat and steps")
+            raise _no_curve(text, f"there is no shape {other!r}; there are day, flat and steps")
     if pairs:
-        raise BadTrafficError(f"--curve {text!r}: {next(iter(pairs))!r} says nothing to {shape}")
+        raise _no_curve(text, f"{next(iter(pairs))!r} means nothing to a curve of shape {shape.strip()}")
     return Curve(text, rate_at, days, weekend, bursts)
 
 
@@ -142,14 +155,14 @@ def _pairs(text: str, rest: str) -> Iterator[tuple[str, str]]:
     for number, part in enumerate(filter(None, (part.strip() for part in rest.split(",")))):
         name, equals, value = part.partition("=")
         if not equals:
-            raise BadTrafficError(f"--curve {text!r}: {part!r} is no NAME=VALUE, such as peak=40/s or days=7")
+            raise _no_curve(text, f"{part!r} is no NAME=VALUE, such as peak=40/s or days=7")
         yield (f"burst {number}" if name.strip() == "burst" else name.strip()), value.strip()
 
 
 def _day_shape(text: str, pairs: dict[str, str]) -> Callable[[Array], Array]:
     """A hill with its top at an hour: a cosine, squared, so that the night is longer than the noon."""
     top, _, hour = pairs.pop("peak", "").partition(" at ")
-    peak, at = _rate(text, top), _clock(text, hour or "14:00")
+    peak, at = _rate(text, top, "peak"), _clock(text, hour or "14:00")
     night = _rate(text, pairs.pop("night", "0/s"))
 
     def rate_at(seconds: Array) -> Array:
@@ -157,14 +170,14 @@ def _day_shape(text: str, pairs: dict[str, str]) -> Callable[[Array], Array]:
         return night + (peak - night) * hill
 
     if peak < night:
-        raise BadTrafficError(f"--curve {text!r}: the peak is below the night")
+        raise _no_curve(text, "the peak is below the night: peak= is the most, night= the least")
     return rate_at
 
 
 def _steps(text: str, pairs: dict[str, str]) -> Callable[[Array], Array]:
     steps = sorted((_clock(text, name), _rate(text, pairs.pop(name))) for name in list(pairs) if _CLOCK.fullmatch(name))
     if not steps:
-        raise BadTrafficError(f"--curve {text!r}: steps are written 00:00=1/s, 08:00=20/s")
+        raise _no_curve(text, "steps are written 00:00=1/s, 08:00=20/s")
     begins, rates = np.array([at for at, _ in steps]), np.array([rate for _, rate in steps])
 
     def rate_at(seconds: Array) -> Array:
@@ -178,27 +191,29 @@ def _burst(text: str, value: str) -> Burst:
     match = _BURST.fullmatch(value)
     span = _SPAN.fullmatch(match[3]) if match else None
     if match is None or span is None:
-        raise BadTrafficError(f"--curve {text!r}: a burst is written burst=100/s at 10:30 for 2min")
+        raise _no_curve(text, "a burst is written burst=100/s at 10:30 for 2min")
     return Burst(_rate(text, match[1]), _clock(text, match[2]), float(span[1]) * _SPANS[span[2]])
 
 
-def _rate(text: str, value: str) -> float:
+def _rate(text: str, value: str, name: str = "rate") -> float:
+    if not value.strip():
+        raise _no_curve(text, f"it does not say {name}=, the requests in a time, such as {name}=40/s")
     match = _RATE.fullmatch(value.strip())
     if match is None:
-        raise BadTrafficError(f"--curve {text!r}: {value.strip()!r} is no rate, such as 40/s, 90/min or 500/h")
+        raise _no_curve(text, f"{value.strip()!r} is no rate, such as 40/s, 90/min or 500/h")
     return float(match[1]) / _UNITS[match[2]]
 
 
 def _clock(text: str, value: str) -> float:
     match = _CLOCK.fullmatch(value.strip())
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
-        raise BadTrafficError(f"--curve {text!r}: {value.strip()!r} is no time of the day, such as 14:00")
+        raise _no_curve(text, f"{value.strip()!r} is no time of the day, such as 14:00")
     return int(match[1]) * 3600.0 + int(match[2]) * 60.0
 
 
 def _whole(text: str, value: str) -> int:
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 366:
-        raise BadTrafficError(f"--curve {text!r}: days={value}: 1 to 366")
+        raise _no_curve(text, f"days={value}: a whole number from 1 to 366 is meant")
     return int(value)
 
 
@@ -208,12 +223,16 @@ def _share(text: str, value: str) -> float:
     except ValueError:
         found = -1.0
     if not 0.0 <= found <= 10.0:
-        raise BadTrafficError(f"--curve {text!r}: weekend={value}: a part of the other days' requests, such as 0.3")
+        raise _no_curve(text, f"weekend={value}: a part of the other days' requests, such as 0.3")
     return found
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
+_FILE = (
+    "for example: a first line `time,duration`, then lines such as `0.5,2` (seconds) or `2027-01-11T08:00:00,2`; "
+    "`tokens` instead of `duration` counts them at --token-time each"
+)
 _TIMES = ("time", "timestamp", "arrival", "at")
 _DURATIONS = ("duration", "duration_s", "seconds", "service_s")
 _TOKENS = ("tokens", "generatedtokens", "output_tokens", "generated_tokens")
@@ -237,9 +256,10 @@ def traffic_of_file(path: str, work: Work, *, skip_bad: bool = False) -> Traffic
                 words = "the line is cut short" if isinstance(error, IndexError) else str(error)
                 problems.append(f"{path}:{reader.line_num}: {words}")
     if problems and not skip_bad:
-        raise BadTrafficError("\n".join([*problems[:5], f"{len(problems)} bad rows; --skip-bad leaves them out"]))
+        count = f"{len(problems)} bad row{'s' if len(problems) > 1 else ''}; --skip-bad leaves them out"
+        raise BadTrafficError("\n".join([*problems[:5], count]))
     if not found:
-        raise BadTrafficError(f"{path}: no requests")
+        raise BadTrafficError(f"{path}: no requests: below the names of the columns stands a line for each\n{_FILE}")
     found.sort()
     at, work_s = np.array([each[0] for each in found]), np.array([each[1] for each in found])
     at -= at[0]
@@ -249,9 +269,8 @@ def traffic_of_file(path: str, work: Work, *, skip_bad: bool = False) -> Traffic
 def _column(path: str, names: list[str], wanted: tuple[str, ...]) -> int:
     position = _maybe(names, wanted)
     if position is None:
-        raise BadTrafficError(
-            f"{path}: the first line names no column {' or '.join(wanted)} (it has {', '.join(names)})"
-        )
+        has = f"it has {', '.join(names)}" if any(names) else "the file is empty"
+        raise BadTrafficError(f"{path}: the first line names no column {', '.join(wanted)} ({has})\n{_FILE}")
     return position
 
 
@@ -280,7 +299,7 @@ def _work_of(cells: list[str], length: int | None, tokens: int | None, work: Wor
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
+        raise ValueError(f"{text!r} is no number, such as 2.5") from None
     if not isfinite(value) or value < 0:
-        raise ValueError(f"{text!r} is no duration")
+        raise ValueError(f"{text!r} is no duration: seconds, 0 or more")
     return value if length is not None else value * work.token_s

@@ -41,18 +41,29 @@ def test_a_burst_is_added_every_day_and_weekends_have_their_part() -> None:
         ("day:peak=40", "'40' is no rate, such as 40/s, 90/min or 500/h"),
         ("day:peak=4/s at 25:00", "'25:00' is no time of the day"),
         ("day:peak=1/s, night=2/s", "the peak is below the night"),
-        ("flat:rate=1/s, dais=3", "'dais' says nothing to flat"),
-        ("flat:rate=1/s, days=0", "days=0: 1 to 366"),
+        ("flat:rate=1/s, dais=3", "'dais' means nothing to a curve of shape flat"),
+        ("flat:rate=1/s, days=0", "days=0: a whole number from 1 to 366 is meant"),
         ("flat:rate=1/s, weekend=lots", "weekend=lots"),
         ("flat:rate=1/s, burst=3", "a burst is written burst=100/s at 10:30 for 2min"),
         ("steps:", "steps are written"),
         ("flat:5", "is no NAME=VALUE"),
+        ("day", "it does not say peak=, the requests in a time, such as peak=40/s"),
+        ("flat:days=2", "it does not say rate="),
         ("flat:rate=9999999/s, days=366", "requests are more than"),
     ],
 )
 def test_a_curve_that_is_none_is_told_what_would_be_one(text: str, words: str) -> None:
     with pytest.raises(BadTrafficError, match=words):
         traffic_of_curve(text, Work(), seed=1)
+
+
+@pytest.mark.parametrize("text", ["hill:peak=1/s", "day:peak=40", "flat:", "steps:1=2", "day:peak=1/s, burst=x", ""])
+def test_what_is_told_of_a_bad_curve_has_an_example_that_is_one(text: str) -> None:
+    with pytest.raises(BadTrafficError) as told:
+        read_curve(text)
+    examples = str(told.value).partition("for example: --curve ")[2]
+    for example in examples.removeprefix("'").removesuffix("'").split("', '"):
+        assert read_curve(example).text == example
 
 
 def test_a_seed_draws_the_same_requests_again_and_about_as_many_as_described() -> None:
