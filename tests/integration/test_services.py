@@ -252,13 +252,18 @@ def test_a_service_that_was_scaled_to_none_by_hand_says_so_to_everybody(cluster:
 
 
 def test_the_address_that_is_told_can_be_used_at_once(make_cluster: Callable[..., Cluster]) -> None:
-    """Also while the router is being started, which it is with the first service."""
+    """Also while the router is being started, which it is with the first service, and when it has to hear of more."""
     fresh = make_cluster(virtual_nodes(1, 0, cpus=4))
     (fresh.work / "server.py").write_text(SERVER)
     fresh.script(SCRIPT, "chat.sh")
     told = fresh.bireme("serve", "chat.sh", "--", "one").stdout
     (address,) = [line.split()[1] for line in told.splitlines() if line.startswith("  address")]
     assert ask(address)["version"] == "one"
+    with Client(str(fresh.home), patience_s=60.0) as client:
+        for number in range(5):
+            service = client.serve(str(fresh.work / "chat.sh"), "two", name=f"chat{number}", chdir=str(fresh.work))
+            assert ask(service.url)["version"] == "two"
+            service.stop()
 
 
 def test_replicas_and_addresses_outlive_the_daemon(cluster: Cluster, client: Client) -> None:

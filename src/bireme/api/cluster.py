@@ -70,4 +70,6 @@ class Service:
     router: Callable[[], Mapping[str, str | int]] = dict
     """Of the router that runs: `url`, `pid`; `warning`, what is not well with it; `problem`, where one is needed and
     does not answer."""
+    routes: Callable[[str], bool] = field(default=lambda name: True)
+    """Whether the router is known to have a service, by its name."""
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -199,6 +199,7 @@ class Daemon:
             router_url=self._router_url,
             scaling=lambda name: self._keeper.explained(name) if self._keeper is not None else {},
             router=lambda: self._steward.summary if self._steward is not None else {},
+            routes=lambda name: self._steward is None or self._steward.routes(name),
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
 

@@ -127,7 +127,9 @@ def test_requests_reach_what_the_table_says(plan: RouterPlan) -> None:
     async def story() -> None:
         server, port = await backend(b"hello")
         daemon = Daemon(plan, chat(messages.Replica(id="1.1", host="127.0.0.1", port=port)))
-        await until(lambda: daemon.link._took, "the table to be taken")
+        assert not daemon.link.routes("chat")
+        await until(lambda: daemon.link.routes("chat"), "the table to be taken")
+        assert not daemon.link.routes("other")
         assert (await get(daemon.address, "/chat/x")).endswith(b"hello")
         assert summary(daemon.link)["url"] == "http://{}:{}".format(*daemon.address)
         daemon.route(chat(messages.Replica(id="1.1", host="127.0.0.1", port=port, state="draining")))

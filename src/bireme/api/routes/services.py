@@ -38,7 +38,7 @@ from bireme.store import codec
 
 routes = Routes("services")
 LONGEST_WAIT_S = 3600.0
-ROUTER_PATIENCE_S, ROUTER_LOOK_S = 10.0, 0.05
+ROUTER_PATIENCE_S, ROUTER_LOOK_S = 10.0, 0.01
 MOST_EVENTS = 1_000
 MOST_OVER = 100
 LONGEST_NOTE = 200
@@ -248,7 +248,7 @@ async def deploy_service(api: Context, request: Request) -> Response:
         lambda state, now: requests.deploy(state, caller, spec, now, elsewhere=elsewhere, key=key),
         own=True,
     )
-    await _router_listens(api)
+    await _is_routed(api, name)
     return answer(_made(api, name, key))
 
 
@@ -280,11 +280,12 @@ def _check_hosts(api: Context, spec: ServiceSpec) -> None:
         raise Refusal(Why.INVALID_SERVICE_SPEC, f"--host={host} is the router's own name: choose another")
 
 
-async def _router_listens(api: Context) -> None:
-    """Waits a moment for a router that is just being started: who is told an address may use it at once."""
+async def _is_routed(api: Context, name: str) -> None:
+    """Waits a moment for a router that is just being started, or has not heard of it: who is told an address may use it
+    at once."""
     for _ in range(int(ROUTER_PATIENCE_S / ROUTER_LOOK_S)):
         router = api.service.router()
-        if "url" in router or "problem" in router:
+        if "problem" in router or ("url" in router and api.service.routes(name)) or api.live.closing:
             return
         await asyncio.sleep(ROUTER_LOOK_S)
 

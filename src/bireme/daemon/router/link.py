@@ -95,6 +95,8 @@ class RouterLink:
         self._told: tuple[messages.Service, ...] | None = None
         """What the router was told last, over this connection."""
         self._took = 0
+        self._routed: frozenset[str] = frozenset()
+        """The names of the services that all its workers go by."""
         self._pushing: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -129,6 +131,10 @@ class RouterLink:
         """What is to be routed may be something else now."""
         if self._pushing is None:
             self._pushing = asyncio.get_running_loop().call_later(_GATHER_S, self._push)
+
+    def routes(self, name: str) -> bool:
+        """Whether it is known that requests for this service are not answered with "there is none"."""
+        return name in self._routed
 
     def reconsider(self) -> None:
         """The plan may be another now: a router that is not what it says is told to become it."""
@@ -188,6 +194,7 @@ class RouterLink:
         if self._writer is not None:
             self._writer.close()
         self._writer, self.welcome, self._told, self._took = None, None, None, 0
+        self._routed = frozenset()
         self._notes.clear()
         self._has_asked = False
         if self._asking_again is not None:
@@ -249,6 +256,7 @@ class RouterLink:
                 self._took, self.problem = max(self._took, told.serial), ""
                 self._notes.pop("refused", None)
                 if self._took >= self._serial:
+                    self._routed = frozenset(each.name for each in self._told or ())
                     self.changed()
             case messages.Refused():
                 self._refused(told)

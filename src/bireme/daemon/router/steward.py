@@ -58,6 +58,10 @@ class RouterSteward:
         """The settings may be others now."""
         self._link.reconsider()
 
+    def routes(self, name: str) -> bool:
+        """Whether the router is known to go by a table that has this service."""
+        return self._link.routes(name)
+
     @property
     def summary(self) -> dict[str, str | int]:
         """Of the router: `url`, `pid`, `problem`, `warning`; nothing of what is not."""

@@ -69,6 +69,7 @@ FLAGS = (
     Flag(
         name="target-concurrency", argument="N", read=v.per_replica(Measure.CONCURRENCY), section=SCALING,
         summary="One replica for so many requests in flight or queued.",
+        default="without any target 16, or 0.7 of --max-concurrency",
     ),
     Flag(
         name="target-rps", argument="N", read=v.per_replica(Measure.RATE), section=SCALING,

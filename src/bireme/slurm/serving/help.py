@@ -30,7 +30,8 @@ Forms of values:
   PROBE   /PATH, tcp or exec:'COMMAND', then any of: delay=0s period=10s timeout=1s successes=1 failures=3
 
 Besides:
-      --wait                    stay until it is ready
+      --wait                    stay until it is ready; fail, with the reason and the last lines of
+                                its log, when its replicas crash or it is given up
   -Q, --quiet                   say nothing but errors
       --parsable                print the name alone
       all of sbatch's options   what each replica gets: see `sbatch --help`
