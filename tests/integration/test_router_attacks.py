@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import resource
+import select
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,6 +178,113 @@ def test_who_asks_much_and_takes_nothing_is_not_asked_for_more(router: Router, r
     assert memory_of(router) - before < 64 << 20
     assert len(replica.heads) < 20
     greedy.close()
+
+
+def test_who_reads_a_byte_now_and_then_holds_neither_a_replica_nor_memory(
+    router: Router, replica: ReplicaServer
+) -> None:
+    before = memory_of(router)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.settimeout(120.0)
+    slow.connect(("127.0.0.1", router.port))
+    slow.sendall(request("GET", f"/chat/bytes/{64 << 20}"))
+    assert replica.arrived.acquire(timeout=120)
+    assert others_are_served(router)
+    assert memory_of(router) - before < 32 << 20
+    over = threading.Event()
+
+    def sip() -> None:
+        with contextlib.suppress(OSError):
+            while not over.wait(0.1) and slow.recv(1):
+                pass
+
+    reader = threading.Thread(target=sip, daemon=True)
+    reader.start()
+    router.load_of("chat", lambda load: load.in_flight == 0 and load.counts.requests[3] > 0)
+    over.set()
+    reader.join(120.0)
+    slow.close()
+
+
+def test_a_flood_of_a_service_that_sleeps_is_one_wake_and_a_bounded_queue(
+    router: Router, replica: ReplicaServer
+) -> None:
+    router.push(Service(name="chat", replicas=(replica.row(),)), Service(name="asleep", queue=20))
+    router.told.clear()
+    crowd = []
+    for number in range(300):
+        client = Client(router.port, source=f"127.0.2.{number % 5}")
+        client.send(request("GET", "/asleep/x"))
+        crowd.append(client)
+    refused: list[Client] = []
+
+    def are_answered() -> bool:
+        refused[:] = [each for each in crowd if select.select([each.socket], [], [], 0)[0]]
+        return len(refused) == 280
+
+    until(are_answered)
+    for client in refused:
+        status, body, head = client.answer()
+        assert (status, json.loads(body)["error"]["code"]) == (503, "queue_full")
+        assert b"Retry-After" in head
+    assert others_are_served(router)
+    assert len([each for each in router.told if isinstance(each, messages.Wake)]) == 1
+    for client in crowd:
+        client.close()
+    router.load_of("asleep", lambda load: load.queued == 0 and load.arrived >= 300)
+
+
+def test_keys_cannot_be_guessed_and_guessing_costs_others_nothing(router: Router, replica: ReplicaServer) -> None:
+    """No replica sees a guess, nothing is woken by it, and whoever has a key is let in from the same address."""
+    digest = hashlib.sha256(b"the key").hexdigest()
+    keyed = Service(name="chat", replicas=(replica.row(),), keys=(messages.Key(id="1", sha256=digest),))
+    router.push(keyed, Service(name="asleep", keys=keyed.keys))
+    router.told.clear()
+    with router.client() as client:
+        for number in range(1000):
+            name = "asleep" if number % 2 else "chat"
+            client.send(request("GET", f"/{name}/x", Authorization=f"Bearer the key{number}"))
+            assert client.answer()[0] == 401
+        client.send(request("GET", "/chat/x", Authorization=f"Bearer {digest}"))
+        assert client.answer()[0] == 401, "what is stored is not what is shown"
+        client.send(request("GET", "/chat/x", Authorization="Bearer the key"))
+        assert client.answer()[0] == 200
+    assert len(replica.heads) == 1
+    assert b"the key" not in replica.heads[0]
+    router.load_of("chat", lambda load: load.refused > 500)
+    assert not [each for each in router.told if isinstance(each, messages.Wake)]
+
+
+def test_ten_thousand_keys_and_many_hosts(router: Router, replica: ReplicaServer) -> None:
+    def key(number: int) -> messages.Key:
+        digest = hashlib.sha256(b"key %d" % number).hexdigest()
+        return messages.Key(id=str(number), sha256=digest, requests_per_minute=2)
+
+    keys = tuple(map(key, range(10_000)))
+    hosts = tuple(f"h{number}.example.org" for number in range(3_000))
+    router.push(Service(name="chat", replicas=(replica.row(),), keys=keys, hosts=hosts))
+    with router.client() as client:
+        for number in (0, 5_000, 9_999):
+            answers = []
+            for host in (hosts[number % 3_000], hosts[-1], hosts[0]):
+                words = f"GET /x HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer key {number}\r\n\r\n"
+                client.send(words.encode())
+                answers.append(client.answer()[0])
+            assert answers == [200, 200, 429]
+    router.push(Service(name="chat", replicas=(replica.row(),)))
+    assert others_are_served(router)
+
+
+def test_more_keys_than_there_is_room_for_keep_nobody_out(router: Router, replica: ReplicaServer) -> None:
+    """Their limits hold in each worker then, which is said."""
+    keys = tuple(messages.Key(id=str(number), sha256=f"{number:064x}", concurrency=1) for number in range(40_000))
+    mine = messages.Key(id="mine", sha256=hashlib.sha256(b"mine").hexdigest(), requests_per_minute=1)
+    router.push(Service(name="greedy", keys=(*keys, mine)), Service(name="chat", replicas=(replica.row(),)))
+    assert "has no room for" in router.heard(messages.Ails, lambda told: bool(told.why)).why
+    assert others_are_served(router)
+    router.push(Service(name="chat", replicas=(replica.row(),)))
+    router.heard(messages.Ails, lambda told: not told.why)
 
 
 def test_bodies_are_not_held_without_end(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import signal
 import socket
 import threading
 import time
@@ -206,6 +207,28 @@ def test_a_tunnel(chat: Router, replica: ReplicaServer) -> None:
         assert client.reader.read(7) == b"HELLO\x00\xff"
         chat.load_of("chat", lambda load: load.in_flight == 1)
     assert replica.gone.acquire(timeout=30)
+
+
+def test_a_websocket_whose_replica_ends_is_told_so(chat: Router, replica: ReplicaServer) -> None:
+    """Between two frames; in the middle of one, or of another protocol, there are no words for it."""
+    goodbye = b"\x88\x18\x03\xe9The replica has ended."
+    replica.script = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"
+    for sent, comes in ((b"\x81\x05hello", goodbye), (b"\x81\x09hello", b""), (b"\x88\x02\x03\xe8", b"")):
+        replica.script = replica.script.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" + sent
+        with chat.client() as client:
+            client.send(request("GET", "/chat/raw", Connection="Upgrade", Upgrade="websocket"))
+            assert client.head()[0] == 101
+            assert client.reader.read() == sent + comes
+
+
+def test_a_websocket_that_is_open_when_the_router_ends_is_told_so(tmp_path: Path, replica: ReplicaServer) -> None:
+    with running(tmp_path / "home", "--workers", "1", "--drain-s", "1") as router:
+        router.push(Service(name="chat", replicas=(replica.row(),)))
+        with router.client() as client:
+            client.send(request("GET", "/chat/socket", Connection="Upgrade", Upgrade="websocket"))
+            assert client.head()[0] == 101
+            router.process.send_signal(signal.SIGTERM)
+            assert client.reader.read() == b"\x88\x12\x03\xe9The router ends."
 
 
 def test_an_offer_of_http_2_is_passed_over(chat: Router, replica: ReplicaServer) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bireme.router.board import Board
+from bireme.router.board import Board, OwnCells
 from bireme.router.inner import key_name, replica_name, service_name
 from bireme.router.messages import Key, Replica, Service
 from bireme.router.rules.balance import Choice
@@ -96,12 +96,14 @@ class Backend:
 class KeyUse:
     """A key of a service, and what this worker has of it in flight."""
 
-    __slots__ = ("_board", "_cell", "_rate", "in_flight", "key", "sha256")
+    __slots__ = ("_board", "_cell", "_rate", "cell", "in_flight", "key", "sha256")
 
-    def __init__(self, key: Key, cell: int, board: Board) -> None:
-        self._board = board
-        self._cell = cell
-        self._rate = Rate(cell + 1, board.all, board.write)
+    def __init__(self, key: Key, cell: int | None, board: Board) -> None:
+        """Without a cell it is counted by this worker for itself."""
+        self.cell = cell
+        self._cell = 0 if cell is None else cell
+        self._board: Board | OwnCells = OwnCells() if cell is None else board
+        self._rate = Rate(self._cell + 1, self._board.all, self._board.write)
         self.in_flight = 0
         self.change(key)
 
@@ -165,7 +167,10 @@ class Served:
     def _change_keys(self, keys: Iterable[Key], cells: dict[str, int]) -> None:
         before, self._uses = self._uses, {}
         for key in keys:
-            use = before.get(key.id) or KeyUse(key, cells[key_name(self.name, key.id)], self.board)
+            cell = cells.get(key_name(self.name, key.id))
+            use = before.get(key.id)
+            if use is None or use.cell != cell:
+                use = KeyUse(key, cell, self.board)
             use.change(key)
             self._uses[key.id] = use
         self.keys = KeyRing(self._uses.values())

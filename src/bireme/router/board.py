@@ -18,6 +18,8 @@ from collections.abc import Iterable
 BLOCK = 3
 """Cells of one thing."""
 BLOCKS = 1 << 15
+_SPARE = BLOCKS // 4
+"""Blocks that only services and replicas may have."""
 _ROW = BLOCK * BLOCKS
 _WORD = 8
 
@@ -62,6 +64,22 @@ class Board:
         self._rows[row][:] = memoryview(bytes(_ROW * _WORD)).cast("q")
 
 
+class OwnCells:
+    """A block that no other worker sees, for what has none on the board."""
+
+    def __init__(self) -> None:
+        self.mine = memoryview(bytearray(BLOCK * _WORD)).cast("q")
+
+    def elsewhere(self, cell: int) -> int:
+        return 0
+
+    def all(self, cell: int) -> list[int]:
+        return [self.mine[cell]]
+
+    def write(self, cell: int, value: int) -> None:
+        self.mine[cell] = value
+
+
 def new_memory(rows: int) -> int:
     """A descriptor of memory for so many rows, which workers inherit. What nobody writes to takes no room."""
     fd = os.memfd_create("bireme-router")
@@ -84,14 +102,22 @@ class Blocks:
         self._of: dict[str, int] = {}
         self._free = list(range(BLOCKS - 1, 0, -1))
 
-    def give(self, names: Iterable[str]) -> dict[str, int]:
-        """The first cell of each; it keeps the one that it has. Raises NoRoomError, and then nothing is given."""
+    def give(self, names: Iterable[str], others: Iterable[str] = ()) -> dict[str, int]:
+        """The first cell of each; it keeps the one that it has. Raises NoRoomError, and then nothing is given.
+
+        `others` have what is left: one person's many keys are not to keep everybody's replicas out.
+        """
         wanted = dict.fromkeys(names)
         new = [name for name in wanted if name not in self._of]
         if len(new) > len(self._free):
-            raise NoRoomError(f"a router has room for {BLOCKS - 1} replicas, services and keys together")
+            raise NoRoomError(f"a router has room for {BLOCKS - 1} replicas and services together")
         for name in new:
             self._of[name] = self._free.pop() * BLOCK
+        for name in dict.fromkeys(others):
+            if name in self._of or len(self._free) > _SPARE:
+                wanted[name] = None
+                if name not in self._of:
+                    self._of[name] = self._free.pop() * BLOCK
         return {name: self._of[name] for name in wanted}
 
     def restore(self, cells: dict[str, int], board: Board) -> None:

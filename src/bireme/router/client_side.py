@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from bireme.router.backends import Backend, KeyUse, Served
 from bireme.router.replica_side import ReplicaSide
-from bireme.router.rules import answers, heads, rewriting
+from bireme.router.rules import answers, heads, rewriting, websocket
 from bireme.router.rules.addresses import Own, model_of_body, model_of_path
 from bireme.router.rules.answers import Reply, refusal
 from bireme.router.rules.bodies import BodyError, ChunkedBody
@@ -525,6 +525,8 @@ class ClientSide(asyncio.Protocol):
 
     def answered(self) -> None:
         """The answer is whole, or what followed a tunnel's end."""
+        if self._state == TUNNEL:
+            self._say_goodbye("The replica has ended.")
         self.connection = None
         if self._state == TUNNEL or self.status == 0:
             self._release(self.status or 502)
@@ -561,6 +563,20 @@ class ClientSide(asyncio.Protocol):
             self.connection.transport.write(bytes(self._buffer))
             self._buffer.clear()
         self.transport.resume_reading()
+
+    def end_tunnel(self, why: str) -> None:
+        """If it is one. The client is told, where the protocol has words for it."""
+        if self._state == TUNNEL:
+            self._say_goodbye(why)
+            self._drop_connection()
+            self._release(self.status)
+            self._close()
+
+    def _say_goodbye(self, why: str) -> None:
+        """Between two frames of a WebSocket whose server has not said it."""
+        frames = self.connection.frames if self.connection is not None else None
+        if frames is not None and frames.is_between:
+            self.transport.write(websocket.goodbye(websocket.GOING_AWAY, why))
 
     def broken(self, connection: ReplicaSide, *, began: bool, heard: bool) -> None:
         """The replica's connection ended before its answer did."""

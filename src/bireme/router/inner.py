@@ -140,10 +140,19 @@ def key_name(service: str, key: str) -> str:
 
 
 def names_in(table: Table) -> list[str]:
-    """Everything that has cells."""
+    """Everything that must have cells."""
     names = []
     for service in table.services:
         names.append(service_name(service.name))
         names += [replica_name(replica.id) for replica in service.replicas]
-        names += [key_name(service.name, key.id) for key in service.keys]
     return names
+
+
+def keys_in(table: Table) -> list[str]:
+    """Keys with limits: they have cells as long as there is room, and are counted by each worker for itself else."""
+    return [
+        key_name(service.name, key.id)
+        for service in table.services
+        for key in service.keys
+        if key.requests_per_minute or key.concurrency
+    ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from bireme.router.rules import heads, rewriting
 from bireme.router.rules.bodies import BodyError, ChunkedBody
 from bireme.router.rules.heads import NO_LENGTH, Answer, HeadError
+from bireme.router.rules.websocket import Frames
 
 if TYPE_CHECKING:
     from bireme.router.backends import Backend
@@ -31,7 +32,7 @@ class ReplicaSide(asyncio.Protocol):
 
     __slots__ = (
         "_body", "_closing", "_head", "_interim", "_left", "_out", "_plain", "_worker", "backend", "client",
-        "idle_since", "phase", "transport", "was_used",
+        "frames", "idle_since", "phase", "transport", "was_used",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -51,6 +52,8 @@ class ReplicaSide(asyncio.Protocol):
         """The client cannot read chunks."""
         self._closing = False
         self._interim = 0
+        self.frames: Frames | None = None
+        """Of a WebSocket."""
 
     # --- called by the loop ---
 
@@ -70,6 +73,8 @@ class ReplicaSide(asyncio.Protocol):
         elif self.phase == CHUNKED:
             self._take_chunks(client, data)
         else:
+            if self.frames is not None:
+                self.frames.take(data)
             self.backend.tally.bytes_out += len(data)
             client.transport.write(data)
 
@@ -138,6 +143,9 @@ class ReplicaSide(asyncio.Protocol):
                 client.misanswered(self, "the replica switched protocols though nobody asked it to")
                 return
             self.phase = TUNNEL
+            if answer.upgrade.lower() == b"websocket":
+                self.frames = Frames()
+                self.frames.take(rest)
             client.begin_tunnel(rewriting.answer_head(answer, closing=False) + rest)
             return
         self._interim += 1

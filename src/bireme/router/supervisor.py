@@ -67,8 +67,8 @@ class Supervisor:
         self._table = Table(serial=0)
         self._table_path = os.path.join(settings.home, "table")
         self._writing_again: asyncio.TimerHandle | None = None
-        self._ails = ""
-        """What is not well, though requests are answered."""
+        self._ailments: dict[str, str] = {}
+        """What is not well, though requests are answered, by what it is about."""
         self._daemon: Speaker | None = None
         self._took = 0
         self._told_drained: set[str] = set()
@@ -97,7 +97,7 @@ class Supervisor:
         if orphans:
             newest = max(orphans, key=lambda orphan: orphan.handed.table.serial)
             self._blocks.restore(newest.handed.cells, self._board)
-        self._cells = self._blocks.give(inner.names_in(self._table))
+        self._cells = self._blocks.give(inner.names_in(self._table), inner.keys_in(self._table))
         for service in self._table.services:
             if self._board.total(self._cells[inner.service_name(service.name)]) and not _is_ready(service):
                 self._woken.add(service.name)
@@ -171,8 +171,8 @@ class Supervisor:
         self._daemon = speaker
         self._told_drained.clear()
         self._welcome()
-        if self._ails:
-            self._tell(messages.Ails(why=self._ails))
+        if self._ailments:
+            self._tell(messages.Ails(why="; ".join(self._ailments.values())))
         self._tell_took(again=True)
         for name in sorted(self._woken):
             if self._board.total(self._cells[inner.service_name(name)]):
@@ -200,7 +200,7 @@ class Supervisor:
         wrong = tables.mistake(table)
         if not wrong:
             try:
-                cells = self._blocks.give(inner.names_in(table))
+                cells = self._blocks.give(inner.names_in(table), inner.keys_in(table))
             except NoRoomError as error:
                 wrong = str(error)
         if wrong:
@@ -214,6 +214,8 @@ class Supervisor:
         self._woken -= ready
         self._woken &= {each.name for each in table.services}
         self._tell_all()
+        left_out = sum(name not in cells for name in inner.keys_in(table))
+        self._ail("keys", f"it has no room for {left_out} keys: their limits hold in each worker" if left_out else "")
         self._write_down()
         self._gather()
 
@@ -222,19 +224,26 @@ class Supervisor:
         if self._writing_again is not None:
             self._writing_again.cancel()
             self._writing_again = None
-        ails = ""
         try:
             table_file.write(self._table_path, self._table)
         except OSError as error:
-            ails = f"its table cannot be written to {self._table_path}: {error.strerror}"
+            self._ail("disk", f"its table cannot be written to {self._table_path}: {error.strerror}")
             self._writing_again = self._loop.call_later(_WRITE_AGAIN_S, self._write_down)
-        if ails != self._ails:
-            self._ails = ails
-            if ails:
-                log.error("%s; routing goes on, a router that is started now would not know of what changed", ails)
-            else:
-                log.info("the table is on disk again")
-            self._tell(messages.Ails(why=ails))
+        else:
+            self._ail("disk", "")
+
+    def _ail(self, about: str, why: str) -> None:
+        """Something is not well, or is again: said once, to the daemon and in the log."""
+        if why == self._ailments.pop(about, ""):
+            if why:
+                self._ailments[about] = why
+            return
+        if why:
+            self._ailments[about] = why
+            log.error("requests are answered, but %s", why)
+        else:
+            log.info("all is well again with the %s", about)
+        self._tell(messages.Ails(why="; ".join(self._ailments.values())))
 
     # --- what the workers say ---
 
@@ -269,7 +278,7 @@ class Supervisor:
 
     def _take_back(self) -> None:
         """Cells of what is in no table any more, and that nobody uses."""
-        for name, cell in self._blocks.others(inner.names_in(self._table)).items():
+        for name, cell in self._blocks.others(self._cells).items():
             if not self._board.total(cell):
                 self._board.clear(cell, BLOCK)
                 self._blocks.take_back(name)

@@ -48,6 +48,7 @@ _RESERVED = 64
 _BLOCKS_REMEMBERED = 1024
 _BACKLOG = 4096
 _USER_TIMEOUT_MS = 15_000
+_GOODBYE_S = 0.5
 _HOME_S = 2.0
 """Between looks whether the folder is still there in which the next supervisor would find a worker without one."""
 
@@ -210,7 +211,7 @@ class Worker:
             self._is_hurried = True
             for client in list(self.clients):
                 client.drain()
-            self.loop.call_later(limit_s, self._end)
+            self.loop.call_later(limit_s, self._end_tunnels)
         self._end_if_empty()
 
     def _close_servers(self) -> None:
@@ -220,6 +221,12 @@ class Worker:
         for fd in self._listeners:
             os.close(fd)
         self._listeners = ()
+
+    def _end_tunnels(self) -> None:
+        """The time is over; who has a WebSocket is told so, and has a moment to take it."""
+        for client in list(self.clients):
+            client.end_tunnel("The router ends.")
+        self.loop.call_later(_GOODBYE_S, self._end)
 
     def _end_if_empty(self) -> None:
         if self.is_draining and not self.clients:

@@ -63,7 +63,7 @@ def worker() -> Any:
         memory=board.new_memory(1), kicks=(0,),
     )  # fmt: skip
     made = Worker(start, loop)
-    made._apply(table, board.Blocks().give(inner.names_in(table)))
+    made._apply(table, board.Blocks().give(inner.names_in(table), inner.keys_in(table)))
     yield made
     loop.close()
 

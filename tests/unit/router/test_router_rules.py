@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.router.board import BLOCK, BLOCKS, Blocks, Board, NoRoomError
+from bireme.router.board import BLOCK, BLOCKS, Blocks, Board, NoRoomError, mapped, new_memory
 from bireme.router.messages import BUCKETS_S, Key, Replica, Service, Table
 from bireme.router.rules import tables
 from bireme.router.rules.addresses import Directory, Own, model_of_body
 from bireme.router.rules.balance import Choice, Ring, least
 from bireme.router.rules.keys import KeyRing, Rate
 from bireme.router.rules.tally import Area, Tally
+from bireme.router.rules.websocket import GOING_AWAY, Frames, goodbye
 
 
 @dataclass
@@ -223,6 +224,45 @@ def test_blocks_are_given_once_and_come_back() -> None:
     with pytest.raises(NoRoomError):
         blocks.give(map(str, range(BLOCKS)))
     assert blocks.others([]).keys() == {"b", "c", "d"}
+
+
+def test_no_number_of_keys_keeps_replicas_out() -> None:
+    blocks = Blocks()
+    given = blocks.give(["replica"], map(str, range(BLOCKS)))
+    assert "replica" in given
+    assert len(given) < BLOCKS
+    assert blocks.give(map("r{}".format, range(1000)), given).keys() > {"r0", "r999", "0"}
+
+
+def test_a_supervisor_that_follows_another_gives_what_that_gave_and_nothing_that_is_counted() -> None:
+    board = Board(mapped(new_memory(1), 1), 1, 0)
+    before = Blocks()
+    given = before.give(["a", "gone", "b"])
+    board.write(given["gone"], 1)
+    after = Blocks()
+    after.restore({name: given[name] for name in "ab"}, board)
+    again = after.give(["a", "b", *map(str, range(100))])
+    assert (again["a"], again["b"]) == (given["a"], given["b"])
+    assert given["gone"] not in again.values()
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+def test_frames_of_a_websocket_end_where_they_end(piece: int) -> None:
+    parts = [
+        b"\x81\x05hello",
+        b"\x82\x7e\x01\x00" + b"x" * 256,
+        b"\x82\x7f" + bytes(5) + b"\x01\x00\x00" + b"y" * 65536,
+    ]
+    wire, ends, frames = b"".join(parts), set(), Frames()
+    for start in range(0, len(wire), piece):
+        frames.take(wire[start : start + piece])
+        if frames.is_between:
+            ends.add(min(start + piece, len(wire)))
+    if piece == 1:
+        assert ends == {7, 7 + 260, len(wire)}
+    assert frames.is_between
+    frames.take(goodbye(GOING_AWAY, "so long"))
+    assert not frames.is_between, "nothing follows a goodbye"
 
 
 def test_counts_are_added_up() -> None:
