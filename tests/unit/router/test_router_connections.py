@@ -104,11 +104,10 @@ def test_a_body_from_elsewhere_is_not_held_for_who_has_no_key(worker: Worker) ->
 def test_a_request_that_waits_has_its_time(worker: Worker) -> None:
     client, wire = knock(worker, "127.0.0.1")
     client.data_received(b"GET /free/x HTTP/1.1\r\nHost: a\r\n\r\n")
-    worker.now += 1799
-    client.look(worker.now)
+    now = worker.now
+    client.look(now + 1799)
     assert wire.written == b""
-    worker.now += 2
-    client.look(worker.now)
+    client.look(now + 1801)
     assert wire.answer() == (503, "queue_timeout")
     assert not worker._services["free"].waiting
 
@@ -117,12 +116,12 @@ def test_a_client_that_takes_little_but_enough_is_kept(worker: Worker) -> None:
     client, wire = knock(worker, "127.0.0.1")
     client.data_received(b"GET /-/health HTTP/1.1\r\nHost: a\r\n\r\n")
     wire.untaken = 100_000
+    now = worker.now
     for _ in range(5):
         wire.untaken -= 5_000
-        worker.now += 31
-        client.look(worker.now)
+        now += 31
+        client.look(now)
         assert not wire.is_over
     wire.untaken -= 100
-    worker.now += 31
-    client.look(worker.now)
+    client.look(now + 31)
     assert wire.is_over
