@@ -19,7 +19,7 @@ from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.formats import accounting, sacct_fields
 from bireme.slurm.formats.accounting import name_lines
 from bireme.slurm.formats.identity import JobSelector, parse_selectors
-from bireme.slurm.formats.sacct_fields import OVER, SACCT_FIELDS, flags_of, rows_of
+from bireme.slurm.formats.sacct_fields import IN_EVERY_LINE, OVER, SACCT_FIELDS, flags_of, rows_of
 from bireme.slurm.formats.states import job_state
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.accounting import accounting_shapes
@@ -47,6 +47,8 @@ REFUSED = {
 }
 """Options of Slurm's that choose what there is not here, and what is said of them."""
 FLAGS = frozenset({"none", "schedsubmit", "schedmain", "schedbackfill", "startrecieved", "startreceived"})
+_WHOLE_RECORDS = frozenset({"json", "yaml", "array"})
+"""What shows more of a record than its columns."""
 _LIMITS = ("timelimit-min", "timelimit-max")
 LOAD_ERROR = "sacct: error: Problem talking to the database"
 
@@ -95,7 +97,7 @@ class _Report:
         self.states = self._states()
         self.window = self._window()
         self.uids = self._uids()
-        self.checks = [test_for(asked[name] or "") for name, test_for in _CHECKS.items() if asked.get(name)]
+        self.checks = [check.made(asked[name] or "") for name, check in _CHECKS.items() if asked.get(name)]
         self.columns = self._columns()
         unit = (asked.get("units") or "").upper()
         if unit and unit not in ("K", "M", "G", "T", "P"):
@@ -224,6 +226,7 @@ class _Report:
             "name": self.asked.get("name"),
             "steps": None if "allocations" in self.asked else 1,
             "duplicates": 1 if "duplicates" in self.asked else None,
+            "fields": self._fields(),
         }
         try:
             answer = self.transport.get("/v1/history", params)
@@ -232,6 +235,14 @@ class _Report:
         self.damaged += answer.get("damaged") or []
         jobs: list[dict[str, Any]] = answer["jobs"]
         return [job for job in jobs if self._wanted(job)]
+
+    def _fields(self) -> str | None:
+        """Keys of the records that are chosen by or printed, a hundred less than there are; None: all of them."""
+        if self.asked.keys() & _WHOLE_RECORDS:
+            return None
+        needs = {*IN_EVERY_LINE, *(key for column in self.columns for key in column.field.needs)}
+        needs.update(key for name, check in _CHECKS.items() if self.asked.get(name) for key in check.needs)
+        return ",".join(sorted(needs | ({"time_limit_s"} if self.limits is not None else set())))
 
     def _wanted(self, job: dict[str, Any]) -> bool:
         if self.uids is not None and job.get("user_id") not in self.uids:
@@ -415,17 +426,24 @@ def _has_constraints(text: str) -> Test:
     return lambda job: all(word in str(job.get("features") or "") for word in words)
 
 
-_CHECKS: dict[str, Callable[[str], Test]] = {
-    "accounts": _in_list("account"),
-    "clusters": _in_clusters,
-    "constraints": _has_constraints,
-    "group": _in_group,
-    "name": _in_list("name"),
-    "ncpus": _cpu_range,
-    "nnodes": _node_range,
-    "nodelist": _on_nodes,
-    "partition": _in_partition,
-    "qos": _in_list("qos"),
-    "reason": _in_list("reason"),
-    "wckeys": _in_list("wckey"),
+class _Check(NamedTuple):
+    """What an option chooses jobs by: the test for its words, and the keys of a record that this reads."""
+
+    made: Callable[[str], Test]
+    needs: tuple[str, ...]
+
+
+_CHECKS: dict[str, _Check] = {
+    "accounts": _Check(_in_list("account"), ("account",)),
+    "clusters": _Check(_in_clusters, ("cluster",)),
+    "constraints": _Check(_has_constraints, ("features",)),
+    "group": _Check(_in_group, ("group_id", "group_name")),
+    "name": _Check(_in_list("name"), ("name",)),
+    "ncpus": _Check(_cpu_range, ("tres_allocated",)),
+    "nnodes": _Check(_node_range, ("node_count",)),
+    "nodelist": _Check(_on_nodes, ("node_list",)),
+    "partition": _Check(_in_partition, ("partition",)),
+    "qos": _Check(_in_list("qos"), ("qos",)),
+    "reason": _Check(_in_list("reason"), ("reason",)),
+    "wckeys": _Check(_in_list("wckey"), ("wckey",)),
 }

@@ -18,12 +18,16 @@ AccountingText = Callable[[Any, Context], str]
 
 
 class AccountingField(NamedTuple):
+    """A column that sacct, sshare or sacctmgr can print."""
+
     name: str
     width: int
     text: AccountingText
     left: bool = False
     plain_cut: bool = False
     """Times are cut without the `+`."""
+    needs: tuple[str, ...] = ()
+    """Of sacct: keys of a job's record that `text` reads, beside those that every line needs."""
 
 
 class AccountingColumn(NamedTuple):

@@ -31,7 +31,16 @@ OVER = FINISHED | {"REQUEUED"}
 """States of rows that will not change: a requeued job has a row of its own for every allocation it had."""
 
 
+IN_EVERY_LINE = (
+    "job_id", "array_job_id", "array_task_id", "array_tasks", "array_throttle", "het_job_id", "het_offset", "user_id",
+    "state", "base_state", "eligible_time", "start_time", "end_time", "elapsed_s",
+)  # fmt: skip
+"""Keys of a job's record by which it is chosen and named, and that say when it was: asked for, whatever is printed."""
+
+
 class Row(NamedTuple):
+    """A line of sacct: a job, or one of its steps."""
+
     job: Record
     step: Record | None = None
 
@@ -274,76 +283,78 @@ def _frequency(row: Row, _: Context) -> str:
     return "" if row.step is None else "0"
 
 
-def _time(name: str, text: AccountingText) -> AccountingField:
-    return AccountingField(name, 19, text, plain_cut=True)
+def _time(name: str, text: AccountingText, *needs: str) -> AccountingField:
+    return AccountingField(name, 19, text, plain_cut=True, needs=needs)
 
 
-def _f(name: str, width: int, text: AccountingText) -> AccountingField:
-    return AccountingField(name, width, text)
+def _f(name: str, width: int, text: AccountingText, *needs: str) -> AccountingField:
+    return AccountingField(name, width, text, needs=needs)
 
 
 _FROM_ITS_LIFE = (
-    _f("AllocCPUS", 10, lambda row, _: str(_cpus(row))),
-    _f("AllocGRES", 12, _gres("tres_allocated")),
-    _f("AllocNodes", 10, _alloc_nodes),
-    _f("AllocTRES", 10, _alloc_tres),
+    _f("AllocCPUS", 10, lambda row, _: str(_cpus(row)), "tres_allocated", "tres_requested"),
+    _f("AllocGRES", 12, _gres("tres_allocated"), "tres_allocated"),
+    _f("AllocNodes", 10, _alloc_nodes, "node_count", "node_list"),
+    _f("AllocTRES", 10, _alloc_tres, "tres_allocated"),
     _f("AssocID", 7, lambda row, _: "0"),
     _f("BlockID", 16, _blank),
-    _f("Cluster", 10, lambda row, context: str(row.job.get("cluster") or context.cluster)),
-    _f("CPUTime", 10, lambda row, _: long_duration(_elapsed(row) * _cpus(row))),
-    _f("CPUTimeRAW", 10, lambda row, _: str(_elapsed(row) * _cpus(row))),
+    _f("Cluster", 10, lambda row, context: str(row.job.get("cluster") or context.cluster), "cluster"),
+    _f("CPUTime", 10, lambda row, _: long_duration(_elapsed(row) * _cpus(row)), "tres_allocated", "tres_requested"),
+    _f("CPUTimeRAW", 10, lambda row, _: str(_elapsed(row) * _cpus(row)), "tres_allocated", "tres_requested"),
     AccountingField("DBIndex", 10, _both("job_id"), left=True),
-    _f("DerivedExitCode", 15, _derived),
+    _f("DerivedExitCode", 15, _derived, "derived_exit_code", "derived_exit_signal"),
     _f("Elapsed", 10, lambda row, _: long_duration(_elapsed(row))),
     _f("ElapsedRaw", 10, lambda row, _: str(_elapsed(row))),
     _time("Eligible", lambda row, context: _stamp("eligible_time", own=False)(row, context)
           if row.step is None else _submit(row, context)),
     _time("End", _end),
-    _f("ExitCode", 8, _exit),
+    _f("ExitCode", 8, _exit, "exit_code", "exit_signal"),
     _f("Extra", 20, _blank),
     _f("FailedNode", 20, _blank),
     _f("Flags", 19, _flags),
-    _f("GID", 6, _job_word("group_id")),
-    _f("Group", 9, _job_word("group_name")),
+    _f("GID", 6, _job_word("group_id"), "group_id"),
+    _f("Group", 9, _job_word("group_name"), "group_name"),
     AccountingField("JobID", 12, _job_id, left=True),
     AccountingField("JobIDRaw", 12, _raw_id, left=True),
     _f("Layout", 9, _layout),
     _f("McsLabel", 12, _blank),
-    _f("NCPUS", 10, lambda row, _: str(_cpus(row))),
-    _f("NNodes", 8, _node_count),
-    _f("NodeList", 15, _own("node_list", "None assigned")),
+    _f("NCPUS", 10, lambda row, _: str(_cpus(row)), "tres_allocated", "tres_requested"),
+    _f("NNodes", 8, _node_count, "node_count", "nodes_min"),
+    _f("NodeList", 15, _own("node_list", "None assigned"), "node_list"),
     _f("NTasks", 8, _tasks),
     _f("Planned", 10, _waited(lambda _: 1, long_duration)),
-    _f("PlannedCPU", 10, _waited(_requested_cpus, long_duration)),
-    _f("PlannedCPURAW", 13, _waited(_requested_cpus, _raw)),
+    _f("PlannedCPU", 10, _waited(_requested_cpus, long_duration), "tres_requested", "num_cpus"),
+    _f("PlannedCPURAW", 13, _waited(_requested_cpus, _raw), "tres_requested", "num_cpus"),
     _f("QOSRAW", 6, _blank),
-    _f("QOSREQ", 10, _job_word("qos")),
-    _f("Reason", 22, _job_word("reason", "None")),
+    _f("QOSREQ", 10, _job_word("qos"), "qos"),
+    _f("Reason", 22, _job_word("reason", "None"), "reason"),
     _f("ReqCPUFreq", 10, _frequency),
     _f("ReqCPUFreqGov", 13, _frequency),
     _f("ReqCPUFreqMax", 13, _frequency),
     _f("ReqCPUFreqMin", 13, _frequency),
-    _f("ReqCPUS", 8, lambda row, _: str(_requested_cpus(row) if row.step is None else _cpus(row))),
-    _f("ReqGRES", 12, _gres("tres_requested")),
-    _f("ReqMem", 10, _req_mem),
-    _f("ReqNodes", 8, lambda row, _: str(row.job.get("nodes_min") or 1) if row.step is None else str(_nodes(row))),
-    _f("ReqTRES", 10, _req_tres),
+    _f("ReqCPUS", 8, lambda row, _: str(_requested_cpus(row) if row.step is None else _cpus(row)),
+       "tres_requested", "num_cpus"),
+    _f("ReqGRES", 12, _gres("tres_requested"), "tres_requested"),
+    _f("ReqMem", 10, _req_mem, "tres_requested"),
+    _f("ReqNodes", 8, lambda row, _: str(row.job.get("nodes_min") or 1) if row.step is None else str(_nodes(row)),
+       "nodes_min"),
+    _f("ReqTRES", 10, _req_tres, "tres_requested"),
     _f("ReservationId", 8, _blank),
     _f("Reserved", 10, _waited(lambda _: 1, long_duration)),
-    _f("Restarts", 8, _job_word("restarts", "0")),
-    _f("ResvCPU", 10, _waited(_requested_cpus, long_duration)),
-    _f("ResvCPURAW", 10, _waited(_requested_cpus, _raw)),
+    _f("Restarts", 8, _job_word("restarts", "0"), "restarts"),
+    _f("ResvCPU", 10, _waited(_requested_cpus, long_duration), "tres_requested", "num_cpus"),
+    _f("ResvCPURAW", 10, _waited(_requested_cpus, _raw), "tres_requested", "num_cpus"),
     _time("Start", _start),
-    _f("State", 10, _state),
-    _time("Submit", _submit),
-    _f("Suspended", 10, lambda row, _: long_duration(row.subject.get("suspended_s") or 0)),
+    _f("State", 10, _state, "cancelled_by"),
+    _time("Submit", _submit, "submit_time"),
+    _f("Suspended", 10, lambda row, _: long_duration(row.subject.get("suspended_s") or 0), "suspended_s"),
     _f("SystemComment", 15, _blank),
-    _f("SystemCPU", 10, _cpu_sum("system_cpu_s")),
-    _f("TimelimitRaw", 10, _time_limit(_raw_limit)),
-    _f("TotalCPU", 10, _cpu_sum("user_cpu_s", "system_cpu_s")),
+    _f("SystemCPU", 10, _cpu_sum("system_cpu_s"), "usage"),
+    _f("TimelimitRaw", 10, _time_limit(_raw_limit), "time_limit_s"),
+    _f("TotalCPU", 10, _cpu_sum("user_cpu_s", "system_cpu_s"), "usage"),
     _f("UID", 6, _job_word("user_id")),
-    _f("User", 9, _job_word("user_name")),
-    _f("UserCPU", 10, _cpu_sum("user_cpu_s")),
+    _f("User", 9, _job_word("user_name"), "user_name"),
+    _f("UserCPU", 10, _cpu_sum("user_cpu_s"), "usage"),
     _f("WCKeyID", 10, lambda row, _: "0"),
 )  # fmt: skip
 
@@ -362,7 +373,8 @@ def column_of(field: JobField) -> AccountingField | None:
     if column is None:
         return None
     by_record = _both if column.on_steps else _job_word
-    return _f(column.name, column.width, OWN[column.name] if Place.SACCT in field.own else by_record(field.record))
+    text = OWN[column.name] if Place.SACCT in field.own else by_record(field.record)
+    return _f(column.name, column.width, text, field.record)
 
 
 _TABLED = tuple(column for column in map(column_of, FIELDS) if column is not None)
