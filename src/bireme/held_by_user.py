@@ -21,7 +21,7 @@ class HeldByUser:
         return self._of.get(uid, 0)
 
     def add(self, uid: int, amount: int) -> None:
-        """So much more is held for this user; less, where it is below 0."""
+        """Counts so much more as held for this user; less, where it is below 0."""
         held = self._of.get(uid, 0) + amount
         assert held >= 0, "nobody gives back what they do not have"
         self.total += amount

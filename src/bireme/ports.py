@@ -323,7 +323,7 @@ class Archive(Protocol):
         """Records of jobs, as `slurm/records` describes them. Raises StoreError if one of them is damaged."""
 
     def sound_and_damaged(self, query: HistoryQuery) -> tuple[list[dict[str, Any]], list[str]]:
-        """The same, and beside it which could not be read, in words."""
+        """Jobs that have ended, as `finished`, and beside them which could not be read, in words."""
 
     def story_of_service(self, name: str, limit: int) -> list[Recorded]:
         """The newest `limit` events about a service, its revisions and replicas, oldest first."""
@@ -332,7 +332,7 @@ class Archive(Protocol):
         """Every event about one job, oldest first."""
 
     def events_after(self, after: int, limit: int) -> list[Recorded]:
-        """So many events after `after`, oldest first."""
+        """Events after `after`, so many at most, oldest first."""
 
 
 class LostBlobError(Exception):

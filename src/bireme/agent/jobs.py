@@ -155,7 +155,7 @@ class JobRun:
             self.replica = ReplicaRun(self.node, self.key, self.uid, order.replica)
 
     def confirm(self) -> None:
-        """The same order again: says again what was said, starts nothing."""
+        """Answers an order that came again: says once more what was said, starts nothing."""
         if self._batch_launched:
             self.node.report(Launched(*self.key))
         elif self.phase is Phase.READY:

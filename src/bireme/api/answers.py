@@ -112,7 +112,8 @@ class Answer(Generic[Item]):
         return self._whole
 
     def taken(self, count: int) -> int:
-        """So many pieces were taken by who has it alone; how many stay before the next one. Shared ones all stay."""
+        """Notes that who has the answer alone took so many pieces; how many stay before the next one. Shared ones all
+        stay."""
         if self._shelf is not None or self.pieces is None:
             return count
         del self.pieces[:count], self._places[:count]
@@ -184,7 +185,7 @@ class Answers:
             loop.call_later(FRESH_S, self._drop_unused, answer)
 
     def count(self, more: int) -> None:
-        """So many more bytes are kept, or fewer; the oldest answers give way."""
+        """Counts bytes that are kept from now on, or fewer of them; the oldest answers give way."""
         self.kept_bytes += more
         while self.kept_bytes > KEPT_BYTES and self._kept:
             self._drop(next(iter(self._kept)))

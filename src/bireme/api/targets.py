@@ -66,7 +66,7 @@ def named_target(text: str) -> Target:
 
 
 def all_targets(texts: Iterable[str]) -> Iterator[Target]:
-    """Those of several lists, which have one limit together."""
+    """The targets that several lists name, which have one limit together."""
     left = MOST_TARGETS
     for text in texts:
         found = list(targets_of(text, left))

@@ -63,7 +63,7 @@ class Process:
 
     @property
     def key(self) -> str:
-        """That of the submission which the daemon may have had already."""
+        """The idempotency key of a submission which the daemon may have had already."""
         return thin.KEPT.pop(thin.KEY, b"").decode() or os.urandom(16).hex()
 
     @property

@@ -73,7 +73,7 @@ class Service:
 
     @property
     def wanted(self) -> int:
-        """So many replicas it is to have."""
+        """How many replicas the service is to have."""
         return int(self.record()["wanted"])
 
     @property
@@ -172,7 +172,7 @@ class Service:
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def scale(self, replicas: int | None) -> Record:
-        """So many replicas, whatever the load, until its next revision; None: as the load needs, again."""
+        """Gives it so many replicas, whatever the load, until its next revision; None: as the load needs, again."""
         return self._post("scale", {"replicas": replicas})
 
     def stop(self) -> None:

@@ -305,7 +305,8 @@ def each_cluster(command: str, text: str | None, body: Callable[[str], int], *, 
 
 
 def clusters_named(command: str, text: str | None) -> list[str]:
-    """Those that -M names, or else SLURM_CLUSTERS; the command ends where none has such a name. None: neither does."""
+    """Clusters that -M names, or else SLURM_CLUSTERS; the command ends where none is called so. None: neither names
+    any."""
     by_variable = text is None
     text = environment().get(VARIABLE) or None if by_variable else text
     if text is None:

@@ -92,7 +92,7 @@ class Order:
 
     @property
     def sends_signal(self) -> bool:
-        """And does not end the job: who is not there did not get what was asked for."""
+        """Whether it sends a signal that does not end the job: who is not there did not get what was asked for."""
         return self.signal is not None or self.batch
 
     def body(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def describe(spec: JobSpec, warnings: Sequence[str] = (), command: Command = Com
 
 
 def as_json(understood: Understood) -> dict[str, Any]:
-    """The same as plain data. Keys are stable; null means not asked."""
+    """What was understood of a job, as plain data. Keys are stable; null means not asked."""
     spec, asked = understood.spec, understood.spec.resources
     return {
         "name": spec.name,

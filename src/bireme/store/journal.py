@@ -406,7 +406,8 @@ class SqliteStore:
         return sound
 
     def sound_and_damaged(self, query: HistoryQuery) -> tuple[list[dict[str, Any]], list[str]]:
-        """The same for whoever can show a part: the records that are sound, and a sentence for each that is not."""
+        """Finished jobs for whoever can show a part: the records that are sound, and a sentence for each that is
+        not."""
         wrong: list[str] = []
         with self._reading() as connection:
             return self._history_reader.select(connection, query, wrong), list(dict.fromkeys(wrong))

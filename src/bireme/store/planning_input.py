@@ -48,7 +48,7 @@ def encode_input(state: State, now: float, version: str, *, anonymise: bool = Fa
 
 
 def with_decided(data: bytes, decided: dict[str, Any]) -> bytes:
-    """The same file with these decisions in its heading."""
+    """A file of planning input with these decisions in its heading."""
     heading, _, rest = data.partition(b"\n")
     return codec.dumps({**_heading(heading), "decided": decided}) + b"\n" + rest
 

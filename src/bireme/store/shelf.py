@@ -103,7 +103,7 @@ class Shelf:
             return self._pending[name].data if self._touch(name) else None
 
     def waiting(self, named: Iterable[str] | None = None) -> dict[str, bytes]:
-        """Those of these names that are to be written; None: all."""
+        """Blobs of these names that are still to be written; None: all."""
         with self._lock:
             if not self._pending:  # nobody looks through what was said, then
                 return {}
@@ -111,7 +111,7 @@ class Shelf:
             return {name: self._pending[name].data for name in names}
 
     def written(self, blobs: Iterable[str]) -> None:
-        """These are on disk now."""
+        """Notes that these blobs are on disk."""
         now = time.monotonic()
         with self._lock:
             for name in blobs:
@@ -121,7 +121,7 @@ class Shelf:
                 del self._stored[name]
 
     def let_go(self, names: Iterable[str]) -> list[str]:
-        """Those among them that may be dropped from the disk, whose names are forgotten here."""
+        """Forgets those of these blobs that may be dropped from the disk; their names."""
         before = time.monotonic() - RECENTLY_S
         with self._lock:
             old = [name for name in names if name not in self._pending and self._stored.get(name, before) <= before]

@@ -223,7 +223,7 @@ class Keeper:
             self._patience = None
 
     def on_exit(self, pid: int, callback: Exited) -> None:
-        """Also when the keeper dies: the task is then the agent's own child, and its loop hears of it."""
+        """Calls back when a task has ended, also when its keeper has died: it is then the agent's own child."""
         self._loop.on_exit(pid, lambda reaped: self._task_exited(pid, callback, reaped))
 
     def _task_exited(self, pid: int, callback: Exited, reaped: ReapedChild) -> None:

@@ -30,7 +30,7 @@ log = logging.getLogger("bireme.agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """The same for all pods of a start: what differs is in the token."""
+    """What an agent in a pod is told by its variables, alike for all pods of a start: what differs is in the token."""
 
     home: str
     host: str

@@ -82,7 +82,7 @@ class StepStreams:
 
     @property
     def open_nodes(self) -> frozenset[str]:
-        """Those that may still say something."""
+        """Nodes of the step whose tasks may still say something."""
         return frozenset(self._open)
 
     @property

@@ -97,7 +97,7 @@ def reap_all() -> tuple[list[ReapedChild], bool]:
 
 
 def reap_process(pid: int) -> ReapedChild | None:
-    """That one child, if it has ended; None while it runs or when it is not a child of this process."""
+    """Reaps one child, if it has ended; None while it runs or when it is not a child of this process."""
     try:
         reaped, status, rusage = os.wait4(pid, os.WNOHANG)
     except ChildProcessError:

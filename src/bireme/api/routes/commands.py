@@ -182,7 +182,8 @@ class Errand:
             raise NearError
 
     def question(self, private: bool) -> Hashable:
-        """The same for all who are told the same. `private`: something is, so that each is told something else."""
+        """What the command asks, equal for all who are told the same. `private`: something is, so that each hears his
+        own."""
         variables = tuple(sorted(self.environment.items()))
         return self.command, tuple(self.argv), variables, self.host, self._caller.uid if private else None
 

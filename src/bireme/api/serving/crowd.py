@@ -81,7 +81,7 @@ class Crowd:
         return ""
 
     def leave(self, gone: Connection) -> None:
-        """Also for one that was refused, or gave way before."""
+        """Forgets a connection that has ended, also one that was refused, or gave way before."""
         own = self.by_uid.get(gone.uid, {})
         if gone in own:
             del own[gone]

@@ -227,7 +227,7 @@ def group_id(name: str) -> int | None:
 
 
 def groups_of_user(uid: int) -> tuple[int, ...]:
-    """Those that the databases of this machine give the user; none for one that they do not know."""
+    """Groups that the databases of this machine give the user; none for one that they do not know."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:

@@ -52,7 +52,7 @@ class Circle(Generic[T]):
         return uid in self._waiting
 
     def users(self) -> list[int]:
-        """Those of whom something waits, the next first; may be asked from any thread."""
+        """Users of whom something waits, the next first; may be asked from any thread."""
         return list(self._waiting)
 
     def count_of(self, uid: int) -> int:
@@ -179,7 +179,8 @@ class Turns:
         self._most = max(self._most, had)
 
     def is_light(self, uid: int) -> bool:
-        """Or there is nobody else. Who asks one thing after another is light beside a crowd."""
+        """Whether a user asks for little, or there is nobody else. Who asks one thing after another is light beside a
+        crowd."""
         had = self._lately.get(uid, 0)
         return had <= _FEW_TURNS or had <= _LIGHT_PART * self._most or len(self._lately) <= 1
 
@@ -209,7 +210,7 @@ class Turns:
 
 
 class Slots:
-    """So many at a time, and of one user so many; who finds none free waits in the circle.
+    """Slots for work: so many at a time, and of one user so many; who finds none free waits in the circle.
 
     The last `spare` of them are for users who have none: so two who fill what they may have do not stop the others.
     """

@@ -43,7 +43,8 @@ def submission_body(
 
 
 def interactive_body(transport: Port, asked: RunSubmission | AllocationSubmission) -> dict[str, Any]:
-    """The same of srun or salloc, for the clusters that it names; held by it, unless it goes at once (--no-shell)."""
+    """The request that srun or salloc submits with, to the clusters that it names; held by it, unless it goes (--no-
+    shell)."""
     body = submission_body(asked.jobs, clusters=clusters_asked(transport, asked.options[0]))
     for part in body.get("het", [body]):
         part["spec"]["held_open"] = "no-shell" not in asked.options[0]
@@ -145,7 +146,7 @@ def tell_of_engine(voice: Voice, transport: Port, components: Sequence[Options],
 
 
 def clusters_asked(transport: Port, options: Options) -> list[str]:
-    """Those that -M names; empty when it is not given."""
+    """Clusters that -M names; empty when it is not given."""
     if "clusters" not in options:
         return []
 

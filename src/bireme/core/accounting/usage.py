@@ -38,7 +38,7 @@ class Meter:
         return self.used.get(name, 0.0) * kept + self.rates.get(name, 0.0) * grown
 
     def move_to(self, now: float, half_life_s: float | None) -> None:
-        """The same usage, written as of `now`."""
+        """Writes the usage as of `now`: it decays, and is still the same."""
         kept, grown = _decay(now - self.at, half_life_s if self.decays else None)
         used, rates = self.used, self.rates
         for name, rate in rates.items():

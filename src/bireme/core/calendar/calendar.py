@@ -197,7 +197,8 @@ class Calendar:
         return known.until(position)
 
     def fits_without(self, need: Need, settings: Settings, free_now: Free, position: int, job_id: int | None) -> float:
-        """The same, if the slots of a job were not there: its own may be in its way."""
+        """Until when the need fits on a node, if a job's slots were not there: its own may be in its way; -inf: not at
+        all."""
         if not self.has_room(need, settings, free_now, position):
             return -inf
         if all(booking.job_id == job_id for booking in self.booked_on(position)):

@@ -77,7 +77,7 @@ def _never_made(state: State, job_id: int, generation: int) -> bool:
 
 
 def settled(state: State, now: float) -> list[e.Event]:
-    """That starts may be made again, when they may."""
+    """Says that starts may be made again after a loss, when they may."""
     if state.loss is None:
         return []
     unheard = tuple(name for name, node in state.nodes.items() if not _heard(node, state.loss))

@@ -14,7 +14,7 @@ from bireme.core.state.state import State
 
 
 def others(state: State, job: Job) -> list[Job]:
-    """The other components of its heterogeneous job; none for an ordinary job."""
+    """Components of a heterogeneous job beside this one; none for an ordinary job."""
     members = state.het_members.get(job.het_job_id, ()) if job.het_job_id is not None else ()
     return [state.jobs[member] for member in members if member != job.id]
 

@@ -35,7 +35,8 @@ class JobSeen:
 
 @dataclass(frozen=True, slots=True)
 class QueueSeen:
-    """That queue was looked at. `listed`: every job in it, reported or not; None: only some were looked at."""
+    """Another scheduler's queue was looked at. `listed`: every job in it, reported or not; None: only some were looked
+    at."""
 
     listed: frozenset[int] | None
     standings: tuple[Standing, ...]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class GresRequest:
-    """So many of a generic resource, of any type when `type` is None: `gpu:h100:8`."""
+    """A request for so many of a generic resource, of any type when `type` is None: `gpu:h100:8`."""
 
     name: str
     type: str | None

@@ -79,7 +79,7 @@ class Demand:
         return self.tasks_per_core * self.cpus_per_task if self.tasks_per_core else None
 
     def on_nodes(self, count: int) -> Demand:
-        """The same demand on exactly `count` nodes."""
+        """This demand on exactly `count` nodes."""
         ntasks = count * (self.tasks_per_node or 1) if self.ntasks_follow_nodes else self.ntasks
         return replace(self, nodes_min=count, nodes_max=count, ntasks=ntasks)
 

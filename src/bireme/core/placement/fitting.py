@@ -14,7 +14,7 @@ from bireme.core.placement.occupancy import NodeRoom
 
 
 def fitted_share(share: NodeShare, room: NodeRoom | None) -> NodeShare:
-    """The same counts, with numbers that are free in the room; None: the node is not known here."""
+    """A share of the same size, with CPUs and devices that are free in the room; None: the node is not known here."""
     if room is None:
         return share
     cpu_ids = _chosen(share.cpu_ids, room.cpus, share.cpus)

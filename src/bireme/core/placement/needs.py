@@ -111,7 +111,8 @@ def column_of(free: Free, key: Amount) -> IntArray:
 
 
 def columns_of(free: Free, key: Amount) -> list[IntArray]:
-    """The same as the columns that are added up, which change as things are taken; none of what must not be there."""
+    """The columns that add up to what nodes have left of an amount, kept as things are taken; none of what must not be
+    there."""
     name, type_ = key
     if name in (WHOLE, JOBS):
         return []

@@ -177,7 +177,7 @@ class Free:
         )
 
     def close(self, nodes: BoolArray) -> None:
-        """These nodes have nothing left."""
+        """Takes all that these nodes have left."""
         for column in (self.cpus, self.cores, self.memory, *self.gres.values(), *self.largest.values()):
             column[nodes] = 0
         self.whole |= nodes

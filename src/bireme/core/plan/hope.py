@@ -85,7 +85,7 @@ class Hope:
         """Candidates whose turn need not come any more: nothing that they could use is left of what came free."""
 
     def candidates(self, waiting: Waiting, freed: set[int]) -> set[int]:
-        """Those that fit on one of these nodes, and those with a slot there: their own may be in their way."""
+        """Jobs that fit on one of these nodes, and those with a slot there: their own may be in their way."""
         self._usable, self._roomy, self.lost = {}, {}, set()
         found = {booking.job_id for position in freed for booking in self._calendar.booked_on(position)}
         found = {job_id for job_id in found if job_id in waiting}

@@ -38,7 +38,7 @@ class Standby:
         return Standby(dict(self.kept))
 
     def keep(self, draft: Occupancy, job: Job) -> None:
-        """Those of its CPUs that nobody uses."""
+        """Keeps for a suspended job those of its CPUs that nobody uses."""
         assert job.allocation is not None
         shares = tuple(_free_part(draft, share) for share in job.allocation.shares if share.node in draft.index)
         kept = replace(job.allocation, shares=tuple(share for share in shares if share.runs), whole_nodes=False)

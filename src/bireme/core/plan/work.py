@@ -96,7 +96,8 @@ class Pass:
         self.calendar, self.blocked = self.outlook.calendar, self.outlook.blocked
 
     def block(self, line: str, blocker: int | None = None) -> None:
-        """Those behind are not looked at until the blocker is gone; None: until there are slots again."""
+        """Blocks a line: those behind are not looked at until the blocker is gone; None: until there are slots
+        again."""
         self.blocked.setdefault(line, Line(blocker))
 
     def line(self, job: Job, partition: str) -> str:

@@ -225,7 +225,7 @@ class Basis:
         return weight * np.clip(waited / oldest, 0.0, 1.0)
 
     def age(self, since: float, now: float) -> float:
-        """The same of one job."""
+        """Weighed age of one job, as `ages` has it of many."""
         weight, oldest = self.settings.weight_age, self.settings.max_age_s
         if not weight or oldest is None:
             return 0.0
@@ -265,7 +265,7 @@ def sums(site: Floats, age: Floats, fair_share: Floats, fixed: Floats, nice: Flo
 
 
 def sum_of(site: float, age: float, fair_share: float, fixed: Sequence[float], nice: float) -> int:
-    """The same of one job, added up in the same order, so that it comes to the same number."""
+    """The priority of one job, added up in the order of `sums`, so that it comes to the same number."""
     total = site + age
     total += fixed[0]
     total += fair_share

@@ -129,7 +129,7 @@ def _weigh_one(basis: Basis, job: Job, row: Fixed) -> int:
 
 
 def rank(queue: Queue, job: Job, now: float) -> None:
-    """The same for one waiting job that was changed, as of the latest pass."""
+    """Weighs one waiting job that was changed, as of the latest pass."""
     if job.mirrored or not queue.config.settings.priority.multifactor:
         return
     parts = parts_of(queue, job, now)

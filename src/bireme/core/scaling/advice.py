@@ -91,7 +91,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """So many replicas, now."""
+    """How many replicas a service is to have now, and why."""
 
     wanted: int
     why: Why

@@ -51,7 +51,8 @@ def advise(
     kept: Kept | None = None,
     utc_offset: UtcOffset = utc,
 ) -> Advice:
-    """So many replicas, now: `ready` can take requests, `wanted` were asked for last, `kept` is the last advice's."""
+    """Says how many replicas are needed now: `ready` can take requests, `wanted` were asked for last, `kept` is the
+    last advice's."""
     kept = kept if kept is not None else Kept()
     readings = read_targets(policy, seen, now)
     bounds = bounds_at(policy, now, utc_offset)

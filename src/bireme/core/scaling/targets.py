@@ -29,5 +29,5 @@ def with_default_target(policy: Scaling, max_concurrency: int | None) -> Scaling
 
 
 def polled(targets: Iterable[ScalingTarget]) -> tuple[ScalingTarget, ...]:
-    """Those whose figures have to be asked for: nobody tells them by himself."""
+    """Targets whose figures have to be asked for: nobody tells them by himself."""
     return tuple(target for target in targets if target.measure in (Measure.METRIC, Measure.QUERY))

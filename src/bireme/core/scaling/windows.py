@@ -67,7 +67,7 @@ class Window:
         self._newest = None
 
     def resized(self, length_s: float) -> Window:
-        """The same figures in a window of another length."""
+        """A window of another length with the figures of this one."""
         other = Window(length_s)
         if self._newest is not None:
             for second in range(self._newest - min(self.length, other.length) + 1, self._newest + 1):

@@ -179,7 +179,7 @@ def _wrong_probes(spec: ServiceSpec) -> str:
 
 
 def scale(state: State, caller: Caller, name: str, wanted: int) -> list[e.Event]:
-    """So many replicas from now on, whatever the load, until the next revision."""
+    """Gives a service so many replicas from now on, whatever the load, until the next revision."""
     service = owned(state, caller, name)
     scaling = service.target.spec.scaling
     most = bounds(scaling)[1] if autoscales(scaling) else MOST_REPLICAS

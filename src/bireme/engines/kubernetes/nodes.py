@@ -194,7 +194,7 @@ def _taints_but(node: Object, tolerated: Set[str]) -> list[Object]:
 
 
 def taints(node: Object) -> tuple[Taint, ...]:
-    """Those that keep pods away; a cordon is said by `readiness`, and is one of them too."""
+    """Taints of a node that keep pods away; a cordon is said by `readiness`, and is one of them too."""
     found = (node.get("spec") or {}).get("taints") or ()
     return tuple(
         Taint(one["key"], one.get("value", ""), one["effect"])

@@ -110,7 +110,7 @@ class Fleet:
         self._reconnect(node)
 
     def break_connection(self, node: str) -> None:
-        """And it is made again: everything that was not confirmed is said again, on both sides."""
+        """Breaks a node's connection, which is made again: what was not confirmed is said again, on both sides."""
         if self._crew is not None:
             self._crew.lost(node)
         self._reconnect(node)

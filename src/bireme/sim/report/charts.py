@@ -215,7 +215,7 @@ PLOTS = (
 
 
 def plots_for(cases: Sequence[Case]) -> list[Plot]:
-    """Those that say something about these cases."""
+    """Plots that say something about these cases."""
     numbers = cases[0][1].numbers
     without = set()
     if len(numbers["fairness"]["share_and_use"]) < 2 or len(cases) > 1:

@@ -42,7 +42,7 @@ class Fleet(Protocol):
         """Whether some replica is to be ready later."""
 
     def begin(self, front: Front, wanted: int) -> None:
-        """So many are ready when the traffic begins."""
+        """Begins with so many replicas ready, before the traffic."""
 
     def scale_to(self, wanted: int, why: str, now: float) -> None: ...
 

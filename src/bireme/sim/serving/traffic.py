@@ -71,7 +71,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """So many requests a second more, for a while, every day."""
+    """A burst of traffic: so many requests a second more, for a while, every day."""
 
     rate: float
     begins_s: float

@@ -70,7 +70,8 @@ def _unread_files(folder: str, read: Read) -> list[Diagnostic]:
 
 
 def load_rules(path: str, read: Read) -> Configuration:
-    """The same for a cluster that knows its own nodes: NodeName lines, gres.conf and topology.conf are not needed.
+    """Reads slurm.conf for a cluster that knows its own nodes: NodeName lines, gres.conf and topology.conf are not
+    needed.
 
     Partitions keep the names of nodes as they are written, `ALL` among them, whether or not such nodes exist.
     """
@@ -93,7 +94,7 @@ def _read_files(
 
 
 def parse_configuration(texts: Mapping[str, str], path: str = "slurm.conf") -> Configuration:
-    """The same, from texts by file name: for tests and for tools that hold the files in memory."""
+    """Reads a configuration from texts by file name: for tests and for tools that hold the files in memory."""
 
     def read(name: str) -> str:
         if name not in texts:

@@ -229,7 +229,7 @@ def warn_of_unapplied(
 
 
 def warn_of_unapplied_on(lines: Iterable[Line], table: Mapping[str, str], findings: Findings) -> None:
-    """The same for keys of NodeName and PartitionName lines."""
+    """Warns of keys in NodeName and PartitionName lines that ask for something and are not in force."""
     spelling = {key.lower(): key for key in table}
     for line in lines:
         for written, value in line.pairs:

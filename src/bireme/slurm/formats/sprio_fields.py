@@ -63,7 +63,7 @@ def job_fields(weights: Weights) -> FieldTable:
 
 
 def weight_fields() -> FieldTable:
-    """The same letters over the one record of weights (-w)."""
+    """Columns of `sprio -w`: the letters of jobs over the one record of weights."""
     fields = [
         Field("c", (), "CLUSTER", (), _nothing),
         Field("i", (), "JOBID", (), lambda _, __: "Weights"),

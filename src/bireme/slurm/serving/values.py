@@ -324,7 +324,7 @@ def question(given: Written) -> Question:
 
 
 def probe_needed(given: Written) -> Question:
-    """The same of a probe that has to be there."""
+    """The question of a probe that has to be there: `none` is refused."""
     found = question(given)
     if found.off:
         raise given.refused(f"{_PROBE_WORKS}; without it nobody knows when a replica can take requests")

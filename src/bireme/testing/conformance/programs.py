@@ -32,7 +32,7 @@ class Program:
 
     @property
     def script(self) -> str:
-        """The same in bash; its folder is the working directory."""
+        """The program as a bash script; its folder is the working directory."""
         lines = ["#!/bin/bash"]
         lines += [f"trap 'exit {code}' {_name(number)}" for number, code in self.on_signal]
         lines += [f"trap '' {_name(number)}" for number in self.ignores]

@@ -84,7 +84,7 @@ class RevisionSettled:
 
 @dataclass(frozen=True, slots=True)
 class RevisionRetired:
-    """Another took its place."""
+    """The revision serves no more: another took its place."""
 
     name: str
     number: int

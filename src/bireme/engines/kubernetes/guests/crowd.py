@@ -244,7 +244,7 @@ class Crowd:
         self._unlucky.add(key)
 
     def looks_at(self, keys: Iterable[str]) -> None:
-        """These are to have their turn, one after another: each is in the way of the others."""
+        """Notes whose turn comes, one after another: each is in the way of the others."""
         self._called.update(dict.fromkeys(keys))
 
     def looked_at(self) -> list[str]:

@@ -154,7 +154,7 @@ class Claim:
         self._domains: dict[Field, frozenset[str]] = {}
 
     def domains(self, among: Field) -> frozenset[str]:
-        """Those of this field in which it may come to be."""
+        """Domains of this field in which the pod may come to be."""
         found = self._domains.get(among)
         if found is None:
             domain_of = among.domain_of
@@ -221,7 +221,7 @@ class Claims:
         return bool(claims)
 
     def of_pods(self, one: Chosen) -> Iterable[Claim]:
-        """Those of pods that are meant."""
+        """Claims of the pods that are meant."""
         if not self._of:
             return ()
         return _kept(self._meant, one, lambda: {claim: None for claim in self if one.includes(claim.pod)})
@@ -270,7 +270,7 @@ def is_kept_away(pod: Object, census: Census) -> bool:
 
 
 def likeness(pod: Object) -> str:
-    """The same for pods from which the same nodes are ruled out."""
+    """A text that pods share from which the same nodes are ruled out."""
     metadata, spec = pod["metadata"], pod["spec"]
     words = {name: spec.get(name) for name in ("affinity", "topologySpreadConstraints", "nodeSelector")}
     asked = {name: str(count) for name, count in uncounted(pod).items()}
@@ -406,7 +406,7 @@ def _far_from(pod: Object, world: World) -> set[str]:
 
 
 def hard_spreads(pod: Object) -> tuple[Object, ...]:
-    """Those that it requires."""
+    """Spread constraints that a pod requires."""
     constraints = pod["spec"].get("topologySpreadConstraints") or ()
     return tuple(one for one in constraints if one.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule")
 

@@ -56,7 +56,8 @@ def notices(options: Options) -> list[str]:
 
 
 def engine_notices(components: Iterable[Options], engine: str, *, step: bool = False) -> list[str]:
-    """The same for those that some engines apply and others do not. `step`: they are of a step in a job.
+    """One line for each option given that this engine, unlike others, does not apply. `step`: they are of a step in a
+    job.
 
     Of two engines beside each other that counts which places jobs itself, the first.
     """
