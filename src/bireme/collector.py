@@ -25,7 +25,7 @@ _OLDEST = 2
 
 
 def collect_in_small_steps() -> None:
-    """For the rest of this process."""
+    """Has garbage collected in small steps for the rest of this process."""
     gc.set_threshold(_YOUNG, _MIDDLE, _ALL)
     if _put_aside not in gc.callbacks:
         gc.callbacks.append(_put_aside)

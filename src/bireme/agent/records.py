@@ -136,7 +136,7 @@ class TaskRecords:
         self._note(key, _process_line(key, process))
 
     def kept(self, key: JobKey, keeper: ProcessIdentity, group: str) -> None:
-        """From now on this keeper holds something of the job."""
+        """Writes down that this keeper holds something of the job from now on."""
         self._note(key, _keeper_line(key, RecordedKeeper(keeper, group)))
 
     def reported(self, key: JobKey, line: bytes) -> None:

@@ -64,7 +64,7 @@ class ReplicaRun:
             self._watch = None
 
     def tell_again(self) -> None:
-        """To a daemon that came."""
+        """Tells a daemon that came how the replica is."""
         if self._watch is not None and (told := self._watch.told) is not None:
             self._tell(*told)
 

@@ -175,7 +175,7 @@ class Prologue(NamedTuple):
 
 
 def prologue(script: ScriptRun, env: Mapping[str, str], output: bytes) -> Prologue:
-    """Of task prologs that are over, and that were run with `env`."""
+    """What task prologs have left behind that are over, and that were run with `env`."""
     changed = dict(env)
     greeting = apply_task_prolog(output, changed)
     return Prologue(changed, greeting, None if script.status.ok else script.status)

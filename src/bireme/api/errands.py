@@ -68,7 +68,7 @@ class Stay:
         return all(is_gone() for is_gone in self._gone)
 
     def begin(self) -> None:
-        """In the command's thread."""
+        """Begins to count the command's time, in its thread."""
         self._began, self._computed = time.monotonic(), time.thread_time()
 
     def go_on(self) -> None:

@@ -42,7 +42,7 @@ def check_own_book(api: Context) -> None:
 
 
 def written(target: Target) -> str:
-    """As people write it."""
+    """A target as people write it."""
     text = str(target.job_id)
     if target.tasks:
         text += f"_[{','.join(map(_written_range, target.tasks))}]"

@@ -92,7 +92,7 @@ class Viewer:
         return reservation is None or self.sees_reservation(reservation)
 
     def sees_event(self, event: e.Event) -> bool:
-        """Of those that are about no job."""
+        """Whether the viewer may see an event that is about no job."""
         return not self.hidden("events") and not self.hidden(*WORDS_OF[type(event)])
 
     def coordinates(self, account: str) -> bool:

@@ -24,6 +24,6 @@ def make_transport() -> Transport:
 
 
 def tell_silence(text: str) -> None:
-    """On standard error, as the command's own remark."""
+    """Says on standard error, as the command's own remark, that the daemon is silent."""
     with contextlib.suppress(OSError):
         os.write(2, f"{os.path.basename(sys.argv[0])}: {text}\n".encode("utf-8", "surrogateescape"))

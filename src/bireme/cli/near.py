@@ -134,13 +134,13 @@ class Process:
         become_slurms_own(cast(Transport, port), self.command)
 
     def only_near(self) -> None:
-        """It is."""
+        """Lets a command go on that has to run in its user's process: this is it."""
 
     def keep_small(self, count: int, most: int) -> None:
         """Nobody else waits for this process."""
 
     def go_on(self) -> None:
-        """It may."""
+        """Lets a command go on: nobody else waits for this process."""
 
     def user_id(self, name: str) -> int | None:
         try:

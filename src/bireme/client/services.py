@@ -78,7 +78,7 @@ class Service:
 
     @property
     def wanted_why(self) -> str:
-        """Who or what said so."""
+        """Who or what said how many replicas the service is to have."""
         return str(self.record()["wanted_why"])
 
     @property

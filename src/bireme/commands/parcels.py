@@ -28,7 +28,7 @@ MOST_PARTS = 8192
 
 
 class BadParcelError(ValueError):
-    """It is none."""
+    """What came is no parcel."""
 
 
 def pack(letter: str, content: bytes) -> bytes:

@@ -52,7 +52,7 @@ class CommandError(Exception):
 
 
 class SilentError(Exception):
-    """It failed, and all there is to say was said."""
+    """A command failed, and all there is to say was said."""
 
 
 class AnsweredError(Exception):

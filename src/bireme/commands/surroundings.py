@@ -78,7 +78,7 @@ class Surroundings(Protocol):
         """The name of the machine of who asks."""
 
     def write(self, text: str) -> None:
-        """To standard output."""
+        """Writes text to standard output."""
 
     def write_bytes(self, data: bytes) -> None:
         """To standard output, as they are: what is their user's own."""

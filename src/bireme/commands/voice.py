@@ -44,7 +44,7 @@ class Voice:
             self._write(f"{self.command}: {text}")
 
     def detail(self, text: str) -> None:
-        """For -v only."""
+        """Says something that is for -v only."""
         if self.verbose > 0:
             self._write(f"{self.command}: {text}")
 

@@ -41,7 +41,7 @@ class Ending:
             log.exception("the daemon ends, though this failed: %s", what)
 
     def say(self, what: str) -> None:
-        """From now on this is what the end waits for."""
+        """Notes what the end waits for from now on."""
         # A full disk, or a home that was removed, must not keep it from ending.
         with suppress(OSError), open(self._path, "w") as file:
             file.write(f"{os.getpid()} {what}\n")

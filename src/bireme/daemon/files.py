@@ -46,7 +46,7 @@ def read_sealed(path: str) -> str | None:
 
 
 def file_text(path: str) -> str:
-    """Empty where there is none."""
+    """The text of a file; empty where there is none."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()

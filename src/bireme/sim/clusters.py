@@ -51,7 +51,7 @@ class BadClusterError(ValueError):
 
 
 def read_cluster(text: str, jobs: Sequence[TraceJob] = ()) -> ClusterConfig:
-    """By file or by line. Raises BadClusterError, ConfigurationError or OSError."""
+    """Reads a cluster from a file, or from one line. Raises BadClusterError, ConfigurationError or OSError."""
     if os.path.exists(text):
         with open(text, encoding="utf-8", errors="surrogateescape") as file:
             heading = file.readline().strip().lower().split(",")

@@ -43,7 +43,7 @@ CREATE TABLE blobs (id TEXT PRIMARY KEY, compressed INTEGER NOT NULL, data BLOB 
 
 
 class DamagedBlobError(StoreError, LostBlobError):
-    """It is not what was stored."""
+    """A blob is not what was stored."""
 
 
 class MissingBlobError(KeyError, LostBlobError):
@@ -170,7 +170,7 @@ def set_marked(connection: sqlite3.Connection) -> None:
 
 
 def newest(connection: sqlite3.Connection) -> Tip:
-    """Where the journal stands."""
+    """The number of the newest event: where the journal stands."""
     row = connection.execute("SELECT seq, sum FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
     return Tip(*row) if row is not None else begins_after(connection)
 

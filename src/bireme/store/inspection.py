@@ -87,7 +87,7 @@ class Inspection:
         return None if foreign else self.mark
 
     def can_be_had(self) -> str:
-        """In words."""
+        """What can still be had, in words."""
         if self.schema < FIRST_WITH_SUMS:
             return "nothing of the journal" if not self.schema else f"{self.events} events, of an earlier Bireme"
         state = f"the state as of event {self.good_to}" if self.good_to else "no state"

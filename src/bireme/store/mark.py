@@ -47,7 +47,7 @@ class MarkFile:
         self._place = 0
 
     def advance(self, seq: int, total: int, last_job_id: int) -> None:
-        """To be called when the event `seq` is on disk. Raises OSError."""
+        """Moves the mark: to be called when the event `seq` is on disk. Raises OSError."""
         self.mark = Mark(self.mark.journal_id, seq, total, max(last_job_id, self.mark.last_job_id))
         self._place = (self._place + 1) % _PLACES
         os.pwrite(self._fd, _encoded(self.mark), self._place * _PLACE_BYTES)

@@ -36,7 +36,7 @@ class Kill(msgspec.Struct, tag="kill", frozen=True):
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
-    """It has a process. `has_report`: a descriptor comes with this."""
+    """A task that was ordered has a process. `has_report`: a descriptor comes with this."""
 
     pid: int
     by_shell: bool

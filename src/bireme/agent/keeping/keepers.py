@@ -407,7 +407,7 @@ class Keeper:
         self._give_up()  # also when a process on its way to its program still holds the other end open
 
     def dismiss(self) -> None:
-        """It ends by itself, and whatever is below it."""
+        """Ends the keeper, and whatever is below it."""
         if self.alive:
             self._hang_up()
 
@@ -514,7 +514,7 @@ class KeeperPool:
             self._trimming = self.loop.call_later(_IDLE_S, self._trim)
 
     def lost(self, keeper: Keeper) -> None:
-        """It ended, and nothing is left of what it held."""
+        """Forgets a keeper that has ended, when nothing is left of what it held."""
         self._all.pop(keeper.child, None)
         if keeper.group is not None:
             keeper.group.remove()

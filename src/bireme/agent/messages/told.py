@@ -56,7 +56,7 @@ class Launched(Event, tag="launched"):
 
 
 class Refused(Event, tag="refused"):
-    """It does not start here. `short`: the node lacks something for a while."""
+    """A start is refused on this node. `short`: the node lacks something for a while."""
 
     reason: str
     prolog_failed: bool = False
@@ -153,7 +153,7 @@ class Trouble(msgspec.Struct, tag="error", tag_field="ev", omit_defaults=True):
 
 
 class Answer(msgspec.Struct, tag="answer", tag_field="ev", omit_defaults=True):
-    """Of a question, by its `id`."""
+    """The answer to a question, by its `id`."""
 
     re: int
     usage: dict[str, Usage] = msgspec.field(default_factory=dict)

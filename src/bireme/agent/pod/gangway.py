@@ -78,7 +78,8 @@ class Gangway:
     address: str = ""
 
     async def run(self) -> None:
-        """Until cancelled. Losing the daemon is no reason to end: it is called again until it answers."""
+        """Carries streams between pods until cancelled. Losing the daemon is no reason to end: it is called again until
+        it answers."""
         self._link_own_agent()
         async with (
             listening(self.home / "run" / "api.sock", self._carry_to_api),

@@ -115,7 +115,7 @@ class CarriedClient(StreamClient):
         return self._socket.fileno() < 0
 
     def give_up(self) -> None:
-        """It is waited for no longer."""
+        """Waits no longer for a client to come back."""
         if self._looking is not None:
             self._looking.cancel()
         self._hub.came_too_late(self.name)

@@ -31,7 +31,7 @@ class Holding:
         self.cut_off: Callable[[str], None] = lambda _why: None
 
     def keep(self, count: int) -> None:
-        """It holds so many bytes now."""
+        """Notes how many bytes are held now."""
         if count != self.bytes:
             self._all.change(self, count)
 
@@ -48,7 +48,7 @@ class Holdings:
 
     @property
     def bytes(self) -> int:
-        """Of all users."""
+        """Bytes that are held, of all users together."""
         return self._bytes.total
 
     def open(self, uid: int) -> Holding:

@@ -417,7 +417,7 @@ class StreamClient:
         self._close()
 
     def give_up(self) -> None:
-        """It is gone for good."""
+        """Lets go of a client that is gone for good."""
         self._close()
 
     def _take(self, kind: int, task: int, payload: bytes) -> None:

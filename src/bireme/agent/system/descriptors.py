@@ -30,7 +30,7 @@ def tell_agents() -> None:
 
 
 def raise_limit() -> None:
-    """As high as may be, for this process alone. Called once, when the agent starts."""
+    """Raises the limit of open files as high as may be, for this process alone. Called once, when the agent starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     told = os.environ.pop(_VARIABLE, "")
     if told.isdigit():

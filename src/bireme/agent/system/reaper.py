@@ -34,7 +34,7 @@ class ExitStatus:
 
     @classmethod
     def from_wait(cls, status: int) -> ExitStatus:
-        """From the status word that wait(2) returns."""
+        """Reads the status word that wait(2) returns."""
         if os.WIFSIGNALED(status):
             return cls(code=0, signal=os.WTERMSIG(status), core=os.WCOREDUMP(status))
         return cls(code=os.WEXITSTATUS(status))

@@ -91,7 +91,8 @@ def told(made: dict[str, Any]) -> str:
 
 
 def wait_until_ready(transport: Transport, name: str, revision: int, voice: Voice) -> int:
-    """Until this revision has what it wants. Says on standard error what it waits for, whenever that is something else;
+    """Waits until this revision has the replicas that it wants. Says on standard error what it waits for, whenever that
+    is something else;
     fails where the revision does not get there by itself."""
     said = ""
     transport.patience_s = max(transport.patience_s, 60.0)

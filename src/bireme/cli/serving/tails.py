@@ -56,7 +56,7 @@ def last_lines(path: str, count: int) -> list[str]:
 
 
 def job_records(transport: Transport, job_id: int) -> list[Record]:
-    """Of a job that may be over for long."""
+    """Records of a job that may be over for long."""
     try:
         return list(transport.get(path_of("jobs", job_id), {"fields": _FIELDS})["jobs"])
     except ApiError as error:

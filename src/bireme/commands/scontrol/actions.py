@@ -187,7 +187,7 @@ def _write_config(session: Session, words: list[str]) -> int:
 
 
 def wait_job(session: Session, words: list[str]) -> int:
-    """Until the job has its nodes, or is over."""
+    """Waits until a job has its nodes, or is over."""
     _needed("wait_job", words)
     while True:
         params = {"until": "started", "timeout": _WAIT_ROUND_S}

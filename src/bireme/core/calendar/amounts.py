@@ -50,7 +50,7 @@ class Amounts:
         return found
 
     def pick(self, keys: Sequence[Amount]) -> Pick:
-        """At least two of them."""
+        """What takes these amounts, at least two of them, out of a row of all."""
         return itemgetter(*(self._place.get(key, len(self._place)) for key in keys))
 
 

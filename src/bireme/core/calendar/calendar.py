@@ -77,7 +77,8 @@ class Calendar:
                 self._releases.add(self.rounded(end), allocation)
 
     def renewed(self, now: float) -> Calendar:
-        """Without its bookings, for the next full pass. Only one of the two may be used from then on."""
+        """A calendar without this one's bookings, for the next full pass. Only one of the two may be used from
+        then on."""
         other = Calendar(self._table, now, (), self._resolution_s)
         other._releases, other._origin, other._wants = self._releases, self._origin, self._wants
         return other

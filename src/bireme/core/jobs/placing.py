@@ -92,7 +92,7 @@ class Crowds:
 
 
 def crowds_of(state: State, service: str) -> Crowds:
-    """Of the jobs that hold something now."""
+    """Where the replicas of a service are, by the jobs that hold something now."""
     table = state.occupancy.table
     found = Crowds(np.zeros(len(table.nodes), dtype=np.int64))
     for job in state.holding.values():

@@ -90,7 +90,7 @@ class Ledger:
     """What a draft sees under its own changes."""
 
     def tally(self, holder: Holder) -> Tally:
-        """To read only."""
+        """What is counted for one holder of limits. To read only."""
         found = self.tallies.get(holder)
         if found is None:
             return self._below.tally(holder) if self._below is not None else NOTHING
@@ -114,7 +114,7 @@ class Ledger:
     # -- by job: only the state's own ledger -------------------------------------------------------------------------
 
     def set(self, job_id: int, holding: Holding | None, place: Place | None) -> None:
-        """From now on the job counts so."""
+        """Counts the job so from now on."""
         before = self.holdings.pop(job_id, None), self.places.pop(job_id, None)
         if holding is not None and holding.holders:
             self.holdings[job_id] = holding

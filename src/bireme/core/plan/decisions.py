@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def verdicts(self) -> dict[int, Verdict]:
-        """Of both."""
+        """Verdicts of the jobs that were judged, and of those that stand behind them."""
         return {**dict.fromkeys(self.behind, BEHIND), **self.judged}
 
 

@@ -91,7 +91,7 @@ def as_victim(state: State, running: Job, rules: Preemption) -> Victim:
 
 
 def tier(state: State, other: Job) -> int:
-    """Of the partition in which it holds its allocation."""
+    """The tier of the partition in which a job holds its allocation."""
     partition = _partition(state, other)
     return partition.priority_tier if partition is not None else 0
 

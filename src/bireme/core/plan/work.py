@@ -132,7 +132,7 @@ class Pass:
         return job_id not in self.hopeful or self.hope.still(self.outlook.waiting, job_id)
 
     def hold(self, job: Job, partition: PartitionConfig, fit: Fit) -> Allocation:
-        """It takes its place in the draft, and counts against the limits."""
+        """Has a job take its place in the draft, and count against the limits."""
         allocation = self.snapshot.allocation(job, partition, fit)
         self.fitting.hold(partition, allocation)
         self.limiting.count_as_held(job, allocation)

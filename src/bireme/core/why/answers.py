@@ -175,7 +175,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class SentBack:
-    """It ran, or should have, and is in the queue again."""
+    """A job ran, or should have, and is in the queue again."""
 
     at: float
     text: str

@@ -13,7 +13,8 @@ from bireme.core.why.waiting import sent_back
 
 
 def explain_running(state: State, job: Job, sees: Callable[[Job], bool] = lambda _: True) -> Running:
-    """Of a job that holds resources. `sees`: whether who asks may know of another job."""
+    """Explains a job that holds resources: where it is, since when and until when. `sees`: whether who asks may know of
+    another job."""
     phase = job.phase
     assert not isinstance(phase, Pending | Finished)
     allocation = phase.allocation

@@ -53,7 +53,7 @@ class Ends:
 
     @property
     def text(self) -> str:
-        """For the Lease."""
+        """The newest ends as text, for the Lease."""
         rows = [_row(node, end) for node, end in self._of.values()]
         return json.dumps({"home": self.home, "ends": rows}, separators=(",", ":"))
 

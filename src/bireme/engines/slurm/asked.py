@@ -31,7 +31,7 @@ UserName = Callable[[int], str]
 
 
 def spec_of(job: Json, user_name: UserName) -> JobSpec:
-    """Of a job in the queue. `user_name`: uid -> name, for versions that leave it out."""
+    """What was asked for by a job in the queue. `user_name`: uid -> name, for versions that leave it out."""
     given, resources = _fields(job, _IN_QUEUE)
     for field in _OWN:
         (resources if field.of_resources else given)[field.name] = OWN[field.path](job)

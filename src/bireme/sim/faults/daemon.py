@@ -90,7 +90,8 @@ class Daemon:
     # -- its life ------------------------------------------------------------------------------------------------------
 
     def start(self, config: ClusterConfig, report: Callable[[Sequence[Observation]], None]) -> None:
-        """As `Runtime.start`. Raises JournalError where the configuration cannot be stored: it does not come up."""
+        """Starts the daemon, as `Runtime.start` does. Raises JournalError where the configuration cannot be stored: it
+        does not come up."""
         group = self.kernel.configure(config, self.fleet.wall())
         group.commands.clear()  # the engine is not there yet: `outstanding` says them
         self.kernel.commit(group)
@@ -101,7 +102,8 @@ class Daemon:
         self.crew.send(self.kernel.outstanding())
 
     def reconfigure(self, config: ClusterConfig) -> None:
-        """As `scontrol reconfigure`. Raises JournalError, and everything is as it was."""
+        """Takes another configuration, as `scontrol reconfigure` has it. Raises JournalError, and everything is as it
+        was."""
         group = self.kernel.configure(config, self.fleet.wall())
         if self._finish(group):
             self.crew.reconfigure(config)

@@ -28,7 +28,7 @@ class Violation(AssertionError):  # noqa: N818  (named for what happened)
 
 @dataclass(slots=True)
 class Truth:
-    """Of one start of a job."""
+    """What really became of one start of a job."""
 
     allocation: Allocation
     prepared: set[str] = field(default_factory=set)

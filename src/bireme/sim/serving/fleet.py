@@ -23,7 +23,7 @@ class Front(Protocol):
         """It gets no more requests; when it has none left the fleet is told (`Fleet.drained`)."""
 
     def is_gone(self, number: int, now: float) -> None:
-        """With all requests that it still had."""
+        """Notes that a replica is gone, with all requests that it still had."""
 
     def in_flight(self, number: int) -> int: ...
 

@@ -91,7 +91,7 @@ class Curve:
     bursts: list[Burst] = field(default_factory=list)
 
     def rates(self, first_weekday: int) -> Array:
-        """Of every second."""
+        """Requests a second, of every second of the curve."""
         seconds: Array = np.arange(self.days * DAY_S, dtype=np.float64)
         of_day = seconds % DAY_S
         rates = self.rate_at(of_day)

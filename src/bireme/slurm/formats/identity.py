@@ -103,7 +103,7 @@ class JobSelector(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As the API wants it in a path."""
+        """The job as the API wants it in a path."""
         if self.het_offset is not None:
             return f"{self.job_id}+{self.het_offset}"
         return f"{self.job_id}_{self.tasks[0]}" if len(self.tasks) == 1 else str(self.job_id)

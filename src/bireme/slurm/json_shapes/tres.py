@@ -22,7 +22,7 @@ def tres_ids(names: Iterable[str]) -> dict[str, int]:
 
 
 def tres_list(tres: Mapping[str, Any] | None, ids: Mapping[str, int]) -> list[Shape]:
-    """In the order of their ids."""
+    """TRES as a list, in the order of their ids."""
     shapes: list[Shape] = []
     for name, count in sorted((tres or {}).items(), key=lambda entry: ids[entry[0]]):
         kind, _, rest = name.partition("/")

@@ -24,7 +24,7 @@ class TaskEnd(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """As a shell counts it."""
+        """The exit code of a task, as a shell counts it."""
         return 128 + self.signal if self.signal else self.code
 
     def words(self) -> str:
@@ -132,5 +132,5 @@ def ranges_text(numbers: Sequence[int]) -> str:
 
 
 def read_end(value: Mapping[str, object]) -> TaskEnd:
-    """From a TASK_EXITED frame."""
+    """Reads the end of a task from a TASK_EXITED frame."""
     return TaskEnd(int(str(value.get("code", 0))), int(str(value.get("signal", 0))), bool(value.get("oom")))

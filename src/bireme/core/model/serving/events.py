@@ -92,7 +92,7 @@ class RevisionRetired:
 
 @dataclass(frozen=True, slots=True)
 class RevisionFailed:
-    """It is given up, and the one that served before is rolled out again."""
+    """A revision is given up, and the one that served before is rolled out again."""
 
     name: str
     number: int

@@ -186,7 +186,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceKey:
-    """Who has it may send requests. Only its hash is kept."""
+    """A key of a service: who has it may send requests. Only its hash is kept."""
 
     id: str
     digest: str

@@ -41,7 +41,7 @@ class Mirror:
         self._version = ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keeps the copy up to date until cancelled."""
         retry_s = _RETRY_S
         while True:
             try:

@@ -185,13 +185,13 @@ class Gateway:
         return self._sockets / f"{berth.text}.sock"
 
     def expect(self, berth: Berth, owner: Owner, crew: int) -> None:
-        """From now on this pod may call."""
+        """Lets this pod call from now on."""
         if berth not in self._pods:
             self._pods[berth] = _Pod(owner, crew, self._socket_of(berth))
             self._crews.setdefault(crew, set()).add(berth)
 
     def owner(self, berth: Berth) -> Owner:
-        """Of the job of a pod that is expected."""
+        """The owner of the job of a pod that is expected."""
         return self._pods[berth].owner
 
     def hosts(self, berth: Berth) -> Mapping[str, str]:

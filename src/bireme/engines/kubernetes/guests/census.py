@@ -45,7 +45,7 @@ class Chosen:
 
 
 def chosen(term: Object, owner: Object) -> Chosen:
-    """By a term of affinity, or by a spread, of this pod."""
+    """The pods that a term of affinity, or a spread, of this pod means."""
     selector = term.get("labelSelector")
     namespaces = term.get("namespaces") or (owner["metadata"]["namespace"],)
     return Chosen(tuple(sorted(namespaces)), json.dumps(selector, sort_keys=True), selector)
@@ -57,7 +57,7 @@ def apart_terms(pod: Object) -> list[tuple[Chosen, str]]:
 
 
 def ports_of(pod: Object) -> set[Port]:
-    """Of its node that it takes."""
+    """Ports of its node that a pod takes."""
     spec = pod["spec"]
     sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     return {
@@ -96,7 +96,7 @@ class Census:
             self.put(pod)
 
     def put(self, pod: Object) -> None:
-        """It is on the node that it names, now or still."""
+        """Counts a pod on the node that it names, now or still."""
         before = self._pods.get(pod["metadata"]["uid"])
         if before is not None:
             if _alike(before, pod):

@@ -120,7 +120,7 @@ class Crowd:
         return False
 
     def leave(self, uid: str) -> None:
-        """It has ended, or could not be bound."""
+        """Forgets a pod that has ended, or could not be bound."""
         self._count(self._census.node_of(uid), "")
         self._census.remove(uid)
 

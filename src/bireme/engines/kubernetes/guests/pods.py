@@ -48,7 +48,8 @@ class Needs:
     exclude: tuple[str, ...] = ()
 
     def request(self, count: int, gpus_a_node: int = 0) -> ResourceRequest:
-        """For so many of these pods, as tasks. `gpus_a_node`: the most that a node has, for how many nodes it takes."""
+        """The request of a job for so many of these pods, as its tasks. `gpus_a_node`: the most that a node has, for
+        how many nodes it takes."""
         asked = sum(many for _, many in self.gpus)
         on_a_node = max(1, gpus_a_node // asked) if asked and gpus_a_node else count
         on_a_node = min(on_a_node, self.most_a_node or on_a_node)
