@@ -230,3 +230,187 @@ def test_an_update_for_which_others_left_in_vain_goes_back() -> None:
     world.wait(600)
     assert phases(world) == {1: "serving", 2: "failed"}
     assert world.described()["chat/3"] == "runs n1"
+
+
+# -- what is lost while a revision is rolled out ---------------------------------------------------------------------
+
+
+def lost(world: Scenario, *labels: str) -> None:
+    """Their processes are killed."""
+    for label in labels:
+        world.finish(label, signal=9)
+
+
+def test_a_good_replica_that_is_lost_in_an_update_is_replaced_by_its_own_revision() -> None:
+    world = served(replicas="3")
+    world.serve("chat", "3")
+    world.expect({"chat": "3/3 r1 rolling r2 [4 loading]", "chat/4": "runs n1"})
+    lost(world, "chat/1")
+    world.expect({"chat": "2/3 r1 rolling r2 [4 loading] [5 loading]", "chat/1": "FAILED 0:9", "chat/5": "runs n1"})
+    assert world.state.services["chat"].replicas[5].revision == 1
+    world.probes("chat/5")
+    world.expect(chat="3/3 r1 rolling r2 [4 loading]")
+
+
+def test_an_update_whose_nodes_are_lost_keeps_what_is_proven() -> None:
+    """Three nodes go one after the other: a revision that never gets ready takes none of their replicas' places."""
+    world = served("7x4", replicas="3", cpus=4)
+    world.serve("chat", "3", cpus=4)
+    world.settle()
+    for node in [world.described()[f"chat/{number}"].split()[1] for number in (1, 2, 3)]:
+        world.lose(node)
+        world.wait(301)
+        world.probes(*(f"chat/{number}" for number in proven(world)))
+        world.settle()
+        assert world.described()["chat"].startswith("3/3 r1 rolling r2")
+        assert len(proven(world)) == 3
+    world.wait(2400)
+    assert phases(world) == {1: "serving", 2: "failed"}
+    assert world.described()["chat"] == "3/3 r1"
+
+
+def proven(world: Scenario) -> list[int]:
+    """Replicas of the revision that serves, or is to."""
+    return [each.number for each in world.state.services["chat"].replicas.values() if each.revision == 1]
+
+
+def test_what_comes_back_goes_when_the_new_revision_has_taken_its_place() -> None:
+    world = served(replicas="2")
+    world.serve("chat", "2")
+    world.settle()
+    lost(world, "chat/1")
+    world.settle()
+    world.shown = world.described()
+    world.probes("chat/3")
+    world.expect({"chat": "2/2 r1 rolling r2 [5 loading]", "chat/4": "CANCELLED", "chat/5": "runs n1"})
+    world.probes("chat/5")
+    world.wait(61)
+    world.expect({"chat": "2/2 r2", "chat/2": "CANCELLED"})
+
+
+def test_a_new_replica_that_waits_for_room_lets_the_lost_one_before_it() -> None:
+    world = served("3x4", replicas="3", cpus=4)
+    world.serve("chat", "3", cpus=4)
+    world.expect({"chat": "3/3 r1 rolling r2 [4 waiting]", "chat/4": "waits Resources"})
+    lost(world, "chat/2")
+    world.expect(
+        {"chat": "2/3 r1 rolling r2 [5 loading] [6 waiting]", "chat/2": "FAILED 0:9", "chat/4": "CANCELLED"}
+        | {"chat/5": "runs n2", "chat/6": "waits Resources"}
+    )
+    assert world.state.services["chat"].replicas[5].revision == 1
+
+
+def test_a_new_replica_gives_its_room_where_too_few_good_ones_are_left() -> None:
+    world = served("4x4", replicas="3", cpus=4)
+    world.serve("chat", "3", cpus=4)
+    world.settle()
+    for number in (1, 2):
+        world.lose(world.described()[f"chat/{number}"].split()[1])
+    world.wait(301)
+    world.shown = world.described()
+    assert world.shown["chat"] == "1/3 r1 rolling r2 [4 loading] [5 waiting] [6 waiting]"
+    world.wait(11)
+    world.expect(
+        {"chat": "1/3 r1 rolling r2 [5 loading] [6 waiting] [7 waiting]"}
+        | {"chat/4": "CANCELLED", "chat/5": "runs n4", "chat/6": "waits Resources", "chat/7": "waits Priority"}
+    )
+
+
+def test_the_one_that_made_room_does_not_come_back_but_others_do() -> None:
+    """One by one on a full cluster: no flapping, and never fewer than one below what is wanted."""
+    world = served("3x4", replicas="3", cpus=4, ready_within_s=600.0)
+    world.serve("chat", "3", cpus=4, ready_within_s=600.0)
+    world.wait(11)
+    world.drained("chat/3")
+    world.settle()
+    world.shown = world.described()
+    assert world.shown["chat"] == "2/3 r1 rolling r2 [4 loading] [5 waiting]"
+    world.wait(100)
+    world.expect()
+    lost(world, "chat/1")
+    world.expect(
+        {"chat": "1/3 r1 rolling r2 [4 loading] [6 loading] [7 waiting]", "chat/1": "FAILED 0:9"}
+        | {"chat/5": "CANCELLED", "chat/6": "runs n1", "chat/7": "waits Resources"}
+    )
+    assert world.state.services["chat"].replicas[6].revision == 1
+    world.probes("chat/6")
+    world.wait(600)
+    assert phases(world) == {1: "serving", 2: "failed"}
+    world.probes("chat/8")
+    world.settle()
+    assert world.described()["chat"] == "3/3 r1"
+
+
+def test_a_larger_revision_on_a_full_cluster_does_not_flap() -> None:
+    """What made room would fit where the new one does not yet: it stays away until the new one is given up."""
+    world = served("1x8", cpus=2)
+    world.submit("train", cpus=4, requeue=False, user="bob")
+    world.settle()
+    world.serve("chat", "2", cpus=4, ready_within_s=600.0)
+    world.wait(100)
+    world.shown = world.described()
+    assert world.shown["chat"] == "1/2 r1 rolling r2 [3 waiting] [4 waiting]"
+    world.wait(300)
+    world.expect({"chat/2": "gone"})
+
+
+def test_an_update_may_be_short_of_as_many_as_it_says() -> None:
+    world = served(replicas="3")
+    world.serve("chat", "3", unavailable="1")
+    world.settle()
+    world.drained("chat/3")
+    world.settle()
+    assert proven(world) == [1, 2]
+    lost(world, "chat/1")
+    world.settle()
+    assert proven(world) == [2, 6]
+
+
+def test_a_fix_for_what_crashes_is_not_kept_out_by_it() -> None:
+    """Also on a full cluster: what crashes again and again is held back, and the fix has its room."""
+    world = served("2x4", cpus=4)
+    world.serve("chat", "2", cpus=4)
+    for _ in range(60):
+        for label, text in world.described().items():
+            if text.startswith("runs") and world.job(label).spec.replica.revision == 1:
+                world.finish(label, 1)
+        world.probes(*(label for label, text in world.described().items() if text.startswith("runs")))
+        world.wait(5)
+    assert phases(world) == {1: "retired", 2: "serving"}
+    assert world.described()["chat"] == "2/2 r2"
+
+
+def test_what_has_no_replica_is_updated_without_one_of_the_old_revision() -> None:
+    world = served(replicas="0-2")
+    world.record(services.advised(world.state, "chat", 0, "nobody asks for it"))
+    world.wait(61)
+    world.shown = world.described()
+    world.serve("chat", "0-2")
+    world.expect({"chat": "0/1 r1 rolling r2 [2 loading]", "chat/2": "runs n1"})
+
+
+def test_a_rollback_to_what_has_served_adds_no_more_of_what_it_leaves() -> None:
+    world = served(replicas="2")
+    world.serve("chat", "2")
+    for number in (3, 4):
+        world.probes(f"chat/{number}")
+        world.wait(61)
+    assert phases(world) == {1: "retired", 2: "serving"}
+    world.serving(services.rollback, "chat")
+    world.settle()
+    lost(world, "chat/3")
+    world.settle()
+    added = [each.revision for each in world.state.services["chat"].replicas.values() if each.number > 4]
+    assert added == [1, 1]
+
+
+def test_a_canary_that_never_gets_ready_takes_no_good_replicas_place() -> None:
+    world = served(replicas="4")
+    world.serve("chat", "4", canary=25)
+    world.settle()
+    lost(world, "chat/1")
+    world.settle()
+    world.probes("chat/6")
+    world.settle()
+    assert world.described()["chat"] == "4/4 r1 canary r2 [5 loading]"
+    assert world.state.services["chat"].replicas[6].revision == 1

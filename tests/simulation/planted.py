@@ -743,6 +743,12 @@ def numbers_of_lost_starts_given_again(patch: Patch) -> None:
 # -- services --------------------------------------------------------------------------------------------------------
 
 
+@service_bug("lost a good replica to an update", 6)
+def lost_replicas_replaced_by_the_unproven(patch: Patch) -> None:
+    """What an update loses of the replicas that work is replaced by the revision that nobody has seen work."""
+    patch.setattr(reconciling, "_restored", lambda service, seen, now: iter(()))
+
+
 @service_bug("more than .* that it may have", 1)
 def one_replica_too_many(patch: Patch) -> None:
     """An update has two more replicas than surge allows."""
@@ -750,7 +756,7 @@ def one_replica_too_many(patch: Patch) -> None:
     patch.setattr(reconciling, "leeway", lambda *asked: leeway(*asked)._replace(surge=leeway(*asked).surge + 2))
 
 
-@service_bug("was left with .* ready replicas", 6)
+@service_bug("was left with .* ready replicas", 12)
 def old_replicas_go_too_early(patch: Patch) -> None:
     """An update drains one more than may be unavailable."""
     leeway = amounts.leeway

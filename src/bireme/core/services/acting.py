@@ -67,15 +67,16 @@ def _events(state: State, service: Service, act: r.Act, now: float) -> Iterator[
     match act:
         case r.Add(number):
             yield from _added(state, service, service.revisions[number], now)
-        case r.Drain(replica, why, crashed):
-            if crashed:
-                yield from _backed_off(service, replica, why, now)
-            yield e.ReplicaDraining(name, replica, why)
+        case r.Drain(replica, why, crashed, holds_back, room_for):
+            if crashed or holds_back:
+                said = f"replica {replica} crashed: {why}" if crashed else f"replica {replica} went: {why}"
+                yield from _backed_off(service, replica, said, now)
+            yield e.ReplicaDraining(name, replica, why, room_for)
         case r.End(replica):
             yield from ended(state, service, replica)
         case r.Bury(replica, crash, backs_off):
             if backs_off and crash is not None:
-                yield from _backed_off(service, replica, crash.why, now)
+                yield from _backed_off(service, replica, f"replica {replica} crashed: {crash.why}", now)
             yield e.ReplicaGone(name, replica, crash)
         case r.Settle(number):
             yield e.RevisionSettled(name, number)
@@ -123,14 +124,13 @@ def ended(state: State, service: Service, number: int) -> Iterator[e.Event]:
 # -- back-off --------------------------------------------------------------------------------------------------------
 
 
-def _backed_off(service: Service, replica: int, why: str, now: float) -> Iterator[e.Event]:
+def _backed_off(service: Service, replica: int, said: str, now: float) -> Iterator[e.Event]:
     """What a crash means for the replicas after it. One that was made before the last crash says nothing new of it,
     but that it is held back too."""
     crashed = service.replicas[replica]
     revision = service.revisions[crashed.revision]
     if revision.phase in (RevisionLife.RETIRED, RevisionLife.FAILED):
         return
-    said = f"replica {replica} crashed: {why}"
     before = _of_late(revision, now)
     if before is not None and crashed.made_at < before.since:
         after = BackOff(before.since, before.until, before.level, before.held + 1, said)

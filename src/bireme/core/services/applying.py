@@ -32,12 +32,25 @@ def service_deployed(state: State, event: e.ServiceDeployed, at: float) -> Seque
         service.wanted, service.fixed = first_wanted(known, event.spec.scaling), False
         service.wanted_why = f"revision {event.number} asks for it"
     service.revisions[event.number] = Revision(
-        event.number, event.spec, event.by, at, phase, progressed_at=at, key=event.key
+        event.number,
+        event.spec,
+        event.by,
+        at,
+        phase,
+        progressed_at=at,
+        key=event.key,
+        from_nothing=_serves_nobody(service),
     )
     service.elsewhere = event.elsewhere
     state.services[service.name] = service
     _forget_oldest(service)
     return NOTHING
+
+
+def _serves_nobody(service: Service) -> bool:
+    """No replica of the revision that serves is there to stay: it has none to lose."""
+    own = (each for each in service.replicas.values() if each.revision == service.current)
+    return all(each.draining_since is not None for each in own)
 
 
 def _forget_oldest(service: Service) -> None:
@@ -86,7 +99,13 @@ def revision_chosen(state: State, event: e.RevisionChosen, at: float) -> Sequenc
     service = state.services[event.name]
     chosen = service.revisions[event.number]
     service.revisions[event.number] = replace(
-        chosen, phase=RevisionLife.ROLLING, progressed_at=at, backed_off=None, why=""
+        chosen,
+        phase=RevisionLife.ROLLING,
+        progressed_at=at,
+        backed_off=None,
+        why="",
+        one_by_one=False,
+        from_nothing=_serves_nobody(service),
     )
     service.wanted, service.fixed = first_wanted(service, chosen.spec.scaling), False
     service.wanted_why = f"revision {event.number} asks for it"
@@ -163,6 +182,8 @@ def replica_health_changed(state: State, event: e.ReplicaHealthChanged, at: floa
 def replica_draining(state: State, event: e.ReplicaDraining, at: float) -> Sequence[c.Command]:
     service = state.services[event.name]
     service.replicas[event.replica] = replace(service.replicas[event.replica], draining_since=at, drained_for=event.why)
+    if event.room_for:
+        service.revisions[event.room_for] = replace(service.revisions[event.room_for], one_by_one=True)
     return NOTHING
 
 

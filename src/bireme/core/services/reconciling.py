@@ -5,7 +5,8 @@ and asks again, until there is nothing to do; so every stage below may assume th
 `look_again_at` says when time alone may change the answer.
 
 Invariants: by its own doing a service never has fewer ready replicas than wanted less `unavailable` (but one by one
-where there is no room for more), nor more that are not draining than wanted and `surge`.
+where there is no room for more), nor more that are not draining than wanted and `surge`; what an update loses of those
+that are proven comes back as such, while there is a revision that is.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Drain:
     why: str
     crashed: bool = False
     """It is given up for what it did: those after it may have to wait."""
+    holds_back: bool = False
+    """It did nothing wrong, but those after it wait for a while all the same: the room that it had is for others."""
+    room_for: int = 0
+    """It goes so that a replica of this revision has room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,7 @@ def _moments(service: Service, seen: Sequence[Seen], now: float) -> Iterator[flo
     rolling = service.in_phase(RevisionLife.ROLLING)
     if rolling is not None and service.phase is ServiceLife.UP:
         for each in seen:
-            if each.replica.revision == rolling.number and each.lives and each.stand is Stand.WAITING:
+            if each.lives and each.stand is Stand.WAITING:
                 yield max(each.waits_since + ROOM_PATIENCE_S, now + ROOM_PATIENCE_S / 2)
 
 
@@ -257,27 +262,137 @@ def _sized(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
 def _rolled(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
     """The number of replicas that is wanted, all of one revision: as many new ones as surge lets in, and old ones go
     for those that are ready. Old is also whose time limit nears. Without old ones it is simply scaled."""
-    target, wanted = service.target, service.wanted
-    surge, unavailable = leeway(target.spec.updating, wanted)
-    living = [each for each in seen if each.lives]
-    new = [each for each in _of(living, target) if not _nears_its_limit(each, now)]
-    old = [each for each in living if each not in new]
-    leaving = [each for each in seen if not each.lives] if old else []
-    room = wanted + surge - len(living) - len(leaving)
-    yield from [Add(target.number)] * max(0, min(wanted - len(new) - _held_back(target, new, wanted, now), room))
-    surplus = list(_surplus(new, wanted))
-    if surplus:  # what they leave counts for the others: those are judged when it is done
-        yield from surplus
+    restored = list(_restored(service, seen, now))
+    if restored:  # who has shown that it works comes before who has not
+        yield from restored
         return
+    target, wanted = service.target, service.wanted
+    new = [each for each in _of(_living(seen), target) if not _nears_its_limit(each, now)]
+    missing = wanted - len(new) - _held_back(target, new, wanted, now)
+    yield from [Add(target.number)] * max(0, min(missing, _room(service, seen, now)))
+    surplus = list(_surplus(new, wanted))
+    # what they leave counts for the others: those are judged when it is done
+    yield from surplus or _replaced(service, seen, now)
+
+
+def _replaced(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    """Old replicas that go for new ones: those that are not ready before those that are."""
+    target, wanted = service.target, service.wanted
+    unavailable = leeway(target.spec.updating, wanted).unavailable
+    living, old = _living(seen), _old(service, seen, now)
     ready = sum(each.ready for each in living)
-    not_yet = sum(not each.ready for each in new)
-    idle = [each for each in dispensable(old) if not each.ready][: max(0, len(living) - wanted + unavailable - not_yet)]
-    spare = [each for each in dispensable(old) if each.ready][: max(0, ready - wanted + unavailable)]
+    idle = _idle(service, seen, now)
+    spare = [each for each in _by_worth(service, old, now) if each.ready][: max(0, ready - wanted + unavailable)]
     yield from (Drain(each.number, _why_it_goes(each, target)) for each in (*idle, *spare))
     outdated = [each for each in dispensable(old) if each.replica.revision != target.number]
+    leaving = any(not each.lives for each in seen)
     if outdated and not (idle or spare or leaving) and ready >= wanted and no_room(service, target, seen, now):
         why = f"{_why_it_goes(outdated[0], target)}: there is no room for one more, so it goes one by one"
-        yield Drain(outdated[0].number, why)
+        yield Drain(outdated[0].number, why, room_for=target.number)
+
+
+def _idle(service: Service, seen: Sequence[Seen], now: float) -> list[Seen]:
+    """Old ones that are not ready and not missed: all that are of no use; then those that are too many, of the revision
+    that serves no more than are not to be kept of it."""
+    target, wanted = service.target, service.wanted
+    unavailable = leeway(target.spec.updating, wanted).unavailable
+    useless = _useless(service, seen)
+    if useless:
+        return useless
+    living, old = _living(seen), _old(service, seen, now)
+    not_yet = sum(not each.ready for each in living if each not in old)
+    unready = [each for each in _by_worth(service, old, now) if not each.ready]
+    unready = unready[: max(0, len(living) - wanted + unavailable - not_yet)]
+    if _proven_before(service) is None:
+        return unready
+    proven = _proven(service, seen, now)
+    of_use = [each for each in unready if each in proven]
+    return [each for each in unready if each not in proven] + of_use[: max(0, len(proven) - wanted + unavailable)]
+
+
+def _useless(service: Service, seen: Sequence[Seen]) -> list[Seen]:
+    """Of a revision that was given up, and never ready: they would only hold the room of those that are wanted."""
+    wanted = (service.current, service.target.number)
+    given_up = [each for each in _living(seen) if each.replica.revision not in wanted] if service.serving else []
+    return [each for each in given_up if not each.ready and not _has_worked(each)]
+
+
+def _living(seen: Sequence[Seen]) -> list[Seen]:
+    return [each for each in seen if each.lives]
+
+
+def _old(service: Service, seen: Sequence[Seen], now: float) -> list[Seen]:
+    """Whose place others take: of other revisions than the one that it is to have, and whose time limit nears."""
+    target = service.target.number
+    return [each for each in _living(seen) if each.replica.revision != target or _nears_its_limit(each, now)]
+
+
+def _room(service: Service, seen: Sequence[Seen], now: float) -> int:
+    """How many more there may be. While some are replaced, those that leave still count."""
+    wanted = service.wanted
+    there = seen if _old(service, seen, now) else _living(seen)
+    return wanted + leeway(service.target.spec.updating, wanted).surge - len(there)
+
+
+def _by_worth(service: Service, old: Sequence[Seen], now: float) -> list[Seen]:
+    """Who is missed least comes first; whose time is nearly over, or whose revision nobody wants, before others."""
+
+    def is_worth_more(each: Seen) -> bool:
+        return each.replica.revision == service.current and not _nears_its_limit(each, now)
+
+    return sorted(dispensable(old), key=is_worth_more)
+
+
+# -- those that have shown that they work ----------------------------------------------------------------------------
+
+
+def _proven_before(service: Service) -> Revision | None:
+    """The revision that works, while one is rolled out that has not shown yet that it does. None: there is none, or
+    none of its replicas was there when the other was asked for."""
+    serving, target = service.serving, service.target
+    if serving is None or target.number == serving.number or target.settled_at is not None or target.from_nothing:
+        return None
+    return serving
+
+
+def _proven(service: Service, seen: Sequence[Seen], now: float) -> list[Seen]:
+    """Replicas of the revision that serves, and those of others that were ready once and run: whether they answer at
+    this moment is not asked, or each lapse would cost a start."""
+    staying = [each for each in _living(seen) if not _nears_its_limit(each, now)]
+    return [each for each in staying if each.replica.revision == service.current or _has_worked(each)]
+
+
+def _has_worked(each: Seen) -> bool:
+    return each.stand is Stand.RUNNING and each.replica.ready_at is not None
+
+
+def _restored(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    """What an update has lost of those that are proven comes back as a replica of the revision that serves: the new
+    one may never get ready. New ones that wait for room are withdrawn for them, and come after them.
+
+    Where the update goes one by one, the one that made room is not missed.
+    """
+    serving, wanted = _proven_before(service), service.wanted
+    if serving is None:
+        return
+    unavailable = leeway(service.target.spec.updating, wanted).unavailable
+    proven, new = _proven(service, seen, now), _of(_living(seen), service.target)
+    kept = wanted - max(unavailable, 1 if service.target.one_by_one else 0)
+    missing = kept - len(proven) - _held_back(serving, _of(_living(seen), serving), wanted, now)
+    if missing > 0:
+        waiting = [each for each in new if each.stand in (Stand.ORDERED, Stand.WAITING)]
+        yield from (Drain(each.number, _withdrawn(serving)) for each in waiting)
+        if not waiting:
+            yield from [Add(serving.number)] * max(0, min(missing, _room(service, seen, now)))
+        return
+    stuck = sum(_waits_for_room(each, now) for each in proven)
+    hopeful = [each for each in new if each.stand in (Stand.STARTING, Stand.RUNNING) and not _has_worked(each)]
+    if stuck and len(proven) - stuck < wanted - max(unavailable, 1) and all(each.lives for each in seen):
+        yield from (Drain(each.number, _withdrawn(serving), holds_back=True) for each in dispensable(hopeful)[:1])
+
+
+def _withdrawn(serving: Revision) -> str:
+    return f"a replica of revision {serving.number} was lost, and its place comes first"
 
 
 def _nears_its_limit(each: Seen, now: float) -> bool:
@@ -291,7 +406,8 @@ def _why_it_goes(each: Seen, target: Revision) -> str:
 
 
 def _shared(service: Service, canary: Revision, seen: Sequence[Seen], now: float) -> Iterator[Act]:
-    """A canary and the revision that serves have their parts of the replicas, as of the requests."""
+    """A canary and the revision that serves have their parts of the replicas, as of the requests. Until the canary has
+    shown that it works, what is lost comes back as a replica of the other."""
     stable, wanted, percent = service.serving, service.wanted, canary.spec.updating.canary_percent or 0
     assert stable is not None, "a canary is beside one that serves"
     surge, unavailable = leeway(canary.spec.updating, wanted)
@@ -306,9 +422,10 @@ def _shared(service: Service, canary: Revision, seen: Sequence[Seen], now: float
     if idle or spare:
         yield from (Drain(each.number, "its revision was given up") for each in (*idle, *spare))
         return
-    asked = max(0, min(part - len(new) - _held_back(canary, new, part, now), room))
-    yield from [Add(canary.number)] * asked
-    yield from [Add(stable.number)] * max(0, min(rest - len(old) - _held_back(stable, old, rest, now), room - asked))
+    kept = max(rest, wanted - unavailable - sum(map(_has_worked, new)))
+    asked = max(0, min(kept - len(old) - _held_back(stable, old, kept, now), room))
+    yield from [Add(stable.number)] * asked
+    yield from [Add(canary.number)] * max(0, min(part - len(new) - _held_back(canary, new, part, now), room - asked))
     yield from _surplus(new, part)
     if sum(each.ready for each in new) >= part:
         yield from _surplus(old, rest)
@@ -343,12 +460,12 @@ def no_room(service: Service, revision: Revision, seen: Sequence[Seen], now: flo
     that was so for a while."""
     living = [each for each in seen if each.lives]
     new = _of(living, revision)
-    return len(new) < len(living) and any(
-        each.stand is Stand.WAITING and _lacks_room(each) and now >= each.waits_since + ROOM_PATIENCE_S for each in new
-    )
+    return len(new) < len(living) and any(_waits_for_room(each, now) for each in new)
 
 
-def _lacks_room(each: Seen) -> bool:
+def _waits_for_room(each: Seen, now: float) -> bool:
+    if each.stand is not Stand.WAITING or now < each.waits_since + ROOM_PATIENCE_S:
+        return False
     return bool(each.waits_for) and not each.room_is_made and each.waits_for[0].kind not in NOT_FOR_ROOM
 
 

@@ -118,6 +118,14 @@ class _Service:
     stopping: bool = False
     replicas: dict[int, _Replica] = field(default_factory=dict)
     added: list[float] = field(default_factory=list)
+    settled: set[int] = field(default_factory=set)
+    """Revisions that have served."""
+    held_until: dict[int, float] = field(default_factory=dict)
+    """Revisions of which none are made for a while, after crashes."""
+    one_by_one: set[int] = field(default_factory=set)
+    """Revisions for which one made room where there was none."""
+    from_nothing: set[int] = field(default_factory=set)
+    """Revisions that were asked for when there was none of the one that serves."""
 
     @property
     def target(self) -> int:
@@ -138,6 +146,27 @@ class _Service:
         least, most = scaling.replicas_min, scaling.replicas_max
         self.wanted = most if least == most else max(1, min(max(self.wanted, least), most))
         self.most_wanted = max(self.most_wanted, self.wanted)
+
+    def in_phase(self, phase: RevisionLife) -> int | None:
+        return next((number for number, each in self.phases.items() if each is phase), None)
+
+    def asked_for(self, number: int) -> None:
+        """A revision is to be rolled out: was there anything to lose?"""
+        serving = self.in_phase(RevisionLife.SERVING)
+        there = any(each.revision == serving and each.draining_since is None for each in self.replicas.values())
+        (self.from_nothing.discard if there else self.from_nothing.add)(number)
+        self.one_by_one.discard(number)
+
+    def lacks_proven(self) -> int:
+        """How many more replicas there must be that are known to work, while an update is under way."""
+        serving = self.in_phase(RevisionLife.SERVING)
+        newer = self.in_phase(RevisionLife.ROLLING) or self.in_phase(RevisionLife.CANARY)
+        if serving is None or newer is None or newer in self.settled or newer in self.from_nothing:
+            return 0
+        living = [each for each in self.replicas.values() if each.lives]
+        proven = sum(each.revision == serving or (each.ever_ready and each.runs) for each in living)
+        kept = self.wanted - max(self.leeway()[1], 1 if newer in self.one_by_one else 0)
+        return min(kept - proven, self.wanted + self.leeway()[0] - len(self.replicas))
 
 
 def _up(amount: Amount, wanted: int) -> int:
@@ -171,6 +200,7 @@ class ServiceRules:
             raise Violation(f"jobs {sorted(self._homeless)} are replicas of no service")
         if self._jobs and any(hasattr(recorded.event, "job_id") or _is_ours(recorded.event) for recorded in events):
             self._nobody_is_left_behind()
+            self._what_is_proven_comes_back(events[-1].at)
 
     def _nobody_is_left_behind(self) -> None:
         """What ended or died is noticed in the turn in which it is known."""
@@ -180,6 +210,15 @@ class ServiceRules:
             if replica.health == "dead" and replica.lives:
                 raise Violation(f"replica {name} is dead, and nobody ends it")
 
+    def _what_is_proven_comes_back(self, now: float) -> None:
+        """What an update loses of the replicas that work is replaced by such, at once, unless they crash."""
+        for name, service in self._services.items():
+            serving = service.in_phase(RevisionLife.SERVING) or 0
+            if service.stopping or now < service.held_until.get(serving, 0.0):
+                continue
+            if service.lacks_proven() > 0:
+                raise Violation(f"service {name} lost a good replica to an update, and none comes back")
+
     # -- services ------------------------------------------------------------------------------------------------------
 
     def _ServiceDeployed(self, event: e.ServiceDeployed, recorded: e.Recorded) -> None:  # noqa: N802
@@ -187,6 +226,7 @@ class ServiceRules:
         canary = RevisionLife.SERVING in service.phases.values() and event.spec.updating.canary_percent is not None
         service.specs[event.number] = event.spec
         service.phases[event.number] = RevisionLife.CANARY if canary else RevisionLife.ROLLING
+        service.asked_for(event.number)
         if not canary:
             service.ask(event.spec.scaling)
 
@@ -209,6 +249,8 @@ class ServiceRules:
     def _RevisionChosen(self, event: e.RevisionChosen, recorded: e.Recorded) -> None:  # noqa: N802
         service = self._services[event.name]
         service.phases[event.number] = RevisionLife.ROLLING
+        service.asked_for(event.number)
+        service.held_until.pop(event.number, None)
         service.ask(service.specs[event.number].scaling)
 
     def _RevisionRetired(self, event: e.RevisionRetired, recorded: e.Recorded) -> None:  # noqa: N802
@@ -217,10 +259,14 @@ class ServiceRules:
     def _RevisionFailed(self, event: e.RevisionFailed, recorded: e.Recorded) -> None:  # noqa: N802
         self._services[event.name].phases[event.number] = RevisionLife.FAILED
 
+    def _RevisionBackedOff(self, event: e.RevisionBackedOff, recorded: e.Recorded) -> None:  # noqa: N802
+        self._services[event.name].held_until[event.number] = event.back_off.until
+
     def _RevisionSettled(self, event: e.RevisionSettled, recorded: e.Recorded) -> None:  # noqa: N802
         """Never two revisions that serve: whoever settles has the service to itself."""
         service = self._services[event.name]
         service.phases[event.number] = RevisionLife.SERVING
+        service.settled.add(event.number)
         serving = [number for number, phase in service.phases.items() if phase is RevisionLife.SERVING]
         others = [each.number for each in service.replicas.values() if each.lives and each.revision != event.number]
         if len(serving) > 1 or others:
@@ -265,6 +311,8 @@ class ServiceRules:
         service = self._services[event.name]
         replica = service.replicas[event.replica]
         was_ready, replica.draining_since = replica.ready, recorded.at
+        if event.room_for:
+            service.one_by_one.add(event.room_for)
         if self._random.random() < 0.7:
             said = partial(self._says_drained, event.name, event.replica)
             self._later(self._random.choice((0.1, 5.0, 20.0)), said)

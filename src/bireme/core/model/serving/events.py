@@ -147,6 +147,8 @@ class ReplicaDraining:
     name: str
     replica: int
     why: str
+    room_for: int = 0
+    """The revision whose replica is to have its room, where there is none for one more; 0: it goes for no such."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,10 @@ class Revision:
     """Of one that failed."""
     key: str = ""
     """Who made it may send it again under this key: it is made once."""
+    one_by_one: bool = False
+    """There was no room for one more: while it is rolled out, one replica fewer is there than is wanted."""
+    from_nothing: bool = False
+    """When it was asked for, there was no replica of the revision that serves: none is made beside its own."""
 
 
 class ReplicaLife(StrEnum):
