@@ -36,7 +36,7 @@ from bireme.core.plan.decisions import Decision, Plan, Start, StartGang, accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
-from bireme.core.plan.stands import CALLS_FOR_A_PASS
+from bireme.core.plan.stands import CALLS_FOR_A_PASS, FOLLOWED
 from bireme.core.plan.unplanned import take_verdicts, without_a_pass
 from bireme.core.plan.work import Enough, look_anew
 from bireme.core.priority.following import follow_priorities
@@ -356,6 +356,7 @@ class Kernel:
             self._record_all(group, cause, list(entail(self.state)), now)
         if self._outlook is not None and not self._outlook.note(self.state, event, now):
             self._outlook = None
+            self.replan = self.replan or type(event) in FOLLOWED  # it could not be, as it is usually
         if follow_priorities(self.state, event, now):
             self.rank_at = 0.0
         for chronicle in meaning.chronicles_after:

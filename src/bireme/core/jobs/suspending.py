@@ -12,6 +12,7 @@ from dataclasses import replace
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Running, Starting, Suspended
+from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.state.state import State
 
@@ -54,6 +55,18 @@ def job_to_be_resumed(state: State, event: e.JobToBeResumed, at: float) -> Seque
     assert isinstance(job.phase, Suspended)
     job.phase = replace(job.phase, waits_for_cpus=True)
     return ()
+
+
+def on_lent_cpus(state: State, allocation: Allocation) -> bool:
+    """Whether some of its CPUs are those of a suspended job that is to go on."""
+    taken = {share.node: set(share.cpu_ids) for share in allocation.shares}
+    lenders = (job.phase for job in state.holding.values() if isinstance(job.phase, Suspended))
+    return any(
+        not taken.get(share.node, set()).isdisjoint(share.cpu_ids)
+        for phase in lenders
+        if phase.waits_for_cpus
+        for share in phase.allocation.shares
+    )
 
 
 def suspended_until(phase: Starting | Running | Suspended, at: float) -> float:

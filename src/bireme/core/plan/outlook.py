@@ -31,6 +31,7 @@ from bireme.core.calendar.booking import Booking
 from bireme.core.calendar.calendar import Calendar
 from bireme.core.jobs.due import gone_by
 from bireme.core.jobs.placing import schedulable_nodes
+from bireme.core.jobs.suspending import on_lent_cpus
 from bireme.core.model import events as e
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Job
@@ -134,6 +135,8 @@ class Outlook:
                 self.changes += 1
             case e.JobAllocated():
                 self.ends[event.job_id] = (gone_by(state, state.jobs[event.job_id], at), event.allocation)
+                if self.suspended and on_lent_cpus(state, event.allocation):
+                    return False  # who lent them goes on later than the calendar knows, and slots count on that
             case e.JobEnded() | e.JobLaunchFailed():
                 planned = self.ends.pop(event.job_id, None)
                 if planned is None:

@@ -59,7 +59,7 @@ STANDS: dict[type[e.Event], Stand] = {
     e.JobRequeued: _followed("one more to look at"),
     e.JobHeld: _followed("its slots are free for others, and whom it blocked may go on"),
     e.JobCancelled: _followed("its slots are free for others, and whom it blocked may go on"),
-    e.JobAllocated: _followed("only takes: its end is in the calendar", calls=False),
+    e.JobAllocated: _followed("only takes: its end is in the calendar (on lent CPUs it cannot)", calls=False),
     e.JobEnding: _followed("its end is expected earlier; nothing is free before JobEnded", calls=False),
     e.JobEnded: _followed("what it held is free"),
     e.JobLaunchFailed: _followed("what it held is free, and it waits again"),
