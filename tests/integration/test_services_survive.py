@@ -172,6 +172,9 @@ def test_down_leaves_services_running_and_says_so_and_end_jobs_ends_them(own_clu
         assert f"pid {about['pid']}" in cluster.bireme("status", check=False).stdout
     cluster.bireme("down", "--end-jobs")
     assert not cluster.processes()
+    cluster.up_again()
+    ready(cluster, 1)
+    assert shown(cluster)["crashes"] == [], "nobody crashed: they were ended"
 
 
 def test_a_taken_port_of_the_router_is_told_and_one_of_a_replica_is_another_replicas(own_cluster: Cluster) -> None:

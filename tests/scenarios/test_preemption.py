@@ -4,10 +4,12 @@ import pytest
 
 from bireme.core.explain.wording import sentence
 from bireme.core.model.cluster import Settings
-from bireme.core.model.events import JobEnding, JobSuspended
+from bireme.core.model.events import JobAllocated, JobEnding, JobSuspended
 from bireme.core.model.observations import GuardSeen, JobCleared
 from bireme.core.model.policy import Policy, Preemption
 from bireme.core.model.refusals import Why
+from bireme.core.plan.snapshot import Snapshot
+from bireme.core.plan.work import look_anew
 from bireme.core.why.running import explain_running
 from bireme.testing.books import book_change
 from bireme.testing.scenario import Scenario
@@ -202,6 +204,23 @@ def test_victims_are_suspended_and_go_on_when_the_preemptor_ends() -> None:
     world.expect(urgent="gone")
     world.wait(1)
     world.expect(low="TIMEOUT")
+
+
+def test_an_outlook_cannot_follow_a_start_on_lent_cpus() -> None:
+    """Who lent them goes on later than its calendar says: slots that count on that would keep others waiting."""
+    world = suspending("2x8")
+    world.submit("elsewhere", cpus=8, partition="high")
+    world.submit("low", cpus=8)
+    world.expect(elsewhere="runs n1", low="runs n2")
+    world.submit("urgent", cpus=8, partition="high")
+    world.expect(low="suspended n2", urgent="runs n2")
+    outlook = look_anew(Snapshot(world.state, world.state.config.settings.policy, world.now))
+    follows = {}
+    for label in ("urgent", "elsewhere"):
+        allocation = world.job(label).allocation
+        assert allocation is not None
+        follows[label] = outlook.note(world.state, JobAllocated(world.job(label).id, allocation), world.now)
+    assert follows == {"urgent": False, "elsewhere": True}
 
 
 def test_nobody_takes_the_place_of_a_suspended_job() -> None:

@@ -232,6 +232,22 @@ def test_an_update_for_which_others_left_in_vain_goes_back() -> None:
     assert world.described()["chat/3"] == "runs n1"
 
 
+def test_time_without_a_daemon_is_not_a_revisions_time_to_get_ready() -> None:
+    """What got ready meanwhile is heard when the daemon is back, after its first look at the service."""
+    world = served(ready_within_s=100.0)
+    world.serve("chat", "2", ready_within_s=100.0)
+    world.settle()
+    world.now += 5000
+    world.state.awake_since = world.now
+    world.wait(99)
+    assert phases(world) == {1: "serving", 2: "rolling"}
+    world.probes("chat/3")
+    world.wait(1)
+    assert phases(world) == {1: "serving", 2: "rolling"}
+    world.wait(100)
+    assert phases(world) == {1: "serving", 2: "failed"}
+
+
 # -- what is lost while a revision is rolled out ---------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import PartitionState
 from bireme.core.model.refusals import Why
+from bireme.core.model.resources import ExitStatus
 from bireme.core.services import requests as services
 from bireme.testing.scenario import Scenario
 
@@ -118,6 +119,22 @@ def test_a_replica_that_is_dead_by_its_probe_is_ended_and_replaced() -> None:
     world.expect(chat="1/2 r1 [1 unready]")
     world.probes("chat/1", health="dead", why="GET /health: timed out")
     world.expect({"chat": "1/2 r1 [3 loading]", "chat/1": "CANCELLED", "chat/3": "runs n1"})
+
+
+def test_replicas_that_were_ended_without_a_daemon_did_not_crash() -> None:
+    """`bireme down --end-jobs` when the daemon is gone: their agents say that they were told to."""
+    world = served()
+    for label in ("chat/1", "chat/2"):
+        job = world.job(label)
+        world.engine.holds.pop((job.id, job.generation))
+        status = ExitStatus(0, 9)
+        world.report(o.BatchFinished(job.id, job.generation, status, world.now, cleared=True, ordered=True))
+    world.expect(
+        {"chat": "0/2 r1 [3 loading] [4 loading]", "chat/1": "CANCELLED 0:9", "chat/2": "CANCELLED 0:9"}
+        | {"chat/3": "runs n1", "chat/4": "runs n1"}
+    )
+    assert not world.state.services["chat"].crashes
+    assert world.state.services["chat"].revisions[1].backed_off is None
 
 
 def test_a_crash_loop_is_held_back_longer_each_time() -> None:

@@ -749,6 +749,13 @@ def lost_replicas_replaced_by_the_unproven(patch: Patch) -> None:
     patch.setattr(reconciling, "_restored", lambda service, seen, now: iter(()))
 
 
+@service_bug("nobody could hear of it", 28)
+def time_without_a_daemon_counts(patch: Patch) -> None:
+    """A daemon that comes back gives up what had no time to tell it that it got ready."""
+    late = reconciling._late_from
+    patch.setattr(reconciling, "_late_from", lambda revision, watched_since: late(revision, 0.0))
+
+
 @service_bug("more than .* that it may have", 1)
 def one_replica_too_many(patch: Patch) -> None:
     """An update has two more replicas than surge allows."""

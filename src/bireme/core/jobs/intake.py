@@ -156,6 +156,8 @@ def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Eve
         events.append(e.BatchExited(job.id, job.generation, seen.status, seen.usage, seen.at))
     if not isinstance(job.phase, Ending):
         outcome, requeue, hold = _verdict_on(state, seen.status, seen.note, comes_back=job.spec.replica is None)
+        if seen.ordered:  # not by us: its agent was told to end, when no daemon was there (`bireme down --end-jobs`)
+            outcome, requeue, hold = Outcome("CANCELLED", seen.status), False, False
         events.append(e.JobEnding(job.id, job.generation, outcome, requeue, hold))
     if seen.cleared:
         events.extend(_ended(state, job, seen.at, seen.status))

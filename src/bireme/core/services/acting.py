@@ -44,7 +44,7 @@ def times(state: State, now: float) -> Iterator[float]:
 def _reconciled(state: State, name: str, now: float) -> Iterator[e.Event]:
     for _ in range(ROUNDS):
         service = state.services.get(name)
-        acts = r.decide(service, standing(state, service), now) if service is not None else []
+        acts = r.decide(service, standing(state, service), now, state.awake_since) if service is not None else []
         refused: set[int] = set()
         for act in acts:
             if isinstance(act, r.Add) and act.revision in refused:
@@ -57,7 +57,9 @@ def _reconciled(state: State, name: str, now: float) -> Iterator[e.Event]:
             break
     state.serving.changed.discard(name)
     service = state.services.get(name)
-    again = r.look_again_at(service, standing(state, service), now) if service is not None else None
+    if service is None:
+        return
+    again = r.look_again_at(service, standing(state, service), now, state.awake_since)
     if again is not None:
         state.serving.due[name] = again
 

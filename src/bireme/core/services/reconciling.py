@@ -102,32 +102,28 @@ class Remove:
 Act = Add | Drain | End | Bury | Settle | Retire | Fail | Remove
 
 
-def decide(service: Service, seen: Sequence[Seen], now: float) -> list[Act]:
-    """The acts of the first stage that has any."""
-    stages = (
-        _over(seen, now),
-        _given_up(seen),
-        _ended(service, seen, now),
-        *((_wound_down(seen),) if service.phase is ServiceLife.STOPPING else _kept_up(service, seen, now)),
-    )
-    for stage in stages:
+def decide(service: Service, seen: Sequence[Seen], now: float, watched_since: float = 0.0) -> list[Act]:
+    """The acts of the first stage that has any. `watched_since`: from then on somebody was there to hear of it."""
+    stopping = service.phase is ServiceLife.STOPPING
+    last = (_wound_down(seen),) if stopping else _kept_up(service, seen, now, watched_since)
+    for stage in (_over(seen, now), _given_up(seen), _ended(service, seen, now), *last):
         acts = list(stage)
         if acts:
             return acts
     return []
 
 
-def _kept_up(service: Service, seen: Sequence[Seen], now: float) -> tuple[Iterator[Act], ...]:
-    return _failed(service, seen, now), _sized(service, seen, now), _settled(service, seen)
+def _kept_up(service: Service, seen: Sequence[Seen], now: float, watched_since: float) -> tuple[Iterator[Act], ...]:
+    return _failed(service, seen, now, watched_since), _sized(service, seen, now), _settled(service, seen)
 
 
-def look_again_at(service: Service, seen: Sequence[Seen], now: float) -> float | None:
+def look_again_at(service: Service, seen: Sequence[Seen], now: float, watched_since: float = 0.0) -> float | None:
     """The next moment at which `decide` may say something else though nothing happened; None: there is none."""
-    times = [at for at in _moments(service, seen, now) if at > now]
+    times = [at for at in _moments(service, seen, now, watched_since) if at > now]
     return min(times, default=None)
 
 
-def _moments(service: Service, seen: Sequence[Seen], now: float) -> Iterator[float]:
+def _moments(service: Service, seen: Sequence[Seen], now: float, watched_since: float) -> Iterator[float]:
     for each in seen:
         if each.replica.draining_since is not None and each.stand is Stand.RUNNING and not each.replica.ending:
             yield each.replica.draining_since + _revision_of(service, each).spec.drain_s
@@ -137,7 +133,7 @@ def _moments(service: Service, seen: Sequence[Seen], now: float) -> Iterator[flo
         if revision.backed_off is not None:
             yield revision.backed_off.until
         if revision.phase in (RevisionLife.ROLLING, RevisionLife.CANARY):
-            yield revision.progressed_at + revision.spec.updating.ready_within_s
+            yield _late_from(revision, watched_since)
     rolling = service.in_phase(RevisionLife.ROLLING)
     if rolling is not None and service.phase is ServiceLife.UP:
         for each in seen:
@@ -211,7 +207,7 @@ def _wound_down(seen: Sequence[Seen]) -> Iterator[Act]:
 # -- how many of which revision --------------------------------------------------------------------------------------
 
 
-def _failed(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+def _failed(service: Service, seen: Sequence[Seen], now: float, watched_since: float) -> Iterator[Act]:
     """A revision that does not get ready is given up, if there is one that did."""
     if service.serving is None:
         return
@@ -222,14 +218,18 @@ def _failed(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]
         dead = next((each for each in own if _never_started(each)), None)
         if dead is not None:
             yield Fail(revision.number, f"replica {dead.number} did not start: {dead.replica.why}")
-        elif is_late(service, revision, seen, now):
+        elif is_late(service, revision, seen, now, watched_since):
             yield Fail(revision.number, _late(revision, own))
 
 
-def is_late(service: Service, revision: Revision, seen: Sequence[Seen], now: float) -> bool:
+def is_late(service: Service, revision: Revision, seen: Sequence[Seen], now: float, watched_since: float = 0.0) -> bool:
     """Whether its time to get ready is over, by its own fault."""
-    over = now >= revision.progressed_at + revision.spec.updating.ready_within_s
-    return over and _is_to_blame(service, revision, seen)
+    return now >= _late_from(revision, watched_since) and _is_to_blame(service, revision, seen)
+
+
+def _late_from(revision: Revision, watched_since: float) -> float:
+    """Its time begins anew when a daemon comes back: what got ready meanwhile, nobody could hear."""
+    return max(revision.progressed_at, watched_since) + revision.spec.updating.ready_within_s
 
 
 def _never_started(each: Seen) -> bool:

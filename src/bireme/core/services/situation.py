@@ -123,7 +123,7 @@ def _reasons(state: State, service: Service, seen: Sequence[Seen], now: float) -
     if not service.wanted:
         none = ServiceReasonKind.PAUSED if is_paused(service) else ServiceReasonKind.ZERO
         yield service_reason(none, name=service.name, why=service.wanted_why)
-    yield from _of_revisions(service, seen, now)
+    yield from _of_revisions(service, seen, now, state.awake_since)
     for each in seen:
         kind = _kind(each)
         if kind is not None:
@@ -141,14 +141,15 @@ def _of_replica(state: State, service: Service, each: Seen, kind: ServiceReasonK
     return service_reason(kind, _waits_for(state, each), **facts)
 
 
-def _of_revisions(service: Service, seen: Sequence[Seen], now: float) -> Iterator[ServiceReason]:
+def _of_revisions(service: Service, seen: Sequence[Seen], now: float, awake_since: float) -> Iterator[ServiceReason]:
     rolling, canary = service.in_phase(RevisionLife.ROLLING), service.in_phase(RevisionLife.CANARY)
     newest = service.revisions[max(service.revisions)]
     if newest.phase is RevisionLife.FAILED:
         yield service_reason(ServiceReasonKind.GIVEN_UP, revision=newest.number, why=newest.why)
     if rolling is not None and service.serving is not None:
         yield service_reason(ServiceReasonKind.ROLLING, revision=rolling.number, of=service.current)
-    if rolling is not None and service.serving is None and is_late(service, rolling, seen, now):
+    late = rolling is not None and is_late(service, rolling, seen, now, awake_since)
+    if rolling is not None and service.serving is None and late:
         limit = rolling.spec.updating.ready_within_s
         yield service_reason(ServiceReasonKind.LATE, revision=rolling.number, limit_s=limit)
     if rolling is not None and no_room(service, rolling, seen, now):

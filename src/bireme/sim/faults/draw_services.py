@@ -14,7 +14,17 @@ from typing import Any
 
 from bireme.core.model.cluster import ClusterConfig
 from bireme.engines.simulated.agents import Behaviour
-from bireme.sim.faults.draw import ACCOUNTS, PEOPLE_S, Draft, Story, draw_cluster, draw_fault, draw_submission
+from bireme.sim.faults.draw import (
+    ACCOUNTS,
+    BEGIN,
+    CRASH_POINTS,
+    PEOPLE_S,
+    Draft,
+    Story,
+    draw_cluster,
+    draw_fault,
+    draw_submission,
+)
 
 FAULTS = (
     "crash",
@@ -45,8 +55,18 @@ def draw_with_services(seed: int) -> Story:
     faults = source.sample(FAULTS, k=source.randint(1, len(FAULTS)))
     for _ in range(source.randint(0, 10)):
         draw_fault(draft, source.choice(faults))
+    _away(replace(draft, random=random.Random(f"away {seed}")))
     limits: dict[str, dict[str, Any]] = {account: {} for account in sorted(set(ACCOUNTS.values()))}
     return Story(seed, config, limits, draft.in_order(), flag="--services")
+
+
+def _away(draft: Draft) -> None:
+    """In some worlds the daemon is away for longer than a revision has to get ready, soon after it was asked for."""
+    source = draft.random
+    deployed = sorted(at - BEGIN for at, kind, _ in draft.acts if kind == "deploy")
+    if draft.chance(0.3):
+        at, down_s = source.choice(deployed) + source.uniform(1, 40), source.choice((70.0, 250.0, 400.0))
+        draft.add("crash", at, point=source.choice(CRASH_POINTS), after=source.randint(0, 3), down_s=down_s)
 
 
 def _service(draft: Draft, config: ClusterConfig, name: str) -> None:

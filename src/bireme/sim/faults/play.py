@@ -240,6 +240,7 @@ class Player:
             self._later(1.0, self._boot)
             return
         self.daemon, self._booted_at = daemon, self.clock.now()
+        self.services.daemon_since = self.fleet.wall()
         self._tell_closed(self._closed)
         self.people.daemon_is_there(daemon.kernel)
 

@@ -32,6 +32,8 @@ ADDED_WITHIN_S = 60.0
 MOST_ADDED = 40
 """Of one service, in that time: more are added only where nothing slows a crash loop."""
 TOLERANCE_S = 0.5
+LATE = "got ready in"
+"""In the words for a revision whose time was over."""
 
 
 class ServingPeople(People):
@@ -188,6 +190,8 @@ class ServiceRules:
         """Jobs of replicas that no service has yet."""
         self._random = random.Random(f"router {seed}")
         self._later = later
+        self.daemon_since = 0.0
+        """When the daemon that is there was started."""
         self.say: Callable[[Observation], None] = lambda seen: None
         """To the daemon that is there, if one is."""
 
@@ -257,7 +261,12 @@ class ServiceRules:
         self._services[event.name].phases[event.number] = RevisionLife.RETIRED
 
     def _RevisionFailed(self, event: e.RevisionFailed, recorded: e.Recorded) -> None:  # noqa: N802
-        self._services[event.name].phases[event.number] = RevisionLife.FAILED
+        """Nobody's time to get ready is over before a daemon was there for so long: it would not know."""
+        service = self._services[event.name]
+        service.phases[event.number] = RevisionLife.FAILED
+        heard_s = recorded.at - self.daemon_since
+        if LATE in event.why and heard_s < service.specs[event.number].updating.ready_within_s - TOLERANCE_S:
+            raise Violation(f"revision {event.number} of {event.name} was given up, and nobody could hear of it")
 
     def _RevisionBackedOff(self, event: e.RevisionBackedOff, recorded: e.Recorded) -> None:  # noqa: N802
         self._services[event.name].held_until[event.number] = event.back_off.until
