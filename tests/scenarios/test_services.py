@@ -193,6 +193,58 @@ def test_a_replica_does_not_break_up_a_node_of_gpus_for_the_sake_of_spreading() 
     assert world.described()["chat/1"] == world.described()["chat/2"] == "runs n1"
 
 
+def busy(cluster: str, options: dict[str, int], **more: object) -> Scenario:
+    """Nodes of eight GPUs of which somebody uses some."""
+    world = Scenario(cluster, **more)
+    for node, gpus in options.items():
+        world.submit(f"on {node}", gpus=gpus, nodelist=(node,), user="bob")
+    world.settle()
+    return world
+
+
+def places(world: Scenario, count: int) -> list[str]:
+    return [world.described()[f"chat/{number}"].removeprefix("runs ") for number in range(1, count + 1)]
+
+
+def test_replicas_with_gpus_spread_over_nodes_that_others_use_too() -> None:
+    world = busy("4x8:h100", {"n1": 1, "n2": 1, "n3": 1})
+    world.serve("chat", "4", gpus=1)
+    world.settle()
+    assert sorted(places(world, 3)) == ["n1", "n2", "n3"]
+    assert places(world, 4)[3] in ("n1", "n2", "n3"), "n4 is left whole"
+
+
+def test_replicas_with_gpus_spread_over_switches() -> None:
+    world = busy("4x8:h100", {"n1": 1, "n2": 1, "n3": 1, "n4": 1}, leaves=("n[1-2]", "n[3-4]"))
+    world.serve("chat", "4", gpus=1)
+    world.settle()
+    assert places(world, 4) == ["n1", "n3", "n2", "n4"]
+
+
+def test_replicas_without_gpus_spread_over_nodes_that_have_some() -> None:
+    world = Scenario("3x8:h100")
+    world.serve("chat", "3", cpus=1)
+    world.settle()
+    assert sorted(places(world, 3)) == ["n1", "n2", "n3"]
+
+
+def test_a_replica_leaves_the_gpus_together_that_others_ask_for() -> None:
+    """Jobs of four GPUs are expected: a node that has just four left keeps them, though a replica is on the other."""
+    world = busy("2x8:h100", {"n1": 2, "n2": 4})
+    for number in range(20):
+        world.submit(f"four {number}", gpus=4, hold=True, user="bob")
+    world.serve("chat", "2", gpus=1)
+    world.settle()
+    assert places(world, 2) == ["n1", "n1"]
+
+
+def test_replicas_that_ask_to_be_spread_open_nodes_of_gpus() -> None:
+    world = Scenario("3x8:h100")
+    world.serve("chat", "3", gpus=1, spread=True)
+    world.settle()
+    assert sorted(places(world, 3)) == ["n1", "n2", "n3"]
+
+
 def test_a_service_outlives_a_hundred_replicas() -> None:
     world = served(replicas="1")
     for _ in range(100):

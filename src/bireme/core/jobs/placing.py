@@ -1,7 +1,7 @@
 """Searches over a state: which nodes of a partition a job may use, and the Search that finds its place among them.
 
 Also where the replicas of a service are (`Crowds`), so that the next one goes elsewhere when that costs nothing: asked
-for replicas alone, it only chooses among nodes that are equally good to the placement score.
+for replicas alone, it only chooses among nodes that are equally good to the placement score, and opens no node of GPUs.
 """
 
 from __future__ import annotations

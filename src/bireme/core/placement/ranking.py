@@ -14,7 +14,7 @@ import numpy as np
 
 from bireme.core.placement.needs import Need
 from bireme.core.placement.scores import Rows, Score, Supply, make_score
-from bireme.core.placement.table import Free, NodeTable
+from bireme.core.placement.table import BoolArray, Free, NodeTable
 from bireme.core.placement.target import WHOLE_MILLI, Ask, FloatArray, IntArray
 
 _GPU = "gpu"
@@ -73,11 +73,23 @@ class Ranking:
         )
         return Ask(need.cpus, min(WHOLE_MILLI, -(-count * WHOLE_MILLI // most)), 1, models)
 
-    def points(self, need: Need, free: Free, at: IntArray) -> FloatArray:
-        """Of the nodes at these positions, all of which can hold the need."""
+    def would_open(self, need: Need, free: Free, at: IntArray) -> BoolArray:
+        """Whether the need would take the first GPUs of a node, of which all are free now."""
+        if not self._asked(need).gpus:
+            return np.zeros(len(at), dtype=np.bool_)
+        opened: BoolArray = free.gres_of(_GPU, None)[at] >= self._gpus[at]
+        return opened
+
+    def _asked(self, need: Need) -> Ask:
         ask = self._asks.get(need)
         if ask is None:
             ask = self._asks[need] = self.ask(need)
+        return ask
+
+    def points(self, need: Need, free: Free, at: IntArray) -> FloatArray:
+        """Of the nodes at these positions, all of which can hold the need. What is below a whole point only says which
+        of equal nodes to fill first."""
+        ask = self._asked(need)
         if not self._table.fractions.nodes[at].any():
             return self._points_of_whole(ask, free, at)
         rows = self._rows(free, at)

@@ -350,7 +350,7 @@ class Search:
         return all(len(free) == len(devices.get(key, ())) for key, free in room.devices.items())
 
     def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
-        """Positions in order of preference: required, by weight, as the job likes them, by the score, apart from its
+        """Positions in order of preference: required, by weight, as the job likes them, by the score and apart from its
         like, with the least left over. Sorted by what tells nodes apart only: most jobs name none and like all."""
         able = np.flatnonzero(mask)
         if len(able) < 2:
@@ -358,10 +358,10 @@ class Search:
         gpus = free.gres_of("gpu", None)[able]
         cpus = free.cpus[able]
         by: list[NDArray[Any]] = [-cpus, -gpus] if self._least_loaded else [cpus, gpus]
-        if self._crowds is not None:
-            by.append(self._crowds[able])
         if ranked and self._ranking is not None:
-            by.append(-self._ranking.points(self.need, free, able))
+            by += self._by_score(self._ranking, free, able)
+        elif self._crowds is not None:
+            by.append(self._crowds[able])
         if self._liked is not None:
             by.append(-self._liked[able])
         if self._table.weighted:
@@ -370,6 +370,14 @@ class Search:
             by.append(~self._required[able])
         telling = [key for key in by if (key != key[0]).any()]
         return able[np.lexsort(telling)] if telling else able  # of equal ones the first in the configuration
+
+    def _by_score(self, ranking: Ranking, free: Free, able: IntArray) -> list[NDArray[Any]]:
+        """The last decides first. Who would rather be apart goes where that costs nothing: among nodes of as many whole
+        points, and not to one whose GPUs nobody has touched while there is another."""
+        points = ranking.points(self.need, free, able)
+        if self._crowds is None:
+            return [-points]
+        return [-points, self._crowds[able], ranking.would_open(self.need, free, able), -np.ceil(points)]
 
 
 def _with_tasks_everywhere(demand: Demand, shares: list[NodeShare]) -> tuple[NodeShare, ...]:
