@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bireme.core.lifecycle.due import settled
-from bireme.core.model.refusals import Why
+from bireme.core.model.refusals import Refusal, Why
 from bireme.core.model.serving.services import Amount, RevisionLife, Updating
 from bireme.core.services import requests as services
 from bireme.core.services.amounts import leeway
@@ -246,6 +246,71 @@ def test_time_without_a_daemon_is_not_a_revisions_time_to_get_ready() -> None:
     assert phases(world) == {1: "serving", 2: "rolling"}
     world.wait(100)
     assert phases(world) == {1: "serving", 2: "failed"}
+
+
+# -- going back ------------------------------------------------------------------------------------------------------
+
+
+def test_what_failed_says_no_more_how_many_are_wanted() -> None:
+    world = served(ready_within_s=100.0)
+    world.serve("chat", "4", ready_within_s=100.0)
+    world.settle()
+    world.wait(101)
+    world.probes("chat")
+    world.wait(61)
+    service = world.state.services["chat"]
+    assert (service.wanted, service.wanted_why) == (2, "revision 1 serves on")
+    assert world.described()["chat"] == "2/2 r1"
+
+
+def test_what_somebody_said_of_the_number_outlives_an_update_that_failed() -> None:
+    world = served(ready_within_s=100.0)
+    world.serve("chat", "4", ready_within_s=100.0)
+    world.settle()
+    world.serving(services.scale, "chat", 3)
+    world.wait(101)
+    service = world.state.services["chat"]
+    assert (service.wanted, service.wanted_why) == (3, "alice said so")
+
+
+def updated(times: int) -> Scenario:
+    """A service whose newest revision has taken the place of those before."""
+    world = served(replicas="1")
+    for _ in range(times):
+        world.serve("chat", "1")
+        world.probes("chat")
+        world.wait(61)
+    return world
+
+
+def test_a_second_rollback_does_not_undo_the_first() -> None:
+    world = updated(2)
+    world.serving(services.rollback, "chat")
+    with pytest.raises(Refusal) as refused:
+        world.serving(services.rollback, "chat")
+    assert refused.value.hint == (
+        "service chat is on its way back to revision 2 already; to stay with revision 3: bireme service rollback chat 3"
+    )
+    world.probes("chat")
+    world.wait(61)
+    assert phases(world) == {1: "retired", 2: "serving", 3: "retired"}
+    world.serving(services.rollback, "chat")
+    world.probes("chat")
+    world.wait(61)
+    assert phases(world) == {1: "serving", 2: "retired", 3: "retired"}
+    with pytest.raises(Refusal) as refused:
+        world.serving(services.rollback, "chat")
+    assert refused.value.hint == "service chat has no revision before 1 that served; there are: 1, 2, 3"
+
+
+def test_a_rollback_is_given_up_for_the_revision_that_serves() -> None:
+    world = updated(1)
+    world.serving(services.rollback, "chat")
+    world.settle()
+    world.serving(services.rollback, "chat", 2)
+    world.wait(61)
+    assert phases(world) == {1: "retired", 2: "serving"}
+    assert world.described()["chat"] == "1/1 r2"
 
 
 # -- what is lost while a revision is rolled out ---------------------------------------------------------------------

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from bireme.core.explain.wording import sentence
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.cluster import PartitionState
+from bireme.core.model.cluster import PartitionState, Settings
 from bireme.core.model.refusals import Why
 from bireme.core.model.resources import ExitStatus
+from bireme.core.model.serving.reasons import ServiceReason, service_reason
+from bireme.core.model.serving.reasons import ServiceReasonKind as K
 from bireme.core.services import requests as services
+from bireme.core.services.wording import service_sentence
 from bireme.testing.scenario import Scenario
 
 
@@ -191,6 +196,56 @@ def test_a_replica_does_not_break_up_a_node_of_gpus_for_the_sake_of_spreading() 
     world.serve("chat", "2", gpus=1)
     world.settle()
     assert world.described()["chat/1"] == world.described()["chat/2"] == "runs n1"
+
+
+def gone(world: Scenario) -> dict[int, str]:
+    return {each.event.replica: each.event.why for each in world.journal if isinstance(each.event, e.ReplicaGone)}
+
+
+def test_every_replica_that_is_gone_says_why() -> None:
+    world = served("2x8", replicas="5")
+    world.cancel("chat/1")
+    world.finish("chat/2", signal=9)
+    world.finish("chat/3", 4)
+    world.probes("chat/4", health="dead", why="GET /health: timed out")
+    world.settle()
+    world.lose(world.described()["chat/5"].split()[1])
+    world.wait(301)
+    assert gone(world) == {
+        1: "its job was cancelled",
+        2: "it was ended by signal 9",
+        3: "it ended by itself with exit code 4",
+        4: "GET /health: timed out",
+        5: "its node was lost",
+    } | {number: why for number, why in gone(world).items() if number > 5}
+
+
+def test_ports_that_are_all_in_use_are_said_with_the_setting() -> None:
+    world = Scenario("1x8", settings=Settings(service_ports=(30000, 30001)))
+    world.serve("chat", "3")
+    world.settle()
+    backed_off = world.state.services["chat"].revisions[1].backed_off
+    assert backed_off is not None
+    assert "all ports from 30000 to 30001; the setting services.ports says" in backed_off.why
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (service_reason(K.STOPPING, replicas=1), "It is being stopped; 1 replica is not gone yet."),
+        (service_reason(K.STOPPING, replicas=2), "It is being stopped; 2 replicas are not gone yet."),
+        (
+            service_reason(K.BACKED_OFF, held=1, revision=2, why="no."),
+            "1 replica of revision 2 is held back for a while: no.",
+        ),
+        (
+            service_reason(K.ZERO, why="0 replicas: nobody wants it."),
+            "No replica is wanted now: 0 replicas: nobody wants it.",
+        ),
+    ],
+)
+def test_words_count_and_end_once(reason: ServiceReason, words: str) -> None:
+    assert service_sentence(reason) == words
 
 
 def busy(cluster: str, options: dict[str, int], **more: object) -> Scenario:

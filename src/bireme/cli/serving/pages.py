@@ -84,7 +84,9 @@ def service_page(service: Record, now: float, tails: Tails, router: RouterWords 
 
 
 def standing_text(service: Record) -> str:
-    return f"{service['state']}, {service['ready']} of {service['wanted']} ready"
+    ready, wanted = service["ready"], service["wanted"]
+    more = f"{ready} ready, {wanted} wanted" if ready > wanted else f"{ready} of {wanted} ready"
+    return f"{service['state']}, {more}"
 
 
 def why_lines(service: Record, now: float, tails: Tails, router: RouterWords = _NOTHING_SAID) -> Iterator[str]:
@@ -134,7 +136,8 @@ def _reason(reason: Record, now: float, tails: Tails) -> str:
 def _crashes(service: Record, now: float, tails: Tails) -> Iterator[str]:
     for crash in reversed(service["crashes"][-_CRASHES:]):
         ago = format_elapsed(max(0, int(now - crash["at"])))
-        code = "" if "exit code" in crash["why"] else f" (exit code {crash['exit_code']})"
+        told = "exit code" in crash["why"] or crash["exit_signal"]
+        code = "" if told else f" (exit code {crash['exit_code']})"
         who = f"replica {crash['replica']} (revision {crash['revision']}"
         job = f", job {crash['job_id']}" if crash["job_id"] else ""
         yield f"{who}{job}) {ago} ago: {crash['why']}{code}"
@@ -209,7 +212,7 @@ def _because(said: Record) -> str:
 
 def _crash_of(said: Record) -> str:
     crash = said.get("crash")
-    return f": it crashed, {crash.get('why') or 'nobody asked for its end'}" if crash else ""
+    return f": it crashed, {crash.get('why') or 'nobody asked for its end'}" if crash else _because(said)
 
 
 def keys_table(keys: Sequence[Record], stamp: Stamp) -> Iterator[str]:

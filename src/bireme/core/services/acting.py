@@ -76,10 +76,10 @@ def _events(state: State, service: Service, act: r.Act, now: float) -> Iterator[
             yield e.ReplicaDraining(name, replica, why, room_for)
         case r.End(replica):
             yield from ended(state, service, replica)
-        case r.Bury(replica, crash, backs_off):
+        case r.Bury(replica, crash, why, backs_off):
             if backs_off and crash is not None:
                 yield from _backed_off(service, replica, f"replica {replica} crashed: {crash.why}", now)
-            yield e.ReplicaGone(name, replica, crash)
+            yield e.ReplicaGone(name, replica, crash, why)
         case r.Settle(number):
             yield e.RevisionSettled(name, number)
         case r.Retire(number):
@@ -94,7 +94,9 @@ def _added(state: State, service: Service, revision: Revision, now: float) -> It
     """A replica and its job, or the reason why there is none."""
     port = free_port(state)
     if port is None:
-        yield _refused(service, revision, "all ports for services are in use", now)
+        first, last = state.config.settings.service_ports
+        why = f"replicas have all ports from {first} to {last}; the setting services.ports says which they may have"
+        yield _refused(service, revision, why, now)
         return
     number = service.next_replica
     if service.elsewhere:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.serving.services import Health, Replica, Revision, RevisionLife, Service, ServiceLife
-from bireme.core.services.amounts import first_wanted
+from bireme.core.services.amounts import bounds, first_wanted
 from bireme.core.services.replica_jobs import end_command, submit_command
 from bireme.core.state.state import State
 
@@ -122,7 +122,9 @@ def revision_settled(state: State, event: e.RevisionSettled, at: float) -> Seque
 
 def revision_retired(state: State, event: e.RevisionRetired, at: float) -> Sequence[c.Command]:
     service = state.services[event.name]
-    service.revisions[event.number] = replace(service.revisions[event.number], phase=RevisionLife.RETIRED)
+    retired = service.revisions[event.number]
+    service.revisions[event.number] = replace(retired, phase=RevisionLife.RETIRED)
+    _serve_on(service, retired)
     return NOTHING
 
 
@@ -130,7 +132,18 @@ def revision_failed(state: State, event: e.RevisionFailed, at: float) -> Sequenc
     service = state.services[event.name]
     failed = service.revisions[event.number]
     service.revisions[event.number] = replace(failed, phase=RevisionLife.FAILED, why=event.why)
+    _serve_on(service, failed)
     return NOTHING
+
+
+def _serve_on(service: Service, given_up: Revision) -> None:
+    """As many replicas as the revision that serves allows: the number was the other's, unless somebody said it."""
+    serving = service.serving
+    if given_up.phase is not RevisionLife.ROLLING or serving is None or service.fixed:
+        return
+    least, most = bounds(serving.spec.scaling)
+    service.wanted = max(least, min(service.wanted, most))
+    service.wanted_why = f"revision {serving.number} serves on"
 
 
 def revision_backed_off(state: State, event: e.RevisionBackedOff, at: float) -> Sequence[c.Command]:

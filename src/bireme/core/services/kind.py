@@ -113,7 +113,7 @@ def _submitted(state: State, seen: o.ReplicaSubmitted, now: float) -> list[e.Eve
         return []
     if seen.job_id:
         return [e.ReplicaQueued(service.name, replica.number, seen.job_id)]
-    gone = e.ReplicaGone(service.name, replica.number)
+    gone = e.ReplicaGone(service.name, replica.number, why=f"it could not be submitted: {seen.refused}")
     return [acting.refused(service, replica.revision, seen.refused, now), gone]
 
 

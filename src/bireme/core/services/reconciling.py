@@ -75,6 +75,7 @@ class Bury:
 
     replica: int
     crash: Crash | None
+    why: str = ""
     backs_off: bool = False
 
 
@@ -148,7 +149,8 @@ def _over(seen: Sequence[Seen], now: float) -> Iterator[Act]:
     for each in seen:
         if each.stand is Stand.OVER:
             crash = _crash(each, now)
-            yield Bury(each.number, crash, backs_off=crash is not None and each.replica.draining_since is None)
+            backs_off = crash is not None and each.replica.draining_since is None
+            yield Bury(each.number, crash, crash.why if crash is not None else _why_it_is_over(each), backs_off)
 
 
 def _crash(each: Seen, now: float) -> Crash | None:
@@ -163,6 +165,22 @@ def _crash(each: Seen, now: float) -> Crash | None:
         return None
     why, job_id = _in_words(phase.outcome), each.replica.job_id
     return Crash(each.number, each.replica.revision, phase.ended_at, phase.outcome.status, why, job_id)
+
+
+_ENDS = {
+    "CANCELLED": "its job was cancelled",
+    "NODE_FAIL": "its node was lost",
+    "PREEMPTED": "it made way for a job of higher rank",
+    "TIMEOUT": "its time limit was over",
+}
+"""Of those that are not to blame."""
+
+
+def _why_it_is_over(each: Seen) -> str:
+    phase = each.job.phase if each.job is not None else None
+    if each.replica.drained_for or not isinstance(phase, Finished):
+        return each.replica.drained_for
+    return _ENDS.get(phase.outcome.state, f"its job ended as {phase.outcome.state}")
 
 
 def _in_words(outcome: Outcome) -> str:

@@ -228,37 +228,60 @@ def restart(state: State, caller: Caller, name: str) -> list[e.Event]:
 
 
 def rollback(state: State, caller: Caller, name: str, to: int | None = None) -> list[e.Event]:
-    """What is on its way is given up; or, if nothing is, the revision that served before comes back (or `to`)."""
+    """What is on its way is given up; or, if nothing is, the revision that served before comes back (or `to`).
+
+    Without a number it never goes forward: a second one does not undo the first.
+    """
     service = owned(state, caller, name)
     under_way = service.in_phase(RevisionLife.ROLLING) or service.in_phase(RevisionLife.CANARY)
     if to is None and under_way is not None:
-        if service.serving is None:
-            raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"no revision of service {name} has served yet")
-        return [e.RevisionFailed(name, under_way.number, f"{caller.user} {ROLLED_BACK}")]
+        return _turned_back(service, under_way, caller)
     chosen = _earlier(service) if to is None else service.revisions.get(to)
     if chosen is None:
         raise _no_such(service, to)
-    given_up = [e.RevisionFailed(name, under_way.number, f"{caller.user} {ROLLED_BACK}")] if under_way else []
+    given_up = [_given_up(service, under_way, caller)] if under_way is not None else []
     if chosen.number == service.current:
         if not given_up:
             raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"revision {chosen.number} of service {name} serves already")
-        return [*given_up]
+        return given_up
     if under_way is not None and chosen.number == under_way.number:
         raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"revision {chosen.number} of service {name} is being rolled out")
     return [*given_up, e.RevisionChosen(name, chosen.number, caller.user)]
 
 
+def _turned_back(service: Service, under_way: Revision, caller: Caller) -> list[e.Event]:
+    name, current = service.name, service.current
+    if service.serving is None:
+        raise Refusal(Why.NOTHING_TO_ROLL_BACK, f"no revision of service {name} has served yet")
+    if _goes_back(service, under_way):
+        hint = f"to stay with revision {current}: bireme service rollback {name} {current}"
+        why = f"service {name} is on its way back to revision {under_way.number} already; {hint}"
+        raise Refusal(Why.NOTHING_TO_ROLL_BACK, why)
+    return [_given_up(service, under_way, caller)]
+
+
+def _goes_back(service: Service, under_way: Revision) -> bool:
+    return under_way.number < service.current and under_way.settled_at is not None
+
+
+def _given_up(service: Service, under_way: Revision, caller: Caller) -> e.Event:
+    """What has served before did not fail: it is only not wanted now."""
+    if _goes_back(service, under_way):
+        return e.RevisionRetired(service.name, under_way.number)
+    return e.RevisionFailed(service.name, under_way.number, f"{caller.user} {ROLLED_BACK}")
+
+
 def _earlier(service: Service) -> Revision | None:
-    """The last that served before the one that does."""
-    served = [each for each in service.revisions.values() if each.settled_at is not None]
-    others = [each for each in served if each.number != service.current]
-    return max(others, key=lambda each: (each.settled_at or 0.0, each.number), default=None)
+    """The last before the one that serves that has served."""
+    served = (each for each in service.revisions.values() if each.settled_at is not None)
+    return max((each for each in served if each.number < service.current), key=lambda each: each.number, default=None)
 
 
 def _no_such(service: Service, number: int | None) -> Refusal:
-    if number is None:
-        return Refusal(Why.NOTHING_TO_ROLL_BACK, f"service {service.name} has no earlier revision that served")
     known = ", ".join(str(each) for each in sorted(service.revisions))
+    if number is None:
+        why = f"service {service.name} has no revision before {service.current} that served; there are: {known}"
+        return Refusal(Why.NOTHING_TO_ROLL_BACK, why)
     return Refusal(Why.INVALID_REVISION, f"service {service.name} has no revision {number}; there are: {known}")
 
 

@@ -30,7 +30,7 @@ TEMPLATES: dict[ServiceReasonKind, str] = {
 
 
 def service_sentence(reason: ServiceReason) -> str:
-    facts = dict(reason.facts)
+    facts: dict[str, str | int | float] = {name: _within(fact) for name, fact in reason.facts}
     said = f": {facts['why']}" if "why" in facts else ""
     reasons = " ".join(sentence(each) for each in reason.waits_for) or "nobody has looked at it yet."
     return TEMPLATES[reason.kind].format(**facts, said=said, reasons=reasons, counted=_counted(facts))
@@ -40,3 +40,8 @@ def _counted(facts: Mapping[str, str | int | float]) -> str:
     """`2 replicas are`, of a reason that is about some number of them."""
     count = facts.get("replicas", facts.get("held", 0))
     return "1 replica is" if count == 1 else f"{count or 'no'} replicas are"
+
+
+def _within(fact: str | int | float) -> str | int | float:
+    """What is a sentence of its own has no dot within another."""
+    return fact.rstrip(".") if isinstance(fact, str) else fact

@@ -117,6 +117,7 @@ class _Service:
     wanted: int = 0
     most_wanted: int = 0
     """Since the number of replicas was last that low."""
+    fixed: bool = False
     stopping: bool = False
     replicas: dict[int, _Replica] = field(default_factory=dict)
     added: list[float] = field(default_factory=list)
@@ -146,6 +147,7 @@ class _Service:
     def ask(self, scaling: Scaling) -> None:
         """A revision is to be rolled out: as many as there were, within its bounds, and one at least."""
         least, most = scaling.replicas_min, scaling.replicas_max
+        self.fixed = False
         self.wanted = most if least == most else max(1, min(max(self.wanted, least), most))
         self.most_wanted = max(self.most_wanted, self.wanted)
 
@@ -158,6 +160,14 @@ class _Service:
         there = any(each.revision == serving and each.draining_since is None for each in self.replicas.values())
         (self.from_nothing.discard if there else self.from_nothing.add)(number)
         self.one_by_one.discard(number)
+
+    def gives_up(self, number: int, phase: RevisionLife) -> None:
+        """The one that serves goes on, with as many as it may have."""
+        was, self.phases[number] = self.phases[number], phase
+        serving = self.in_phase(RevisionLife.SERVING)
+        if was is RevisionLife.ROLLING and serving is not None and not self.fixed:
+            scaling = self.specs[serving].scaling
+            self.wanted = max(scaling.replicas_min, min(self.wanted, scaling.replicas_max))
 
     def lacks_proven(self) -> int:
         """How many more replicas there must be that are known to work, while an update is under way."""
@@ -236,7 +246,7 @@ class ServiceRules:
 
     def _ServiceScaled(self, event: e.ServiceScaled, recorded: e.Recorded) -> None:  # noqa: N802
         service = self._services[event.name]
-        service.wanted = event.wanted
+        service.wanted, service.fixed = event.wanted, event.fixed
         service.most_wanted = max(service.most_wanted, event.wanted)
 
     def _ServiceStopping(self, event: e.ServiceStopping, recorded: e.Recorded) -> None:  # noqa: N802
@@ -258,12 +268,12 @@ class ServiceRules:
         service.ask(service.specs[event.number].scaling)
 
     def _RevisionRetired(self, event: e.RevisionRetired, recorded: e.Recorded) -> None:  # noqa: N802
-        self._services[event.name].phases[event.number] = RevisionLife.RETIRED
+        self._services[event.name].gives_up(event.number, RevisionLife.RETIRED)
 
     def _RevisionFailed(self, event: e.RevisionFailed, recorded: e.Recorded) -> None:  # noqa: N802
         """Nobody's time to get ready is over before a daemon was there for so long: it would not know."""
         service = self._services[event.name]
-        service.phases[event.number] = RevisionLife.FAILED
+        service.gives_up(event.number, RevisionLife.FAILED)
         heard_s = recorded.at - self.daemon_since
         if LATE in event.why and heard_s < service.specs[event.number].updating.ready_within_s - TOLERANCE_S:
             raise Violation(f"revision {event.number} of {event.name} was given up, and nobody could hear of it")

@@ -166,6 +166,8 @@ class ReplicaGone:
     name: str
     replica: int
     crash: Crash | None = None
+    why: str = ""
+    """In words, also of one that did not crash."""
 
 
 ServiceEvent = (
