@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
-from tests.support.serving import listening_router, ready, router, serve, shown, steady_load
+from tests.support.serving import SERVER, listening_router, ready, router, serve, shown, steady_load
 
 FIRST_PORT = 20_000 + os.getpid() % 49 * 200
 PORTS = f"{FIRST_PORT}-{FIRST_PORT + 199}"
@@ -175,6 +175,35 @@ def test_down_leaves_services_running_and_says_so_and_end_jobs_ends_them(own_clu
     cluster.up_again()
     ready(cluster, 1)
     assert shown(cluster)["crashes"] == [], "nobody crashed: they were ended"
+
+
+GANG = """#!/bin/bash
+srun --ntasks=2 bash -c 'echo $SLURMD_NODENAME > part.$BIREME_REPLICA.$SLURM_PROCID; exec sleep 3600' &
+until [ -s part.$BIREME_REPLICA.0 ] && [ -s part.$BIREME_REPLICA.1 ]; do sleep 0.05; done
+exec {python} -IS {server}
+"""
+"""A worker on each of two nodes; the first node listens when both are there."""
+
+
+def test_a_gang_over_two_nodes_serves_and_is_replaced_whole_when_it_loses_one(cluster: Cluster) -> None:
+    server = cluster.script(SERVER.format(python=cluster.python, mark="gang"), "server.py")
+    script = cluster.script(GANG.format(python=cluster.python, server=server), "gang.sh")
+    shape = ("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=100M")
+    cluster.bireme("serve", str(script), "--name", "chat", *shape, "--replicas=1")
+    (first,) = ready(cluster, 1)
+    parts = [(cluster.work / f"part.{first['number']}.{rank}").read_text().strip() for rank in (0, 1)]
+    assert parts[0] == first["node"] != parts[1]
+    with steady_load(shown(cluster)["url"]) as load:
+        load.more()
+    assert set(load.answers) == {f"{first['number']} 1 gang".encode()}
+
+    cluster.kill_agent(parts[1])
+    cluster.until(lambda: first["number"] not in numbers(shown(cluster)["replicas"]), 120.0)
+    (second,) = ready(cluster, 1)
+    with steady_load(shown(cluster)["url"]) as load:
+        load.more()
+    assert set(load.answers) == {f"{second['number']} 1 gang".encode()}
+    cluster.until(lambda: not cluster.pids_with(f"BIREME_REPLICA={first['number']}"), 120.0)
 
 
 def test_a_taken_port_of_the_router_is_told_and_one_of_a_replica_is_another_replicas(own_cluster: Cluster) -> None:

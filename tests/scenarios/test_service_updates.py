@@ -270,7 +270,7 @@ def test_what_somebody_said_of_the_number_outlives_an_update_that_failed() -> No
     world.serving(services.scale, "chat", 3)
     world.wait(101)
     service = world.state.services["chat"]
-    assert (service.wanted, service.wanted_why) == (3, "alice said so")
+    assert (service.wanted, service.wanted_why) == (3, "scaled to 3 by alice")
 
 
 def updated(times: int) -> Scenario:

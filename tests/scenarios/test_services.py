@@ -236,11 +236,11 @@ def test_ports_that_are_all_in_use_are_said_with_the_setting() -> None:
         (service_reason(K.STOPPING, replicas=2), "It is being stopped; 2 replicas are not gone yet."),
         (
             service_reason(K.BACKED_OFF, held=1, revision=2, why="no."),
-            "1 replica of revision 2 is held back for a while: no.",
+            "Of revision 2, 1 replica is held back for a while: no.",
         ),
         (
-            service_reason(K.ZERO, why="0 replicas: nobody wants it."),
-            "No replica is wanted now: 0 replicas: nobody wants it.",
+            service_reason(K.ZERO, why="nobody wants it."),
+            "It sleeps, and the next request wakes it: nobody wants it.",
         ),
     ],
 )

@@ -829,7 +829,7 @@ def dead_replicas_kept(patch: Patch) -> None:
 @service_bug("never came back", 6)
 def never_given_up(patch: Patch) -> None:
     """A revision that does not get ready is waited for for ever."""
-    patch.setattr(reconciling, "_failed", lambda service, seen, now: iter(()))
+    patch.setattr(reconciling, "_failed", lambda *asked: iter(()))
 
 
 @service_bug("still there, and its job is over", 1)

@@ -55,7 +55,7 @@ def ready(cluster: Cluster, count: int, revision: int = 1, name: str = "chat") -
         found[:] = [each for each in replicas if each["health"] == "ready" and each["revision"] == revision]
         return len(found) == count == len(replicas)
 
-    cluster.until(is_so, 60.0)
+    cluster.until(is_so, 120.0)
     return found
 
 

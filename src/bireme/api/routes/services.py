@@ -184,7 +184,7 @@ def _newest(service: Service, until: str) -> int:
 
 def _awaited(api: Context, service: Service, revision: int) -> Awaited:
     state = api.cluster.state
-    return awaited(service, revision, standing(state, service), api.now())
+    return awaited(service, revision, standing(state, service), api.now(), state.awake_since)
 
 
 def _record(api: Context, service: Service) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Awaited:
     failure: str = ""
 
 
-def awaited(service: Service, number: int, seen: Sequence[Seen], now: float) -> Awaited:
+def awaited(service: Service, number: int, seen: Sequence[Seen], now: float, watched_since: float = 0.0) -> Awaited:
     """How it stands with a revision that somebody waits for. Where another takes its place, or somebody rolled it back,
     it is that other that is waited for."""
     revision = service.revisions.get(number) or service.target
@@ -34,7 +34,7 @@ def awaited(service: Service, number: int, seen: Sequence[Seen], now: float) -> 
         revision = service.target
     if _has_all(service, revision, seen):
         return Awaited(True)
-    return Awaited(False, _failure(service, revision, seen, now))
+    return Awaited(False, _failure(service, revision, seen, now, watched_since))
 
 
 def _has_all(service: Service, revision: Revision, seen: Sequence[Seen]) -> bool:
@@ -48,13 +48,13 @@ def _has_all(service: Service, revision: Revision, seen: Sequence[Seen]) -> bool
     return len(ready) >= service.wanted
 
 
-def _failure(service: Service, revision: Revision, seen: Sequence[Seen], now: float) -> str:
+def _failure(service: Service, revision: Revision, seen: Sequence[Seen], now: float, watched_since: float) -> str:
     back_off = revision.backed_off
     if back_off is not None and now < back_off.until:  # the first crash alone is followed by another try at once
         return f"revision {revision.number} does not get ready: {back_off.why}"
     if back_off is not None and back_off.since >= revision.progressed_at + _startup_s(revision) and _is_new(revision):
         return f"revision {revision.number} does not get ready: {back_off.why}"
-    if _is_new(revision) and is_late(service, revision, seen, now):
+    if _is_new(revision) and is_late(service, revision, seen, now, watched_since):
         limit_s = revision.spec.updating.ready_within_s
         return f"revision {revision.number} did not get ready in {limit_s:g} s"
     return ""

@@ -182,7 +182,7 @@ class CrewEngine(ABC):
 
     def acknowledge(self, job_id: int, generation: int) -> None:
         key = (job_id, generation)
-        for node in self._nodes_of.pop(key, ()):
+        for node in sorted(self._nodes_of.pop(key, ())):
             link = self.link(node, key)
             link.confirm(("start", key))
             link.confirm(("pace", key))
@@ -228,7 +228,7 @@ class CrewEngine(ABC):
         gang = self._gangs.pop(key, None)
         self._drop_deadline(key)
         self._done.pop(key, None)  # whoever asks is to hear the answer, also of what was acknowledged already
-        nodes = set(command.nodes) | set(gang.nodes if gang else ())
+        nodes = sorted({*command.nodes, *(gang.nodes if gang else ())})
         self._touch(key, nodes)
         farewell = self._farewells.setdefault(key, Farewell())
         farewell.waiting.update(nodes)
@@ -410,7 +410,7 @@ class CrewEngine(ABC):
             self._held_back.add(key)
             self._start_scripts()
         elif step is Next.TAKE_BACK:
-            for node in gang.to_clear:
+            for node in sorted(gang.to_clear):
                 self.link(node, key).confirm(("start", key))
                 self._terminate_on(node, key, 0)
             self._set_deadline(key, _TAKE_BACK_S)
@@ -458,7 +458,7 @@ class CrewEngine(ABC):
             deaf = set(gang.to_clear)
         seen: list[o.Observation] = []
         step = gang.timed_out(deaf)
-        for node in deaf:
+        for node in sorted(deaf):
             self.link(node, key).confirm(("start", key))
             self._terminate_on(node, key, 0)
         self._advance(key, gang, step, self.now(), seen)

@@ -381,7 +381,7 @@ class ServiceRules:
         found, replica = self._jobs.get(event.job_id), self._of(event.job_id)
         if found is None or replica is None:
             return
-        ours = recorded.cause in NOT_PEOPLE and event.outcome.state == "CANCELLED"
+        ours = recorded.cause in NOT_PEOPLE and event.outcome.state == "CANCELLED" and event.outcome.by_uid is not None
         if ours and replica.ever_ready and replica.runs and replica.health != "dead" and not replica.ends:
             drain_s = self._services[found[0]].specs[replica.revision].drain_s
             since = replica.draining_since
