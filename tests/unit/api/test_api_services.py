@@ -184,6 +184,17 @@ def test_a_canary_waits_for_a_word(api: Running, client: Any) -> None:
     assert refused.value.status == 409
 
 
+def test_what_a_new_revision_ends_is_said(api: Running, client: Any) -> None:
+    service = client.serve(SCRIPT, name="chat")
+    ready(api)
+    client.serve(SCRIPT, name="chat", canary="10%")
+    told = client.transport.post("/v1/services/chat/restart")
+    assert told["notices"] == ["revision 2, the canary, is given up for it"]
+    with pytest.warns(UserWarning, match="revision 3, which was on its way, is given up for it"):
+        client.serve(SCRIPT, name="chat")
+    assert "notices" not in service.record()
+
+
 def test_who_waits_for_a_canary_waits_for_its_replicas(api: Running, client: Any) -> None:
     service = client.serve(SCRIPT, name="chat")
     ready(api)

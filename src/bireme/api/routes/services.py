@@ -28,7 +28,7 @@ from bireme.core.jobs.sizes import KEY, check_sizes
 from bireme.core.model import events as e
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal, Why
-from bireme.core.model.serving.services import RevisionLife, Service, ServiceKey, ServiceSpec
+from bireme.core.model.serving.services import Revision, RevisionLife, Service, ServiceKey, ServiceSpec
 from bireme.core.services import requests
 from bireme.core.services.awaited import Awaited, awaited
 from bireme.core.services.standing import standing
@@ -243,13 +243,31 @@ async def deploy_service(api: Context, request: Request) -> Response:
     check_sizes(spec.job)
     refuse_containers(api, spec.job)
     elsewhere = _is_elsewhere(api, spec)
+    under_way = _under_way(known)
     await api.cluster.do(
         api.cause(request),
         lambda state, now: requests.deploy(state, caller, spec, now, elsewhere=elsewhere, key=key),
         own=True,
     )
     await _is_routed(api, name)
-    return answer(_made(api, name, key))
+    made = _made(api, name, key)
+    made["notices"] += _given_up_for_it(api, name, under_way)
+    return answer(made)
+
+
+def _under_way(service: Service | None) -> list[Revision]:
+    """Revisions that are on their way, and that a new one would take the place of."""
+    found = (service.in_phase(each) for each in (RevisionLife.ROLLING, RevisionLife.CANARY)) if service else ()
+    return [each for each in found if each is not None]
+
+
+def _given_up_for_it(api: Context, name: str, under_way: Sequence[Revision]) -> list[str]:
+    """Who asks for a revision is told which other ones he ended with it."""
+    service = api.cluster.state.services.get(name)
+    now = service.revisions if service is not None else {}
+    retired = [each for each in under_way if each.number in now and now[each.number].phase is RevisionLife.RETIRED]
+    what = {RevisionLife.CANARY: "the canary", RevisionLife.ROLLING: "which was on its way"}
+    return [f"revision {each.number}, {what[each.phase]}, is given up for it" for each in retired]
 
 
 def _made(api: Context, name: str, key: str) -> dict[str, Any]:
@@ -316,10 +334,11 @@ def _is_elsewhere(api: Context, spec: ServiceSpec) -> bool:
 
 async def _change(api: Context, request: Request, ask: Ask) -> Response:
     service, caller = _own(api, request), api.caller(request)
-    name = service.name
+    name, under_way = service.name, _under_way(service)
     await api.cluster.do(api.cause(request), lambda state, now: ask(state, caller, name, now), own=True)
     left = api.cluster.state.services.get(name)
-    return answer({"service": None if left is None else _record(api, left)})
+    notices = _given_up_for_it(api, name, under_way)
+    return answer({"service": None if left is None else _record(api, left), "notices": notices})
 
 
 @routes.post("/v1/services/{service}/scale", body="`replicas`: how many; null: as the load needs, again.")

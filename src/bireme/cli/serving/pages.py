@@ -181,6 +181,13 @@ def _deployed(said: Record) -> str:
     return f"revision {said['number']} was made by {said['by']}"
 
 
+def _backed_off(revision: int, back_off: Record) -> str:
+    """A first crash is followed by another try at once."""
+    if back_off["until"] <= back_off["since"]:
+        return f"revision {revision} is tried again at once: {back_off['why']}"
+    return f"replicas of revision {revision} are held back: {back_off['why']}"
+
+
 _EVENTS: dict[str, Callable[[Record], str]] = {
     "ServiceDeployed": _deployed,
     "ServiceScaled": lambda said: (
@@ -194,7 +201,7 @@ _EVENTS: dict[str, Callable[[Record], str]] = {
     "RevisionSettled": lambda said: f"revision {said['number']} serves",
     "RevisionRetired": lambda said: f"revision {said['number']} is retired",
     "RevisionFailed": lambda said: f"revision {said['number']} was given up: {said['why']}",
-    "RevisionBackedOff": lambda said: f"replicas of revision {said['number']} are held back: {said['back_off']['why']}",
+    "RevisionBackedOff": lambda said: _backed_off(said["number"], said["back_off"]),
     "ReplicaAdded": lambda said: (
         f"replica {said['replica']} of revision {said['revision']}: job {said['job_id']}, port {said['port']}"
     ),

@@ -191,6 +191,8 @@ def _rollback(transport: Transport, given: argparse.Namespace) -> int:
 def _changed(transport: Transport, given: argparse.Namespace, answer: Record) -> int:
     """What was changed; and with --wait, until the revision that it is to have now is ready."""
     _told(answer, given.service)
+    for notice in answer.get("notices", ()):
+        Voice("bireme service").say(notice)
     service = answer["service"]
     if not given.wait or service is None:
         return 0
