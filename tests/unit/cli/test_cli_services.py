@@ -380,7 +380,8 @@ def test_every_event_has_its_words() -> None:
     unworded = []
     for kind in SERVICE_EVENTS:
         data = {"number": 1, "by": "ann", "wanted": 2, "why": "so", "key": {"id": "k"}, "key_id": "k", "replica": 1,
-                "revision": 1, "job_id": 3, "port": 4, "health": "ready", "back_off": {"why": "x", "since": 1.0, "until": 2.0}}  # fmt: skip
+                "revision": 1, "job_id": 3, "port": 4, "health": "ready",
+                "back_off": {"why": "x", "since": 1.0, "until": 2.0}}  # fmt: skip
         line = event_line({"at": NOW, "kind": kind.__name__, "data": data}, lambda _: "then")
         if line == f"then  {kind.__name__}":
             unworded.append(kind.__name__)
