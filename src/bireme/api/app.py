@@ -38,6 +38,7 @@ from bireme.api.serving.asides import Asides
 from bireme.api.serving.peers import SCOPE_KEY, Callers
 from bireme.api.serving.turns import Slots, Turns
 from bireme.api.serving.unread import AsItIsRead, Unread
+from bireme.api.submitted import Submitted
 from bireme.collector import collect_a_little
 from bireme.ports import Store
 
@@ -122,8 +123,9 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
     answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
     errands, asides, holders = Errands(answers.version, unread.is_full), Asides(), Holders(cluster, live)
+    submitted = Submitted(archive.put)
     context = Context(
-        cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, asides, holders
+        cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, asides, holders, submitted
     )
     app.state.context, app.state.unread = context, unread
     problems.install(app)

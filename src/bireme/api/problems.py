@@ -137,8 +137,8 @@ def _body_too_large(limit: int) -> ProblemError:
     )
 
 
-async def read_json(request: Request, limit: int, bodies: Bodies) -> dict[str, Any]:
-    body = await read_body(request, limit, bodies)
+def parse_json(body: bytes) -> dict[str, Any]:
+    """The object that a request's body is; none where it has no body."""
     if not body:
         return {}
     try:

@@ -20,10 +20,11 @@ from bireme.api.errands import Errands
 from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.privacy import Viewer
-from bireme.api.problems import MOST_BESIDE, Bodies, ProblemError, read_json
+from bireme.api.problems import MOST_BESIDE, Bodies, ProblemError, parse_json, read_body
 from bireme.api.serving.asides import MOST_EACH, Asides, TooManyQuestionsError, UnansweredError
 from bireme.api.serving.peers import SCOPE_KEY, WITHIN_KEY, Callers, is_gone
 from bireme.api.serving.turns import Slots, Turns
+from bireme.api.submitted import Submitted
 from bireme.core.model.jobs import Job
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.ports import Followed, Store
@@ -56,6 +57,7 @@ class Context:
     errands: Errands
     asides: Asides
     holders: Holders
+    submitted: Submitted
 
     def now(self) -> float:
         return self.cluster.clock.now()
@@ -102,10 +104,13 @@ class Context:
         said = queue.out_of_date(shown) if shown is not None else ""
         return "".join(letter if " " <= letter <= "~" else "?" for letter in said)
 
-    async def body(self, request: Request) -> dict[str, Any]:
-        """Decoded on the loop in one piece, and so of no more bytes than a script in JSON and much beside it has."""
+    async def raw_body(self, request: Request) -> bytes:
+        """Of no more bytes than a script in JSON and much beside it has: it is decoded on the loop in one piece."""
         most = 2 * self.cluster.state.config.settings.max_script_bytes + MOST_BESIDE
-        return await read_json(request, min(most, self.service.max_body_bytes), self.bodies)
+        return await read_body(request, min(most, self.service.max_body_bytes), self.bodies)
+
+    async def body(self, request: Request) -> dict[str, Any]:
+        return parse_json(await self.raw_body(request))
 
     async def in_slices(self, request: Request, recipe: Recipe[Any]) -> Response:
         """The answer to this request, made in the caller's turns."""

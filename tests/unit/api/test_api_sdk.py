@@ -11,6 +11,7 @@ import pytest
 
 import bireme
 from bireme.api import routing
+from bireme.core.jobs.keys import KEYS
 from bireme.core.model.events import JobAllocated, JobCancelled, JobEnded, JobEnding, JobStarted
 from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.resources import Allocation, ExitStatus, NodeShare
@@ -157,3 +158,22 @@ def test_events_are_followed(api: Running, client: Any) -> None:
 def test_unavailable(tmp_path: Path) -> None:
     with pytest.raises(bireme.BiremeUnavailable, match="start it with: bireme up"):  # type: ignore[attr-defined]
         bireme.Client(str(tmp_path)).jobs()  # type: ignore[attr-defined]
+
+
+def test_a_submission_that_the_daemon_has_read_is_the_same_each_time_with_a_key_of_its_own(
+    api: Running, client: Any
+) -> None:
+    jobs = [int(client.submit(SCRIPT).id) for _ in range(3)]
+    specs = [api.cluster.state.jobs[job].spec for job in jobs]
+    assert jobs == [1, 2, 3]
+    assert specs[0] == specs[1] == specs[2]
+    assert api.cluster.store.get(specs[2].script) == SCRIPT.encode()
+    assert len(KEYS.of(api.cluster.state)) == 3
+
+
+def test_what_the_daemon_has_read_is_read_again_under_another_configuration(api: Running, client: Any) -> None:
+    client.submit(SCRIPT)
+    settings = replace(api.cluster.state.config.settings, max_script_bytes=len(SCRIPT) - 1)
+    api.cluster.state.config = replace(api.cluster.state.config, settings=settings)
+    with pytest.raises(bireme.ApiError, match="parameter too long"):  # type: ignore[attr-defined]
+        client.submit(SCRIPT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from bireme.core.model.jobs import JobSpec, ResourceRequest
@@ -72,12 +72,15 @@ LARGEST = 2**31 - 1
 LATEST = 10**12
 """Of times, in seconds, and of what is `SIGNED`."""
 
+_REMEMBERED = 32
+"""Specifications whose sizes are known to be good."""
+
 _WHY = {"nodes_min": Why.INVALID_NODE_COUNT, "nodes_max": Why.INVALID_NODE_COUNT, "nice": Why.INVALID_NICE}
 
 
 def check_job(state: State, spec: JobSpec) -> None:
     """A job that is submitted or changed. Raises Refusal."""
-    check_sizes(spec)
+    _check_sizes_once(spec)
     most = spec.resources.nodes_max
     if most is not None and most < spec.resources.nodes_min:
         raise Refusal(Why.INVALID_NODE_COUNT, f"nodes_max is {most}, below nodes_min, {spec.resources.nodes_min}")
@@ -105,6 +108,12 @@ def check_tasks(state: State, asked: ResourceRequest | StepSpec, nodes: int) -> 
     if (asked.ntasks or 0) > most or (asked.ntasks_per_node or 0) > per_node:
         hint = f"{asked.ntasks or asked.ntasks_per_node} tasks asked, MaxTasksPerNode is {per_node}, so at most {most}"
         raise Refusal(Why.BAD_TASK_COUNT, hint)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _check_sizes_once(spec: JobSpec) -> None:
+    """People submit the same in loops: what was found good is not looked through again."""
+    check_sizes(spec)
 
 
 def check_sizes(value: Any) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from bireme.core.model.copying import copied
 from bireme.core.model.field_rules import FieldRule, Giver, Until, carried, planned, ruled, rules_of
 from bireme.core.model.hashing import HashedOnce
 from bireme.core.model.node_rules import NodeRules
@@ -251,7 +252,7 @@ class JobSpec:
     def revised(self, **fields: Any) -> JobSpec:
         """With these fields; itself where it has them already, so that jobs that ask the same share one object."""
         changed = any(getattr(self, name) != value for name, value in fields.items())
-        return replace(self, **fields) if changed else self
+        return copied(self, fields) if changed else self
 
 
 RULES = rules_of(JobSpec)
