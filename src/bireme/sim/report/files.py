@@ -18,7 +18,6 @@ from bireme.sim.compare import Compared
 from bireme.sim.metrics import Report
 from bireme.sim.recorder import JobRun
 from bireme.sim.replay import Result
-from bireme.sim.report import charts
 from bireme.sim.report.page import compare_page, run_page
 
 COLUMNS = (
@@ -107,6 +106,7 @@ def _blank(value: float | None) -> float | str:
 def _plots(folder: str, cases: list[tuple[str, Report]]) -> tuple[Pictures, list[str]]:
     if missing_plots():
         return [], []
+    from bireme.sim.report import charts
 
     pictures: Pictures = []
     written: list[str] = []
