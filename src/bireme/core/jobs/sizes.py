@@ -7,9 +7,10 @@ Invariant: nothing here takes longer than reading the request did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any
 
 from bireme.core.model.jobs import JobSpec, ResourceRequest
@@ -126,16 +127,24 @@ def check_sizes(value: Any) -> None:
 def _size_of(value: Any) -> int:
     kind: Any = type(value)
     size = 0
-    for name in _field_names(kind):
-        found = getattr(value, name)
-        if found is not None and found is not True and found is not False:
+    names, defaults, values = _looked_at(kind)
+    for name, default, found in zip(names, defaults, values(value)):
+        if found is not default and found is not None and found is not True and found is not False:
             size += _check_field(name, found)
     return size
 
 
 @cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind) if each.name not in MADE_HERE)
+def _looked_at(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Its fields, what each is where nothing was said (which counts for nothing), and what gives their values."""
+    given = [each for each in fields(kind) if each.name not in MADE_HERE]
+    names, defaults = tuple(each.name for each in given), tuple(_small(each.default) for each in given)
+    return names, defaults, attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
+
+
+def _small(default: Any) -> Any:
+    """A default that is passed over; None for one that has a size, as every field is looked at that is None."""
+    return default if default in ("", 0, ()) else None
 
 
 def _check_field(name: str, found: Any) -> int:

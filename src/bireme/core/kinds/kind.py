@@ -63,7 +63,7 @@ Remark = Callable[[State, Any, float], Aside]
 Chronicler = Callable[[State, Any, float], Iterable[Entry]]
 
 
-def _nothing(*_: object) -> tuple[()]:
+def nothing(*_: object) -> tuple[()]:
     return ()
 
 
@@ -89,18 +89,18 @@ class Kind:
     """What it does about a report besides events, asked when those were applied."""
     widens: Callable[[State, Sequence[e.Event]], list[e.Event]] | None = None
     """What events that were decided mean for others of its things: the events, and those that go with them."""
-    settles: Callable[[State, float], Iterable[e.Event]] = _nothing
+    settles: Callable[[State, float], Iterable[e.Event]] = nothing
     """What it decides in every turn, whether time has passed or not. Each event is applied before the next is asked
     for: what is decided later in the same turn sees it."""
-    decides: Decider = _nothing
+    decides: Decider = nothing
     """What time alone makes happen. The last argument: what the kinds before it have decided in this moment."""
-    concludes: Decider = _nothing
+    concludes: Decider = nothing
     """What follows from all that was decided in this moment."""
     entails: Mapping[type[e.Event], Callable[[State], Sequence[e.Event]]] = field(default_factory=dict)
     """What an event makes happen at once, in the same group."""
-    times: Times = _nothing
+    times: Times = nothing
     """When `decides` may next have something new to say; None or the past: nothing known."""
-    idle_times: Times = _nothing
+    idle_times: Times = nothing
     """As `times`, for what can wait until somebody is awake anyway."""
 
     chronicles: Mapping[type[e.Event], Chronicler] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Kind:
     """Events after which the engine may forget the start that they name, if so."""
     reopens: frozenset[type[e.Event]] = frozenset()
     """Events after which the engine has to hear the start out that they name."""
-    outstanding: Callable[[State], Iterable[c.Command]] = _nothing
+    outstanding: Callable[[State], Iterable[c.Command]] = nothing
     """Commands that the state says were given and that nothing has confirmed."""
 
     @property

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bireme.core.kinds.kind import nothing
 from bireme.core.lifecycle.registry import KINDS, widened
 from bireme.core.model import events as e
 from bireme.core.state.state import State
+
+_SETTLES = tuple(kind.settles for kind in KINDS if kind.settles is not nothing)
+_TIMES = tuple(kind.times for kind in KINDS if kind.times is not nothing)
+_IDLE_TIMES = tuple(kind.idle_times for kind in KINDS if kind.idle_times is not nothing)
+"""Asked in every turn: most kinds have nothing to say to these."""
 
 
 def due(state: State, now: float) -> list[e.Event]:
@@ -26,7 +32,7 @@ def due(state: State, now: float) -> list[e.Event]:
 def settled(state: State, now: float) -> Iterator[e.Event]:
     """What the kinds decide in every turn, whether time has passed or not; each event is to be applied before the
     next is asked for."""
-    return (event for kind in KINDS for event in kind.settles(state, now))
+    return (event for settles in _SETTLES for event in settles(state, now))
 
 
 def next_due(state: State, now: float, *, forgetting: bool = True) -> float | None:
@@ -35,7 +41,5 @@ def next_due(state: State, now: float, *, forgetting: bool = True) -> float | No
     For when `due` has just been asked: what is already over is not named again. `forgetting` False: nobody need be
     woken for what can wait, such as forgetting a job that ended; it can be done whenever `due` is next asked.
     """
-    times = [at for kind in KINDS for at in kind.times(state, now)]
-    if forgetting:
-        times.extend(at for kind in KINDS for at in kind.idle_times(state, now))
-    return min((at for at in times if at is not None and at > now), default=None)
+    asked = (*_TIMES, *_IDLE_TIMES) if forgetting else _TIMES
+    return min((at for times in asked for at in times(state, now) if at is not None and at > now), default=None)
