@@ -71,7 +71,8 @@ class Submitted:
         parts = _apart(body)
         if parts is None or len(body) > _LARGEST:
             return
-        assert len(read.specs) == 1 and not read.clusters
+        assert len(read.specs) == 1
+        assert not read.clusters
         self._read.pop(parts[0], None)
         if len(self._read) >= _MOST:
             del self._read[next(iter(self._read))]

@@ -254,6 +254,9 @@ class _Connection:
     def __init__(self, path: str, timeout_s: float | None) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._ahead = b""
+        self._timeout_s = timeout_s
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         try:
             _join_row(self._socket, path)
             self._socket.settimeout(timeout_s)
@@ -265,16 +268,16 @@ class _Connection:
         return self._socket.fileno()
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        self._socket.settimeout(timeout_s)
+        if timeout_s != self._timeout_s:
+            self._socket.settimeout(timeout_s)
+            self._timeout_s = timeout_s
 
     def close(self) -> None:
         self._socket.close()
 
     def is_stale(self) -> bool:
         """Between requests nothing may arrive: if something did, it is the daemon's goodbye."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(self._ahead) or bool(poll.poll(0))
+        return bool(self._ahead) or bool(self._poll.poll(0))
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -304,10 +307,8 @@ class _Connection:
         return f"the daemon (pid {pid})" if pid else "the daemon"
 
     def _answers_within(self, seconds: float) -> bool:
-        limit_s = self._socket.gettimeout()
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(self._ahead) or bool(poll.poll(1000 * min(seconds, seconds if limit_s is None else limit_s)))
+        limit_s = self._timeout_s
+        return bool(self._ahead) or bool(self._poll.poll(1000 * min(seconds, seconds if limit_s is None else limit_s)))
 
     def read_head(self) -> Response:
         while b"\r\n\r\n" not in self._ahead:

@@ -208,3 +208,40 @@ def test_it_is_freed_when_it_is_over_without_the_garbage_collector() -> None:
         assert asyncio.run(scene())() is None
     finally:
         gc.enable()
+
+
+def test_what_is_gathered_goes_out_when_it_is_let_go_and_in_order() -> None:
+    async def scene(transport: SocketTransport, diary: Diary, theirs: socket.socket) -> None:
+        transport.gather()
+        transport.write(b"head ")
+        transport.write(memoryview(b"body"))
+        with contextlib.suppress(BlockingIOError):
+            raise AssertionError(theirs.recv(100))
+        transport.let_go()
+        assert theirs.recv(100) == b"head body"
+        transport.let_go()
+        transport.write(b" more")
+        assert theirs.recv(100) == b" more"
+        transport.abort()
+
+    assert play(scene) == ["made", ("lost", "NoneType")]
+
+
+def test_what_is_gathered_is_still_sent_when_the_connection_is_closed() -> None:
+    async def scene(transport: SocketTransport, diary: Diary, theirs: socket.socket) -> None:
+        transport.gather()
+        transport.write(b"goodbye")
+        transport.close()
+        assert await read_all(theirs) == b"goodbye"
+
+    assert play(scene) == ["made", ("lost", "NoneType")]
+
+
+def test_what_is_gathered_for_one_who_has_left_ends_the_connection_once() -> None:
+    async def scene(transport: SocketTransport, diary: Diary, theirs: socket.socket) -> None:
+        transport.gather()
+        transport.write(b"nobody reads this")
+        theirs.close()
+        transport.close()
+
+    assert play(scene)[0] == "made"

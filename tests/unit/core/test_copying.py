@@ -9,7 +9,8 @@ import pytest
 from bireme.core.model.copying import copied
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 
-SPEC = JobSpec(owner=Owner(uid=1000, gid=1000, user="ada", group="users"), name="train", resources=ResourceRequest(nodes_min=2))
+ADA = Owner(uid=1000, gid=1000, user="ada", group="users")
+SPEC = JobSpec(owner=ADA, name="train", resources=ResourceRequest(nodes_min=2))
 
 
 def test_a_copy_has_the_changed_fields_and_all_the_others() -> None:

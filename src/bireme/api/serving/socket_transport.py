@@ -35,6 +35,8 @@ class SocketTransport(asyncio.Transport):
         self._protocol: asyncio.BaseProtocol = protocol
         self._puts_off = puts_off
         self._unsent = bytearray()
+        self._gathered: list[bytes] | None = None
+        """What is written while it is to go out in one piece."""
         self._reading = True
         self._closing = False
         self._ended = False
@@ -100,8 +102,22 @@ class SocketTransport(asyncio.Transport):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
+    def gather(self) -> None:
+        """What is written from now on goes out in one piece, when it is `let_go` or the connection is closed: a head
+        and a short body that are sent one by one wake their reader twice."""
+        if self._gathered is None:
+            self._gathered = []
+
+    def let_go(self) -> None:
+        gathered, self._gathered = self._gathered, None
+        if gathered:
+            self.write(b"".join(gathered))
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._ended or not data:
+            return
+        if self._gathered is not None:
+            self._gathered.append(bytes(data))
             return
         sent = 0
         if not self._unsent:
@@ -171,6 +187,9 @@ class SocketTransport(asyncio.Transport):
         """Ends it once everything is sent; the protocol, which is told to pause, says how long that may take."""
         if self._closing:
             return
+        self.let_go()
+        if self._ended:
+            return
         if self._reading:
             self._loop.remove_reader(self._sock)
         self._closing = True
@@ -192,6 +211,7 @@ class SocketTransport(asyncio.Transport):
             return
         self._closing = self._ended = True
         self._unsent.clear()
+        self._gathered = None
         self._loop.remove_reader(self._sock)
         self._loop.remove_writer(self._sock)
         self._loop.call_soon(self._say_lost, error)  # never from within the protocol's own call

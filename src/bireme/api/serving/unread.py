@@ -16,8 +16,9 @@ from collections.abc import Iterator
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bireme.api.serving.peers import SCOPE_KEY, WITHIN_KEY, hang_up, is_gone
+from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, hang_up, is_gone
 from bireme.api.serving.protocol import refusal_content
+from bireme.api.serving.socket_transport import SocketTransport
 from bireme.api.serving.turns import Turns
 from bireme.held_by_user import HeldByUser
 
@@ -101,14 +102,29 @@ class _Sending:
         if len(body) > SHORT and self._start is not None and self._is_too_much():
             await self._refuse()
             return
-        if self._start is not None:
-            start, self._start = self._start, None
-            await self._send(start)
+        start, self._start = self._start, None
         if len(body) <= SHORT:
-            await self._send(message)
+            await self._at_once(start, message)
             return
+        if start is not None:
+            await self._send(start)
         with self._unread.held(self._uid, body):
             await self._in_pieces(body, more=message.get("more_body", False))
+
+    async def _at_once(self, start: Message | None, message: Message) -> None:
+        """A head and a short body in one piece."""
+        if start is None:
+            await self._send(message)
+            return
+        transport = self._scope.get(TRANSPORT_KEY)
+        if isinstance(transport, SocketTransport):
+            transport.gather()
+        try:
+            await self._send(start)
+            await self._send(message)
+        finally:
+            if isinstance(transport, SocketTransport):
+                transport.let_go()
 
     def _is_too_much(self) -> bool:
         return self._unread.is_full(self._uid) and not self._scope.get(UNREFUSED_KEY)

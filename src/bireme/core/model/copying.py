@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 def copied(value: T, changes: Mapping[str, Any]) -> T:
     """`value` with these fields changed; a name that it does not have raises AttributeError."""
-    kind: type[T] = type(value)
-    made = object.__new__(kind)
+    kind: Any = type(value)
+    made: T = object.__new__(kind)
     values, put = _parts_of(kind)
     for put_one, found in zip(put, values(value)):
         put_one(made, found)
@@ -32,7 +32,8 @@ def copied(value: T, changes: Mapping[str, Any]) -> T:
 @cache
 def _parts_of(kind: type[Any]) -> tuple[Callable[[object], tuple[Any, ...]], tuple[Callable[[object, Any], None], ...]]:
     """What gives the values of all fields, and what sets each."""
-    assert not hasattr(kind, "__post_init__") and not kind.__dictoffset__
+    assert not hasattr(kind, "__post_init__")
+    assert not kind.__dictoffset__
     names = [each.name for each in fields(kind)]
     assert len(names) > 1  # else the getter gives no tuple
     return attrgetter(*names), tuple(getattr(kind, name).__set__ for name in names)
