@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from bireme.core.model.events import Recorded
 from bireme.core.model.serving.events import ServiceEvent
@@ -22,6 +22,7 @@ Missed = Callable[[], Awaitable[Sequence[Recorded]]]
 Key = int | str | None
 """What is waited for: a job, a service by its name, or anything."""
 
+_OF_SERVICES = frozenset(ServiceEvent.__args__)
 _QUEUE_AT_MOST = 10_000
 _HEARTBEAT_S = 15.0
 
@@ -56,9 +57,12 @@ class Live:
     def publish(self, group: Sequence[Recorded]) -> None:
         for queue in tuple(self._streams):
             self._feed(queue, group)
-        touched: set[Key] = {getattr(recorded.event, "job_id", None) for recorded in group}
-        touched |= {getattr(recorded.event, "array_job_id", None) for recorded in group}
-        touched |= {recorded.event.name for recorded in group if isinstance(recorded.event, ServiceEvent)}
+        if not self._waiting:
+            return
+        events = [recorded.event for recorded in group]
+        touched: set[Key] = {getattr(event, "job_id", None) for event in events}
+        touched |= {getattr(event, "array_job_id", None) for event in events}
+        touched |= {cast(ServiceEvent, event).name for event in events if type(event) in _OF_SERVICES}
         for key in touched & self._waiting.keys():
             self._wake(key)
         self._wake(None)

@@ -59,12 +59,15 @@ RANKS_NONE = frozenset(
 
 def follow_priorities(state: Queue, event: e.Event, now: float) -> bool:
     """After the event was applied: a job that it changed is weighed again at once. True: all are to be."""
-    if type(event) in RANKS_ALL:
+    kind = type(event)
+    if kind in RANKS_NONE:  # as nearly all are
+        return False
+    if kind in RANKS_ALL:
         return True
-    if isinstance(event, e.JobSubmitted | e.JobUpdated | e.JobReleased | e.JobRequeued):
-        if isinstance(event, e.JobSubmitted) and len(event.spec.partitions) <= 1:
-            return False  # it was weighed when it was submitted
-        job = state.pending.get(event.job_id)
-        if job is not None:
-            rank(state, job, now)
+    assert isinstance(event, e.JobSubmitted | e.JobUpdated | e.JobReleased | e.JobRequeued)
+    if isinstance(event, e.JobSubmitted) and len(event.spec.partitions) <= 1:
+        return False  # it was weighed when it was submitted
+    job = state.pending.get(event.job_id)
+    if job is not None:
+        rank(state, job, now)
     return False
