@@ -317,3 +317,39 @@ def test_a_body_sent_ahead_in_pieces_arrives_whole(api: Running) -> None:
             received += piece
     assert b"HTTP/1.1 200" in received
     assert api.transport.get("/v1/jobs/1")["jobs"][0]["name"] == "slow"
+
+
+PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_a_connection_without_requests_ends(api: Running) -> None:
+    api.server._config.timeout_keep_alive = 0.05
+    with connected(api, PING) as sock:
+        received = b""
+        while piece := sock.recv(65536):
+            received += piece
+    assert received.startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_connection_that_was_used_since_is_looked_at_later(api: Running) -> None:
+    def looked_at(idle_for_s: float) -> tuple[bool, bool]:
+        """Whether it is closed, and whether it will be looked at again."""
+        (connection,) = api.server._state.connections
+        connection._idle_since = api.loop.time() - idle_for_s
+        connection._look_whether_idle()
+        return connection.transport.is_closing(), connection._idle_timer is not None
+
+    async def look(idle_for_s: float) -> tuple[bool, bool]:
+        return looked_at(idle_for_s)
+
+    api.transport.close()
+    with connected(api, PING) as sock:
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        assert asyncio.run_coroutine_threadsafe(look(1.0), api.loop).result(30) == (False, True)
+        sock.sendall(PING[:9])
+        until(api, 1, lambda connection: connection._received > connection._head_from)
+        assert asyncio.run_coroutine_threadsafe(look(1000.0), api.loop).result(30) == (False, False)
+        sock.sendall(PING[9:])
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        assert asyncio.run_coroutine_threadsafe(look(1000.0), api.loop).result(30) == (True, False)
+        assert sock.recv(1) == b""

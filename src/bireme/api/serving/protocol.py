@@ -60,6 +60,9 @@ class CrowdProtocol(PeerProtocol):
     _head_bytes = 0
     _in_head = True
     _made_at = 0.0
+    _idle_timer: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
+    """When the last answer was complete."""
     _held: tuple[RequestResponseCycle, ASGI3Application] | None = None
     """A request of which too little is there to begin."""
 
@@ -81,6 +84,9 @@ class CrowdProtocol(PeerProtocol):
         self._held = None
         self._stop_watching()
         self._stop_watching_answer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         super().connection_lost(exc)
 
     @property
@@ -189,6 +195,30 @@ class CrowdProtocol(PeerProtocol):
         super().resume_writing()
         if not self.transport.is_closing():  # else the rest is still to be read
             self._stop_watching_answer()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, with one timer for all pauses of a connection: not one for each, set and taken back."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+
+    def _look_whether_idle(self) -> None:
+        """A request that is under way, or begun, has limits of its own; its answer is the next to call for a look."""
+        self._idle_timer = None
+        if not self.cycle.response_complete or self._received > self._head_from:
+            return
+        rest_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if rest_s > 0:
+            self._idle_timer = self.loop.call_later(rest_s, self._look_whether_idle)
+        elif not self.transport.is_closing():
+            self.transport.close()
 
     # -- patience ----------------------------------------------------------------------------------------------------
 
