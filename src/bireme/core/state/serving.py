@@ -35,6 +35,8 @@ class Serving:
 
     def to_look_at(self, now: float) -> list[str]:
         """The services that changed, or whose time has come."""
+        if not self.changed and not self.due:  # asked in every turn
+            return []
         return sorted({*self.changed, *(name for name, at in self.due.items() if at <= now)})
 
 
