@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from bireme.api.serving.turns import Circle, Slots, Turns
+
+
+@pytest.fixture(autouse=True)
+def one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What users had lately is not forgotten within a test, however long a busy machine takes for it."""
+    monkeypatch.setattr("bireme.api.serving.turns._WINDOW_S", 3600.0)
 
 
 def test_one_request_of_somebody_waits_for_one_of_another_and_not_for_all() -> None:
