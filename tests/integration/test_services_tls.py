@@ -123,17 +123,25 @@ def ask(secure: ssl.SSLSocket, path: str, *fields: str) -> None:
     secure.sendall("\r\n".join([f"GET /chat{path} HTTP/1.1", "Host: localhost", *fields, "", ""]).encode())
 
 
+def read_until(secure: ssl.SSLSocket, end: bytes) -> bytes:
+    """All that comes up to these bytes, in however many pieces."""
+    said = b""
+    while not said.endswith(end):
+        piece = secure.recv(65536)
+        assert piece, f"it ended after {said!r}"
+        said += piece
+    return said
+
+
 def test_the_address_is_https_and_what_is_sent_streams(cluster: Cluster, files: Path) -> None:
     url = shown(cluster)["url"]
     assert url.startswith("https://127.0.0.1:")
     assert url in cluster.bireme("services").stdout
     with connected(cluster, files / "cert.pem") as secure:
         ask(secure, "/")
-        assert secure.recv(65536).endswith(b"https")
+        assert read_until(secure, b"https")
         ask(secure, "/stream")
-        said = b""
-        while not said.endswith(b"0\r\n\r\n"):
-            said += secure.recv(65536)
+        said = read_until(secure, b"0\r\n\r\n")
         assert [b"data: %d\n" % number in said for number in range(20)] == [True] * 20
     with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=120.0) as plain:
         plain.sendall(b"GET /chat/ HTTP/1.1\r\nHost: localhost\r\n\r\n")

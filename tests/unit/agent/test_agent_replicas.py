@@ -184,14 +184,15 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(agent: AgentPro
 def test_a_suspended_replica_is_not_asked(agent: AgentProcess, tmp_path: Path) -> None:
     """It could answer nothing, and would be dead by the time it is resumed."""
     answer(tmp_path / "answers", "health", 200)
+    answer(tmp_path / "answers", "alive", 200)
     with agent.connect() as daemon:
-        quick = {"path": "/health", "timeout_s": 0.2, "failure_threshold": 1}
-        about = replica(free_port(), readiness=quick, liveness=quick)
+        quick = {"timeout_s": 2.0, "failure_threshold": 1}
+        about = replica(free_port(), readiness={"path": "/health", **quick}, liveness={"path": "/alive", **quick})
         start(daemon, server(tmp_path / "answers"), tmp_path / "out", about)
         health(daemon, "ready")
         daemon.send(op="suspend", job=1, gen=1, no=1)
         # Another job's probes go their ways meanwhile: its second verdict comes after many periods of the first's.
-        other = replica(free_port(), readiness={"path": "/other", "failure_threshold": 20})
+        other = replica(free_port(), readiness={"path": "/other", "failure_threshold": 50})
         answer(tmp_path / "answers", "other", 200)
         start(daemon, server(tmp_path / "answers"), tmp_path / "out2", other, job=2)
         assert health(daemon, "ready")["job"] == 2
