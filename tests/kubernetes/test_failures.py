@@ -88,9 +88,17 @@ def test_a_rule_of_admission_is_told_in_its_own_words(cluster: KubernetesCluster
     cluster.kubernetes.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-two")
 
 
+@pytest.fixture
+def fake_node(cluster: KubernetesCluster) -> Iterator[None]:
+    """A node without a kubelet, `fake-00000`; whatever becomes of its test, it is not left to the next ones."""
+    cluster.kubernetes.api.create("/api/v1/nodes", fake_nodes.node(0, 8))
+    yield
+    cluster.kubernetes.kubectl("delete", "node", "fake-00000", "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("fake_node")
 def test_a_node_that_vanishes_while_its_job_starts_gets_no_pod(cluster: KubernetesCluster) -> None:
     """Planned on, bound to, and gone: Kubernetes itself takes such a pod for one that is just slow."""
-    cluster.kubernetes.api.create("/api/v1/nodes", fake_nodes.node(0, 8))
     cluster.until(lambda: "idle" in cluster.run("sinfo", "-h", "-n", "fake-00000", "-o", "%T").stdout, LONG_S)
     job = cluster.sbatch("-w", "fake-00000", "--gpus=8", "--wrap", "true")
     cluster.until(lambda: cluster.pods(), LONG_S)
