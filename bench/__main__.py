@@ -25,6 +25,7 @@ from bench import (
     services,
     simulator,
     submit,
+    telemetry,
 )
 from bench.folders import new_folder
 from bench.results import Report, Row
@@ -45,6 +46,7 @@ SECTIONS = (
     "sim",
     "router",
     "services",
+    "telemetry",
     "slurm",
 )
 
@@ -82,6 +84,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "sim": simulator,
         "router": router,
         "services": services,
+        "telemetry": telemetry,
     }
     return modules[section].measure(sizes)
 

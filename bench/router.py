@@ -237,7 +237,7 @@ def _idle(folder: Path, sizes: Sizes) -> Iterator[Row]:
         before = proxy.cpu_s()
         time.sleep(sizes.router_s * 2)  # what is measured is that nothing happens
         share = (proxy.cpu_s() - before) / (sizes.router_s * 2) * 100
-    yield Row("router", "100 services x 3 replicas, idle: CPU", share, "%", target=Target("<", 3.0))
+    yield Row("router", "100 services x 3 replicas, idle: CPU of the router", share, "%", target=Target("<", 3.0))
 
 
 # --- processes ---

@@ -2,7 +2,8 @@
 
 From zero: a request to a service without replicas, until its first byte, less what the replica itself needed from its
 script's first line until it listened. Under load: requests that failed while a replica, a node or the daemon was killed
-and while an update was rolled out, three replicas each time. The machine's noise is in all of it; the medians count.
+and while an update was rolled out, three replicas each time. At rest and how soon load is answered: `services_load`.
+The machine's noise is in all of it; the medians count.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 
 from tests.support.serving import SERVER, Load
 
-from bench import bireme_cluster
+from bench import bireme_cluster, services_load
 from bench.bireme_cluster import BiremeCluster
 from bench.restart import kill
 from bench.results import Row, Target
@@ -30,16 +31,22 @@ from bireme.client.sdk import Client
 
 _PATIENCE_S = 120.0
 _NODES, _CPUS = 3, 6
+_CPUS_AT_REST = 600
+"""Of the cluster with many services; virtual, as its nodes are."""
 _STAMPED = SERVER.replace("import os, signal", "import time\nbegan = time.monotonic()\nimport os, signal", 1).replace(
     "said =", "open(os.environ['STAMPS'], 'w').write(f'{{began}} {{time.monotonic()}}')\nsaid =", 1
 )
 
 
 def measure(sizes: Sizes) -> Iterator[Row]:
-    settings = _settings(BIREME_ROUTER_ADDRESS="127.0.0.1:0", BIREME_ROUTER_WORKERS="1")
-    with settings, bireme_cluster.running(bireme_cluster.virtual_nodes(_NODES, _CPUS)) as cluster:
-        yield from _from_zero(cluster, sizes.service_wakes)
-        yield from _under_load(cluster, sizes.service_requests)
+    with _settings(BIREME_ROUTER_ADDRESS="127.0.0.1:0", BIREME_ROUTER_WORKERS="1"):
+        with bireme_cluster.running(bireme_cluster.virtual_nodes(_NODES, _CPUS)) as cluster:
+            yield from _from_zero(cluster, sizes.service_wakes)
+            yield from _under_load(cluster, sizes.service_requests)
+        with bireme_cluster.running(bireme_cluster.virtual_nodes(_NODES, _CPUS_AT_REST)) as cluster:
+            holding = _script(cluster, services_load.HOLDS, "held")
+            yield from services_load.reaction(cluster, holding, sizes)
+            yield from services_load.at_rest(cluster, holding, sizes)
 
 
 @contextmanager

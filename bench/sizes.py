@@ -46,6 +46,13 @@ class Sizes:
     service_wakes: int = 15
     service_requests: int = 500
     """Before and after each misfortune."""
+    series_nodes: int = 125
+    """Of eight GPUs each."""
+    series_hours: float = 1.0
+    series_job_hours: float = 24.0
+    service_reactions: int = 5
+    service_idle: int = 100
+    service_idle_s: float = 30.0
 
 
 FULL = Sizes()
@@ -85,4 +92,10 @@ QUICK = Sizes(
     router_wakes=2,
     service_wakes=1,
     service_requests=20,
+    service_reactions=1,
+    service_idle=4,
+    service_idle_s=1.0,
+    series_nodes=2,
+    series_hours=0.2,
+    series_job_hours=1.0,
 )

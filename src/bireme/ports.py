@@ -20,6 +20,8 @@ from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
 from bireme.core.services.routing_table import Routed
 from bireme.core.state.state import State
+from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
+from bireme.core.telemetry.metrics import About
 from bireme.slurm.records.steps import Row
 
 Report = Callable[[Sequence[Observation]], None]
@@ -196,6 +198,9 @@ class KeepsAgents(Protocol):
     async def living_agents(self) -> dict[str, bool]:
         """Nodes that have an agent now; whether it is heard here, and will be ended by `end_jobs`."""
 
+    async def silent_agents(self, within_s: float) -> list[str]:
+        """Nodes whose agents are connected and do not answer a question in this time."""
+
 
 class RemembersPast(Protocol):
     """An engine whose agents know for some time how jobs ended that they were told to forget."""
@@ -269,7 +274,7 @@ class JournalError(OSError):
 
 
 class BlobShareError(JournalError):
-    """So much of one user's waits to be stored that others would have no room: it is to be sent again later."""
+    """A blob of a user of whom so much waits to be stored that others have no room: it is to be sent again later."""
 
 
 class Journal(Protocol):
@@ -351,6 +356,118 @@ class Blobs(Protocol):
 
 class StoreError(Exception):
     """The store cannot be used. The text names the file and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Figures of several subjects at one time, a row for each metric: as a gatherer's round has them, counters as what
+    they grew by in a second. NaN: not measured."""
+
+    at: float
+    interval_s: float
+    subjects: tuple[Subject, ...]
+    values: Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A job that had a GPU for a time, whole or in part: whose the figures of that GPU were."""
+
+    job_id: int
+    generation: int
+    node: str
+    uuid: str
+    shared: bool
+    """Others may have had other parts of it at the same time."""
+    start: float
+    end: float | None
+    """None: it still has it."""
+
+
+class SeriesError(OSError):
+    """Samples could not be written or read (disk full, damaged). Jobs do not mind; the text says what to do."""
+
+
+class Series(Protocol):
+    """What was measured, over time: appended in groups, thinned out with age. Nothing of it is needed to run jobs.
+
+    Called from one thread at a time for writing; reading, `append` and `hold` may go on beside it and return at once.
+    """
+
+    @property
+    def problem(self) -> str:
+        """What is not well with it (damage that was passed over, a full disk), in one sentence; empty: nothing."""
+
+    def append(self, gatherer: str, no: int, samples: Sequence[Sampled]) -> None:
+        """Takes in a round of a gatherer's; one that it has, by its number, changes nothing. Kept after `flush`.
+
+        Raises SeriesError where too much waits for a disk that takes nothing: the round was not taken, and is to be
+        told again later.
+        """
+
+    def flush(self) -> Mapping[str, int]:
+        """All that was appended is on disk when it returns: the latest round of each gatherer. Raises SeriesError."""
+
+    def read(self, asked: Asked) -> list[Curve]:
+        """A curve for each subject and metric of which anything was measured, all with the same start and steps: of
+        `asked.step_s` or a little longer, and no shorter than what is left of that time. Raises SeriesError."""
+
+    def latest(self, about: About) -> list[tuple[Subject, float, Mapping[str, float]]]:
+        """The newest figures of each subject, with their time, of those heard within a few intervals."""
+
+    def subjects(self, about: About, prefix: str, start: float, end: float) -> list[Subject]:
+        """Those whose id begins so and of which anything was measured in that time."""
+
+    def hold(self, holdings: Sequence[Holding]) -> None:
+        """Writes down whose GPUs these were; one that is known (job, generation, GPU) gets its end. Kept after `flush`:
+        after a crash they are to be said again, also those that ended."""
+
+    def holdings(
+        self, *, job_id: int | None = None, uuid: str | None = None, start: float = 0.0, end: float | None = None
+    ) -> list[Holding]:
+        """Those of a job, or of a GPU, that overlap the time."""
+
+    def open_holdings(self) -> list[Holding]:
+        """Those that have no end yet."""
+
+    def thin_out(self, now: float) -> None:
+        """Makes old samples coarser and drops the oldest, by what is to be kept. Called now and then, as every ten
+        minutes; takes seconds once an hour with a thousand GPUs. Raises SeriesError."""
+
+    def close(self) -> None:
+        """Nothing is asked of it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGpu:
+    """A GPU, or a MIG instance of one, that a gatherer knows."""
+
+    node: str
+    uuid: str
+    index: int
+    """On its machine; of an instance that of its GPU."""
+    model: str
+    memory_mib: int
+    parent: str
+    """Of an instance: the UUID of its GPU."""
+    profile: str
+    job_ids: tuple[int, ...]
+    """Who has it, or parts of it, now."""
+
+
+class Telemetry(Protocol):
+    """What is measured, for whoever shows it."""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is measured or kept, in a sentence for people; empty when all is well."""
+
+    @property
+    def series(self) -> Series | None:
+        """What was measured; None while it cannot be read."""
+
+    async def gpus(self) -> Sequence[SeenGpu]:
+        """All that are known, by node and index, an instance after its GPU."""
 
 
 class Store(Journal, Blobs, Archive, Protocol):

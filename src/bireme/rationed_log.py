@@ -61,6 +61,7 @@ class RationedHandler(logging.Handler):
     ) -> None:
         super().__init__(inner.level)
         self.inner = inner
+        self.formatter = inner.formatter  # else `basicConfig` gives both its own, without the time
         self._burst_alike, self._alike_every_s = burst_alike, alike_every_s
         self._clock = clock
         self._all = Ration(burst, every_s, burst, clock())

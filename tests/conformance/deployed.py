@@ -12,6 +12,7 @@ from bireme.client.sdk import Client
 from bireme.testing.conformance.checks import Check, NotApplicable
 from bireme.testing.conformance.programs import Program
 from bireme.testing.conformance.scripts import Deployment, ScriptBody, Session, run_script_check
+from bireme.testing.conformance.services import ServiceBody, run_service_check
 
 
 class ClusterDeployment(Deployment):
@@ -48,5 +49,13 @@ def check_on(deployment: Deployment, check: Check[ScriptBody]) -> None:
     """Runs one of the sentences; what a deployment says that it cannot do is skipped with its reason."""
     try:
         run_script_check(check, deployment)
+    except NotApplicable as reason:
+        pytest.skip(str(reason))
+
+
+def service_check_on(deployment: Deployment, check: Check[ServiceBody]) -> None:
+    """The same, of one of the sentences about services."""
+    try:
+        run_service_check(check, deployment)
     except NotApplicable as reason:
         pytest.skip(str(reason))

@@ -1,15 +1,16 @@
-"""Clusters on the engines that we ship, used as people use them."""
+"""A cluster on the embedded engine, used as people use it: scripts, and services."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from tests.conformance.deployed import ClusterDeployment, check_on
+from tests.conformance.deployed import ClusterDeployment, check_on, service_check_on
 from tests.support.cluster import Cluster, virtual_nodes
 
 from bireme.testing.conformance.checks import Check
 from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody
+from bireme.testing.conformance.services import SERVICE_CHECKS, ServiceBody
 
 
 class EmbeddedDeployment(ClusterDeployment):
@@ -38,3 +39,8 @@ def embedded() -> Iterator[EmbeddedDeployment]:
 @pytest.mark.parametrize("check", list(SCRIPT_CHECKS), ids=str)
 def test_embedded(embedded: EmbeddedDeployment, check: Check[ScriptBody]) -> None:
     check_on(embedded, check)
+
+
+@pytest.mark.parametrize("check", list(SERVICE_CHECKS), ids=str)
+def test_embedded_services(embedded: EmbeddedDeployment, check: Check[ServiceBody]) -> None:
+    service_check_on(embedded, check)

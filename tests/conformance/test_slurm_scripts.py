@@ -1,4 +1,7 @@
-"""A cluster on the Slurm engine, used as people use it: the same sentences as on the engines that Bireme places for."""
+"""A cluster on the Slurm engine, used as people use it: the same sentences as on the engines that Bireme places for.
+
+Batch makes way for services there by Slurm's own rules: its operator has given it a QOS that services have.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.conformance.deployed import ClusterDeployment, check_on
+from tests.conformance.deployed import ClusterDeployment, check_on, service_check_on
 from tests.slurm_cluster import Layout
 from tests.support.slurm_attached import Attached, attached
 
 from bireme.testing.conformance.checks import Check
 from bireme.testing.conformance.programs import Program
 from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody, Session
+from bireme.testing.conformance.services import SERVICE_CHECKS, ServiceBody
 
 NODES = """\
 NodeName=n[1-3] CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=8000
@@ -25,6 +29,7 @@ PartitionName=main Nodes=n[1-3] Default=YES MaxTime=1-00:00:00 DefaultTime=00:10
 
 class SlurmDeployment(ClusterDeployment):
     places_by_itself = True
+    nodes = ("n1", "n2", "n3")
     patience_s = 300.0
     """Slurm lets a requeued job wait for two minutes, and looks again only now and then."""
 
@@ -67,7 +72,8 @@ def _pids_with(*variables: str) -> list[int]:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[SlurmDeployment]:
-    with attached(Layout(nodes=NODES)) as bireme:
+    with attached(Layout(nodes=NODES).having(PreemptType="preempt/qos", PreemptMode="REQUEUE")) as bireme:
+        bireme.slurm.call("sacctmgr", "-i", "add", "qos", "service", "preempt=normal")
         yield SlurmDeployment(bireme)
 
 
@@ -75,3 +81,9 @@ def slurm() -> Iterator[SlurmDeployment]:
 @pytest.mark.parametrize("check", list(SCRIPT_CHECKS), ids=str)
 def test_slurm(slurm: SlurmDeployment, check: Check[ScriptBody]) -> None:
     check_on(slurm, check)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("check", list(SERVICE_CHECKS), ids=str)
+def test_slurm_services(slurm: SlurmDeployment, check: Check[ServiceBody]) -> None:
+    service_check_on(slurm, check)

@@ -18,7 +18,10 @@ ROWS = {
     "squeue": ("pending jobs", "--version"),
     "crowd": ("listing, p99", "submitting, p99", "half-sent requests", "four million", "agent's socket", "pid file"),
     "restart": ("first ping", "memory"),
-    "services": ("from zero", "one is killed", "a node is killed", "the daemon is killed", "an update is rolled out"),
+    "services": (
+        *("from zero", "one is killed", "a node is killed", "the daemon is killed", "an update is rolled out"),
+        *("load doubles", "CPU of daemon and router", "CPU of agents"),
+    ),
     "router": ("idle: CPU", "from zero", "out of order", "beside nginx"),
     "much": ("scancel -u: an array", "first ping", "in the history", "last tenth to the first"),
 }

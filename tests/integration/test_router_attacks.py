@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import resource
 import select
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,17 +37,27 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
 
 @pytest.fixture
 def replica(router: Router) -> Iterator[ReplicaServer]:
-    server = ReplicaServer()
-    router.push(Service(name="chat", replicas=(server.row(),)))
-    yield server
-    server.gate.set()
-    server.stop()
+    with ReplicaServer() as server:
+        router.push(Service(name="chat", replicas=(server.row(),)))
+        yield server
 
 
 def others_are_served(router: Router) -> bool:
     with Client(router.port, source="127.0.0.2") as client:
         client.send(request("GET", "/chat/x"))
         return client.answer()[0] == 200
+
+
+@contextlib.contextmanager
+def as_somebody_else() -> Iterator[None]:
+    """Sockets that are made within are another user's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def memory_of(router: Router) -> int:
@@ -208,8 +220,13 @@ def test_who_reads_a_byte_now_and_then_holds_neither_a_replica_nor_memory(
 
 
 def test_a_flood_of_a_service_that_sleeps_is_one_wake_and_a_bounded_queue(
-    router: Router, replica: ReplicaServer
+    tmp_path: Path, replica: ReplicaServer
 ) -> None:
+    with running(tmp_path / "home", "--workers", "1", "--most-connections", "400") as router:
+        flood_of_a_service_that_sleeps(router, replica)
+
+
+def flood_of_a_service_that_sleeps(router: Router, replica: ReplicaServer) -> None:
     router.push(Service(name="chat", replicas=(replica.row(),)), Service(name="asleep", queue=20))
     router.told.clear()
     crowd = []
@@ -233,6 +250,73 @@ def test_a_flood_of_a_service_that_sleeps_is_one_wake_and_a_bounded_queue(
     for client in crowd:
         client.close()
     router.load_of("asleep", lambda load: load.queued == 0 and load.arrived >= 300)
+
+
+def test_chunks_of_a_byte_cost_others_nothing(router: Router, replica: ReplicaServer) -> None:
+    """Ten that send nothing else, on both sides of the router: another's requests are answered meanwhile."""
+    over = threading.Event()
+    replica.script = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 2_000_000
+
+    def send(address: bytes) -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError), router.client() as client:
+                client.send(b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % address)
+                while not over.is_set():
+                    client.send(b"1\r\na\r\n" * 10_000)
+
+    def take() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError), router.client() as client:
+                client.send(request("GET", "/chat/raw"))
+                while not over.is_set() and client.socket.recv(1 << 20):
+                    pass
+
+    ways = [*[lambda: send(b"/v1/x"), lambda: send(b"/chat/x"), take] * 3, take]
+    crowd = [threading.Thread(target=way, daemon=True) for way in ways]
+    try:
+        for thread in crowd:
+            thread.start()
+        for _ in range(20):
+            assert others_are_served(router)
+    finally:
+        over.set()
+    replica.stop()
+    for thread in crowd:
+        thread.join(120.0)
+
+
+IMPOSTOR = """
+import os, socket, sys
+os.setuid(65534)
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    near, _ = listener.accept()
+    sys.stdout.write("stolen " if near.recv(65536) else "")
+    sys.stdout.flush()
+    near.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_who_took_a_replicas_port_as_another_user_gets_no_request(router: Router, replica: ReplicaServer) -> None:
+    with subprocess.Popen([sys.executable, "-c", IMPOSTOR], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        quick = messages.Timeouts(connect_s=0.5)
+        taken = messages.Replica(id="a", host="127.0.0.1", port=port, uid=4321)
+        router.push(Service(name="chat", replicas=(taken,), timeouts=quick))
+        status, body, _ = router.get("/chat/x", Authorization="Bearer secret")
+        assert (status, json.loads(body)["error"]["code"]) == (502, "unreachable")
+        assert "another user's program" in json.loads(body)["error"]["message"]
+        router.heard(messages.Trouble, lambda told: "another user's program" in told.why)
+        router.push(Service(name="chat", replicas=(taken, replica.row(uid=4321)), timeouts=quick))
+        for _ in range(10):
+            assert router.get("/chat/x")[0] == 200, "root's own is trusted, and the other one passed over"
+        router.push(Service(name="chat", replicas=(messages.Replica(id="b", host="127.0.0.1", port=port, uid=65534),)))
+        assert router.get("/chat/x")[0] == 200
+        other.kill()
+        assert other.stdout.read() == "stolen ", "but for the one that was its own"
 
 
 def test_keys_cannot_be_guessed_and_guessing_costs_others_nothing(router: Router, replica: ReplicaServer) -> None:
@@ -315,16 +399,24 @@ def test_a_request_that_comes_back_again_and_again_is_ended(router: Router, repl
     assert router.get("/loop" * 20)[0] == 508
 
 
-def test_one_address_cannot_have_all_connections(router: Router, replica: ReplicaServer) -> None:
-    """Those without a request make way for the next; where all are in use, the next is turned away."""
-    idle = [router.client() for _ in range(150)]
-    assert others_are_served(router)
+def test_one_user_cannot_have_all_connections(tmp_path: Path) -> None:
+    with running(tmp_path / "home", *LIMITS) as router, ReplicaServer() as replica:
+        router.push(Service(name="chat", replicas=(replica.row(),)))
+        one_user_takes_all_connections(router, replica)
+
+
+def one_user_takes_all_connections(router: Router, replica: ReplicaServer) -> None:
+    """From whichever addresses of this machine. Those without a request make way for the next; where all are in use,
+    the next is turned away."""
+    idle = [Client(router.port, source=f"127.0.3.{number % 5 + 1}") for number in range(150)]
+    with as_somebody_else():
+        assert others_are_served(router)
     with router.client() as newest:
         newest.send(request("GET", "/chat/x"))
         assert newest.answer()[0] == 200
     for client in idle:
         client.close()
-    busy = [router.client() for _ in range(100)]
+    busy = [Client(router.port, source=f"127.0.3.{number % 5 + 1}") for number in range(100)]
     for client in busy:
         client.send(request("GET", "/chat/hold"))
     until(lambda: len(replica.heads) >= 102)
@@ -333,7 +425,8 @@ def test_one_address_cannot_have_all_connections(router: Router, replica: Replic
         assert status == 503
         assert json.loads(body)["error"]["code"] == "too_many_connections"
         assert b"Retry-After" in head
-    assert others_are_served(router)
+    with as_somebody_else():
+        assert others_are_served(router)
     replica.gate.set()
     for client in busy:
         assert client.answer()[0] == 200
@@ -348,7 +441,7 @@ def test_ten_thousand_connections(tmp_path: Path, replica: ReplicaServer) -> Non
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     crowd: list[socket.socket] = []
     try:
-        with running(tmp_path / "home", "--workers", "1") as router:
+        with running(tmp_path / "home", "--workers", "1", "--most-of-one", "20000") as router:
             router.push(Service(name="chat", replicas=(replica.row(),)))
             for number in range(count):
                 sock = socket.create_connection(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -30,16 +31,8 @@ def router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def replica() -> Iterator[MakeReplica]:
-    made: list[ReplicaServer] = []
-
-    def make(name: str) -> ReplicaServer:
-        made.append(ReplicaServer(name))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.gate.set()
-        server.stop()
+    with contextlib.ExitStack() as stack:
+        yield lambda name: stack.enter_context(ReplicaServer(name))
 
 
 def who(answer: tuple[int, bytes, bytes]) -> str:

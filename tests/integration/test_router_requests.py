@@ -28,10 +28,8 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
 
 @pytest.fixture
 def replica() -> Iterator[ReplicaServer]:
-    server = ReplicaServer()
-    yield server
-    server.gate.set()
-    server.stop()
+    with ReplicaServer() as server:
+        yield server
 
 
 @pytest.fixture
@@ -91,6 +89,15 @@ def test_by_host_name(router: Router, replica: ReplicaServer) -> None:
     with router.client() as client:
         client.send(b"GET /v1/x HTTP/1.1\r\nHost: chat.EXAMPLE:80\r\n\r\n")
         assert json.loads(client.answer()[1])["target"] == "/v1/x"
+
+
+def test_a_redirect_stays_below_the_prefix_by_which_its_service_was_asked(router: Router) -> None:
+    with ReplicaServer() as replica:
+        router.push(*(Service(name=name, replicas=(replica.row(id=name),)) for name in ("chat", "draw")))
+        for rest in (b"Content-Length: 0\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"):
+            replica.script = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://test/who?a=b\r\n" + rest
+            for name in ("chat", "draw"):
+                assert f"\r\nLocation: /{name}/who?a=b\r\n".encode() in router.get(f"/{name}/raw")[2] + b"\r\n"
 
 
 def test_one_address_for_all_models(router: Router) -> None:

@@ -20,10 +20,8 @@ from bireme.router.messages import Service
 
 @pytest.fixture
 def replica() -> Iterator[ReplicaServer]:
-    server = ReplicaServer()
-    yield server
-    server.gate.set()
-    server.stop()
+    with ReplicaServer() as server:
+        yield server
 
 
 @pytest.fixture
@@ -206,3 +204,85 @@ def test_a_supervisor_killed_in_the_middle_of_a_change_is_followed_by_one_that_f
     replica.gate.set()
     assert held.answer()[0] == 200
     until(lambda: len(workers(router)) == 1)
+
+
+# -- what was removed, and who hangs ----------------------------------------------------------------------------------
+
+
+def test_a_removed_folder_is_made_again_and_the_router_is_found_in_it(router: Router) -> None:
+    before = workers(router)
+    with steady_load(url(router)) as load:
+        shutil.rmtree(router.home)
+        sockets = [router.home / messages.SOCKET, *(router.home / f"worker-{row}.sock" for row in (0, 1))]
+        until(lambda: all(path.exists() for path in (*sockets, router.home / "table", router.home / "lock")))
+        router.connect()
+        kill_supervisor(router)
+        load.more(100)
+        router.start()
+        load.more(100)
+    assert workers(router) == before
+
+
+def test_workers_whose_sockets_were_removed_are_found_by_the_next_supervisor(router: Router) -> None:
+    before = workers(router)
+    with steady_load(url(router), kept=False) as load:
+        for path in (*router.home.glob("worker-*.sock"), router.home / "table"):
+            path.unlink()
+        kill_supervisor(router)
+        router.start()
+        load.more(100)
+        assert router.heard(messages.Welcome).serial == 1
+    assert workers(router) == before
+
+
+def test_a_folder_that_another_router_has_taken_is_left_to_it(tmp_path: Path, router: Router) -> None:
+    os.kill(router.process.pid, signal.SIGSTOP)
+    shutil.rmtree(router.home)
+    with running(router.home, "--workers", "1") as other:
+        os.kill(router.process.pid, signal.SIGCONT)
+        router.process.wait(120)
+        assert other.get("/-/health")[0] == 200
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 3), (2, 4), (3, 2), (1, 3)])
+def test_there_are_as_many_workers_as_were_asked_for(tmp_path: Path, first: int, then: int) -> None:
+    with running(tmp_path / "home", "--workers", str(first)) as started:
+        started.push(Service(name="chat"))
+        assert configure(started, workers=then).workers == then
+        until(lambda: len(workers(started)) == then)
+
+
+def test_workers_that_have_no_row_yet_are_said_to_be_missing_and_come_when_others_have_ended(
+    router: Router, replica: ReplicaServer
+) -> None:
+    client = router.client()
+    client.send(request("GET", "/chat/hold"))
+    assert replica.arrived.acquire(timeout=120)
+    configure(router, workers=31)
+    router.heard(messages.Ails, lambda told: "wait until those of earlier settings have ended" in told.why)
+    replica.gate.set()
+    assert client.answer()[0] == 200
+    client.close()
+    router.heard(messages.Ails, lambda told: not told.why)
+    until(lambda: len(workers(router)) == 31)
+
+
+def test_a_worker_that_hangs_is_replaced_and_said_to_be(router: Router) -> None:
+    hung, other = sorted(workers(router))
+    os.kill(hung, signal.SIGSTOP)
+    router.heard(messages.Ails, lambda told: f"a worker (pid {hung}) hangs" in told.why)
+    until(lambda: hung not in workers(router) and len(workers(router)) == 2)
+    router.heard(messages.Ails, lambda told: not told.why)
+    assert other in workers(router)
+    router.push(Service(name="chat"), Service(name="other"))
+
+
+def test_a_worker_that_hangs_when_its_supervisor_dies_is_replaced(router: Router) -> None:
+    hung, other = sorted(workers(router))
+    os.kill(hung, signal.SIGSTOP)
+    kill_supervisor(router)
+    router.start()
+    until(lambda: hung not in workers(router) and len(workers(router)) == 2)
+    assert other in workers(router)
+    with steady_load(url(router), kept=False):
+        pass

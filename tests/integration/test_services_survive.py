@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -137,6 +138,23 @@ def test_a_killed_router_comes_back_at_its_place_and_no_request_fails(cluster: C
     assert len(processes) == 2, processes
 
 
+def test_a_router_that_does_not_answer_in_an_update_is_replaced_and_no_request_fails(cluster: Cluster) -> None:
+    """Its supervisor is stopped before the update: no worker can be told of the new replicas."""
+    serve(cluster, "--replicas=3", "--drain=1s")
+    old = numbers(ready(cluster, 3))
+    about = listening_router(cluster)
+    with steady_load(about["url"] + "/chat/") as load:
+        os.kill(about["pid"], signal.SIGSTOP)
+        serve(cluster, "--replicas=3", "--drain=1s", mark="second")
+        cluster.until(lambda: "does not answer" in router(cluster).get("warning", ""))
+        assert set(old) <= set(numbers(shown(cluster)["replicas"])), "who serves is not ended"
+        assert re.search("the router (does not answer|is being started)", cluster.bireme("services").stdout)
+        ready(cluster, 3, revision=2)
+        load.more()
+    assert load.answers[-1].endswith(b"second")
+    assert router(cluster)["pid"] != about["pid"]
+
+
 def test_a_full_disk_stops_no_routing_and_is_told_where_people_look(cluster: Cluster) -> None:
     serve(cluster, "--replicas=2")
     before = ready(cluster, 2)
@@ -170,8 +188,13 @@ def test_down_leaves_services_running_and_says_so_and_end_jobs_ends_them(own_clu
     assert f"Services go on, and their router (pid {about['pid']})" in said
     with steady_load(about["url"] + "/chat/"):
         assert f"pid {about['pid']}" in cluster.bireme("status", check=False).stdout
-    cluster.bireme("down", "--end-jobs")
+    back = "back with the next `bireme up`; then `bireme service stop NAME` ends one."
+    assert f"Its services come {back}" in cluster.bireme("down", "--end-jobs").stdout, "no daemon can name them"
     assert not cluster.processes()
+    said = cluster.bireme("up").stdout
+    assert "It keeps up 1 service (chat); `bireme service stop NAME` ends one." in said
+    ready(cluster, 1)
+    assert f"1 service (chat) comes {back}" in cluster.bireme("down", "--end-jobs").stdout
     cluster.up_again()
     ready(cluster, 1)
     assert shown(cluster)["crashes"] == [], "nobody crashed: they were ended"

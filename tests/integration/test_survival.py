@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -419,3 +420,34 @@ def test_damaged_records_of_an_agent_do_not_keep_it_from_starting(cluster: Clust
     assert not cluster.pids_with(f"BIREME_JOB={job}.")
     again = cluster.sbatch("-w", "n1", "-o", "/dev/null", "--wrap", "exit 2")
     assert cluster.wait(again, 30)["exit_code"] == 2
+
+
+def test_a_stopped_agent_is_told_to_go_on_when_all_is_to_end(cluster: Cluster) -> None:
+    """It would not hear that it is to end: `bireme down --end-jobs` waits for nobody who cannot come."""
+    job = cluster.sbatch("-w", "n1", "-o", "/dev/null", "--wrap", "sleep 600")
+    cluster.until_started(job)
+    agent = cluster.agent_pid("n1")
+    cluster.kill_daemon()
+    os.kill(agent, signal.SIGSTOP)
+    assert str(agent) in cluster.bireme("down", "--end-jobs").stdout
+    assert not cluster.processes()
+    cluster.up_again()
+
+
+def test_of_two_that_start_a_cluster_at_once_both_have_it(cluster: Cluster) -> None:
+    cluster.down()
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(lambda _: cluster.bireme("up", check=False), range(2)))
+    assert [each.returncode for each in said] == [0, 0], said
+    assert sorted("is up already" in each.stdout for each in said) == [False, True]
+
+
+def test_doctor_asks_the_agents_and_names_those_that_do_not_answer(cluster: Cluster) -> None:
+    agent = cluster.agent_pid("n2")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        said = cluster.bireme("doctor", check=False).stdout
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert "agents that do not answer now: n2" in said
+    cluster.until(lambda: "all 3 nodes answer" in cluster.bireme("doctor", check=False).stdout)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.deployed import ClusterDeployment, check_on
+from tests.conformance.deployed import ClusterDeployment, check_on, service_check_on
 from tests.conformance.in_folder import FolderBench
 from tests.kubernetes_cluster.cluster import Kubernetes, missing
 from tests.support.cluster import ROOT
@@ -23,6 +23,7 @@ from bireme.ports import Engine
 from bireme.testing.conformance.checks import Check, NotApplicable
 from bireme.testing.conformance.port import PORT_CHECKS, PortBody, run_port_check
 from bireme.testing.conformance.scripts import SCRIPT_CHECKS, ScriptBody
+from bireme.testing.conformance.services import SERVICE_CHECKS, ServiceBody
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
@@ -94,6 +95,11 @@ def deployment(kubelets: Kubernetes) -> Iterator[KubernetesDeployment]:
 @pytest.mark.parametrize("check", list(SCRIPT_CHECKS), ids=str)
 def test_scripts(deployment: KubernetesDeployment, check: Check[ScriptBody]) -> None:
     check_on(deployment, check)
+
+
+@pytest.mark.parametrize("check", list(SERVICE_CHECKS), ids=str)
+def test_services(deployment: KubernetesDeployment, check: Check[ServiceBody]) -> None:
+    service_check_on(deployment, check)
 
 
 def test_the_demos_scripts_run_unchanged(deployment: KubernetesDeployment) -> None:

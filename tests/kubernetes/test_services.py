@@ -8,6 +8,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from tests.kubernetes_cluster import binaries
 from tests.kubernetes_cluster.cluster import Kubernetes, missing
 from tests.support.kubernetes import KubernetesCluster
 
@@ -21,10 +22,30 @@ exec httpd -f -p "$PORT" -h "$SLURM_JOB_ID"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name=web"
 
 
+GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
+ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes"
+WITHOUT_GATEWAYS = binaries.missing("gateway-api")
+
+
 @pytest.fixture(scope="module")
 def cluster(kubelets: Kubernetes) -> Iterator[KubernetesCluster]:
+    if not WITHOUT_GATEWAYS:
+        install_a_gateway(kubelets)
     with KubernetesCluster(kubelets).running() as bireme:
         yield bireme
+    if not WITHOUT_GATEWAYS:
+        kubelets.api.delete(f"{GATEWAYS}/public")
+
+
+def install_a_gateway(kubelets: Kubernetes) -> None:
+    """The kinds of the Gateway API, and one Gateway. Nobody serves it: what is made for it is looked at."""
+    files = sorted(binaries.manifests("gateway-api").glob("*.yaml"))
+    arguments = [part for file in files for part in ("-f", str(file))]
+    kubelets.kubectl("apply", "--server-side", *arguments)
+    kubelets.kubectl("wait", "--for=condition=Established", "--timeout=60s", *arguments)
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    gateway = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "public"}}
+    kubelets.api.create(GATEWAYS, {**gateway, "spec": {"gatewayClassName": "nobody", "listeners": [listener]}})
 
 
 def shown(cluster: KubernetesCluster) -> dict[str, Any]:
@@ -66,6 +87,17 @@ def test_the_cluster_is_shown_exactly_the_replicas_that_are_ready(cluster: Kuber
         assert answer.read() == b"web 1\n", "and the router reaches the pods"
 
 
+@pytest.mark.skipif(bool(WITHOUT_GATEWAYS), reason=WITHOUT_GATEWAYS or "-")
+def test_a_gateway_is_told_the_way_to_it(cluster: KubernetesCluster) -> None:
+    ready(cluster)
+    cluster.until(lambda: cluster.kubernetes.api.get(ROUTES)["items"], 60)
+    (route,) = cluster.kubernetes.api.get(ROUTES)["items"]
+    assert [(each["namespace"], each["name"]) for each in route["spec"]["parentRefs"]] == [("default", "public")]
+    (rule,) = route["spec"]["rules"]
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/web"}}]
+    assert [(each["name"], each["port"]) for each in rule["backendRefs"]] == [("web", 80)]
+
+
 def test_a_cancelled_replica_is_replaced_there_too(cluster: KubernetesCluster) -> None:
     first, second = ready(cluster)
     cluster.run("scancel", str(first["job_id"]))
@@ -91,4 +123,5 @@ def test_a_stopped_service_leaves_nothing(cluster: KubernetesCluster) -> None:
     labelled = "?labelSelector=bireme.dev/service"
     cluster.until(lambda: not cluster.kubernetes.api.get(f"/api/v1/services{labelled}")["items"], 120)
     assert not addresses(cluster)
+    assert WITHOUT_GATEWAYS or not cluster.kubernetes.api.get(ROUTES)["items"]
     cluster.until(lambda: not cluster.pods(), 120)

@@ -1,6 +1,6 @@
-"""Kubernetes, etcd, KWOK, operators and the kit's own programs, built once from Go modules into the cache.
+"""Kubernetes, etcd, KWOK, operators, metrics-server and the kit's own programs, built once from Go modules.
 
-`build` makes what is missing (`tests/prepare.py` calls it, for `make test`); tests only look
+`build` puts what is missing into the cache (`tests/prepare.py` calls it, for `make test`); tests only look
 (`missing`, `program`), because a cold build takes many minutes. A program lies in a folder named after its version,
 so that a new version in a `go.mod` is built beside the old one; our own sources count as a version of their own.
 """
@@ -31,7 +31,7 @@ class Module:
     folder: str
     requires: tuple[str, ...]
     programs: dict[str, str]
-    """Name -> Go package; one that starts with a dot is a folder of our own in the module."""
+    """Name -> Go package; one that starts with a dot is a folder of our own in the module. None: manifests alone."""
     manifests: tuple[str, ...] = ()
     """Files of each required module that are kept beside its programs: definitions that the API server must know."""
 
@@ -79,6 +79,12 @@ BUILT = (
         {"operators": "./controllers"},
         manifests=("config/components/crd/bases/*.yaml", "manifests/base/kubeflow.org_*.yaml"),
     ),
+    Module(
+        "metrics-server",
+        ("sigs.k8s.io/metrics-server",),
+        {"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
+    ),
+    Module("gateway-api", ("sigs.k8s.io/gateway-api",), {}, manifests=("config/crd/standard/*_[gh]*s.yaml",)),
 )
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 
@@ -89,7 +95,7 @@ def program(name: str) -> str:
 
 
 def manifests(name: str) -> Path:
-    """The folder of definitions that this program needs in the API server."""
+    """The folder of definitions that this program, or a module without programs, needs in the API server."""
     return _module_of(name).kept_manifests
 
 
@@ -101,7 +107,7 @@ def missing(*names: str) -> str:
     """Why these cannot be run here, in one line; empty when they can."""
     if sys.platform != "linux":
         return "a Kubernetes for tests needs Linux"
-    absent = [name for name in names if not os.access(program(name), os.X_OK)]
+    absent = [name for name in names if not _is_there(name)]
     if not absent:
         return ""
     if shutil.which("go") is None:
@@ -111,15 +117,14 @@ def missing(*names: str) -> str:
 
 def build() -> str:
     """Builds what is missing; returns why something still is."""
-    names = [name for module in BUILT for name in module.programs]
+    names = [name for module in BUILT for name in module.programs or (module.folder,)]
     why = missing(*names)
     if not why or sys.platform != "linux" or shutil.which("go") is None:
         return why
     with _only_one_builder():
-        for module in BUILT:
-            for name in module.programs:
-                if missing(name) and _manifests_are_kept(module):
-                    _build_one(module, name)
+        for module in filter(_manifests_are_kept, BUILT):
+            for name in filter(missing, module.programs):
+                _build_one(module, name)
     return missing(*names)
 
 
@@ -159,8 +164,13 @@ def _build_one(module: Module, name: str) -> None:
         print(f"built {name} in {time.monotonic() - begun:.0f} s", flush=True)
 
 
+def _is_there(name: str) -> bool:
+    module = _module_of(name)
+    return os.access(module.target(name), os.X_OK) if name in module.programs else module.kept_manifests.exists()
+
+
 def _module_of(name: str) -> Module:
-    return next(module for module in BUILT if name in module.programs)
+    return next(module for module in BUILT if name in module.programs or name == module.folder)
 
 
 def _cache() -> Path:

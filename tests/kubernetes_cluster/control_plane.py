@@ -20,6 +20,8 @@ from tests.kubernetes_cluster.processes import Keeper, free_ports, run, wait_for
 
 GATES = "GenericWorkload=true,GangScheduling=true"
 _SERVICES = "198.19.255.0/24"
+_AGGREGATOR = "aggregator"
+"""Who the API server is to servers of further APIs (metrics-server): they believe what it says of its users."""
 _LIMITS = ("--kube-api-qps=5000", "--kube-api-burst=5000")
 
 
@@ -116,6 +118,7 @@ class ControlPlane:
     def _server_flags(self) -> list[str]:
         serving = self.authority.issue("kube-apiserver", addresses=tuple({self.address, "127.0.0.1"}))
         to_kubelets = self.authority.issue("kube-apiserver-kubelet-client", ("system:masters",))
+        to_servers = self.authority.issue(_AGGREGATOR)
         signing = self.authority.signing_key()
         return [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
@@ -127,6 +130,14 @@ class ControlPlane:
             f"--kubelet-client-certificate={to_kubelets.certificate}",
             f"--kubelet-client-key={to_kubelets.key}",
             "--kubelet-preferred-address-types=InternalIP",
+            f"--proxy-client-cert-file={to_servers.certificate}",
+            f"--proxy-client-key-file={to_servers.key}",
+            f"--requestheader-client-ca-file={self.authority.pair.certificate}",
+            f"--requestheader-allowed-names={_AGGREGATOR}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            "--enable-aggregator-routing=true",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={signing}",
             f"--service-account-signing-key-file={signing}",
@@ -158,6 +169,9 @@ class ControlPlane:
             "--leader-elect=false",
             f"--node-monitor-grace-period={self.options.node_grace_s}s",
             "--node-monitor-period=1s",
+            "--horizontal-pod-autoscaler-sync-period=1s",
+            "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+            "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
             f"--feature-gates={GATES}",
             "--profiling=false",
             *_LIMITS,

@@ -177,3 +177,24 @@ def test_with_one_sharing_nothing_is_larger_than_a_gpu() -> None:
     world = Scenario("1x4:h100", mps=100, one_sharing=("mps",))
     with world.refused(Why.NODE_CONFIG_UNAVAILABLE):
         world.submit("large", gres="mps:101")
+
+
+def test_replicas_of_a_service_share_a_gpu_and_leave_the_others_to_training() -> None:
+    world = Scenario("1x4:h100", shard=4, threads_per_core=1)
+    world.serve("chat", "3", gres="shard:1")
+    world.submit("training", gpus=3)
+    world.expect(
+        {"chat": "0/3 r0 rolling r1 [1 loading] [2 loading] [3 loading]"}
+        | dict.fromkeys(("chat/1", "chat/2", "chat/3", "training"), "runs n1")
+    )
+    assert {parts(world, f"chat/{number}") for number in (1, 2, 3)} == {((0, 1),)}
+
+
+def test_replicas_of_a_service_have_a_mig_profile_each() -> None:
+    world = Scenario("1x2:a100_3g.20gb", threads_per_core=1)
+    world.serve("chat", "2", gres="gpu:a100_3g.20gb:1")
+    world.serve("more", "1", gres="gpu:a100_3g.20gb:1")
+    world.expect(
+        {"chat": "0/2 r0 rolling r1 [1 loading] [2 loading]", "chat/1": "runs n1", "chat/2": "runs n1"}
+        | {"more": "0/1 r0 rolling r1 [1 waiting]", "more/1": "waits Resources"}
+    )

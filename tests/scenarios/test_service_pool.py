@@ -74,3 +74,11 @@ def test_a_qos_that_an_operator_made_is_left_alone() -> None:
     other.serve("chat", "1")
     other.settle()
     assert other.job("chat/1").spec.qos == "normal"
+
+
+def test_a_service_may_name_the_qos_that_it_would_have_anyway() -> None:
+    world = Scenario("1x8")
+    world.serve("chat", "1", qos="Service")
+    world.settle()
+    assert world.job("chat/1").spec.qos == "service"
+    assert "service" in world.state.accounts.qos

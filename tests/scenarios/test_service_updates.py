@@ -495,3 +495,44 @@ def test_a_canary_that_never_gets_ready_takes_no_good_replicas_place() -> None:
     world.settle()
     assert world.described()["chat"] == "4/4 r1 canary r2 [5 loading]"
     assert world.state.services["chat"].replicas[6].revision == 1
+
+
+def test_no_old_replica_ends_before_the_router_has_heard_of_the_new_one() -> None:
+    world = served(drain_s=10.0)
+    world.routes = False
+    world.serve("chat", "2", drain_s=10.0)
+    world.probes("chat/3")
+    world.expect({"chat": "2/2 r1 rolling r2 [2 draining]", "chat/3": "runs n1"})
+    world.wait(600)
+    world.expect()
+    assert told(world) == [
+        "Revision 2 is taking the place of revision 1.",
+        "Replica 2 (job 2) is to go, and stays until the router knows of it: revision 2 takes its place.",
+    ]
+    world.withdrawn("chat/2")
+    world.wait(9)
+    world.expect()
+    world.wait(2)
+    world.expect({"chat": "2/2 r1 rolling r2 [4 loading]", "chat/2": "CANCELLED", "chat/4": "runs n1"})
+
+
+def test_a_stopped_service_ends_when_nobody_sends_it_requests() -> None:
+    world = served(drain_s=10.0)
+    world.routes = False
+    world.serving(services.stop, "chat")
+    world.expect(chat="stopping 0/0 r1 [1 draining] [2 draining]")
+    world.wait(600)
+    world.expect()
+    world.withdrawn("chat/1")
+    world.withdrawn("chat/2")
+    world.wait(10)
+    world.expect({"chat": "gone", "chat/1": "CANCELLED", "chat/2": "CANCELLED"})
+
+
+def test_a_replica_that_never_took_requests_waits_for_no_router() -> None:
+    world = served()
+    world.routes = False
+    world.serve("chat", "2")
+    world.settle()
+    world.serving(services.rollback, "chat")
+    world.expect({"chat/3": "CANCELLED"})

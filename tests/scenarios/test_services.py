@@ -360,3 +360,38 @@ def test_where_all_agents_are_of_an_earlier_release_a_replica_says_so() -> None:
 def why(world: Scenario, label: str) -> str:
     """What the latest pass said of a job that waits."""
     return " ".join(sentence(reason) for reason in world.state.verdicts[world.id_of(label)].reasons)
+
+
+def test_one_user_does_not_have_all_names() -> None:
+    """Hosts and models of all of a user's services together; another's are that user's own."""
+    world = Scenario("1x8")
+    for number in range(8):
+        world.serve(f"s{number}", "1", models=tuple(f"m{number}.{each}" for each in range(32)))
+    world.serve("s0", "1", models=tuple(f"m0.{each}" for each in range(32)))
+    with world.refused(Why.TOO_MANY_SERVICES):
+        world.serve("more", "1", hosts=("more.example.org",))
+    world.serve("more", "1", hosts=("more.example.org",), user="bob")
+
+
+def test_whoever_sits_on_all_ports_does_not_have_replicas_come_and_go_without_a_pause() -> None:
+    """The first taken port is another's chance at once; from the second on the next waits, ever longer."""
+    world = Scenario("1x8")
+    why = "port taken: a program of user 7 listens on 30000 at node n1"
+    world.engine.refuses |= dict.fromkeys(range(1, 1000), why)
+    world.serve("chat", "1")
+    world.settle()
+    chat = world.state.services["chat"]
+    assert chat.next_replica == 3, "one, and the one in its place"
+    world.wait(9)
+    assert chat.next_replica == 3
+    world.wait(1)
+    assert chat.next_replica == 4
+    world.wait(3600)
+    assert chat.next_replica < 25
+    back_off = chat.revisions[1].backed_off
+    assert back_off is not None
+    assert "a program of user 7 listens on 30000" in back_off.why
+    assert not chat.crashes
+    world.engine.refuses.clear()
+    world.wait(300)
+    assert world.described()[f"chat/{chat.next_replica - 1}"] == "runs n1"

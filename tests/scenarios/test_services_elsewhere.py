@@ -54,6 +54,16 @@ def test_a_replica_exists_before_it_has_a_job_and_is_asked_for_again_after_a_res
     world.expect()
 
 
+def test_it_is_asked_for_with_the_qos_of_services_unless_it_names_one() -> None:
+    world = Scenario("1x8")
+    world.serve("chat", "1", elsewhere=True)
+    world.serve("own", "1", elsewhere=True, qos="gold")
+    world.settle()
+    by_name = {each.service: each for each in asked(world) if isinstance(each, c.SubmitReplica)}
+    assert (by_name["chat"].spec.qos, by_name["chat"].qos_if_there) == ("", "service")
+    assert (by_name["own"].spec.qos, by_name["own"].qos_if_there) == ("gold", "")
+
+
 def test_a_refusal_of_that_queue_is_said_and_tried_again_later() -> None:
     world = Scenario("1x8")
     world.serve("chat", "1", elsewhere=True)

@@ -777,14 +777,26 @@ def old_replicas_go_too_early(patch: Patch) -> None:
 
 @service_bug("before its requests were answered", 1)
 def drained_for_no_time(patch: Patch) -> None:
-    """A replica that is drained is ended at once, whatever it has in flight."""
+    """A replica that gets no more requests is ended at once, whatever it has in flight."""
 
     def at_once(service: Service, seen: Sequence[Seen], now: float) -> Iterator[reconciling.Act]:
         over = (Stand.ORDERED, Stand.ENDING, Stand.OVER)
-        draining = (each for each in seen if each.replica.draining_since is not None and each.stand not in over)
-        return (reconciling.End(each.number) for each in draining)
+        drained = (each for each in seen if each.replica.withdrawn_at is not None and each.stand not in over)
+        return (reconciling.End(each.number) for each in drained)
 
     patch.setattr(reconciling, "_ended", at_once)
+
+
+@service_bug("the router still sends it requests", 1)
+def ended_before_the_router_knows(patch: Patch) -> None:
+    """The time of a replica that is to go begins when that is decided, not when the router has heard of it."""
+    ended = reconciling._ended
+
+    def unheard(service: Service, seen: Sequence[Seen], now: float) -> Iterator[reconciling.Act]:
+        told = (replace(each.replica, withdrawn_at=each.replica.draining_since) for each in seen)
+        return ended(service, [replace(each, replica=replica) for each, replica in zip(seen, told, strict=True)], now)
+
+    patch.setattr(reconciling, "_ended", unheard)
 
 
 @service_bug("shared|shares port", 1)

@@ -59,7 +59,7 @@ class Cluster:
         self.owner = owner
         self.up_in: list[str] = []
         """Words before those that start it: a program that makes the world it is to live in."""
-        self.variables = {"BIREME_ROUTER_ADDRESS": "127.0.0.1:0"}
+        self.variables = {"BIREME_ROUTER_ADDRESS": "127.0.0.1:0", "BIREME_TELEMETRY_GATHER": "off"}
         """Settings of the daemon, as variables. Many clusters run on this machine at once, each with its own router."""
         self.folder = Path(tempfile.mkdtemp(prefix="bireme-"))
         self.home = self.folder / "home"

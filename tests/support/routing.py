@@ -46,6 +46,14 @@ class ReplicaServer:
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def __enter__(self) -> ReplicaServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Answers what is held, and ends."""
+        self.gate.set()
+        self.stop()
+
     def row(self, **changes: Any) -> messages.Replica:
         """As a table has it."""
         return messages.Replica(**{"id": self.name, "host": "127.0.0.1", "port": self.port} | changes)
@@ -160,8 +168,10 @@ def _read_body(reader: Any, head: bytes) -> bytes:
             body += line
             size = int(line.split(b";")[0], 16)
             if not size:
-                while line not in (b"\r\n", b""):
+                while line != b"\r\n":
                     line = reader.readline()
+                    if not line:
+                        raise EOFError
                     body += line
                 return body
             body += reader.read(size + 2)

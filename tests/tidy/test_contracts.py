@@ -73,6 +73,8 @@ def test_whoever_may_not_know_is_named() -> None:
 def test_the_modules_of_the_database_are_named() -> None:
     """All of the store that are about it, and not only those that import it themselves."""
     imports = {each.stem: imported(each) for each in (PACKAGE / "store").glob("*.py")}
+    for package in rooms(PACKAGE / "store") - set(imports):
+        imports[package] = set().union(*map(imported, (PACKAGE / "store" / package).rglob("*.py")))
     about = {name for name, modules in imports.items() if "sqlite3" in modules}
     named = {word.removeprefix("bireme.store.") for word in contract("which-store")["forbidden_modules"]}
     assert about <= named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,23 @@ def test_a_long_line_is_cut(bench: Bench) -> None:
     (line,) = bench.written.lines
     assert len(line) < LONGEST_LINE + 100
     assert line.endswith("(1000009 characters)")
+
+
+def test_lines_keep_the_form_of_the_handler_that_writes(tmp_path: Path) -> None:
+    """`basicConfig` gives its own form to handlers that have none: a log without times."""
+    file = tmp_path / "log"
+    inner = logging.FileHandler(file)
+    inner.setFormatter(logging.Formatter("AT THE TIME %(message)s"))
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    try:
+        logging.basicConfig(level=logging.INFO, handlers=[RationedHandler(inner)], force=True)
+        logging.getLogger("bireme.test").info("something")
+    finally:
+        for handler in list(root.handlers):
+            root.removeHandler(handler)
+            handler.close()
+        root.setLevel(level)
+        for handler in before:
+            root.addHandler(handler)
+    assert file.read_text() == "AT THE TIME something\n"

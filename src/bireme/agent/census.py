@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 
 from bireme.agent.records import LOCK
+from bireme.agent.system.processes import command_words, owned_by
 
 _MODULE = b"bireme.agent"
 
@@ -22,22 +23,12 @@ def living_agents(home: str) -> dict[int, str]:
         owner = os.stat(home).st_uid
     except OSError:
         return {}
-    nodes = {pid: _node_of(pid, home) for pid in _of_owner(owner) if _serves(pid, os.fsencode(home))}
+    nodes = {pid: _node_of(pid, home) for pid in owned_by(owner) if _serves(pid, os.fsencode(home))}
     return {pid: node for pid, node in nodes.items() if node}
 
 
-def _of_owner(owner: int) -> list[int]:
-    """The owner's processes that live."""
-    found = []
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/status").splitlines() if b":" in line)
-        if lines and int(lines[b"Uid"].split()[0]) == owner and lines[b"State"].split()[0] != b"Z":
-            found.append(pid)
-    return found
-
-
 def _serves(pid: int, home: bytes) -> bool:
-    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
+    words = command_words(pid)
     return _MODULE in words and b"--home" in words and words[words.index(b"--home") + 1 :][:1] == [home]
 
 
@@ -52,11 +43,3 @@ def _node_of(pid: int, home: str) -> str:
     except OSError:
         pass  # it ended
     return ""
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

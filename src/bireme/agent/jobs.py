@@ -39,6 +39,7 @@ from bireme.agent.replicas import ReplicaRun
 from bireme.agent.scripts import Done, Heard, Prologue, ScriptRun, prologue
 from bireme.agent.starting.batch import batch_streams, is_sure_to_start
 from bireme.agent.starting.spawn import OPENING, SHORTAGES, Birth, SpawnError
+from bireme.agent.starting.wrappers import InCgroups, Wrapper, wrapped
 from bireme.agent.steps import StepOwner, StepRun
 from bireme.agent.system.loop import Timer
 from bireme.agent.system.output import OpenFileError
@@ -301,7 +302,7 @@ class JobRun:
         self._stderr_path = stderr.path
         named_after_job = any(str(self.key[0]) in file.path for file in (stdout, stderr))
         argv = [script, *batch.argv] if prologue.failed is None else _failed_prolog(prologue.failed.code or 1)
-        return Birth(
+        birth = Birth(
             argv=argv,
             env=prologue.env,
             stdin=stdin,
@@ -310,13 +311,17 @@ class JobRun:
             cwd=batch.cwd,
             identity=self.identity,
             umask=batch.umask,
-            join_files=self._group.join_files("batch") if self._group else (),
             pid_variable=PID_VARIABLE,
             folder_patience_s=_FOLDER_PATIENCE_S * named_after_job,
             sure=is_sure_to_start(batch.script),
             greeting=prologue.greeting,
             notice=self._notice,
         )
+        return wrapped(birth, self._wrappers("batch"))
+
+    def _wrappers(self, leaf: str) -> tuple[Wrapper, ...]:
+        """What stands around each task of the script or of a step."""
+        return (InCgroups(self._group.join_files(leaf)),) if self._group else ()
 
     def _batch_has_process(self, pid: int) -> None:
         self.node.task_started(self.key, pid)
@@ -458,13 +463,12 @@ class JobRun:
         return True
 
     def _owner(self, step: int) -> StepOwner:
-        join_files = self._group.join_files(f"step_{step}") if self._group else ()
         return StepOwner(
             self.key,
             self.identity,
             self._keeper_gid,
             self._notice,
-            join_files,
+            self._wrappers(f"step_{step}"),
             self._ran_out_of_memory,
             self._step_over,
             self.unkillable_s,

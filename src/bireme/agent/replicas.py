@@ -13,7 +13,7 @@ import time
 from bireme.agent.keeping.keepers import Keeper
 from bireme.agent.messages.told import Probed
 from bireme.agent.node import Node
-from bireme.agent.probing.ports import port_is_free
+from bireme.agent.probing.ports import port_is_free, who_listens
 from bireme.agent.probing.watch import ReplicaWatch
 from bireme.agent.records import JobKey
 from bireme.agent.starting.spawn import Birth
@@ -42,7 +42,7 @@ class ReplicaRun:
         except OSError as error:
             log.warning("job %d.%d: could not look whether port %d is free: %s", *self._key, port, error)
             return ""
-        return f"{PORT_TAKEN}: another program listens on {port} at node {self._node.name}"
+        return f"{PORT_TAKEN}: {who_listens(port)} listens on {port} at node {self._node.name}"
 
     def script_runs(self, script: Birth, keeper: Keeper) -> None:
         """From now on it is asked whether it is well. `script`: how it was started, and what a command gets too."""

@@ -16,7 +16,7 @@ import hmac
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,9 +53,11 @@ from bireme.agent.messages.orders import (
 from bireme.agent.messages.protocol import Message
 from bireme.agent.messages.told import (
     Answer,
+    Census,
     Cleared,
     Did,
     Event,
+    OwnedProcess,
     Probed,
     Refused,
     StepBegan,
@@ -213,6 +215,8 @@ class AgentServer:
         """Whether it is a connection of a user's, which is counted until it ends."""
         if hello.get("hello") == "daemon" and uid in (0, os.geteuid()):
             self._welcome(connection, hello, rest)
+        elif hello.get("hello") == "gather" and uid in (0, os.geteuid()):
+            self._let_gather(connection, rest)
         elif hello.get("hello") != "stream":
             log.warning("a connection of uid %d is refused: %r", uid, hello.get("hello"))
             connection.close()
@@ -261,6 +265,25 @@ class AgentServer:
                 run.replica.tell_again()
         if rest:
             self._daemon.receive(rest)
+
+    def _let_gather(self, connection: socket.socket, rest: bytes) -> None:
+        """A gatherer is told whose processes they are, once for each line that it sends."""
+
+        def tell(_line: bytes) -> None:
+            gatherer.send(encode_typed(Census(self.node.name, tuple(self._owned_processes()))))
+            gatherer.flush()
+
+        gatherer = DaemonConnection(self.loop, connection, tell, lambda _: None)
+        if rest:
+            gatherer.receive(rest)
+
+    def _owned_processes(self) -> Iterator[OwnedProcess]:
+        for run in self._jobs.values():
+            for step, tasks in run.tasks_by_step():
+                for task in tasks:
+                    group = task.keeper.group
+                    folder = str(group.path) if group is not None else ""
+                    yield OwnedProcess(*run.key, step, task.id, task.pid, task.keeper.pid, folder)
 
     def _daemon_gone(self, connection: DaemonConnection) -> None:
         if self._daemon is connection:

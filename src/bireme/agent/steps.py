@@ -30,6 +30,7 @@ from bireme.agent.node import Node
 from bireme.agent.records import JobKey
 from bireme.agent.scripts import Done, Heard, ScriptRun, apply_task_prolog
 from bireme.agent.starting.spawn import OPENING, Birth, SpawnError, TaskFile
+from bireme.agent.starting.wrappers import OnCpus, Wrapper, wrapped
 from bireme.agent.stdio.step_stdio import TaskStdio, open_stdio, shared_outputs
 from bireme.agent.stdio.streams import StepEvents, StreamHub
 from bireme.agent.system.identity import Identity
@@ -58,7 +59,8 @@ class StepOwner:
     identity: Identity | None
     keeper_gid: int | None
     notice: str
-    join_files: Sequence[str]
+    around: tuple[Wrapper, ...]
+    """What stands around each of its tasks."""
     ran_out_of_memory: Callable[[], bool]
     on_over: Callable[[], None]
     unkillable_s: float
@@ -271,10 +273,8 @@ class StepRun:
             cwd=self._order.cwd,
             identity=self._owner.identity,
             umask=self._order.umask,
-            cpu_ids=cpus,
             controlling_tty=stdio.terminal,
             extra_fds={_PMI_CHILD_FD: pmi_fd} if pmi_fd >= 0 else {},
-            join_files=self._owner.join_files,
             pid_variable=PID_VARIABLE,
             greeting=greeting,
             notice=self._owner.notice if rank == 0 and not self._has_its_group else "",
@@ -287,9 +287,10 @@ class StepRun:
             if wants_verbose(self._order.cpu_bind):
                 self._tell_binding(index, self._tasks[rank], cpus)
 
+        bound: tuple[Wrapper, ...] = () if cpus is None else (OnCpus(cpus),)
         launching = Launching(
             self.node.loop,
-            birth,
+            wrapped(birth, (*bound, *self._owner.around)),
             process=has_process,
             started=lambda problem: self._task_launched(rank, problem),
             exited=lambda reaped: self._exited(self._tasks[rank], spec, reaped),

@@ -120,7 +120,7 @@ class Answer(Generic[Item]):
         return 0
 
     def forget(self) -> None:
-        """Its pieces are no longer kept: who follows it goes on alone."""
+        """Keeps an answer's pieces no longer: who follows it goes on alone."""
         if self.pieces is not None:
             self.pieces = None
             if self._shelf is not None:

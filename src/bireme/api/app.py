@@ -31,6 +31,7 @@ from bireme.api.routes import (
     services,
     steps,
     submissions,
+    telemetry,
     why,
 )
 from bireme.api.routing import ERROR_RESPONSE, Context, Endpoint
@@ -131,6 +132,7 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     problems.install(app)
     for module in (
         submissions,
+        telemetry,
         commands,
         jobs,
         orders,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.state.state import State
-from bireme.ports import Clock, Engine
+from bireme.ports import Clock, Engine, Telemetry
 
 Decide = Callable[[State, float], list[Event]]
 """(newest state, now) -> events, or raises Refusal."""
@@ -40,6 +40,10 @@ class Cluster(Protocol):
 
     async def settled(self) -> None:
         """Returns when everything that the engine reported so far is in the state and on disk."""
+
+    @property
+    def unwritable(self) -> str:
+        """Why the journal could not be written, while something waits for that; empty: all is written."""
 
     def subscribe(self, subscriber: Callable[[Sequence[Recorded]], None]) -> Callable[[], None]:
         """Calls `subscriber` with every committed group; returns the way out."""
@@ -72,4 +76,6 @@ class Service:
     does not answer."""
     routes: Callable[[str], bool] = field(default=lambda name: True)
     """Whether the router is known to have a service, by its name."""
+    telemetry: Callable[[], Telemetry | None] = field(default=lambda: None)
+    """What is measured; None: nothing is, by the settings."""
     extra_config: dict[str, str] = field(default_factory=dict)

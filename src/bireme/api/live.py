@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from bireme.core.model.events import Recorded
-from bireme.core.model.serving.events import ServiceEvent
+from bireme.core.model.serving.events import is_of_service
 from bireme.store.plain import to_plain
 
 Missed = Callable[[], Awaitable[Sequence[Recorded]]]
@@ -22,7 +22,6 @@ Missed = Callable[[], Awaitable[Sequence[Recorded]]]
 Key = int | str | None
 """What is waited for: a job, a service by its name, or anything."""
 
-_OF_SERVICES = frozenset(ServiceEvent.__args__)
 _QUEUE_AT_MOST = 10_000
 _HEARTBEAT_S = 15.0
 
@@ -62,7 +61,7 @@ class Live:
         events = [recorded.event for recorded in group]
         touched: set[Key] = {getattr(event, "job_id", None) for event in events}
         touched |= {getattr(event, "array_job_id", None) for event in events}
-        touched |= {cast(ServiceEvent, event).name for event in events if type(event) in _OF_SERVICES}
+        touched |= {event.name for event in events if is_of_service(event)}
         for key in touched & self._waiting.keys():
             self._wake(key)
         self._wake(None)

@@ -207,7 +207,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RecursionError)
     async def too_deep(_: Request, error: RecursionError) -> Response:
-        """It could be read, but not taken apart: lists in lists, a thousand deep."""
+        """The problem of a body that could be read, but not taken apart: lists in lists, a thousand deep."""
         return answer(_content("the request is nested too deeply", None, 22, ""), 400)
 
     @app.exception_handler(WrongShapeError)

@@ -28,6 +28,8 @@ from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.voice import run_command
 from bireme.daemon import process
 from bireme.daemon.paths import Paths
+from bireme.daemon.telemetry import process as gatherer
+from bireme.router.census import living as living_routers
 from bireme.slurm.formats.visible import visible
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -257,11 +259,12 @@ def _daemon(paths: Paths) -> Iterator[Check]:
     pid = process.running_pid(paths.home)
     try:
         with Transport(paths.home, timeout_s=10.0) as transport:
-            about = transport.get("/v1/ping")
+            about = transport.get("/v1/ping", {"agents": "ask"})
             nodes = transport.get("/v1/nodes")["nodes"]
     except (BiremeUnavailable, ApiError) as error:
         if pid is None:
             yield Check("daemon", WARN, f"no cluster runs at {paths.home}", "start it with: bireme up")
+            yield from _left_routers(paths, 0)
             if left := agents_without_a_daemon(paths):
                 yield Check("agents", WARN, left, "found again by: bireme up; ended by: bireme down --end-jobs")
         else:
@@ -276,10 +279,14 @@ def _daemon(paths: Paths) -> Iterator[Check]:
         yield Check("daemon", OK, f"cluster {about['cluster']}, pid {about['pid']}")
     if abs(about["now"] - time.time()) > _CLOCK_TOLERANCE_S:
         yield Check("clock", WARN, "the daemon's clock and this process's differ", "restart the daemon")
+    if about.get("journal"):
+        advice = f"make room on the disk of {paths.home}: nothing starts, ends or changes until then"
+        yield Check("journal", FAIL, about["journal"], advice)
     for notice in about.get("notices") or ():
         yield Check("configuration", WARN, notice)
     yield from _router(about.get("router") or {}, paths)
-    yield from _nodes(nodes, paths)
+    yield from _telemetry(about.get("telemetry") or {}, paths)
+    yield from _nodes(nodes, about.get("silent_agents") or [], paths)
 
 
 def _router(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
@@ -291,13 +298,33 @@ def _router(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
     if warning := about.get("warning"):
         yield Check("router", WARN, warning, f"see {paths.router_log}; it is tried again all the time")
     elif about.get("url"):
+        yield from _left_routers(paths, int(about["pid"]))
         yield Check("router", OK, f"services are reached at {about['url']}, pid {about['pid']}")
 
 
-def _nodes(nodes: list[dict[str, Any]], paths: Paths) -> Iterator[Check]:
+def _left_routers(paths: Paths, known: int) -> Iterator[Check]:
+    """Routers of this home, by the process table, other than the one that the daemon speaks with."""
+    others = [str(pid) for pid in living_routers(paths.router).supervisors if pid != known]
+    if others:
+        advice = "found again by: bireme up; ended by: bireme down --end-jobs"
+        what = "another router of this home runs" if known else "the router of its services runs on"
+        yield Check("router", WARN, f"{what} (pid {', '.join(others)})", advice)
+
+
+def _telemetry(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
+    if problem := about.get("problem"):
+        advice = f"jobs do not mind; see {paths.gatherer_log} and {paths.log}"
+        yield Check("telemetry", WARN, f"nothing is measured or kept: {problem}", advice)
+    elif about:
+        yield Check("telemetry", OK, f"what jobs and GPUs do is measured, pid {gatherer.pid_of(paths.gatherer) or '-'}")
+
+
+def _nodes(nodes: list[dict[str, Any]], unanswered: list[str], paths: Paths) -> Iterator[Check]:
+    """`unanswered`: whose agents were asked just now, and said nothing; the daemon gives them a minute."""
     silent = [
         node["name"] for node in nodes if node["state"] in ("DOWN", "UNKNOWN") or "NOT_RESPONDING" in node["flags"]
     ]
+    hung = [name for name in unanswered if name not in silent]
     drained = [node["name"] for node in nodes if "DRAIN" in node["flags"] and node["name"] not in silent]
     if silent:
         log = os.path.join(paths.agents, silent[0], "agent.log")
@@ -305,7 +332,10 @@ def _nodes(nodes: list[dict[str, Any]], paths: Paths) -> Iterator[Check]:
         yield Check(
             "agents", FAIL, f"{len(silent)} of {len(nodes)} nodes do not answer: {', '.join(silent[:8])}", advice
         )
-    else:
+    if hung:
+        advice = "nothing starts or ends there: they hang or were stopped (kill -CONT), see agent.log of each"
+        yield Check("agents", FAIL, f"agents that do not answer now: {', '.join(hung[:8])}", advice)
+    if not silent and not hung:
         yield Check("agents", OK, f"all {len(nodes)} nodes answer")
     if drained:
         advice = f"bring them back with: scontrol update nodename={drained[0]} state=resume"

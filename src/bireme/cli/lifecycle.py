@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import fcntl
 import glob
+import itertools
 import json
 import os
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -28,15 +29,17 @@ from bireme.daemon import process
 from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths
 from bireme.daemon.router import process as router
+from bireme.daemon.telemetry import process as gatherer
 from bireme.slurm.hostlist import compress
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
-_AGENTS_END_S = 60.0
+_AGENTS_END_S, _AGENTS_KILLED_S = 60.0, 10.0
 _END_JOBS_S = 150.0
 """For a daemon that ends its jobs first, which takes KillWait and more."""
 _STATUS_S = 10.0
 _STARTS_S, _ANSWERS_S = 30.0, 5.0
 """How long a daemon that is there may take until it serves (another `up` may have just started it), and to answer."""
+_NAMED_SERVICES = 8
 _NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
 
 
@@ -91,6 +94,8 @@ def _up(argv: list[str]) -> int:
     try:
         pid = process.start(paths.home, given.conf, given.engine)
     except process.DaemonError as error:
+        if other := process.running_pid(paths.home):  # somebody else's `up` was quicker
+            return _already_up(paths, other, given)
         raise CommandFailure(str(error)) from error
     if not given.quiet:
         _tell_up(paths, pid)
@@ -136,9 +141,12 @@ def _tell_up(paths: Paths, pid: int) -> None:
     with Transport(paths.home, patience_s=5.0) as transport:
         try:
             about, nodes = transport.get("/v1/ping"), transport.get("/v1/nodes")["nodes"]
+            services = transport.get("/v1/services")["services"]
         except BiremeError as error:
             raise CommandFailure(f"the daemon (pid {pid}) started but does not answer: {error}") from error
     print(f"Cluster {about['cluster']} is up: {machine_words(nodes)} (pid {pid}, {paths.home})")
+    if kept := [each["name"] for each in services if each["state"] != "STOPPING"]:
+        print(f"It keeps up {_services(kept)}; `bireme service stop NAME` ends one.")
     if about.get("problem"):
         print(f"Problem: {about['problem']}")
     for notice in about.get("notices") or ():
@@ -179,6 +187,12 @@ def gpus_of(gres: str) -> dict[str, int]:
     return dict(found)
 
 
+def _services(names: list[str]) -> str:
+    """`2 services (chat, draw)`; of many the first ones."""
+    shown = ", ".join(names[:_NAMED_SERVICES]) + (", ..." if len(names) > _NAMED_SERVICES else "")
+    return f"{_plural(len(names), 'service')} ({shown})"
+
+
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -192,7 +206,8 @@ def down(argv: list[str]) -> int:
 
 def _down(argv: list[str]) -> int:
     parser = _parser("down", "Stop the cluster's daemon. Running jobs go on and are found again by the next `up`.")
-    parser.add_argument("--end-jobs", action="store_true", help="end running jobs and the agents too")
+    end_help = "end jobs, services' replicas, the router and the agents too; services come back with the next `up`"
+    parser.add_argument("--end-jobs", action="store_true", help=end_help)
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
     given = parser.parse_args(argv)
     paths = Paths(given.home)
@@ -215,13 +230,16 @@ def _down(argv: list[str]) -> int:
     ended = end_left_agents(paths) if given.end_jobs else {}
     if given.end_jobs:
         _remove_left_groups(paths)
-        router.end(paths.router)
+        ended_router = router.end(paths.router)
+        gatherer.end(paths.gatherer)
+        if ended_router and "services" not in told:
+            told["services"] = None  # no daemon was there to name them
     if not given.quiet:
         for line in _what_ended(told, ended):
             print(line)
         print(f"The cluster at {paths.home} is down." if stopped or ended else f"No cluster runs at {paths.home}.")
         if pid := router.pid_of(paths.router):
-            print(f"Services go on, and their router (pid {pid}). To end them: bireme down --end-jobs")
+            print(f"Services go on, and their router (pid {pid}). To end their replicas: bireme down --end-jobs")
     return 0
 
 
@@ -235,25 +253,40 @@ def _what_ended(told: dict[str, Any], left: dict[int, str]) -> Iterator[str]:
     if left:
         nodes, pids = compress(sorted(set(left.values()))), ", ".join(map(str, sorted(left)))
         yield f"Ended agents that no daemon heard, with the jobs that they held: {nodes} (pids {pids})."
+    if (kept := told.get("services", [])) is None or kept:
+        who = f"{_services(kept)} {'comes' if len(kept) == 1 else 'come'}" if kept else "Its services come"
+        yield f"{who} back with the next `bireme up`; then `bireme service stop NAME` ends one."
 
 
 def end_left_agents(paths: Paths) -> dict[int, str]:
     """Agents whose daemon is gone (it was killed, or stopped without --end-jobs): each ends its tasks, then itself.
 
-    By the locks of their nodes, and by the process table: the folder of a node may have been removed.
+    By the locks of their nodes, and by the process table: the folder of a node may have been removed. One that was
+    stopped is told to go on, so that it hears; one that hangs is killed in the end, and its keepers end with it.
     """
     files = glob.glob(os.path.join(paths.agents, "*", "agent.pid"))
     by_lock = {pid: os.path.basename(os.path.dirname(file)) for file in files if (pid := _agent_pid(file))}
     pids = by_lock | living_agents(paths.home)
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + _AGENTS_END_S
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-        if time.monotonic() > deadline:
-            raise CommandFailure(f"agents do not end: pids {', '.join(map(str, pids))}; see {paths.agents}/*/agent.log")
-        time.sleep(0.02)
+    if left := _not_ended(pids, (signal.SIGTERM, signal.SIGCONT), _AGENTS_END_S):
+        said = ", ".join(map(str, left))
+        print(f"bireme down: agents do not end in {_AGENTS_END_S:g} s, and are killed: pids {said}", file=sys.stderr)
+        if left := _not_ended(left, (signal.SIGKILL,), _AGENTS_KILLED_S):
+            said = ", ".join(map(str, left))
+            raise CommandFailure(f"agents do not end, not even killed: pids {said}; see {paths.agents}/*/agent.log")
     return pids
+
+
+def _not_ended(pids: Iterable[int], signals: Iterable[signal.Signals], within_s: float) -> list[int]:
+    """Sends each of these signals to all of them, and waits; those that are still there then."""
+    left = sorted(pids)
+    for pid, number in itertools.product(left, signals):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    deadline = time.monotonic() + within_s
+    while left and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = [pid for pid in left if os.path.exists(f"/proc/{pid}")]
+    return left
 
 
 def _remove_left_groups(paths: Paths) -> None:
@@ -308,11 +341,15 @@ def _status(argv: list[str]) -> int:
         print(f"Engine    {about['about']}")
     if about.get("problem"):
         print(f"Problem   {about['problem']}")
+    if about.get("journal"):
+        print(f"Journal   nothing changes until there is room: {about['journal']}")
     for notice in about.get("notices") or ():
         print(f"Notice    {notice}")
     print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")
     if words := _router_words(about.get("router") or {}):
         print(f"Router    {words}")
+    if unmeasured := (about.get("telemetry") or {}).get("problem"):
+        print(f"Telemetry nothing is measured or kept: {unmeasured}")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")
     print(f"Jobs      {_counts(states) or 'none'}")
@@ -341,6 +378,8 @@ def _tell_down(paths: Paths, as_json: bool) -> int:
             print(f"{left}. Found again by: bireme up; ended by: bireme down --end-jobs")
         if router_pid := router.pid_of(paths.router):
             print(f"The router of its services (pid {router_pid}) goes on with the replicas that there were")
+        if gatherer_pid := gatherer.pid_of(paths.gatherer):
+            print(f"What its jobs do is gathered on (pid {gatherer_pid}), and kept when a daemon is back")
     return _NOT_RUNNING
 
 

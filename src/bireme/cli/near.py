@@ -136,6 +136,14 @@ class Process:
     def only_near(self) -> None:
         """Lets a command go on that has to run in its user's process: this is it."""
 
+    @property
+    def leaves_waiting(self) -> bool:
+        """Whether another process waits for a job: this is the one that does."""
+        return False
+
+    def leave_waiting(self, job: str) -> NoReturn:
+        raise AssertionError("nobody else waits for it")
+
     def keep_small(self, count: int, most: int) -> None:
         """Nobody else waits for this process."""
 

@@ -83,9 +83,19 @@ def ask(name: str, argv: list[str]) -> int | None:
                 body += _file(parts[0][1])
             else:
                 break
-        return _print(name, parts) if parts and parts[-1][0] == parcels.EXIT else None
+        if not parts or parts[-1][0] != parcels.EXIT:
+            return None
+        awaited = [content for letter, content in parts if letter == parcels.AWAITED]
+        code = _print(name, [part for part in parts if part[0] != parcels.AWAITED])
+        return _end_as(name, awaited[0]) if awaited and not code else code
     except KeyboardInterrupt:
         return _INTERRUPTED
+
+
+def _end_as(name: str, job: bytes) -> int:
+    from bireme.cli.awaiting import end_as  # late: hardly any command waits for what it submitted
+
+    return end_as(name, job.decode("ascii", "replace"))
 
 
 def _is_plain() -> bool:
@@ -167,8 +177,9 @@ def _content(opened: int) -> bytes:
 
 
 def _request(name: str, body: bytes) -> bytes:
+    able = f"?{parcels.WAITS}=yes" if name == "sbatch" else ""
     head = (
-        f"POST /v1/commands/{name} HTTP/1.1\r\nHost: bireme\r\nUser-Agent: {name}\r\nConnection: close\r\n"
+        f"POST /v1/commands/{name}{able} HTTP/1.1\r\nHost: bireme\r\nUser-Agent: {name}\r\nConnection: close\r\n"
         f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

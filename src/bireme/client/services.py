@@ -51,7 +51,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Its address; empty: there is no router."""
+        """The service's address; empty: there is no router."""
         return str(self.record()["url"])
 
     @property
@@ -176,7 +176,7 @@ class Service:
         return self._post("scale", {"replicas": replicas})
 
     def stop(self) -> None:
-        """Its replicas finish their requests and end; then it is gone."""
+        """Stops the service: its replicas finish their requests and end; then it is gone."""
         self._post("stop")
 
     def restart(self) -> Record:

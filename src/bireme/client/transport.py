@@ -230,7 +230,7 @@ class Transport:
 
 
 def _is_busy(response: Response) -> bool:
-    """It refused without a look at the request, and says when to come again."""
+    """Whether an answer is a refusal without a look at the request, which says when to come again."""
     return response.status in (429, 503) and "retry-after" in response.headers
 
 

@@ -10,6 +10,7 @@ What a command sends:
   m  a file that cannot be read: places, and the number of the error
 What it is answered with:
   o  text for standard output          e  text for standard error         x  its exit code, in digits; the last
+  j  a job whose end it is to wait for by itself, and to end as that does (only where it said that it can: `WAITS`)
   n  run it near: it needs the process of who asked (the only part)
   w  a file is wanted: places (the only part); the same is sent again, with the file
 
@@ -20,7 +21,9 @@ name is standard input.
 from __future__ import annotations
 
 ARGUMENT, VARIABLE, HOST, FOLDER, UMASK, NICE, KEY, FILE, MISSING = "a", "v", "h", "d", "u", "p", "k", "f", "m"
-OUTPUT, ERROR, EXIT, NEAR, WANTED = "o", "e", "x", "n", "w"
+OUTPUT, ERROR, EXIT, NEAR, WANTED, AWAITED = "o", "e", "x", "n", "w", "j"
+WAITS = "waits"
+"""In the query of the request: this command knows how to wait for a job."""
 
 
 MOST_PARTS = 8192

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from typing import Any
 
-from bireme.commands.paths import path_of
-from bireme.commands.refused import ApiError, BiremeUnavailable
 from bireme.commands.submitting.caller import submit_context
 from bireme.commands.submitting.submission import (
     cluster_of,
@@ -24,13 +21,11 @@ from bireme.commands.submitting.submission import (
 )
 from bireme.commands.surroundings import Port, around
 from bireme.commands.voice import CommandFailure, Voice, run_command
+from bireme.commands.waiting import wait_for_end
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
 from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.catalogue.words import SUBMISSION_FAILED
 from bireme.slurm.options.layers import peek
-
-_WAIT_S = 300.0
-_EXIT_FIELDS = "state,exit_code,exit_signal"
 
 
 def main(argv: list[str]) -> int:
@@ -44,7 +39,8 @@ def _main(argv: list[str]) -> int:
         return 0
     context = submit_context(Command.SBATCH, argv)
     batch = read_batch(argv, read_named_script(argv, written.get("chdir")), context)
-    if batch.options.flag("wait") or any(request.spec.get_user_env for request in batch.requests):
+    waits_here = batch.options.flag("wait") and not around().leaves_waiting
+    if waits_here or any(request.spec.get_user_env for request in batch.requests):
         around().only_near()  # it waits, or runs the submitter's login shell
     quiet = any(options.flag("quiet") for options in batch.components)
     voice = Voice("sbatch", quiet=quiet, verbose=batch.options.times("verbose"))
@@ -111,28 +107,9 @@ def _send(transport: Port, batch: BatchSubmission, voice: Voice) -> int:
     else:
         around().write(f"Submitted batch job {job_id}" + (f" on cluster {cluster}\n" if cluster else "\n"))
     around().flush()
-    return wait_for_end(transport, str(job_id)) if batch.options.flag("wait") else 0
-
-
-def wait_for_end(transport: Port, job: str) -> int:
-    """Until the job (every task, every component) ended; the largest exit code of them."""
-    transport.patience_s = max(transport.patience_s, 60.0)
-    path = path_of("jobs", job, "wait")
-    while True:
-        try:
-            answer = transport.get(path, {"timeout": _WAIT_S, "fields": _EXIT_FIELDS}, timeout_s=_WAIT_S + 30)
-        except BiremeUnavailable:
-            # A daemon that stops closes its waiting requests; the next connection waits for it to come back.
-            answer = transport.get(path, {"timeout": 0, "fields": _EXIT_FIELDS})
-        except ApiError as error:
-            raise CommandFailure(f"Job {job}: {error.message}") from error
-        if answer["done"]:
-            return max((exit_code_of(record) for record in answer["jobs"]), default=1)
-
-
-def exit_code_of(record: dict[str, Any]) -> int:
-    """A job's exit code for its waiter: what a signal, a limit or a cancellation ended counts as 1."""
-    code = int(record.get("exit_code") or 0)
-    if code:
-        return code & 0xFF
-    return 0 if record.get("state") == "COMPLETED" and not record.get("exit_signal") else 1
+    if not batch.options.flag("wait"):
+        return 0
+    if around().leaves_waiting:
+        around().leave_waiting(str(job_id))
+        return 0
+    return wait_for_end(transport, str(job_id))

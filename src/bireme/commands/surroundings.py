@@ -112,6 +112,13 @@ class Surroundings(Protocol):
     def only_near(self) -> None:
         """What follows needs the process of who asked. Raises NearError elsewhere."""
 
+    @property
+    def leaves_waiting(self) -> bool:
+        """Whether waiting for a job's end is left to the process of who asked, which can (`leave_waiting`)."""
+
+    def leave_waiting(self, job: str) -> None:
+        """Has that process wait for the end of this job, and end as it does, once all is said."""
+
     def keep_small(self, count: int, most: int) -> None:
         """What follows makes so many things. Raises NearError where others would wait for more than `most`."""
 

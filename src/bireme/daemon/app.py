@@ -43,12 +43,16 @@ from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.scaling.keeper import LoadKeeper
 from bireme.daemon.service_news import ServiceNews
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
-from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Store, StoreError
+from bireme.daemon.telemetry.process import GathererPlan
+from bireme.daemon.telemetry.station import Station
+from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Series, Store, StoreError
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
+from bireme.store.series.levels import Keeping
+from bireme.store.series.store import SqliteSeries
 
 log = logging.getLogger("bireme.daemon")
 
@@ -83,6 +87,7 @@ class Daemon:
         self._loaded = Loaded(None, {})
         self._steward: RouterSteward | None = None
         self._keeper: LoadKeeper | None = None
+        self._station: Station | None = None
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
@@ -137,6 +142,9 @@ class Daemon:
         self._keeper = self._steward.keeper = self._load_keeper(runtime, news, self._steward)
         self._keeper.begin()
         self._steward.begin()
+        if self._settings.telemetry == "on":
+            self._station = self._telemetry(runtime)
+            await self._station.begin()
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -151,6 +159,8 @@ class Daemon:
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
         await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
         publisher.close()
+        if self._station is not None:
+            await ending.step("what was measured", self._station.close(end=self._end_jobs), _STEP_S)
         if self._end_jobs:
             await ending.step("jobs to end", runtime.end_jobs(os.geteuid()), grace_s)
         if self._end_jobs or not runtime.state.services:
@@ -172,6 +182,27 @@ class Daemon:
 
     def _router_plan(self) -> RouterPlan:
         return RouterPlan.of(self._paths, self._settings)
+
+    def _telemetry(self, runtime: Runtime) -> Station:
+        def open_series() -> Series:
+            settings = self._settings
+            keeping = Keeping(
+                fine_s=settings.telemetry_fine_hours * 3600.0,
+                minutes_s=settings.telemetry_minutes_days * _DAY_S,
+                coarse_s=settings.telemetry_coarse_days * _DAY_S,
+            )
+            return SqliteSeries(self._paths.series, keeping)
+
+        def plan() -> GathererPlan | None:
+            if runtime.engine.capabilities.agents is None:
+                return None  # its nodes are other machines
+            nodes = list(runtime.state.nodes)
+            return GathererPlan.of(self._paths, nodes[0] if len(nodes) == 1 else socket.gethostname())
+
+        def interval_s() -> float:
+            return float(self._settings.telemetry_interval_s)
+
+        return Station(runtime, open_series, interval_s, self._paths.telemetry_socket, plan)
 
     def _load_keeper(self, runtime: Runtime, news: ServiceNews, steward: RouterSteward) -> LoadKeeper:
         return LoadKeeper(
@@ -200,6 +231,7 @@ class Daemon:
             scaling=lambda name: self._keeper.explained(name) if self._keeper is not None else {},
             router=lambda: self._steward.summary if self._steward is not None else {},
             routes=lambda name: self._steward is None or self._steward.routes(name),
+            telemetry=lambda: self._station,
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
 
@@ -282,6 +314,8 @@ class Daemon:
             await runtime.reconfigure(loaded.cluster)
         if self._steward is not None:
             self._steward.reconsider()
+        if self._station is not None:
+            self._station.reconsider()
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
     async def _prune(self, store: Store, runtime: Runtime) -> None:

@@ -16,6 +16,7 @@ from bireme.daemon.files import DamagedFileError, read_sealed
 from bireme.daemon.paths import Paths
 from bireme.slurm.hostlist import compress
 from bireme.store.guard import LostEventsError, is_absent
+from bireme.store.series.inspection import inspect as inspect_series
 
 
 def vanished_journal(paths: Paths) -> str:
@@ -54,7 +55,7 @@ def _signs_of_a_past(paths: Paths) -> list[str]:
 
 def inspect(paths: Paths) -> list[str]:
     """What is damaged, each in a sentence."""
-    return [*_remembered(paths), *_agents(paths)]
+    return [*_remembered(paths), *_agents(paths), *inspect_series(paths.series)]
 
 
 def _remembered(paths: Paths) -> list[str]:

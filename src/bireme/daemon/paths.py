@@ -102,6 +102,25 @@ class Paths:
         return self.under("log", "router.log")
 
     @property
+    def series(self) -> str:
+        """What was measured, over time (`store/series`)."""
+        return self.under("series.db")
+
+    @property
+    def telemetry_socket(self) -> str:
+        """Where gatherers tell the daemon what they measured."""
+        return self.under("run", "telemetry.sock")
+
+    @property
+    def gatherer(self) -> str:
+        """The folder of this machine's gatherer: its lock, and what the daemon has not confirmed."""
+        return self.under("gatherer")
+
+    @property
+    def gatherer_log(self) -> str:
+        return self.under("log", "gatherer.log")
+
+    @property
     def bin(self) -> str:
         return self.under("bin")
 

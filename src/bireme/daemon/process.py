@@ -266,7 +266,7 @@ def _has_locked(pid: int, home: str) -> bool:
 
 
 def _is_anothers(home: str | None) -> bool:
-    """It is there and closed to us: whether a daemon holds its lock we cannot know, and need not."""
+    """Whether a home is there and closed to us: if a daemon holds its lock we cannot know, and need not."""
     path = Paths(home).home
     return os.path.exists(path) and not os.access(path, os.R_OK)
 

@@ -7,16 +7,14 @@ one of its replicas or a replica's job may be another by it; also of a service t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from bireme.core.model import events as e
-from bireme.core.model.serving.events import SERVICE_EVENTS, ServiceEvent
+from bireme.core.model.serving.events import is_of_service
 from bireme.core.services.kind import JOB_EVENTS
 from bireme.core.state.state import State
-
-_OF_SERVICES = frozenset(SERVICE_EVENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class News:
 
     def of_services(self) -> frozenset[str]:
         """Names of those about which something was said, not of their jobs alone."""
-        return frozenset(cast(ServiceEvent, recorded.event).name for recorded in self.events)
+        return frozenset(_names(self.events))
 
 
 Follower = Callable[[News], None]
@@ -72,10 +70,15 @@ class ServiceNews:
 
 def news_in(state: State, events: Sequence[e.Recorded]) -> News:
     """`state`: as it is after them."""
-    own = tuple(recorded for recorded in events if type(recorded.event) in _OF_SERVICES)
-    names = {cast(ServiceEvent, recorded.event).name for recorded in own}
+    own = tuple(recorded for recorded in events if is_of_service(recorded.event))
+    names = set(_names(own))
     if state.serving.jobs:
         changed = (recorded.event for recorded in events if type(recorded.event) in JOB_EVENTS)
         found = (state.serving.jobs.get(event.job_id) for event in changed)  # type: ignore[union-attr]
         names.update(each[0] for each in found if each is not None)
     return News(frozenset(names), own)
+
+
+def _names(events: Sequence[e.Recorded]) -> Iterator[str]:
+    """Of the services that these events of services are about."""
+    return (recorded.event.name for recorded in events if is_of_service(recorded.event))

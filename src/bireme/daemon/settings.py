@@ -7,6 +7,7 @@ Invariant: a setting that is not a field of `Settings` does not exist, and a fie
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -202,8 +203,8 @@ class Settings:
         "service",
         "services.qos",
         "The QOS of services that name none; it is made when the first service is. Where slurm.conf says nothing of "
-        "preemption, jobs that can be requeued make way for it, and for it alone; where it does, its rules hold. "
-        "Empty: services have their owners' QOS.",
+        "preemption, jobs that can be requeued make way for it, and for it alone; where it does, its rules hold. On a "
+        "Slurm cluster services have it where Slurm does. Empty: services have their owners' QOS.",
     )
     service_ports: str = setting(
         "30000-32767",
@@ -225,6 +226,25 @@ class Settings:
         "PEM file with the certificate (and its chain) for HTTPS, readable by the daemon's user. Empty: plain HTTP.",
     )
     router_tls_key: str = setting("", "router.tls_key", "PEM file with the key of that certificate.")
+    telemetry: str = setting(
+        "on",
+        "telemetry.gather",
+        "Whether is measured what nodes, GPUs and tasks do (docs/telemetry.md): `off` gathers nothing and keeps what "
+        "there is.",
+        ("on", "off"),
+    )
+    telemetry_interval_s: int = setting(
+        10, "telemetry.interval_s", "Seconds between two looks at nodes, GPUs and tasks, from 1 to 60."
+    )
+    telemetry_fine_hours: int = setting(
+        24, "telemetry.keep_fine_hours", "How long every single sample is kept; then one for each minute is."
+    )
+    telemetry_minutes_days: int = setting(
+        7, "telemetry.keep_minutes_days", "How long a sample for each minute is kept; then one for ten minutes is."
+    )
+    telemetry_coarse_days: int = setting(
+        365, "telemetry.keep_coarse_days", "How long a sample for each ten minutes is kept."
+    )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )
@@ -388,7 +408,9 @@ def _from_file(path: str) -> dict[str, Any]:
     values = {}
     for key, value in _flat(document):
         if key not in known:
-            raise SettingsError(f"{path}: unknown setting {key!r}; known are: {', '.join(known)}")
+            near = difflib.get_close_matches(key, known, 1)
+            more = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known)}"
+            raise SettingsError(f"{path}: unknown setting {key!r}; {more}")
         values[known[key].name] = _checked(known[key], value, f"{path}: {key}")
     return values
 

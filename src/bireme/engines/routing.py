@@ -158,7 +158,7 @@ class RoutingEngine:
 
 
 def together(host: ClusterConfig, guest: ClusterConfig) -> tuple[ClusterConfig, str]:
-    """Both clusters as one, and what of the guest had to be left out since the host has the same names."""
+    """Two clusters as one, and what of the guest had to be left out since the host has the same names."""
     nodes, partitions = {node.name for node in host.nodes}, {partition.name for partition in host.partitions}
     same = sorted(nodes.intersection(node.name for node in guest.nodes))
     same += sorted(partitions.intersection(partition.name for partition in guest.partitions))

@@ -11,7 +11,8 @@ import uvloop
 
 from bireme.rationed_log import RationedHandler
 from bireme.router import inner, settings, worker
-from bireme.router.supervisor import RouterError, Supervisor
+from bireme.router.premises import RouterError
+from bireme.router.supervisor import Supervisor
 
 
 def main() -> int:

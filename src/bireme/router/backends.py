@@ -41,7 +41,7 @@ class Backend:
 
     __slots__ = (
         "_offset", "avoid_until", "board", "cell", "host", "id", "idle", "in_flight", "load", "port", "quiet_told",
-        "revision", "served", "state", "tally", "told_trouble", "weight",
+        "revision", "served", "state", "tally", "told_trouble", "uid", "weight",
     )  # fmt: skip
 
     def __init__(self, served: Served, replica: Replica, cell: int, board: Board) -> None:
@@ -65,6 +65,7 @@ class Backend:
 
     def change(self, replica: Replica) -> None:
         self.host, self.port = replica.host, replica.port
+        self.uid = replica.uid
         self.revision = replica.revision
         self.weight = max(replica.weight, 1e-6)
         self.state: str = replica.state
@@ -211,6 +212,11 @@ class Served:
     @property
     def is_ready(self) -> bool:
         return bool(self.choice.candidates)
+
+    @property
+    def held(self) -> int:
+        """Requests in flight and waiting, of this worker."""
+        return len(self.waiting) + sum(backend.in_flight for backend in self.backends.values())
 
     @property
     def queued(self) -> int:

@@ -22,6 +22,7 @@ from bireme.router.rules.addresses import Own, model_of_body, model_of_path
 from bireme.router.rules.answers import Reply, refusal
 from bireme.router.rules.bodies import BodyError, ChunkedBody
 from bireme.router.rules.heads import HeadError, Request
+from bireme.router.turns import AT_ONCE, FULL_READ_BYTES
 
 if TYPE_CHECKING:
     from bireme.router.worker import Worker
@@ -49,10 +50,11 @@ class ClientSide(asyncio.Protocol):
 
     __slots__ = (
         "_attempt", "_block", "_block_for", "_body", "_body_bytes", "_buffer", "_connect_since", "_credentials",
-        "_is_counted", "_is_full", "_is_slow", "_key", "_left", "_measured", "_paced", "_pending", "_pending_size",
-        "_proto", "_state", "_taken_since", "_target", "_tries", "_untaken", "_worker", "affinity", "backend",
-        "body_done", "close_after", "connection", "has_begun", "has_continued", "is_local", "peer", "prefix",
-        "request", "served", "since", "started", "status", "touched", "transport",
+        "_is_behind", "_is_counted", "_is_slow", "_key", "_left", "_measured", "_paced", "_pending",
+        "_pending_size", "_plain", "_proto", "_state", "_taken_since", "_target", "_tries", "_unread", "_unread_at",
+        "_untaken", "_worker", "affinity", "backend", "body_done", "close_after", "connection", "has_begun",
+        "has_continued", "holder", "is_full", "is_local", "peer", "prefix", "request", "served", "since", "started",
+        "status", "touched", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -72,7 +74,15 @@ class ClientSide(asyncio.Protocol):
         self._block = b""
         self._pending: list[bytes] = []
         self._pending_size = 0
-        self._is_slow = self._is_full = False
+        self._is_slow = False
+        self.is_full = False
+        """It has not taken what was written."""
+        self._is_behind = False
+        """It has a place among the worker's turns, and is not read until it is called there."""
+        self._unread, self._unread_at = b"", 0
+        """What came of a body and is not looked through, and from where on."""
+        self._plain: bytearray | None = None
+        """The data of a chunked body in which a model is looked for."""
         self._paced, self._measured = worker.now, 0
         self._taken_since, self._untaken = worker.now, 0
         self._attempt: asyncio.Task[None] | None = None
@@ -86,6 +96,8 @@ class ClientSide(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else ""
         self.is_local = self.peer.startswith(("127.", "::ffff:127.")) or self.peer == "::1"
+        self.holder = self._worker.holder_of(self, transport)
+        """Among whose connections it is counted."""
         self._proto = b"https" if transport.get_extra_info("sslcontext") else b"http"
         self.transport.set_write_buffer_limits(self._worker.settings.buffer_bytes)
         self._worker.enter(self)
@@ -107,10 +119,13 @@ class ClientSide(asyncio.Protocol):
         else:
             self._buffer += data
             self._hold_back()
+        if len(data) >= FULL_READ_BYTES and not self._is_behind and self._state < LINGERING:
+            self._wait_for_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         state, self._state = self._state, CLOSED
         self._worker.leave(self)
+        self._unread = b""
         self._forget_pending()
         if state == WAITING:
             self.served.leave(self, time.monotonic())
@@ -119,23 +134,48 @@ class ClientSide(asyncio.Protocol):
             self._release(self.status or _LEFT)
 
     def pause_writing(self) -> None:
-        self._is_full = True
+        self.is_full = True
         self._begin_taking()
         if self.connection is not None:
             self.connection.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._is_full = False
+        self.is_full = False
         if self.connection is not None:
-            self.connection.transport.resume_reading()
+            self.connection.resume()
         elif self._state == HEAD:
             self._go_on()
+
+    # --- its turns ---
+
+    def _wait_for_turn(self) -> None:
+        """Others first."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._worker.turns.wait(self)
+        self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """It is its turn."""
+        self._is_behind = False
+        if self._state > TUNNEL:
+            return
+        if self._unread:
+            data, self._unread = self._unread, b""
+            self.touched = self._worker.now
+            self._take_more(data, self._unread_at)
+        self._resume()
+
+    def _resume(self) -> None:
+        """It is read on, unless there is a reason not to."""
+        if not (self._is_behind or self._is_slow or self._is_ahead() or self._state > TUNNEL):
+            self.transport.resume_reading()
 
     # --- a request comes ---
 
     def _take_head(self, data: bytes) -> None:
         buffer = self._buffer
-        if self._is_full:  # it has not taken its answers yet: nothing is begun that would make more of them
+        if self.is_full:  # it has not taken its answers yet: nothing is begun that would make more of them
             buffer += data
             self._hold_back()
             return
@@ -188,7 +228,7 @@ class ClientSide(asyncio.Protocol):
         self.affinity = b""
         self._connect_since = 0.0
         self.close_after = request.close
-        self._body = None
+        self._body = self._plain = None
         self._left = 0
         if request.chunked:
             self._body, self.body_done = ChunkedBody(), False
@@ -203,6 +243,8 @@ class ClientSide(asyncio.Protocol):
             request.route = directory, route
         found, self._target, self.prefix = route
         self._credentials = request.credentials
+        if found is Own.BY_MODEL and request.chunked:
+            self._plain = bytearray()
         if rest:
             try:
                 self._queue_body(rest)
@@ -227,6 +269,8 @@ class ClientSide(asyncio.Protocol):
             self._reply(refusal(403, "Without a key services are for this machine only.", "loopback_only"))
         elif found is Own.HEALTH:
             self._reply(answers.HEALTHY)
+        elif found is Own.TWO_MODELS:
+            self._reply(refusal(400, "The request's address names its model more than once.", "bad_request"))
         elif found is Own.MODELS:
             self._reply(self._models())
         else:
@@ -259,7 +303,7 @@ class ClientSide(asyncio.Protocol):
         limit = self._worker.settings.model_body_bytes
         if not self.is_local and not any(map(self._may_use, self._worker.directory.services)):
             self._reply(refusal(401, "Send a key of the service as `Authorization: Bearer KEY`.", "invalid_api_key"))
-        elif max(self.request.length, self._body_bytes) > limit:
+        elif max(self.request.length, self._pending_size - len(self._plain or b"")) > limit:
             self._reply(refusal(413, f"The router reads bodies of at most {limit} bytes for their model.", "too_large"))
         elif self._worker.held_bytes > self._worker.settings.held_bytes:
             self._reply(refusal(503, "The router holds too many bodies that wait.", "too_much", retry_after_s=1))
@@ -272,7 +316,7 @@ class ClientSide(asyncio.Protocol):
     def _choose_by_model(self) -> None:
         directory = self._worker.directory
         try:
-            model = model_of_body(self._plain_body(), self.request.value(b"content-type") or b"")
+            model = model_of_body(self._collected(), self.request.value(b"content-type") or b"")
         except ValueError as error:
             self._reply(refusal(400, f"The router cannot read the request: {error}", "bad_body"))
             return
@@ -287,13 +331,14 @@ class ClientSide(asyncio.Protocol):
         else:
             self._reply(refusal(400, "The body names no model; /v1/models lists them.", "model_missing"))
 
-    def _plain_body(self) -> bytes:
-        body = b"".join(self._pending)
-        if not self.request.chunked:
-            return body
-        pieces: list[bytes] = []
-        ChunkedBody().take(body, pieces)
-        return b"".join(pieces)
+    def _collected(self) -> bytes:
+        """The data of a body that is there."""
+        if self._plain is None:
+            return b"".join(self._pending)
+        body, self._plain = bytes(self._plain), None
+        self._worker.held_bytes -= len(body)
+        self._pending_size -= len(body)
+        return body
 
     # --- the service is known ---
 
@@ -309,6 +354,10 @@ class ClientSide(asyncio.Protocol):
         limit = served.spec.body_limit
         if reply is None and limit and max(self.request.length, self._body_bytes) > limit:
             reply = refusal(413, f"Service {served.name} takes bodies of at most {limit} bytes.", "too_large")
+        if reply is None and self._worker.is_crowded and self._worker.has_its_share(served):
+            self.close_after = True
+            text = f"The router has few connections left, and services of the owner of {served.name} have many of them."
+            reply = refusal(503, text, "too_many_connections", retry_after_s=1)
         if reply is not None:
             self._reply(reply)
             return
@@ -442,15 +491,17 @@ class ClientSide(asyncio.Protocol):
         connection.begin(self, b"".join([head, *pending]))
         if not self.body_done or self._pending_size > _MAX_REPLAY or request.method not in _REPEATABLE:
             self._forget_pending()
-        if not self._is_slow:
-            self.transport.resume_reading()
+        self._resume()
 
-    def _take_more(self, data: bytes) -> None:
+    def _take_more(self, data: bytes, at: int = 0) -> None:
         """More of a body."""
-        self._measured += len(data)
+        if self._unread:  # it was read although it is behind
+            self._unread, self._unread_at = self._unread[self._unread_at :] + data, 0
+            self.transport.pause_reading()
+            return
         try:
             if self._state == ACTIVE and self.connection is not None:
-                data = self._own_part(data)
+                data = self._own_part(data, at)
                 if self._pending:  # kept for a repetition that is no longer possible
                     self._forget_pending()
                 self.connection.transport.write(data)
@@ -458,7 +509,7 @@ class ClientSide(asyncio.Protocol):
                 if limit and self._body_bytes > limit:
                     self._fail(refusal(413, f"Service {self.served.name} takes at most {limit} bytes.", "too_large"))
                 return
-            self._queue_body(data)
+            self._queue_body(data, at)
         except BodyError as error:
             self._fail(refusal(400, f"the request's body: {error}", "bad_body"))
             return
@@ -467,26 +518,30 @@ class ClientSide(asyncio.Protocol):
         else:
             self._hold_back()
 
-    def _queue_body(self, data: bytes) -> None:
+    def _queue_body(self, data: bytes, at: int = 0) -> None:
         """Keeps what is of the body until there is a replica, and what comes behind it. Raises BodyError."""
         if self.body_done:
             self._buffer += data
             return
-        data = self._own_part(data)
+        plain = self._plain
+        before = len(plain) if plain is not None else 0
+        data = self._own_part(data, at)
         self._pending.append(data)
-        self._pending_size += len(data)
-        self._worker.held_bytes += len(data)
+        size = len(data) + (len(plain) - before if plain is not None else 0)
+        self._pending_size += size
+        self._worker.held_bytes += size
 
     def _forget_pending(self) -> None:
         self._worker.held_bytes -= self._pending_size
         self._pending.clear()
         self._pending_size = 0
 
-    def _own_part(self, data: bytes) -> bytes:
-        """What of these bytes is the body's; the rest is the next request's. Raises BodyError."""
+    def _own_part(self, data: bytes, at: int) -> bytes:
+        """What of these bytes is the body's, from `at` on, as far as it is looked through now; what is behind the body
+        is the next request's. Raises BodyError."""
         size = len(data)
         if self._body is not None:
-            own = self._body.take(data)
+            own = self._body.take(data, self._plain, at, AT_ONCE)
             self.body_done = self._body.done
             self._body_bytes = self._body.payload
         else:
@@ -494,22 +549,30 @@ class ClientSide(asyncio.Protocol):
             self._left -= own
             self._body_bytes += own
             self.body_done = not self._left
-        if own < size:
+        self._measured += own - at
+        if own == size:
+            return data[at:] if at else data
+        if self.body_done:
             self._buffer += data[own:]
-            data = data[:own]
-        return data
+        else:
+            self._unread, self._unread_at = data, own
+            self._wait_for_turn()
+        return data[at:own]
 
     def _hold_back(self) -> None:
         """A client is not read further than there is use for it."""
-        if len(self._buffer) + (self._pending_size if self._state != COLLECTING else 0) > _AHEAD:
+        if self._is_ahead():
             self.transport.pause_reading()
+
+    def _is_ahead(self) -> bool:
+        return len(self._buffer) + (self._pending_size if self._state != COLLECTING else 0) > _AHEAD
 
     def replica_is_slow(self, is_slow: bool) -> None:
         self._is_slow = is_slow
         if is_slow:
             self.transport.pause_reading()
         else:
-            self.transport.resume_reading()
+            self._resume()
 
     # --- from the replica ---
 
@@ -710,6 +773,7 @@ class ClientSide(asyncio.Protocol):
     def _linger(self) -> None:
         """Said what was to be said. A client that still sends would lose that if it were cut off at once."""
         self._state = LINGERING
+        self._unread = b""
         self._begin_taking()
         self.since, self._measured = self._worker.now, 0
         self.transport.resume_reading()
@@ -729,7 +793,7 @@ class ClientSide(asyncio.Protocol):
 
     def turn_away(self) -> None:
         """There are too many connections, all of them in use."""
-        text = "The router has as many connections as it may have, or as one address may have."
+        text = "The router has as many connections as it may have, or as one address or user may have."
         self.transport.write(refusal(503, text, "too_many_connections", retry_after_s=1).to_bytes(closing=True))
         self._close()
 
@@ -780,7 +844,7 @@ class ClientSide(asyncio.Protocol):
             self._reply(refusal(503, text, "queue_timeout", retry_after_s=5))
 
     def _look_at_active(self, now: float) -> None:
-        if self._is_full and not self._is_taking(now):
+        if self.is_full and not self._is_taking(now):
             return
         may_wait = self.request.expects and not self._body_bytes  # for the replica's 100 Continue
         if not self.body_done and not self._is_slow and not may_wait and not self._is_sending(now):
@@ -799,7 +863,7 @@ class ClientSide(asyncio.Protocol):
                 return
             elif now - self.touched > timeouts.first_byte_s:
                 self._time_is_over("no answer began in time", "first_byte_timeout")
-        elif timeouts.idle_s and now - self.touched > timeouts.idle_s and not self._is_full:
+        elif timeouts.idle_s and now - self.touched > timeouts.idle_s and not self.is_full:
             self._time_is_over("the replica sends no more", "idle_timeout")
 
     def _time_is_over(self, why: str, code: str) -> None:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _SOON_S = 1.0
 """A worker that ended sooner than this after its start is started again later and later."""
 _LATEST_S = 5.0
+ASK_S = 1.0
+"""Between two questions whether a worker lives."""
+PATIENCE, PATIENCE_AT_START = 5, 60
+"""So many without an answer, and it is replaced: of one that has spoken, and of one that is being started."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,10 +80,37 @@ class Member:
     """It takes no more connections, and is not started again."""
     started: float = 0.0
     falls: int = 0
+    can_be_asked: bool = True
+    """It is of this release, and knows the question."""
+    has_spoken: bool = False
+    unanswered: int = 0
+    """So often it was asked whether it lives since it last said anything."""
 
     def tell(self, line: bytes) -> None:
         if self.channel is not None and not self.channel.is_closing():
             self.channel.write(line)
+
+    def heard(self) -> None:
+        self.has_spoken, self.unanswered = True, 0
+
+    def ask(self) -> bool:
+        """Asks for a sign of life; whether there is still hope of one.
+
+        Questions are counted, not time: a supervisor that was stopped itself has heard nobody.
+        """
+        if self.channel is None or not self.can_be_asked:
+            return True
+        if self.unanswered >= (PATIENCE if self.has_spoken else PATIENCE_AT_START):
+            return False
+        self.unanswered += 1
+        self.tell(inner.line(inner.Ask()))
+        return True
+
+    def meet_anew(self, home: str) -> None:
+        """A place where the next supervisor finds it: the one that it had may be gone. Raises OSError."""
+        made = succession.meeting_socket(home, self.row)
+        self.meeting.close()
+        self.meeting = made
 
     def start(self, memory: int, kicks: tuple[int, ...]) -> socket.socket:
         """Starts the process; the supervisor's end of what they share."""
@@ -103,6 +134,7 @@ class Member:
         command = [sys.executable, "-m", "bireme.router", "--worker", msgspec.json.encode(start).decode()]
         passed = (*start.listeners, start.channel, start.meeting, memory, *kicks, *start.certificate)
         self.applied, self.started = 0, time.monotonic()
+        self.can_be_asked, self.has_spoken, self.unanswered = True, False, 0
         self.process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL)
         theirs.close()
         self.pid, self.pidfd = self.process.pid, os.pidfd_open(self.process.pid)
@@ -113,6 +145,7 @@ class Member:
         self.pidfd = os.pidfd_open(orphan.handed.pid)
         self.pid = orphan.handed.pid
         self.is_leaving = orphan.handed.is_draining
+        self.can_be_asked = orphan.handed.start.release == __version__
 
     def fell(self) -> str:
         """The process has ended; how, in words."""

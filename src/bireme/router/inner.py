@@ -62,13 +62,21 @@ class Drain(msgspec.Struct, tag_field="op", tag="drain", frozen=True):
     """At the latest then, and unused connections end now. 0: these are kept until their next request, or their time."""
 
 
-ToWorker = Apply | Drain
+class Ask(msgspec.Struct, tag_field="op", tag="ask", frozen=True):
+    """Say that you are alive. -> Lives"""
+
+
+ToWorker = Apply | Drain | Ask
 
 
 class Applied(msgspec.Struct, tag_field="ev", tag="applied", frozen=True):
     """No request begins by an older table."""
 
     serial: int
+
+
+class Lives(msgspec.Struct, tag_field="ev", tag="lives", frozen=True):
+    """It hears, and has its turn."""
 
 
 class Waits(msgspec.Struct, tag_field="ev", tag="waits", frozen=True):
@@ -116,7 +124,7 @@ class Did(msgspec.Struct, tag_field="ev", tag="did", frozen=True):
     """Requests since then that could not be read."""
 
 
-FromWorker = Applied | Waits | Broke | Quiet | Did
+FromWorker = Applied | Lives | Waits | Broke | Quiet | Did
 
 to_worker: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)

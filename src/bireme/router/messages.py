@@ -31,6 +31,8 @@ SOCKET = "router.sock"
 MAX_LINE_BYTES = 64 * 1024 * 1024
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of the histograms' buckets; one more has all that took longer."""
+ANYBODY = -1
+"""In the place of a uid."""
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 ReplicaState = Literal["ready", "draining"]
@@ -82,6 +84,8 @@ class Replica(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     state: ReplicaState = "ready"
     weight: float = 1.0
     """Relative capacity among the replicas of its revision: one of weight 2 has twice the requests in flight."""
+    uid: int = ANYBODY
+    """As whom it listens, where that is on the router's machine: a port that another user has taken is not it."""
 
 
 class Key(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -125,6 +129,8 @@ class Service(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Whether requests wait for it when no replica is ready; else they are answered with 503 at once ..."""
     closed: str = ""
     """... which says why: the end of a sentence that begins with the service's name."""
+    uid: int = ANYBODY
+    """Whose it is."""
 
 
 class Table(Order, tag="table", frozen=True):

@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from bireme.router.rules import heads, rewriting
+from bireme.router.rules import heads, locations, rewriting
 from bireme.router.rules.bodies import BodyError, ChunkedBody
 from bireme.router.rules.heads import NO_LENGTH, Answer, HeadError
 from bireme.router.rules.websocket import Frames
+from bireme.router.turns import AT_ONCE, FULL_READ_BYTES
 
 if TYPE_CHECKING:
     from bireme.router.backends import Backend
@@ -31,8 +32,8 @@ class ReplicaSide(asyncio.Protocol):
     """One connection, from its making to its loss."""
 
     __slots__ = (
-        "_body", "_closing", "_head", "_interim", "_left", "_out", "_plain", "_worker", "backend", "client",
-        "frames", "idle_since", "phase", "transport", "was_used",
+        "_body", "_closing", "_head", "_interim", "_is_behind", "_left", "_plain", "_unread", "_unread_at", "_worker",
+        "backend", "client", "frames", "idle_since", "phase", "transport", "was_used",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -52,6 +53,10 @@ class ReplicaSide(asyncio.Protocol):
         """The client cannot read chunks."""
         self._closing = False
         self._interim = 0
+        self._is_behind = False
+        """It has a place among the worker's turns, and is not read until it is called there."""
+        self._unread, self._unread_at = b"", 0
+        """What came and is not looked through, and from where on."""
         self.frames: Frames | None = None
         """Of a WebSocket."""
 
@@ -70,17 +75,19 @@ class ReplicaSide(asyncio.Protocol):
             self._take_head(client, data)
         elif self.phase == COUNTED:
             self._take_counted(client, data)
+        elif self._unread:  # it was read although it is behind
+            self._fall_behind(self._unread[self._unread_at :] + data, 0)
         elif self.phase == CHUNKED:
             self._take_chunks(client, data)
         else:
-            if self.frames is not None:
-                self.frames.take(data)
-            self.backend.tally.bytes_out += len(data)
-            client.transport.write(data)
+            self._take_any(client, data)
+        if len(data) >= FULL_READ_BYTES and self.client is client:
+            self._wait_for_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         client, phase = self.client, self.phase
         self.client, self.phase = None, CLOSED
+        self._unread = b""
         if client is None:
             if self in self.backend.idle:
                 self.backend.idle.remove(self)
@@ -112,7 +119,37 @@ class ReplicaSide(asyncio.Protocol):
             self.backend.idle.remove(self)
         self.client = None
         self.phase = CLOSED
+        self._unread = b""
         self.transport.abort()
+
+    def resume(self) -> None:
+        """Its client takes more."""
+        if not self._is_behind:
+            self.transport.resume_reading()
+
+    # --- its turns ---
+
+    def _fall_behind(self, data: bytes, at: int) -> None:
+        self._unread, self._unread_at = data, at
+        self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        """Others first."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._worker.turns.wait(self)
+        self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """It is its turn."""
+        self._is_behind = False
+        if self._unread and self.client is not None:
+            data, self._unread = self._unread, b""
+            self.client.touched = self._worker.now
+            take = self._take_chunks if self.phase == CHUNKED else self._take_any
+            take(self.client, data, self._unread_at)
+        if self.phase != CLOSED and (self.client is None or not self.client.is_full):
+            self.resume()
 
     # --- answers ---
 
@@ -120,10 +157,13 @@ class ReplicaSide(asyncio.Protocol):
         if self._head:
             data = self._head + data
         end = data.find(b"\r\n\r\n")
+        if (end if end >= 0 else len(data)) > heads.MAX_HEAD_BYTES:
+            client.misanswered(self, f"the replica's answer has a head of more than {heads.MAX_HEAD_BYTES} bytes")
+            return
         if end < 0:
             self._head = data
-            if len(data) > heads.MAX_HEAD_BYTES:
-                client.misanswered(self, f"the replica's answer has a head of more than {heads.MAX_HEAD_BYTES} bytes")
+            if not heads.may_begin_answer(data):
+                client.misanswered(self, "the replica's answer has no HTTP/1.1 status line that ends with CR LF")
             return
         self._head = b""
         try:
@@ -145,8 +185,9 @@ class ReplicaSide(asyncio.Protocol):
             self.phase = TUNNEL
             if answer.upgrade.lower() == b"websocket":
                 self.frames = Frames()
-                self.frames.take(rest)
-            client.begin_tunnel(rewriting.answer_head(answer, closing=False) + rest)
+            client.begin_tunnel(rewriting.answer_head(answer, closing=False))
+            if rest:
+                self._take_any(client, rest)
             return
         self._interim += 1
         if self._interim > _MAX_INTERIM:
@@ -159,6 +200,8 @@ class ReplicaSide(asyncio.Protocol):
 
     def _begin_answer(self, client: ClientSide, answer: Answer, rest: bytes) -> None:
         request = client.request
+        if answer.leads and client.prefix:
+            answer = locations.below(answer, client.prefix, self._own_hosts(request.host or b""))
         if (
             answer.length == len(rest)
             and client.body_done
@@ -193,8 +236,13 @@ class ReplicaSide(asyncio.Protocol):
         elif rest and self.phase == CHUNKED:
             self._take_chunks(client, rest)
         elif rest:
-            self.backend.tally.bytes_out += len(rest)
-            client.transport.write(rest)
+            self._take_any(client, rest)
+
+    def _own_hosts(self, asked: bytes) -> set[bytes]:
+        """What this replica may call itself: as the client does, or by where it listens."""
+        port = self.backend.port
+        here = {b"%b:%d" % (name, port) for name in (self.backend.host.encode(), b"localhost")}
+        return here | {asked.lower()} if asked else here
 
     def _take_counted(self, client: ClientSide, data: bytes) -> None:
         size = len(data)
@@ -210,21 +258,33 @@ class ReplicaSide(asyncio.Protocol):
         client.transport.write(data)
         self._end(client)
 
-    def _take_chunks(self, client: ClientSide, data: bytes) -> None:
+    def _take_chunks(self, client: ClientSide, data: bytes, at: int = 0) -> None:
         body = self._body
         assert body is not None
-        payload: list[bytes] | None = [] if self._plain else None
+        payload = bytearray() if self._plain else None
         try:
-            end = body.take(data, payload)
+            end = body.take(data, payload, at, AT_ONCE)
         except BodyError as error:
             client.misanswered(self, str(error))
             return
-        if end < len(data):
-            data, self._closing = data[:end], True
-        self.backend.tally.bytes_out += len(data)
-        client.transport.write(data if payload is None else b"".join(payload))
+        self.backend.tally.bytes_out += end - at
+        if payload is not None:
+            client.transport.write(bytes(payload))
+        else:
+            client.transport.write(data if end - at == len(data) else data[at:end])
         if body.done:
+            self._closing |= end < len(data)
             self._end(client)
+        elif end < len(data):
+            self._fall_behind(data, end)
+
+    def _take_any(self, client: ClientSide, data: bytes, at: int = 0) -> None:
+        """What has no end of its own: a tunnel's, or to the connection's end."""
+        end = len(data) if self.frames is None else self.frames.take(data, at, AT_ONCE)
+        self.backend.tally.bytes_out += end - at
+        client.transport.write(data if end - at == len(data) else data[at:end])
+        if end < len(data):
+            self._fall_behind(data, end)
 
     def _end(self, client: ClientSide) -> None:
         """The answer is whole."""
@@ -233,7 +293,7 @@ class ReplicaSide(asyncio.Protocol):
             self.phase = CLOSED
             self.transport.close() if client.body_done else self.transport.abort()
         else:
-            self.transport.resume_reading()
+            self.resume()
             self._rest()
         client.answered()
 

@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
     most_connections: int = 10_000
     """Of clients, in all workers together ..."""
     most_of_one: int = 2_500
-    """... and from one address."""
+    """... and of one user of this machine, or from one address elsewhere."""
     head_s: float = 15.0
     """From the first byte of a request's head to its last; and from a connection to its first byte."""
     keep_alive_s: float = 75.0
@@ -65,7 +65,7 @@ _HELP = {
     "tls_key": "PEM file with its key",
     "numbers_port": "port on 127.0.0.1 where Prometheus reads; 0: only over the router's socket",
     "most_connections": "clients' connections in all",
-    "most_of_one": "clients' connections from one address",
+    "most_of_one": "clients' connections of one user of this machine, or from one address elsewhere",
     "head_s": "seconds that a request's head may take",
     "keep_alive_s": "seconds that a client's connection is kept without a request",
     "pace_s": "in so many seconds a client sends or takes at least --pace-bytes",

@@ -1,6 +1,7 @@
 """How workers outlive their supervisor: where the next one finds them, and what they hand it.
 
-Each worker has a socket of its own in the router's folder, which its supervisor made. Nobody connects to it while that
+Each worker has a socket of its own in the router's folder, which its supervisor made, and which it makes again itself
+when it is gone. Nobody connects to it while that
 supervisor lives, for it holds the folder's lock. Who holds the lock next connects, is handed the worker's descriptors
 and what it goes by, and the connection is from then on what the pair of sockets was (`inner`). So a killed supervisor
 costs no request, and the next one need not have anything on its disk.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,7 +25,7 @@ from bireme.agent.messages.protocol import connect_endpoint, listen_at
 from bireme.router import inner
 
 _PREFIX, _SUFFIX = "worker-", ".sock"
-_ANSWER_S = 10.0
+_ANSWER_S = 5.0
 _MOST_FDS = 253
 """The kernel's limit for one message."""
 _CHUNK = 1 << 20
@@ -56,12 +58,12 @@ class Orphan:
 # --- the worker's side ------------------------------------------------------------------------------------------------
 
 
-def hand_over(connection: socket.socket, start: inner.Start, listeners: tuple[int, ...]) -> None:
+def hand_over(connection: socket.socket, start: inner.Start, meeting: int, listeners: tuple[int, ...]) -> None:
     """The descriptors; the words (`Handed`) are the caller's to send. Raises OSError.
 
-    `listeners`: those that it still listens at.
+    `meeting`: where it was found; `listeners`: those that it still listens at.
     """
-    fds = [start.meeting, *listeners, start.memory, *start.kicks, *start.certificate]
+    fds = [meeting, *listeners, start.memory, *start.kicks, *start.certificate]
     socket.send_fds(connection, [struct.pack("H", len(listeners))], fds)
 
 
@@ -75,9 +77,11 @@ def peer_uid(connection: socket.socket) -> int:
 # --- the next supervisor's side ---------------------------------------------------------------------------------------
 
 
-def orphans_in(home: str) -> list[Orphan]:
-    """All that there are. For who holds the lock of this folder."""
-    found = (_met(os.path.join(home, name)) for name in _names(home))
+def orphans_in(home: str, met: Collection[int] = ()) -> list[Orphan]:
+    """All that there are, but for the rows that were met before. For who holds the lock of this folder."""
+    known = {meeting_path(home, row) for row in met}
+    paths = (os.path.join(home, name) for name in _names(home))
+    found = (_met(path) for path in paths if path not in known)
     return [orphan for orphan in found if orphan is not None]
 
 

@@ -13,7 +13,6 @@ the replica.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import secrets
@@ -21,19 +20,21 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 import msgspec
 
 from bireme import __version__
-from bireme.agent.messages.protocol import listen_at
 from bireme.router import inner, listening, messages, succession, table_file
 from bireme.router.board import BLOCK, Blocks, Board, NoRoomError, mapped, new_memory
+from bireme.router.census import living
 from bireme.router.control import Speaker, speaking_to
-from bireme.router.family import Generation, Member
+from bireme.router.family import ASK_S, Generation, Member
 from bireme.router.listening import Certificate, ListeningError
 from bireme.router.loads import Loads
 from bireme.router.messages import AnyOrder, AnyTold, Replica, Service, Table
+from bireme.router.premises import Premises, RouterError
 from bireme.router.rules import tables
 from bireme.router.settings import Settings, mistake
 from bireme.router.succession import Orphan
@@ -45,12 +46,13 @@ _GATHER_S = 0.05
 _KILL_AFTER_S = 2.0
 _WRITE_AGAIN_S = 2.0
 """After so long a table is written once more that could not be."""
-_MOST_ROWS = 128
-"""Of the board: for two generations of as many workers as there may be."""
-
-
-class RouterError(Exception):
-    """The router cannot start. The text says why and what to do."""
+_MOST_ROWS, _USUAL_WORKERS = 128, 16
+"""Of the board: for two generations of as many workers as there may be; and of as many as anybody is likely to ask for,
+while there are fewer: rows that nobody uses cost a descriptor each."""
+_LOOK_S = 2.0
+"""Between looks whether the folder is as it was left."""
+_MEET_S, _MEET_AGAIN_S = 3.0, 0.1
+"""So long workers that a supervisor left have to be found at their sockets, which they may have to make again."""
 
 
 class Supervisor:
@@ -60,7 +62,8 @@ class Supervisor:
         self._home = settings.home
         self._loop = asyncio.get_running_loop()
         self._epoch = secrets.token_hex(8)
-        self._lock = _locked(settings.home)
+        self._premises = Premises(settings.home)
+        self._control: list[asyncio.Server] = []
         self._blocks = Blocks()
         self._cells: dict[str, int] = {}
         self._loads = Loads()
@@ -79,7 +82,7 @@ class Supervisor:
         self._generations: list[Generation] = []
         """The newest last; those before it end when it serves."""
         self.done: asyncio.Future[None] = self._loop.create_future()
-        self._begin(settings, succession.orphans_in(settings.home))
+        self._begin(settings, _orphans_of(settings.home))
 
     def _begin(self, settings: Settings, orphans: list[Orphan]) -> None:
         """With the workers that there are, or with new ones. Raises RouterError."""
@@ -90,7 +93,7 @@ class Supervisor:
         if orphans:
             self._memory, self._kicks = orphans[0].memory, orphans[0].kicks
         else:
-            rows = min(_MOST_ROWS, 2 * max(2, settings.worker_count, os.cpu_count() or 1))
+            rows = min(_MOST_ROWS, 2 * max(_USUAL_WORKERS, settings.worker_count, os.cpu_count() or 1))
             self._memory = new_memory(rows)
             self._kicks = tuple(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(rows))
         self._board = Board(mapped(self._memory, len(self._kicks)), len(self._kicks), None)
@@ -107,17 +110,50 @@ class Supervisor:
             raise RouterError(str(error)) from error
 
     async def run(self) -> None:
-        path = os.path.join(self._home, messages.SOCKET)
-        control = await self._loop.create_unix_server(
-            speaking_to(self), sock=listen_at(path, 16, for_everyone=False), start_serving=True
-        )
+        await self._listen()
+        self._loop.call_later(_LOOK_S, self._look_at_premises)
+        self._loop.call_later(ASK_S, self._ask_workers)
         if numbers_port := self._newest.settings.numbers_port:
             await self._loop.create_server(speaking_to(self, is_local_socket=False), "127.0.0.1", numbers_port)
         for name in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(name, self.end)
         await self.done
-        control.close()
-        os.unlink(path)
+        for control in self._control:
+            control.close()
+        self._premises.leave()
+
+    async def _listen(self) -> None:
+        """For the daemon. Connections to a socket that was removed go on."""
+        self._control.append(
+            await self._loop.create_unix_server(speaking_to(self), sock=self._premises.listener(), start_serving=True)
+        )
+
+    def _look_at_premises(self) -> None:
+        """Makes again what was removed of the folder: nobody could find the router, tell it anything, nor end it."""
+        if self._is_ending:
+            return
+        if not self._premises.is_findable:
+            self._regain_premises()
+        if self._table.serial and not os.path.exists(self._table_path):
+            self._write_down()
+        self._loop.call_later(_LOOK_S, self._look_at_premises)
+
+    def _regain_premises(self) -> None:
+        if not self._premises.can_be_found and self._daemon is None:
+            log.error("%s was removed, and there is no daemon: ending", os.path.dirname(self._home))
+            self.end()
+            return
+        try:
+            self._premises.regain()
+        except RouterError as error:
+            log.error("%s: ending", error)
+            self.end()
+        except OSError as error:
+            self._ail("folder", f"nobody will find it again, for {self._home} cannot be made: {error.strerror}")
+        else:
+            log.warning("files of %s were removed, and are made again", self._home)
+            self._ail("folder", "")
+            self._loop.create_task(self._listen())
 
     @property
     def _newest(self) -> Generation:
@@ -249,12 +285,14 @@ class Supervisor:
 
     def heard(self, worker: Member, line: bytes) -> None:
         said = inner.from_worker.decode(line)
+        worker.heard()
         if isinstance(said, inner.Did):
             self._loads.add(worker.row, said)
             worker.connections = said.connections
             self._gather()
         elif isinstance(said, inner.Applied):
             worker.applied, worker.has_applied = said.serial, True
+            self._ail(f"worker {worker.row}", "")
             self._serve_newest()
             self._tell_took()
         elif isinstance(said, inner.Waits):
@@ -263,7 +301,7 @@ class Supervisor:
                 self._tell(messages.Wake(service=said.service))
         elif isinstance(said, inner.Broke):
             self._tell(messages.Trouble(service=said.service, replica=said.replica, why=said.why))
-        else:
+        elif isinstance(said, inner.Quiet):
             self._tell_drained()
 
     def _tell_took(self, *, again: bool = False) -> None:
@@ -342,12 +380,18 @@ class Supervisor:
         self._tell_all()
 
     def _complete(self, generation: Generation) -> None:
-        """Workers in the place of those that died without a supervisor. Raises ListeningError or OSError."""
+        """Workers in the place of those that died without a supervisor, or that had no row when the others began.
+
+        They accept where others do besides, or on new sockets. Raises ListeningError or OSError.
+        """
         settings, kept = generation.settings, generation.listeners
         missing = settings.worker_count - len(generation.members)
-        if missing > 0:
-            generation.listeners = listening.listeners(settings.host, settings.port, len(kept) + missing, kept)
-            self._add_members(generation, generation.listeners[len(kept) :])
+        if missing <= 0:
+            return
+        shared = [listener for member in generation.members for listener in member.listeners[1:]][:missing]
+        count = len(kept) + missing - len(shared)
+        generation.listeners = listening.listeners(settings.host, settings.port, count, kept)
+        self._add_members(generation, [*shared, *generation.listeners[len(kept) :]])
 
     def _generation_of(self, orphans: list[Orphan]) -> Generation:
         start = orphans[0].handed.start
@@ -389,9 +433,12 @@ class Supervisor:
         settings = generation.settings
         taken = {member.row for each in (*self._generations, generation) for member in each.members}
         rows = [row for row in range(len(self._kicks)) if row not in taken]
-        count = min(len(rows), settings.worker_count - len(generation.members))
+        missing = settings.worker_count - len(generation.members)
+        count = min(len(rows), missing)
+        fewer = f"{missing - count} of {settings.worker_count} workers wait until those of earlier settings have ended"
         if not count:
-            raise ListeningError("workers of earlier settings still have requests: try again later")
+            raise ListeningError(fewer)
+        self._ail("workers", fewer if count < missing else "")
         made = [
             Member(generation, row, succession.meeting_socket(self._home, row), list(listeners[number::count]))
             for number, row in enumerate(rows[:count])
@@ -454,8 +501,20 @@ class Supervisor:
             return
         if member.is_leaving:
             self._let_go(member)
-        else:
-            self._start(member)
+            return
+        with suppress(OSError):  # the folder is away: the worker makes its place when it is there again
+            member.meet_anew(self._home)
+        self._start(member)
+
+    def _ask_workers(self) -> None:
+        """One that gives no sign of life holds its part of the connections, and every new table: it is replaced."""
+        if self._is_ending:
+            return
+        for member in self._members:
+            if not member.ask():
+                self._ail(f"worker {member.row}", f"a worker (pid {member.pid}) hangs: another takes its place")
+                member.kill()
+        self._loop.call_later(ASK_S, self._ask_workers)
 
     def _let_go(self, member: Member) -> None:
         """It has ended, and there is a newer one."""
@@ -464,6 +523,8 @@ class Supervisor:
         generation.members.remove(member)
         if not generation.members and generation is not self._newest:
             self._generations.remove(generation)
+        with suppress(ListeningError, OSError):  # the next that ends leaves a row too
+            self._complete(self._newest)
         self._tell_all()
 
     # --- other settings ---
@@ -580,14 +641,17 @@ def _asked_of_generation(generation: Generation) -> tuple[Settings, str]:
     return generation.settings, generation.digest
 
 
-def _locked(home: str) -> int:
-    """The home's lock, held while this process lives. Raises RouterError."""
-    try:
-        os.makedirs(home, mode=0o700, exist_ok=True)
-        lock = os.open(os.path.join(home, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RouterError(f"another router serves {home}") from error
-    except OSError as error:
-        raise RouterError(f"{error.filename or home}: {error.strerror}") from error
-    return lock
+def _orphans_of(home: str) -> list[Orphan]:
+    """The workers that a supervisor of this folder left. One that does not come to its socket hangs, and is killed: it
+    would keep its part of the connections. For who holds the lock."""
+    found, deadline = succession.orphans_in(home), time.monotonic() + _MEET_S
+    while missing := set(living(home).workers) - {orphan.handed.pid for orphan in found}:
+        if time.monotonic() > deadline:
+            log.error("workers %s do not answer, and are killed", sorted(missing))
+            for pid in missing:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            break
+        time.sleep(_MEET_AGAIN_S)
+        found += succession.orphans_in(home, {orphan.handed.start.row for orphan in found})
+    return found

@@ -5,7 +5,7 @@ its connections have together: the table as it goes by it, who may connect, time
 `replica_side` are the connections.
 
 Invariant: it goes on when the supervisor dies, with the table that it has, until the next one finds it (`succession`)
-or its folder is gone; what it counted is told once a second, before that at its end.
+or the folder stays away; what it counted is told once a second, before that at its end.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from typing import cast
 import uvloop
 
 from bireme.agent.messages.protocol import place_of
+from bireme.agent.system.listeners import NOBODY, SocketOwners
 from bireme.router import inner, succession
 from bireme.router.backends import Backend, Served
 from bireme.router.board import Board, mapped
 from bireme.router.client_side import ClientSide
 from bireme.router.inner import Start
 from bireme.router.listening import tls
-from bireme.router.messages import Table
+from bireme.router.messages import ANYBODY, Table
 from bireme.router.replica_side import ReplicaSide
 from bireme.router.rules import rewriting
 from bireme.router.rules.addresses import Directory
 from bireme.router.rules.tally import Tally
+from bireme.router.turns import Turns
 
 log = logging.getLogger("bireme.router")
 
@@ -44,13 +46,19 @@ _AVOID_S = 1.0
 """So long a replica that could not be connected to is not chosen if there is another."""
 _ATTEMPTS = 3
 """One attempt to connect takes at most this part of the time for all."""
+_KEPT = 10
+"""One of so many connections is kept for services whose owners have less than their share of all."""
+_SHARE = 4
+"""What the services of one owner may have in a crowd: one connection of so many."""
 _RESERVED = 64
 _BLOCKS_REMEMBERED = 1024
 _BACKLOG = 4096
 _USER_TIMEOUT_MS = 15_000
 _GOODBYE_S = 0.5
-_HOME_S = 2.0
-"""Between looks whether the folder is still there in which the next supervisor would find a worker without one."""
+_PLACE_S, _PLACE_ALONE_S = 2.0, 0.2
+"""Between looks whether the next supervisor would find it; while it has none, more often."""
+_HOMELESS_LOOKS = 50
+"""So many of the latter in a row without a folder, and nobody is expected any more."""
 
 
 class Worker:
@@ -59,6 +67,7 @@ class Worker:
     def __init__(self, start: Start, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = start.settings
         self.loop = loop
+        self.turns = Turns(loop)
         rows = len(start.kicks)
         self.board = Board(mapped(start.memory, rows), rows, start.row)
         self.directory: Directory[Served] = Directory(())
@@ -74,8 +83,9 @@ class Worker:
         """Requests whose heads were refused: nobody knows for which service they were."""
         self.clients: dict[ClientSide, None] = {}
         """The oldest first."""
+        self._owners = SocketOwners()
         self._blocks: dict[tuple[str, bytes, bytes, bytes], bytes] = {}
-        self._by_peer: Counter[str] = Counter()
+        self._by_holder: Counter[str] = Counter()
         self._services: dict[str, Served] = {}
         self._leaving: list[Served] = []
         """Not in the table any more, with requests in flight."""
@@ -88,18 +98,24 @@ class Worker:
         self._listeners = start.listeners
         limit = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED) // 2
         self._most = max(1, min(-(-self.settings.most_connections // start.workers), limit))
+        self._crowd = self._most - self._most // _KEPT
         self._most_of_one = max(1, min(-(-self.settings.most_of_one // start.workers), self._most))
         self._channel: asyncio.Transport | None = None
         self._servers: list[asyncio.Server] = []
-        self._place = place_of(succession.meeting_path(self.settings.home, start.row))
+        self._meeting_path = succession.meeting_path(self.settings.home, start.row)
+        self._meeting: socket.socket | None = None
+        """From `run` on."""
+        self._place = place_of(self._meeting_path)
+        self._homeless = 0
+        self._looking: asyncio.TimerHandle | None = None
         self.done: asyncio.Future[None] = loop.create_future()
 
     async def run(self) -> None:
         await self._speak_over(socket.socket(fileno=self._start.channel))
         kick = self._start.kicks[self._start.row]
         self.loop.add_reader(kick, self._kicked, kick)
-        meeting = socket.socket(fileno=self._start.meeting)
-        self.loop.add_reader(meeting.fileno(), self._met, meeting)
+        self._meet_at(socket.socket(fileno=self._start.meeting))
+        self._look_for_place()
         await self.done
 
     async def listen(self) -> None:
@@ -127,16 +143,40 @@ class Worker:
         if self._channel is channel:
             self._channel = None
             log.warning("worker %d: the supervisor is gone; serving on until the next one comes", self._start.row)
-            self.loop.call_later(_HOME_S, self._look_for_home)
+            self._look_for_place()
 
-    def _look_for_home(self) -> None:
-        if self._channel is not None or self.done.done():
+    def _look_for_place(self) -> None:
+        """Sees to it that the next supervisor finds this worker; without one, ends where none will come: the folder is
+        away for long, or another worker is in its place."""
+        if self.done.done():
             return
-        if place_of(succession.meeting_path(self.settings.home, self._start.row)) == self._place:
-            self.loop.call_later(_HOME_S, self._look_for_home)
-        else:
-            log.error("worker %d: %s is gone, nobody will come: ending", self._start.row, self.settings.home)
+        found, is_alone = place_of(self._meeting_path), self._channel is None
+        if found is None:
+            self._make_place()
+        self._homeless = self._homeless + 1 if is_alone and place_of(self._meeting_path) is None else 0
+        if is_alone and (self._homeless > _HOMELESS_LOOKS or found not in (None, self._place)):
+            log.error("worker %d: %s is gone, nobody will come: ending", self._start.row, self._meeting_path)
             self.drain(self.settings.drain_s)
+            return
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = self.loop.call_later(_PLACE_ALONE_S if is_alone else _PLACE_S, self._look_for_place)
+
+    def _make_place(self) -> None:
+        """Its socket again, where the folder is there: that is its supervisor's to make."""
+        try:
+            made = succession.meeting_socket(self.settings.home, self._start.row)
+        except OSError:
+            return
+        self._meet_at(made)
+        log.warning("worker %d: %s was gone, and is there again", self._start.row, self._meeting_path)
+
+    def _meet_at(self, made: socket.socket) -> None:
+        if self._meeting is not None:
+            self.loop.remove_reader(self._meeting.fileno())
+            self._meeting.close()
+        self._meeting, self._place = made, place_of(self._meeting_path)
+        self.loop.add_reader(made.fileno(), self._met, made)
 
     def _met(self, meeting: socket.socket) -> None:
         """Somebody holds the folder's lock who is not the supervisor that this one had."""
@@ -148,7 +188,7 @@ class Worker:
             connection.close()
             return
         try:
-            succession.hand_over(connection, self._start, self._listeners)
+            succession.hand_over(connection, self._start, meeting.fileno(), self._listeners)
         except OSError:
             connection.close()
             return
@@ -163,6 +203,8 @@ class Worker:
         order = inner.to_worker.decode(line)
         if isinstance(order, inner.Drain):
             self.drain(order.limit_s)
+        elif isinstance(order, inner.Ask):
+            self.tell(inner.Lives())
         else:
             self.board.look_at(order.rows)
             self._apply(order.table, order.cells)
@@ -241,28 +283,50 @@ class Worker:
 
     def enter(self, client: ClientSide) -> None:
         self._look_on()
-        if self._by_peer[client.peer] >= self._most_of_one:
-            self._make_room(client, client.peer)
+        if self._by_holder[client.holder] >= self._most_of_one:
+            self._make_room(client, client.holder)
         elif len(self.clients) >= self._most:
             self._make_room(client, "")
         self.clients[client] = None
-        self._by_peer[client.peer] += 1
+        self._by_holder[client.holder] += 1
         if self._is_hurried:
             client.drain()
 
-    def _make_room(self, client: ClientSide, peer: str) -> None:
-        """The oldest without a request makes way, of this peer or of all; where there is none, the new one goes."""
+    def holder_of(self, client: ClientSide, transport: asyncio.BaseTransport) -> str:
+        """Whose this connection is: its user's where he is on this machine, which has addresses for everybody; else
+        its address's, of IPv6 its network's."""
+        if client.is_local:
+            mine, other = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+            uid = self._owners.of_other_end(mine[:2], other[:2]) if mine and other else None
+            return "this machine" if uid in (None, NOBODY) else f"user {uid}"
+        if ":" in client.peer and "." not in client.peer:
+            return socket.inet_pton(socket.AF_INET6, client.peer.partition("%")[0])[:8].hex(":", 2)
+        return client.peer
+
+    @property
+    def is_crowded(self) -> bool:
+        """The connections that are left are kept for those who have few."""
+        return len(self.clients) > self._crowd
+
+    def has_its_share(self, served: Served) -> bool:
+        """Whether the services of this one's owner have as many connections as they may have in a crowd."""
+        owner = served.spec.uid
+        own = [each for each in self._services.values() if each.spec.uid == owner] if owner != ANYBODY else [served]
+        return sum(each.held for each in own) >= self._most // _SHARE
+
+    def _make_room(self, client: ClientSide, holder: str) -> None:
+        """The oldest without a request makes way, of this holder or of all; where there is none, the new one goes."""
         for each in self.clients:
-            if each.is_unused and peer in ("", each.peer):
+            if each.is_unused and holder in ("", each.holder):
                 each.abort()
                 return
         client.turn_away()
 
     def leave(self, client: ClientSide) -> None:
         del self.clients[client]
-        self._by_peer[client.peer] -= 1
-        if not self._by_peer[client.peer]:
-            del self._by_peer[client.peer]
+        self._by_holder[client.holder] -= 1
+        if not self._by_holder[client.holder]:
+            del self._by_holder[client.holder]
         if self.is_draining:
             self._end_if_empty()
 
@@ -296,6 +360,11 @@ class Worker:
             backend.avoid_until = time.monotonic() + _AVOID_S
             client.unconnected(backend, _why(error))
             return
+        if self._is_anothers(backend, transport):
+            transport.abort()
+            backend.avoid_until = time.monotonic() + _AVOID_S
+            client.unconnected(backend, "another user's program listens on its port")
+            return
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -303,6 +372,16 @@ class Worker:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
         backend.avoid_until = 0.0
         client.connected(made)
+
+    def _is_anothers(self, backend: Backend, transport: asyncio.BaseTransport) -> bool:
+        """Whether somebody has taken the replica's port, who is to see no request. Root is trusted: a container's
+        port may be its."""
+        if backend.uid == ANYBODY:
+            return False
+        mine, other = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        if not mine or not other:  # it has ended already
+            return False
+        return self._owners.is_anothers(mine[:2], other[:2], {0, os.geteuid(), backend.uid})
 
     def ended_on(self, backend: Backend, now: float) -> None:
         """A request on it has ended: there is room for another."""

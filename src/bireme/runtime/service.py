@@ -26,6 +26,7 @@ from bireme.core.model.jobs import JobSpec
 from bireme.core.model.nodes import Health
 from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.services.unwritten import unwritten
 from bireme.core.state.state import State
 from bireme.ports import Clock, Engine, Journal, JournalError, Records
 from bireme.runtime.bell import Bell
@@ -41,8 +42,10 @@ TICK_S = 0.5
 LOOK_AT_LOST_NODES_S = 5.0
 RATION = 5.0
 """A due or planning pass that took t seconds is not repeated within RATION x t, unless it started jobs."""
+IN_VAIN = 2.0
+"""One that started nothing rests so much longer: nobody waits for it but who asks when a job will start."""
 REST_S = 0.01
-"""Nor within so long, if it started nothing: whoever submits one job after another has them planned some at a time."""
+"""And at least so long: whoever submits one job after another has them planned some at a time."""
 PASS_S = 0.2
 """A pass ends after so long, and goes on where it was in a later turn: meanwhile requests are answered."""
 STREAM_OBSERVATIONS = 4
@@ -79,6 +82,9 @@ class Runtime:
         self._scribe = Scribe()
         self._snapshots = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
         self._subscribers: list[Subscriber] = []
+        self._journal_watchers: list[Callable[[], None]] = []
+        self.unwritable = ""
+        """Why the journal could not be written, while something waits for that; empty: all is written."""
         self._due_after = 0.0
         self._due_owed = False
         """Something happened since time-driven work was last looked at: a dependency may be met by it."""
@@ -230,6 +236,11 @@ class Runtime:
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
+    def watch_journal(self, watcher: Callable[[], None]) -> Callable[[], None]:
+        """Calls `watcher` whenever the journal could not be written, and when it can be again; returns the way out."""
+        self._journal_watchers.append(watcher)
+        return lambda: self._journal_watchers.remove(watcher)
+
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -301,6 +312,7 @@ class Runtime:
 
     async def _turn(self) -> None:
         now, began = self.clock.now(), time.monotonic()
+        self.state.serving.unwritten = {}  # it is taken in now
         time_passed = began >= self._due_after
         may_plan = began >= self._plan_after
         group = self.kernel.turn(now, time_passed=time_passed, may_plan=False)
@@ -331,7 +343,7 @@ class Runtime:
         planned = time.monotonic()
         started, rest_s = len(group.commands) - commanded, RATION * (planned - began)
         if started <= 0 and called_for:
-            rest_s = max(rest_s, REST_S)
+            rest_s = max(IN_VAIN * rest_s, REST_S)
         self._plan_after = planned + rest_s / (1 + max(0, started))
 
     async def _store(self, group: Group) -> None:
@@ -348,16 +360,35 @@ class Runtime:
             except JournalError as error:
                 log.error("the journal cannot be written: %s", error)
                 self.kernel.rollback(group, error)
+                self._not_written(str(error))
                 await asyncio.sleep(RETRY_AFTER_S)
                 return error
+            self._all_written()
         else:
             self.kernel.settle(group)
+            if group.time_passed and not self.kernel.observations:
+                self._all_written()
         self.engine.send(self.kernel.commands(group))
         self._hear_of_a_loss(group)
         for job_id, generation in group.acknowledged:
             self.engine.acknowledge(job_id, generation)
         self._tell(group.events)
         return None
+
+    def _not_written(self, why: str) -> None:
+        """What is known and cannot be written takes replicas out of use all the same."""
+        self.unwritable = why
+        self.state.serving.unwritten = unwritten(self.state, self.kernel.observations)
+        for watcher in tuple(self._journal_watchers):
+            watcher()
+
+    def _all_written(self) -> None:
+        """Nothing waits for the journal any more."""
+        if self.unwritable:
+            self.unwritable = ""
+            log.info("the journal can be written again")
+            for watcher in tuple(self._journal_watchers):
+                watcher()
 
     async def _on_disk(self, group: Group) -> None:
         """Writes it, and answers who asked as soon as it is written. Raises JournalError."""

@@ -37,6 +37,7 @@ _ENOUGH_BYTES = 96
 _CANDIDATES = 8
 _KINDS_KEPT = 2_000
 _SEEN_KEPT = 5_000
+_ALIKE_KEPT = 64
 _SHAPES_READ = 2_000
 
 _IDS = ("job_id", "array_job_id", "array_task_id")
@@ -61,6 +62,24 @@ class Shape:
     id: int
     names: tuple[str, ...]
     values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """A shape, and what of a record differs from it."""
+
+    shape: Shape
+    written: bytes
+    lasting: Sequence[tuple[int, Any]]
+    """Of much that differs, what another shape may have: nothing where it is little, or of this run alone (`OWN`)."""
+
+    @classmethod
+    def by(cls, shape: Shape, differs: dict[int, Any]) -> _Near:
+        written = _written(differs)
+        if len(written) <= _ENOUGH_BYTES:
+            return cls(shape, written, ())
+        names = shape.names
+        return cls(shape, written, [(at, value) for at, value in differs.items() if names[max(at, ~at)] not in OWN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +111,26 @@ class _Alike:
                     path, plain = value, _without_ids(value, ids)
                 value = plain
             if value is not usual and (value != usual or type(value) is not type(usual)):
-                differs[at] = value
+                _note_difference(differs, at, usual, value)
         for name in columns.unlike:
             if name in own or name in self.like:
                 differs[self.shape.names.index(name)] = own[name] if name in own else self.like[name]
-        written = _written(differs)
-        return (self.shape.id, written) if len(written) <= _ENOUGH_BYTES else None
+        near = _Near.by(self.shape, differs)
+        return None if near.lasting else (self.shape.id, near.written)
+
+
+def _nearest(candidates: Sequence[Shape], plain: Record, columns: Columns) -> _Near | None:
+    """The one that leaves the least to be said; the first that leaves nothing which another could say."""
+    names, best = tuple(plain), None
+    for shape in candidates:
+        if shape.names != names:
+            continue
+        near = _Near.by(shape, _differences(shape, plain, columns))
+        if not near.lasting:
+            return near
+        if best is None or len(near.written) < len(best.written):
+            best = near
+    return best
 
 
 class DamagedRecordError(ValueError):
@@ -110,12 +143,13 @@ class ShapeWriter:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Any, ...], list[Shape]] = OrderedDict()
         self._seen: OrderedDict[int, None] = OrderedDict()
-        self._alike: _Alike | None = None
+        self._alike: OrderedDict[int, _Alike] = OrderedDict()
+        """By the identity of the record that others are like, which is kept with it."""
 
     def forget(self) -> None:
         self._known.clear()
         self._seen.clear()
-        self._alike = None
+        self._alike.clear()
 
     def pack(
         self, connection: sqlite3.Connection, record: Record, columns: Columns, like: Record | None = None
@@ -124,12 +158,14 @@ class ShapeWriter:
         if like is None:
             shape, written = self._pack(connection, record, columns)
             return shape.id, written
-        if self._alike is not None and self._alike.like is like:
-            packed = self._alike.packed(record, columns)
-            if packed is not None:
-                return packed
+        alike = self._alike.get(id(like))
+        packed = alike.packed(record, columns) if alike is not None else None
+        if packed is not None:
+            return packed
         shape, written = self._pack(connection, {**like, **record}, columns)
-        self._alike = _Alike.of(shape, like, record, columns)
+        self._alike[id(like)] = _Alike.of(shape, like, record, columns)
+        if len(self._alike) > _ALIKE_KEPT:
+            self._alike.popitem(last=False)
         return shape.id, written
 
     def _pack(self, connection: sqlite3.Connection, record: Record, columns: Columns) -> tuple[Shape, bytes]:
@@ -139,23 +175,14 @@ class ShapeWriter:
             plain[name] = _without_ids(record[name], ids)
         kind = tuple(record.get(name) for name in KIND)
         candidates = self._candidates(connection, kind)
-        best: tuple[Shape, dict[int, Any], bytes] | None = None
-        for shape in candidates:
-            if shape.names != tuple(plain):
-                continue
-            differs = _differences(shape, plain, columns)
-            written = _written(differs)
-            if best is None or len(written) < len(best[2]):
-                best = (shape, differs, written)
-            if len(written) <= _ENOUGH_BYTES:
-                break
-        if best is None or (len(best[2]) > _ENOUGH_BYTES and self._comes_again(best[0], best[1])):
+        best = _nearest(candidates, plain, columns)
+        if best is None or (best.lasting and self._comes_again(best)):
             shape = self._make(connection, kind, plain, columns)
             return shape, _written(_differences(shape, plain, columns))
-        if candidates[0] is not best[0]:
-            candidates.remove(best[0])
-            candidates.insert(0, best[0])
-        return best[0], best[2]
+        if candidates[0] is not best.shape:
+            candidates.remove(best.shape)
+            candidates.insert(0, best.shape)
+        return best.shape, best.written
 
     def _candidates(self, connection: sqlite3.Connection, kind: tuple[Any, ...]) -> list[Shape]:
         found = self._known.get(kind)
@@ -170,10 +197,9 @@ class ShapeWriter:
                 self._known.popitem(last=False)
         return found
 
-    def _comes_again(self, shape: Shape, differs: Mapping[int, Any]) -> bool:
+    def _comes_again(self, near: _Near) -> bool:
         """Whether somebody differed like this before, beyond what differs from run to run anyway."""
-        lasting = [(at, value) for at, value in differs.items() if shape.names[max(at, ~at)] not in OWN]
-        mark = hash((shape.id, codec.dumps(lasting)))
+        mark = hash((near.shape.id, codec.dumps(near.lasting)))
         if mark in self._seen:
             return True
         self._seen[mark] = None
@@ -253,14 +279,18 @@ def _differences(shape: Shape, plain: Record, columns: Columns) -> dict[int, Any
     for at, usual, value in others:
         if shape.names[at] in columns.names:
             continue
-        if type(value) is dict and type(usual) is dict and value.keys() == usual.keys():
-            differs[~at] = {key: each for key, each in value.items() if _unequal(usual[key], each)}
-        else:
-            differs[at] = value
+        _note_difference(differs, at, usual, value)
     for name in columns.unlike:
         if name in plain:
             differs[shape.names.index(name)] = plain[name]
     return differs
+
+
+def _note_difference(differs: dict[int, Any], at: int, usual: Any, value: Any) -> None:
+    if type(value) is dict and type(usual) is dict and value.keys() == usual.keys():
+        differs[~at] = {key: each for key, each in value.items() if _unequal(usual[key], each)}
+    else:
+        differs[at] = value
 
 
 def _unequal(usual: Any, value: Any) -> bool:
@@ -291,7 +321,8 @@ def own_ids(record: Record, own: Record = _NOTHING) -> dict[str, str]:
     job, array, task = (own[name] if name in own else record.get(name) for name in _IDS)
     if array is None or task is None:
         return {"j": str(job)}
-    return {"t": f"{array}_{task}", "j": str(job), "A": str(array), "a": str(task)}
+    ids = {"t": f"{array}_{task}", "j": str(job), "A": str(array), "a": str(task)}
+    return {mark: ids[mark] for mark in sorted(ids, key=lambda mark: -len(ids[mark]))}
 
 
 def _without_ids(path: Any, ids: Mapping[str, str]) -> Any:

@@ -16,7 +16,7 @@ from bireme.engines.simulated.engine import PerfectWire, Script, SimulatedEngine
 
 
 class InstantEngine(SimulatedEngine, PerfectWire):
-    """Its own wire: it sees every command before it is obeyed."""
+    """An engine that is its own wire: it sees every command before it is obeyed."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock, self._script, wire=self)

@@ -75,6 +75,8 @@ class Scenario:
         self.rank_at = 0.0
         self.labels: dict[int, str] = {}
         self.shown: dict[str, str] = {}
+        self.routes = True
+        """There is a router, and it goes by every table at once."""
         config = build_cluster(cluster, **options)
         self.record([e.ClusterConfigured(config)])
         self.engine.connect(self.outbox.extend)
@@ -183,6 +185,11 @@ class Scenario:
             for job in jobs:
                 self.report(o.ReplicaProbed(job.id, job.generation, Health(health), why, self.now, address))
 
+    def withdrawn(self, label: str) -> None:
+        """The router has taken a replica out of its table. Without a word of it, where `routes` is true."""
+        name, _, number = label.partition("/")
+        self.report(o.ReplicaWithdrawn(name, int(number), self.now))
+
     def drained(self, label: str) -> None:
         """The router says that a replica has no request left."""
         name, _, number = label.partition("/")
@@ -207,7 +214,7 @@ class Scenario:
         self.report(o.NodeSilent(node, "no answer", self.now))
 
     def comes_back(self, node: str, *, knows: bool = True) -> None:
-        """It answers again; `knows` False: its agent was replaced and remembers nothing."""
+        """A node answers again; `knows` False: its agent was replaced and remembers nothing."""
         if not knows:
             self.engine.forget(node)
         self.engine.answer(node)
@@ -298,6 +305,8 @@ class Scenario:
             self.state.validate()
             if isinstance(event, e.ReplicaAdded | e.ReplicaQueued) and event.job_id:
                 self.labels[event.job_id] = f"{event.name}/{event.replica}"
+            if isinstance(event, e.ReplicaDraining) and self.routes:
+                self.outbox.append(o.ReplicaWithdrawn(event.name, event.replica, self.now))
             self.engine.send(commands)
         self.deliver()
 

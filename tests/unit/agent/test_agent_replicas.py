@@ -112,7 +112,7 @@ def test_a_port_that_is_taken_is_refused(agent: AgentProcess, tmp_path: Path) ->
     with closing(socket.create_server(("127.0.0.1", 0))) as other, agent.connect() as daemon:
         start(daemon, "#!/bin/sh\ntouch began\n", tmp_path / "out", replica(other.getsockname()[1]))
         said = daemon.expect("refused")
-        assert said["reason"].startswith("port taken: another program listens on ")
+        assert said["reason"].startswith(f"port taken: a program of user {os.getuid()} listens on ")
         daemon.send(op="ping", id=7)
         while (answered := daemon.next()).get("re") != 7:
             assert answered.get("ev") == "did"
@@ -161,8 +161,9 @@ def test_a_command_beside_the_replica_is_asked_with_its_environment(agent: Agent
     with agent.connect() as daemon:
         port = free_port()
         about = replica(port, startup={"command": command}, readiness={"command": command, "failure_threshold": 1})
-        start(daemon, "#!/bin/sh\ntouch well; sleep 1000\n", tmp_path / "out", about)
-        health(daemon, "ready")
+        script = server(tmp_path / "answers", "127.0.0.1").replace("import", "open('well', 'w'); import", 1)
+        start(daemon, script, tmp_path / "out", about)
+        assert health(daemon, "ready")["address"] == "127.0.0.1"
         assert (tmp_path / "asked").read_text() == f"{port} {tmp_path}\n"
         (tmp_path / "well").unlink()
         assert health(daemon, "unready")["why"] == "readiness probe: exit code 1: not yet"
@@ -217,25 +218,53 @@ def test_the_end_of_its_script_is_the_end_of_its_probes(agent: AgentProcess, tmp
         assert "probed" not in ended
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_who_took_the_port_as_another_user_is_not_the_replica(agent: AgentProcess, tmp_path: Path) -> None:
-    port = free_port()
-    impostor = f"""
+def listens_for_a_while(port: int) -> str:
+    """A replica whose server ends when something is written to `in`; its job goes on."""
+    serve = f"import socket; s = socket.create_server(('0.0.0.0', {port})); open('in').read()"
+    return f'#!/bin/sh\nmkfifo in\n{sys.executable} -c "{serve}"\nsleep 1000\n'
+
+
+def test_a_command_does_not_make_ready_what_does_not_listen(agent: AgentProcess, tmp_path: Path) -> None:
+    with agent.connect() as daemon:
+        well, port = {"command": ["true"], "failure_threshold": 1}, free_port()
+        about = replica(port, startup={"command": ["true"]}, readiness=well, liveness=well)
+        start(daemon, listens_for_a_while(port), tmp_path / "out", about)
+        health(daemon, "ready")
+        (tmp_path / "in").write_text("over")
+        assert health(daemon, "unready")["why"] == "readiness probe: nothing listens on its port"
+
+
+IMPOSTOR = """
 import os, socket
 os.setuid(65534)
-listener = socket.create_server(("0.0.0.0", {port}))
 print("there", flush=True)
+while True:
+    try:
+        listener = socket.create_server(("0.0.0.0", {port}))
+        break
+    except OSError:
+        pass
 while True:
     listener.accept()[0].sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n")
 """
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("readiness", [{}, {"command": ["true"]}], ids=["over its port", "by a command"])
+def test_who_took_the_port_as_another_user_is_not_the_replica(
+    agent: AgentProcess, tmp_path: Path, readiness: Message
+) -> None:
+    port = free_port()
     with agent.connect() as daemon:
-        about = replica(port, startup={"command": ["test", "-e", "there"]}, readiness={"failure_threshold": 1})
-        start(daemon, "#!/bin/sh\nsleep 1000\n", tmp_path / "out", about)
-        daemon.expect("launched")
-        with subprocess.Popen([sys.executable, "-c", impostor], stdout=subprocess.PIPE) as other:
+        about = replica(port, readiness=readiness | {"failure_threshold": 30})  # it has the port long before the last
+        start(daemon, listens_for_a_while(port), tmp_path / "out", about)
+        health(daemon, "ready")
+        with subprocess.Popen([sys.executable, "-c", IMPOSTOR.format(port=port)], stdout=subprocess.PIPE) as other:
             assert other.stdout is not None
-            other.stdout.readline()
-            (tmp_path / "there").touch()
-            said = health(daemon, "unready")
-            other.kill()
+            try:
+                other.stdout.readline()
+                (tmp_path / "in").write_text("over")
+                said = health(daemon, "unready")
+            finally:
+                other.kill()
         assert said["why"] == "readiness probe: another user's program listens on its port"

@@ -59,6 +59,7 @@ class SmallCluster:
         self.clock = StandingClock()
         self.engine = NoEngine()
         self.store = store
+        self.unwritable = ""
         self.fail_with: Exception | None = None
         self._subscribers: list[Callable[[Sequence[Recorded]], None]] = []
         self.record(

@@ -58,7 +58,7 @@ NEAR = (
     "sacct -n -o jobid%65535", f"sacct -P --delimiter={'x' * 99}", f"squeue -n {'x' * 20_000}", "sshare -o user%65535",
     "scontrol show hostnames n[1-3]", "scontrol ping", "scontrol wait_job 1", "scontrol write batch_script 1 -",
     "scontrol requeue 1", "scontrol listpids", "squeue --version", "srun true",
-    "sbatch --wait --wrap true", "sbatch --export=NONE --wrap true", "sbatch --array=0-30000 --wrap true",
+    "sbatch --export=NONE --wrap true", "sbatch --array=0-30000 --wrap true",
     "scancel -i 1", "squeue -w n[1-000000000000000000065536]", "sacct -N n[000000000000000000000001-65536]",
     f"squeue -u {','.join(f'nobody{number}' for number in range(300))}",
 )  # fmt: skip
@@ -205,6 +205,17 @@ def test_the_daemon_sends_back_who_has_another_local_time(api: Running) -> None:
     sent = parcels.pack("v", b"TZ=Asia/Tokyo")
     answer = api.transport.request("POST", "/v1/commands/squeue", body=sent).body
     assert parcels.unpack(answer) == [(parcels.NEAR, b"")]
+
+
+def test_who_can_wait_for_a_job_is_told_for_which_and_who_cannot_waits_near(api: Running) -> None:
+    sent = b"".join(parcels.pack("a", word) for word in (b"--wait", b"--wrap=true")) + parcels.pack("d", b"/tmp")
+    answer = api.transport.request("POST", "/v1/commands/sbatch", body=sent).body
+    assert parcels.unpack(answer) == [(parcels.NEAR, b"")]
+    assert api.transport.get("/v1/jobs")["jobs"] == []
+    answer = api.transport.request("POST", "/v1/commands/sbatch", params={"waits": "yes"}, body=sent).body
+    assert parcels.unpack(answer) == [
+        (parcels.OUTPUT, b"Submitted batch job 1\n"), (parcels.AWAITED, b"1"), (parcels.EXIT, b"0")
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("jobs")
@@ -471,7 +482,7 @@ def test_what_depends_on_who_asks_is_printed_for_each() -> None:
 @pytest.mark.usefixtures("jobs")
 def test_a_command_that_looks_at_who_asks_is_theirs_alone(api: Running) -> None:
     def told(line: str) -> Told:
-        request = SimpleNamespace(path_params={"command": "squeue"}, app=None, scope={})
+        request = SimpleNamespace(path_params={"command": "squeue"}, app=None, scope={"query_string": b""})
         parts = [("a", word.encode()) for word in line.split()]
         caller = Caller(uid=7, gid=7, user="seven", admin=False)
         errand = commands.Errand(request, caller, parts, api.loop)  # type: ignore[arg-type]

@@ -6,11 +6,13 @@ A route that is not in the table fails the walk. So does one that hides from som
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from tests.unit.api.conftest import SmallCluster, ask_as
 
@@ -26,6 +28,8 @@ from bireme.core.model.jobs import JobSpec, Outcome, Owner
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
+from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.ports import SeenGpu
 from bireme.slurm.records.steps import history_rows
 from bireme.store.journal import SqliteStore
 
@@ -95,6 +99,12 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/licenses"): NOTHING,
     ("GET", "/v1/config"): NOTHING,
     ("GET", "/v1/topology"): NOTHING,
+    ("GET", "/v1/telemetry/metrics"): NOTHING,
+    ("GET", "/v1/telemetry/now"): ("node",),
+    ("GET", f"/v1/telemetry/series?job={RUNNING}"): ("job",),
+    ("GET", f"/v1/telemetry/series?job={FORGOTTEN}"): ("job",),
+    ("GET", "/v1/telemetry/series?node=n1"): ("node",),
+    ("GET", "/v1/telemetry/series?gpu=GPU-1"): ("node",),
 }
 """Reading routes: what a caller sees who may know it. Each is asked by everybody."""
 OWN = (
@@ -161,12 +171,42 @@ SHOWN_BY = {
 }  # fmt: skip
 
 
+class Measured:
+    """Telemetry of a node with a GPU, and of a task of any job that is asked for; also the store of it."""
+
+    problem = ""
+
+    @property
+    def series(self) -> Measured:
+        return self
+
+    async def gpus(self) -> list[SeenGpu]:
+        return [SeenGpu("n1", "GPU-1", 0, MARKS["node"], 80_000, "", "", (RUNNING,))]
+
+    def latest(self, about: str) -> list[Any]:
+        return [(Subject("task", "n1", f"{RUNNING}.1.0.0"), 1000.0, {"memory": 7.0})] if about == "task" else []
+
+    def holdings(self, **_: Any) -> list[Any]:
+        return []
+
+    def subjects(self, about: Any, *_: Any) -> list[Subject]:
+        return [Subject(about, "n1", MARKS["job"])]
+
+    def read(self, asked: Asked) -> list[Curve]:
+        one = np.array([1.0])
+        subject = asked.subjects[0]
+        shown = subject if subject.about in ("task", "use") else Subject(subject.about, MARKS["node"], subject.id)
+        return [Curve(shown, asked.metrics[0], asked.start, asked.step_s, one, one, one)]
+
+
 class Served:
     """The application without a socket: whoever asks is who the test says."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.cluster = SmallCluster(store)
-        service = Service(version="1", pid=1, up_since=0.0, owner_uid=ADMIN, max_body_bytes=1_000_000)
+        service = Service(
+            version="1", pid=1, up_since=0.0, owner_uid=ADMIN, max_body_bytes=1_000_000, telemetry=lambda: Measured()
+        )
         self.app = create_app(self.cluster, store, service)  # type: ignore[arg-type]
         self.app.state.context.live.close()  # streams end when they have told what is there
         self._fill(store)
@@ -307,6 +347,15 @@ def test_a_command_shows_what_is_private_to_those_alone_who_may_know(served: Ser
 
 def test_every_command_of_the_daemon_is_in_the_table() -> None:
     assert COMMANDS.keys() == commands.COMMANDS.keys(), "say in the table above what they show to whom"
+
+
+@pytest.mark.parametrize("uid", [OWNER, STRANGER, COORDINATOR, ADMIN])
+def test_figures_of_jobs_are_for_those_who_may_see_the_job(served: Served, uid: int) -> None:
+    served.private("jobs")
+    _, text = served.ask("GET", "/v1/telemetry/now", uid)
+    told = json.loads(text)
+    seen = [RUNNING] if uid in KNOWS["job"] else []
+    assert (list(map(int, told["jobs"])), told["gpus"][0]["job_ids"], told["gpus"][0]["unowned"]) == (seen, seen, False)
 
 
 def test_every_route_is_in_the_table(served: Served) -> None:

@@ -78,12 +78,14 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "now": 1000.0,
         "engine": "none",
         "problem": "",
+        "journal": "",
         "about": "",
         "up_since": 900.0,
         "notices": [],
         "confined": {},
         "unconfined": {},
         "router": {"url": "http://router:8600"},
+        "telemetry": {},
     }
 
 
@@ -423,14 +425,14 @@ def test_a_shutdown_says_what_it_ends_and_whom_it_does_not_reach(api: Running) -
 
     assert api.transport.post("/v1/shutdown", {"end_jobs": False}) == {"pid": 42}
     assert api.transport.post("/v1/shutdown", {"end_jobs": True}) == {
-        "pid": 42, "jobs": 0, "agents": [], "left_agents": []
+        "pid": 42, "jobs": 0, "agents": [], "left_agents": [], "services": []
     }  # fmt: skip
     api.cluster.engine.capabilities = Capabilities(agents=Agents())
     job_id = submit(api)
     share = NodeShare("n1", 1, 0)
     api.happen(JobAllocated(job_id, Allocation(job_id, 1, "main", (share,))), JobStarted(job_id, 1, 1000.0))
     told = api.transport.post("/v1/shutdown", {"end_jobs": True})
-    assert told == {"pid": 42, "jobs": 1, "agents": ["n1"], "left_agents": ["n2"]}
+    assert told == {"pid": 42, "jobs": 1, "agents": ["n1"], "left_agents": ["n2"], "services": []}
 
 
 def test_a_job_that_ends_while_history_is_asked_is_told_once() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.commands.sbatch import exit_code_of, main
+from bireme.commands.sbatch import main
+from bireme.commands.waiting import exit_code_of
 
 
 def ended(code: int = 0, signal: int = 0, state: str = "COMPLETED") -> dict[str, Any]:

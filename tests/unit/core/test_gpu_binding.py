@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.core.placement.gpu_binding import bind_gpus
+from bireme.core.steps.gpu_binding import bind_gpus
 
 FOUR = (0, 1, 2, 3)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Container, Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from bireme.daemon.router.link import RouterLink, summary
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.settings import Settings, SettingsError
 from bireme.router import messages
+from bireme.router.census import living
 
 DEADLINE_S = 60.0
 
@@ -30,6 +32,10 @@ class Heard:
         self.woken: list[str] = []
         self.all_drained: list[str] = []
         self.loads = 0
+        self.all_routed: list[Container[str]] = []
+
+    def routed(self, replicas: Container[str]) -> None:
+        self.all_routed.append(replicas)
 
     def load(self, load: messages.Load) -> None:
         self.loads += 1
@@ -178,6 +184,52 @@ def test_a_killed_router_comes_back_and_serves(plan: RouterPlan) -> None:
     run(story())
 
 
+def test_one_that_does_not_answer_is_told_of_and_replaced_and_no_request_fails(plan: RouterPlan) -> None:
+    """Its supervisor is stopped, as by a debugger: its workers go on by the table that they have."""
+
+    async def story() -> None:
+        server, port = await backend(b"hello")
+        replica = messages.Replica(id="1.1", host="127.0.0.1", port=port)
+        daemon = Daemon(plan, chat(replica))
+        await until(lambda: daemon.link.routes("chat"), "the table to be taken")
+        first = daemon.link.welcome
+        assert first is not None
+        os.kill(first.pid, signal.SIGSTOP)
+        told = len(daemon.heard.all_routed)
+        daemon.route(chat(messages.Replica(id="1.1", host="127.0.0.1", port=port, state="draining")))
+        await until(lambda: f"the router does not answer (pid {first.pid})" in daemon.link.warning, "the warning")
+        assert (await get(daemon.address, "/chat/")).endswith(b"hello")
+        assert len(daemon.heard.all_routed) == told, "nobody has taken it out of the table"
+        await until(lambda: not daemon.link.welcome, "its end")
+        assert summary(daemon.link) == {"warning": "the router is being started"}
+        await until(lambda: daemon.heard.all_routed[-1] == frozenset(), "the next one to take the table")
+        assert daemon.address == (first.host, first.port)
+        assert process.pid_of(plan.folder) != first.pid
+        await daemon.link.close()
+        server.close()
+
+    run(story())
+
+
+def test_replicas_are_said_to_be_routed_when_the_table_is_taken_and_nobody_when_there_is_no_router(
+    plan: RouterPlan,
+) -> None:
+    async def story() -> None:
+        replicas = [messages.Replica(id=f"{number}.1", host="127.0.0.1", port=1) for number in (1, 2)]
+        daemon = Daemon(plan, chat(*replicas))
+        await until(lambda: len(daemon.heard.all_routed) > 1, "the table to be taken, and looked at again")
+        assert all(each == {"1.1", "2.1"} for each in daemon.heard.all_routed)
+        await daemon.link.end()
+        with closing(socket.create_server(("127.0.0.1", 0))) as other:
+            port = other.getsockname()[1]
+            after = Daemon(RouterPlan(plan.folder, plan.log, "127.0.0.1", port, workers=1), chat(*replicas))
+            await until(lambda: after.heard.all_routed, "that nobody routes")
+            assert after.heard.all_routed[0] == ()
+            await after.link.close()
+
+    run(story())
+
+
 def test_a_port_that_is_taken_is_told_and_tried_again(plan: RouterPlan) -> None:
     async def story() -> None:
         with closing(socket.create_server(("127.0.0.1", 0))) as other:
@@ -261,6 +313,25 @@ def test_workers_without_a_supervisor_are_ended_with_the_router(plan: RouterPlan
         assert process.end(plan.folder) is not None
         with pytest.raises(ConnectionRefusedError):
             await get(address, "/-/health")
+
+    run(story())
+
+
+def test_a_router_whose_folder_is_gone_is_found_and_ended_by_the_process_table(plan: RouterPlan) -> None:
+    """It is stopped too, so that it cannot make its folder again."""
+
+    async def story() -> None:
+        daemon = Daemon(plan, chat())
+        await until(lambda: daemon.link._took, "the table to be taken")
+        assert daemon.link.welcome is not None
+        pid = daemon.link.welcome.pid
+        await daemon.link.close()
+        os.kill(pid, signal.SIGSTOP)
+        shutil.rmtree(plan.folder)
+        assert process.pid_of(plan.folder) == pid
+        assert len(living(plan.folder).pids) == 2
+        assert process.end(plan.folder) == pid
+        await until(lambda: not living(plan.folder), "its workers' end")
 
     run(story())
 

@@ -22,7 +22,7 @@ def served(replicas: str = "2", **options: object) -> Scenario:
 
 
 def told(world: Scenario) -> messages.Service:
-    (service,) = services_of(world.state)
+    (service,) = services_of(world.state, in_pods=False)
     return service
 
 
@@ -42,7 +42,9 @@ def test_a_service_without_ready_replicas_is_in_the_table_and_wakes() -> None:
     world.serve("chat", "1")
     world.settle()
     assert told(world) == messages.Service(
-        name="chat", timeouts=messages.Timeouts(queue_s=Routing().queue_timeout_s, wake_s=Routing().queue_timeout_s)
+        name="chat",
+        uid=world.state.services["chat"].owner.uid,
+        timeouts=messages.Timeouts(queue_s=Routing().queue_timeout_s, wake_s=Routing().queue_timeout_s),
     )
     assert told(world).wakes
 
@@ -52,6 +54,14 @@ def test_ready_replicas_are_told_with_their_address_port_and_revision() -> None:
     assert (first.host, first.port, first.revision, first.state) == (HERE, 30000, 1, "ready")
     assert (second.host, second.port) == (HERE, 30001)
     assert first.id != second.id
+
+
+def test_as_whom_replicas_listen_is_told_but_not_of_those_in_pods() -> None:
+    world = served("1")
+    owner = world.state.services["chat"].owner.uid
+    assert [each.uid for each in told(world).replicas] == [owner]
+    (service,) = services_of(world.state, in_pods=True)
+    assert (service.uid, [each.uid for each in service.replicas]) == (owner, [messages.ANYBODY])
 
 
 def test_a_replica_that_is_unready_suspended_or_gone_is_not_told() -> None:

@@ -46,7 +46,8 @@ def test_the_file_may_lie_beside_slurm_conf(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[log]\nlevle = 1\n", r"bireme\.toml: unknown setting 'log\.levle'; known are: .*log\.level"),
+        ("[log]\nlevle = 1\n", r"bireme\.toml: unknown setting 'log\.levle'; did you mean log\.level\?"),
+        ("[zzzzz]\nqqq = 1\n", r"bireme\.toml: unknown setting 'zzzzz\.qqq'; known are: .*log\.level"),
         ("[log]\nlevel = 'loud'\n", r"log\.level: 'loud' is not possible here: it must be one of debug, info"),
         ("[log]\nkeep = 'x'\n", r"log\.keep: 'x' is not possible here: it must be a whole number"),
         ("[log]\nkeep = true\n", r"it must be a whole number"),

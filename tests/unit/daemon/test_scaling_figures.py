@@ -36,6 +36,20 @@ def test_a_metric_that_is_not_there_or_no_number_is_said_to_be(name: str, words:
         metric_total(PAGE, name)
 
 
+@pytest.mark.parametrize(
+    "page",
+    [b'x{a="b"} 1\n' * 180_000, b"x{" + b'a="b",' * 300_000 + b"} 1\n", b"xy 1\n" * 400_000],
+    ids=["many samples", "a long one", "many that begin so"],
+)
+def test_of_a_page_that_is_made_to_be_long_no_more_is_read_than_of_others(page: bytes) -> None:
+    with pytest.raises(NoFigure, match="sum them up there"):
+        metric_total(page, "x")
+
+
+def test_metrics_that_begin_with_its_name_do_not_count() -> None:
+    assert metric_total(b"x_total 5\n" * 2_000 + b"x 3\n", "x") == 3.0
+
+
 def answered(kind: str, result: Any) -> bytes:
     return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
 

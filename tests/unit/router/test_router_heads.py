@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bireme.router.rules import heads, rewriting
 from bireme.router.rules.bodies import BodyError, ChunkedBody
-from bireme.router.rules.heads import HeadError, Request, read_answer, read_request
+from bireme.router.rules.heads import HeadError, Request, may_begin_answer, read_answer, read_request
 
 REFUSED = {
     "a length and chunks": (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked", 400),
@@ -96,6 +96,7 @@ REFUSED_BODIES = {
     "a bare CR in an extension": b"3;a\rb\r\nabc\r\n0\r\n\r\n",
     "longer than it says": b"3\r\nabcd\r\n0\r\n\r\n",
     "an endless extension": b"3;" + b"a" * 5000,
+    "more extensions than data": (b"1;" + b"e" * 100 + b"\r\na\r\n") * 300,
     "framing in a trailer": b"0\r\nContent-Length: 5\r\n\r\n",
     "a coding in a trailer": b"0\r\nTransfer-Encoding: chunked\r\n\r\n",
     "no field in a trailer": b"0\r\nGET / HTTP/1.1\r\n\r\n",
@@ -219,13 +220,38 @@ CHUNKS = st.lists(st.binary(min_size=1, max_size=40), max_size=5)
 def test_a_body_is_the_same_in_whatever_pieces_it_comes(chunks: list[bytes], cuts: list[int], behind: bytes) -> None:
     body = b"".join(b"%x;e=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nX-T: 1\r\n\r\n"
     wire = body + behind
-    reader, out, taken = ChunkedBody(), [], 0
+    reader, out, taken = ChunkedBody(), bytearray(), 0
     edges = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
     for start, stop in pairwise(edges):
         taken += reader.take(wire[start:stop], out)
     assert reader.done
-    assert (taken, b"".join(out)) == (len(body), b"".join(chunks))
+    assert (taken, out) == (len(body), b"".join(chunks))
     assert reader.payload == sum(map(len, chunks))
+
+
+@given(CHUNKS, st.sampled_from([b"", b";e=1"]), st.integers(1, 4), st.binary(max_size=10))
+def test_a_body_is_the_same_however_little_is_looked_through_at_a_time(
+    chunks: list[bytes], extension: bytes, most: int, behind: bytes
+) -> None:
+    body = b"".join(b"%x%b\r\n%b\r\n" % (len(chunk), extension, chunk) for chunk in chunks) + b"0\r\nX-T: 1\r\n\r\n"
+    reader, out, at = ChunkedBody(), bytearray(), 0
+    while not reader.done:
+        before, at = at, reader.take(body + behind, out, at, most)
+        assert at > before
+    assert (at, out) == (len(body), b"".join(chunks))
+
+
+def test_so_many_chunks_are_looked_through_as_were_asked_for() -> None:
+    reader = ChunkedBody()
+    assert reader.take(b"1\r\na\r\n" * 1000, None, 0, 10) == 60
+    assert reader.payload == 10
+
+
+def test_small_chunks_are_no_excess() -> None:
+    """Who streams a letter at a time has five bytes of framing for each."""
+    reader = ChunkedBody()
+    reader.take(b"1\r\na\r\n" * 100_000 + b"0\r\n\r\n")
+    assert reader.done
 
 
 def test_an_answer_is_read() -> None:
@@ -266,3 +292,16 @@ def test_who_passed_a_request_on_before_is_named() -> None:
     assert b"\r\nX-Forwarded-For: 1.2.3.4, 5.6.7.8\r\nX-Forwarded-Proto: https\r\n" in text
     assert b"gopher" not in text
     assert text.count(b"\r\nVia: ") == 2
+
+
+@pytest.mark.parametrize(
+    "data", [b"HTTP/1.1 200 OK\n", b"hello there", b"HTTP/2 200\r\n", b"\n", b"HTTP/1.1 200 OK\r\n"]
+)
+def test_what_will_never_be_an_answer_is_not_waited_for(data: bytes) -> None:
+    assert may_begin_answer(data) is data.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert may_begin_answer(b"HT")
+
+
+def test_an_answer_has_so_many_fields_and_no_more() -> None:
+    with pytest.raises(HeadError, match="128 header fields"):
+        read_answer(b"HTTP/1.1 200 OK" + b"\r\nX: y" * 128)

@@ -15,7 +15,9 @@ from bireme.router.messages import BUCKETS_S, Key, Replica, Service, Table
 from bireme.router.rules import tables
 from bireme.router.rules.addresses import Directory, Own, model_of_body
 from bireme.router.rules.balance import Choice, Ring, least
+from bireme.router.rules.heads import read_answer
 from bireme.router.rules.keys import KeyRing, Rate
+from bireme.router.rules.locations import address_below, below
 from bireme.router.rules.tally import Area, Tally
 from bireme.router.rules.websocket import GOING_AWAY, Frames, goodbye
 
@@ -45,6 +47,10 @@ SERVICES = (
         (b"h", b"/chat//x", "chat", b"//x", b"/chat"),
         (b"h", b"/chat/../embed", "chat", b"/../embed", b"/chat"),
         (b"CHAT.example:8080", b"/embed/x", "chat", b"/embed/x", b""),
+        (b"chat.example.", b"/embed/x", "chat", b"/embed/x", b""),
+        (b"chat.example:", b"/embed/x", "chat", b"/embed/x", b""),
+        (b"chat.example.:80", b"/embed/x", "chat", b"/embed/x", b""),
+        (b"h", b"/v1/x?model=chat&model=embed", Own.TWO_MODELS, b"/v1/x?model=chat&model=embed", b""),
         (b"h", b"/v1/realtime?model=org%2Fe5", "embed", b"/v1/realtime?model=org%2Fe5", b""),
         (b"h", b"/chatter/x", Own.UNKNOWN, b"/chatter/x", b""),
         (b"h", b"/CHAT/x", Own.UNKNOWN, b"/CHAT/x", b""),
@@ -60,6 +66,43 @@ def test_addresses(host: bytes, target: bytes, name: str | Own, rest: bytes, pre
     found, *others = Directory(SERVICES).find(host, target)
     assert (found if isinstance(found, Own) else found.name) == name
     assert others == [rest, prefix]
+
+
+@pytest.mark.parametrize(
+    ("address", "below"),
+    [
+        (b"/who", b"/chat/who"),
+        (b"/", b"/chat/"),
+        (b"/chatter", b"/chat/chatter"),
+        (b"http://Router:8600/who?next=/x#y", b"/chat/who?next=/x#y"),
+        (b"https://router:8600", b"/chat/"),
+        (b"//router:8600?x=1", b"/chat/?x=1"),
+        (b"http://127.0.0.1:30034/who", b"/chat/who"),
+    ],
+)
+def test_an_address_of_the_service_itself_is_put_below_its_prefix(address: bytes, below: bytes) -> None:
+    assert address_below(address, b"/chat", {b"router:8600", b"127.0.0.1:30034"}) == below
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        b"/chat", b"/chat/who", b"/chat?x=1", b"http://router:8600/chat/who",  # it knows its prefix
+        b"who", b"../draw/", b"?x=1", b"",  # relative: to where the client is
+        b"https://elsewhere.example/who", b"//elsewhere.example/who", b"http://me@router:8600/who", b"mailto:me",
+    ],
+)  # fmt: skip
+def test_an_address_of_others_is_left_alone(address: bytes) -> None:
+    assert address_below(address, b"/chat", {b"router:8600"}) == address
+
+
+def test_an_answer_that_leads_somewhere_is_changed_for_one_prefix_and_kept_for_others() -> None:
+    answer = read_answer(b"HTTP/1.1 201 Created\r\ncontent-location:\t/a\r\nX-At: /a\r\nLocation: http://h/a")
+    assert answer.leads
+    assert below(answer, b"/chat", {b"h"}).lines == [b"content-location: /chat/a", b"X-At: /a", b"Location: /chat/a"]
+    assert below(answer, b"/draw", {b"h"}).lines[0] == b"content-location: /draw/a"
+    assert answer.lines[0] == b"content-location:\t/a"
+    assert not read_answer(b"HTTP/1.1 200 OK\r\nX-Location: /a").leads
 
 
 def test_a_services_name_is_its_own_and_the_first_has_a_model() -> None:
@@ -265,6 +308,13 @@ def test_frames_of_a_websocket_end_where_they_end(piece: int) -> None:
     assert not frames.is_between, "nothing follows a goodbye"
 
 
+def test_so_many_frames_are_looked_at_as_were_asked_for() -> None:
+    frames, wire = Frames(), b"\x89\x00" * 1000 + b"\x81\x03ab"
+    assert frames.take(wire, 0, 10) == 20
+    assert frames.take(wire, 20) == len(wire)
+    assert not frames.is_between
+
+
 def test_counts_are_added_up() -> None:
     one, other = Tally(), Tally()
     assert not one
@@ -308,3 +358,35 @@ def test_an_average_needs_no_samples() -> None:
 def test_tables_that_cannot_be_gone_by(table: Table) -> None:
     assert tables.mistake(table)
     assert not tables.mistake(Table(serial=1, services=SERVICES))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model": "a", "model": "b"}',
+        b'{"model": "a", "x": {"y": [1, "}"]}, "model": "a"}',
+        b'{"model": "a", "text": "\\\\\\"", "mod\\u0065l": "b"}',
+        b'{"\\u006dodel": "a", "model": "b"}',
+    ],
+)
+def test_a_body_with_two_models_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="two models"):
+        model_of_body(body, b"application/json")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model": "a", "tools": [{"model": "b"}]}',
+        b'{"text": "say \\"model\\": or", "model": "a", "of": {"model": 1, "model": 2}}',
+        b'{"model": "a", "word": "model"}',
+        b'{"model": "a", "mod\\u0065": 1}',
+    ],
+)
+def test_models_further_inside_or_that_are_no_names_do_not_count(body: bytes) -> None:
+    assert model_of_body(body, b"application/json") == "a"
+
+
+def test_what_is_too_complicated_to_be_looked_through_is_refused() -> None:
+    with pytest.raises(ValueError, match="too complicated"):
+        model_of_body(b'{"model": "a", "x": [' + b"[]," * 100_000 + b'{"model": 1}]}', b"application/json")

@@ -13,11 +13,18 @@ import pytest
 
 from bireme.core.jobs.requests import Target, cancel, update
 from bireme.core.jobs.submission import submit
+from bireme.core.model import observations as o
 from bireme.core.model.cluster import Settings
 from bireme.core.model.events import ClusterConfigured, Event, EventsLost, JobHeld, JobReleased, NodeLost
 from bireme.core.model.jobs import Owner, Running
 from bireme.core.model.observations import JobLaunched, NodeAnswered
 from bireme.core.model.refusals import Caller, Refusal
+from bireme.core.model.resources import ExitStatus
+from bireme.core.model.serving.services import Health
+from bireme.core.services.requests import deploy
+from bireme.core.services.routing_table import routing_table
+from bireme.core.services.situation import situation
+from bireme.core.services.wording import service_sentence
 from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
@@ -28,7 +35,7 @@ from bireme.runtime.service import Runtime
 from bireme.slurm.records.steps import rows_of
 from bireme.store.inspection import inspect
 from bireme.store.journal import SqliteStore
-from bireme.testing.worlds import build_cluster, build_spec
+from bireme.testing.worlds import build_cluster, build_service, build_spec
 
 ALICE = Caller(uid=1001, gid=1001, user="alice", admin=False)
 CONFIG = build_cluster("1x8", settings=Settings(memory_is_consumable=False))
@@ -221,6 +228,70 @@ def test_a_daemon_whose_configuration_cannot_be_stored_does_not_come_up_without_
         runtime = Runtime(FullDisk(str(tmp_path / "journal.db"), durable=False), engine, JumpingClock(), rows_of)
         with pytest.raises(JournalError):
             await runtime.start(CONFIG)
+
+    asyncio.run(scenario())
+
+
+class SometimesFull(SqliteStore):
+    is_full = False
+
+    def append(self, events: Sequence[tuple[float, str, Event]], history: Sequence[HistoryRow] = ()) -> int:
+        if self.is_full:
+            raise JournalError("no space left")
+        return super().append(events, history)
+
+
+@pytest.mark.parametrize("how", ["ended", "unready"])
+def test_a_replica_that_is_gone_takes_no_requests_though_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("bireme.runtime.service.RETRY_AFTER_S", 0.01)
+
+    def endpoints(state: State) -> int:
+        (routed,) = routing_table(state)
+        return len(routed.endpoints)
+
+    async def scenario() -> None:
+        store = SometimesFull(str(tmp_path / "journal.db"), durable=False)
+        runtime = Runtime(store, engine_that_holds_jobs(), JumpingClock(), rows_of)
+        runtime.engine.reconfigure(CONFIG)
+        await runtime.start(CONFIG)
+        spec = build_service("chat", "1", {}, Owner(uid=1001, gid=1001, user="alice"))
+        await runtime.do("test", lambda state, now: deploy(state, ALICE, spec, now))
+        assert await until(runtime, lambda state: any(isinstance(x.phase, Running) for x in state.jobs.values()), 10.0)
+        (job,) = runtime.state.jobs.values()
+        about = (job.id, job.generation)
+        runtime.report([o.ReplicaProbed(*about, Health.READY, "", 0.0, "127.0.0.1")])
+        assert await until(runtime, lambda state: endpoints(state) == 1, 10.0)
+
+        told = asyncio.Event()
+        runtime.watch_journal(told.set)
+        store.is_full = True
+        unwell = o.ReplicaProbed(*about, Health.UNREADY, "no answer", 0.0)
+        runtime.report([o.BatchFinished(*about, ExitStatus(1), 0.0, cleared=True) if how == "ended" else unwell])
+        async with asyncio.timeout(10.0):
+            await told.wait()
+        state = runtime.state
+        assert runtime.unwritable == "no space left"
+        assert endpoints(state) == 0
+        seen = situation(state, state.services["chat"], 0.0)
+        assert seen.ready == 0
+        what = "has ended" if how == "ended" else "does not take requests (no answer)"
+        assert [service_sentence(each) for each in seen.reasons] == [
+            f"Replica 1 (job 1) {what}, and the journal cannot be written: none takes its place yet."
+        ]
+        assert len(state.jobs) == 1, "nothing happens that is not on disk"
+
+        store.is_full = False
+        if how == "ended":
+            assert await until(runtime, lambda state: len(state.jobs) == 2, 10.0), "the next replica"
+        async with asyncio.timeout(10.0):
+            while runtime.unwritable:
+                told.clear()
+                await told.wait()
+        assert not runtime.state.serving.unwritten
+        await runtime.stop()
+        store.close()
 
     asyncio.run(scenario())
 

@@ -230,12 +230,28 @@ def test_history_has_the_job_its_script_and_its_steps() -> None:
     job = world.job("job")
     phase = Finished(Outcome("FAILED", ExitStatus(1)), world.now + 5, world.now, job.allocation)
     rows = history_rows(world.state, job, phase, world.now)
-    assert [(row.step_id, row.record["state"]) for row in rows] == [
+    assert [(row.step_id, row.whole["state"]) for row in rows] == [
         (None, "FAILED"), (-5, "FAILED"), (0, "FAILED"), (1, "CANCELLED"),
     ]  # fmt: skip
     assert rows[0].record["derived_exit_code"] == 2
     assert rows[1].record["step_id"] == "batch"
     assert world.described() == {"job": "runs n1"}, "building the rows changes nothing"
+
+
+def test_runs_that_are_alike_share_a_record_and_each_is_whole_all_the_same() -> None:
+    world = Scenario("2x8")
+    world.submit("alone", cpus=2)
+    world.submit("array", cpus=1, array="0-3")
+    world.settle()
+    rows = []
+    for job in list(world.state.holding.values()):
+        phase = Finished(Outcome("COMPLETED"), world.now + job.id, world.now, job.allocation)
+        row = history_rows(world.state, job, phase, world.now)[0]
+        assert row.whole == job_record(world.state, job, world.now, phase=phase)
+        rows.append(row)
+    assert len(rows) == 5
+    assert all(row.like is not None for row in rows)
+    assert len({id(row.like) for row in rows}) == 2
 
 
 def test_a_requeued_run_has_a_row_of_its_own() -> None:
@@ -248,7 +264,7 @@ def test_a_requeued_run_has_a_row_of_its_own() -> None:
     assert isinstance(job.phase, Ending)
     ended = e.JobEnded(job.id, job.generation, world.now)
     row = history_rows(world.state, job, finished_phase(job.phase, ended), world.now)[0]
-    assert (row.record["state"], row.restarts) == ("REQUEUED", 0)
+    assert (row.whole["state"], row.restarts) == ("REQUEUED", 0)
 
 
 def test_a_job_that_never_started_has_no_batch_line() -> None:

@@ -127,11 +127,13 @@ def test_a_start_that_may_take_longer_gives_the_revision_longer() -> None:
 def test_probes_by_path_port_and_command_with_their_timings() -> None:
     probes = served(
         "chat.sh --startup 'tcp period=5s failures=10' --readiness '/r timeout=3s successes=2 delay=1s'"
-        """ --liveness "exec:'sh -c \\"exit 0\\"' period=20s" """
+        """ --liveness "exec:'test -e up.$BIREME_REPLICA && echo \\"a  b\\" >&2' period=20s" """
     ).spec.probes
     assert probes.startup == Probe(period_s=5.0, failure_threshold=10)
     assert probes.readiness == Probe(path="/r", period_s=2.0, timeout_s=3.0, success_threshold=2, initial_delay_s=1.0)
-    assert probes.liveness == Probe(command=("sh", "-c", "exit 0"), period_s=20.0)
+    assert probes.liveness == Probe(
+        command=("/bin/sh", "-c", 'test -e up.$BIREME_REPLICA && echo "a  b" >&2'), period_s=20.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,8 @@ def test_probes_by_path_port_and_command_with_their_timings() -> None:
         ("chat.sh --health '/a b'", "", "begins with /"),
         ("chat.sh --liveness '/x often=yes'", "", "is not one of delay= period="),
         ("chat.sh --liveness '/x period=0s'", "", "with a value above 0"),
-        ("chat.sh --liveness exec:", "", "exec: needs a command"),
+        ("chat.sh --liveness exec:", "", "exec: needs a line of shell"),
+        ("chat.sh --liveness \"exec:'echo \\\"' period=1s\"", "", "exec: needs a line of shell"),
         ("chat.sh --readiness none", "", "nobody knows when a replica can take requests"),
         ("chat.sh --startup 'tcp failures=3' --startup-timeout 5m", "", "say the same"),
         ("chat.sh --host https://chat.example.org/", "", "without scheme, port and path"),
@@ -255,6 +258,12 @@ def test_what_was_understood_is_told_in_words() -> None:
     assert told["from"] == "Mon-Fri 08:00 min=2"
     assert told["canary"].startswith("10% of the requests")
     assert told["started when"] == "GET /h answers 200 to 399 within 1s, asked every 1s; it may take 30m"
+
+
+def test_the_command_of_a_probe_is_told_as_it_was_written() -> None:
+    spec = served("""chat.sh --liveness "exec:'test -e up && true' period=20s" """).spec
+    told = {label: text for section in describe_service(spec) for label, text in section.rows}
+    assert told["alive while"].startswith("`test -e up && true` exits with 0 within 1s")
 
 
 def test_times_are_told_as_one_writes_them() -> None:

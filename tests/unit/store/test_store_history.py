@@ -16,6 +16,7 @@ from bireme.cli.store import main
 from bireme.core.jobs.submission import submit
 from bireme.core.model.jobs import ArrayTask, Finished, JobSpec, Outcome, Owner
 from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.resources import Usage
 from bireme.daemon.paths import Paths
 from bireme.ports import HistoryQuery, HistoryRow, JournalError, StoreError
 from bireme.slurm.records.steps import history_rows
@@ -93,6 +94,28 @@ def test_a_cancelled_job_takes_less_than_so_many_bytes(store: SqliteStore, array
         store.append([], rows[begin : begin + 100])
     assert bytes_of(store, "runs", "shapes") / len(rows) < BYTES_A_ROW
     assert store.finished(HistoryQuery()) == [codec.loads(codec.dumps(row.whole)) for row in rows]
+
+
+def test_the_tasks_of_an_array_have_one_shape_however_their_runs_and_the_digits_of_their_ids_differ(
+    store: SqliteStore,
+) -> None:
+    world = Scenario("4x8")
+    world.submit("a", cpus=1, array="0-29", std_out="/data/out/%a.txt")
+    world.settle()
+    rows: list[HistoryRow] = []
+    for job in world.state.holding.values():
+        used = Usage(user_cpu_s=job.id / 7, system_cpu_s=job.id / 3, max_rss_kib=1000 + job.id, max_rss_node="n1")
+        own = replace(job, batch_usage=used, usage=used)
+        assert job.allocation is not None
+        done = Finished(Outcome("COMPLETED"), world.now + job.id / 3, world.now, job.allocation)
+        rows += history_rows(world.state, own, done, world.now)
+    for row in rows:
+        store.append([], [row])
+    assert len(rows) == 60
+    (shapes,) = store._writer.execute("SELECT count(*) FROM shapes").fetchone()
+    assert shapes == 2, "one for all tasks, one for their scripts"
+    jobs = sorted((row for row in rows if row.step_id is None), key=lambda row: row.job_id)
+    assert store.finished(HistoryQuery()) == [codec.loads(codec.dumps(row.whole)) for row in jobs]
 
 
 def test_a_job_that_ran_takes_less_than_so_many_bytes_and_so_does_its_script(store: SqliteStore) -> None:
@@ -209,7 +232,7 @@ def test_the_history_of_an_older_file_is_packed(tmp_path: Path) -> None:
     old.execute("CREATE TABLE jobs (job_id, submitted_at, restarts, record)")
     old.execute("CREATE TABLE steps (job_id, submitted_at, restarts, step_id, record)")
     for row in rows:
-        key, data = (row.job_id, row.submitted_at, row.restarts), codec.dumps(row.record)
+        key, data = (row.job_id, row.submitted_at, row.restarts), codec.dumps(row.whole)
         if row.step_id is None:
             old.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", (*key, data))
         else:

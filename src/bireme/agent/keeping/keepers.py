@@ -345,7 +345,7 @@ class Keeper:
     # --- losing it -----------------------------------------------------------------------------------------
 
     def _give_up(self) -> None:
-        """It was killed or does not answer: what it held is the agent's from now on, and is ended."""
+        """Gives up a keeper that was killed or does not answer: what it held is the agent's now, and is ended."""
         if not self.alive:
             return
         self._note_others()
@@ -401,7 +401,7 @@ class Keeper:
         return [entry for entry in entries if entry is not None and not entry.is_dead]
 
     def heard_out(self) -> None:
-        """Its process ended: what it said last may still lie in the channel."""
+        """Hears a keeper out whose process ended: what it said last may still lie in the channel."""
         while self._readable():
             pass
         self._give_up()  # also when a process on its way to its program still holds the other end open

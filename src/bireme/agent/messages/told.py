@@ -25,6 +25,26 @@ Key = tuple[int, int]
 """(job id, generation)."""
 
 
+class OwnedProcess(msgspec.Struct, array_like=True, frozen=True):
+    """The first process of a task (a batch script is the task 0 of its step) and what it runs below."""
+
+    job: int
+    gen: int
+    step: int
+    task: int
+    pid: int
+    keeper: int = 0
+    folder: str = ""
+    """The keeper's cgroup; empty: it has none."""
+
+
+class Census(msgspec.Struct, frozen=True):
+    """Answer to each line of a gatherer: all tasks that run on the node now."""
+
+    node: str
+    tasks: tuple[OwnedProcess, ...] = ()
+
+
 class NotUnderstoodError(ProtocolError):
     """A line of an agent that is of no kind known here, or lacks something. The next ones may be understood."""
 
@@ -52,7 +72,7 @@ class Prepared(Event, tag="prepared"):
 
 
 class Launched(Event, tag="launched"):
-    """Its batch script has a process, or will fail in its own name."""
+    """A job was launched: its batch script has a process, or will fail in its own name."""
 
 
 class Refused(Event, tag="refused"):
@@ -64,7 +84,7 @@ class Refused(Event, tag="refused"):
 
 
 class BatchEnded(Event, tag="batch_ended"):
-    """Its batch script ended. `cleared`: and left nothing; `ordered`: after it was told to end."""
+    """A job's batch script ended. `cleared`: and left nothing; `ordered`: after it was told to end."""
 
     status: ExitStatus
     usage: Usage

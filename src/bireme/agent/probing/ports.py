@@ -20,7 +20,7 @@ import socket
 from collections.abc import Callable, Sequence, Set
 
 from bireme.agent.starting.spawn import SHORTAGES
-from bireme.agent.system.listeners import owner_of_listener
+from bireme.agent.system.listeners import NOBODY, SocketOwners
 from bireme.agent.system.loop import READ, WRITE, Loop, Timer
 from bireme.core.probing.speaking_http import HUNG_UP, NO_STATUS, NOT_HTTP, request_of, verdict
 
@@ -30,6 +30,28 @@ Done = Callable[[str | None, str], None]
 _LISTENED_BYTES = 64 * 1024
 """So much of the answer is heard out, so that an ordinary server need not see its connection broken."""
 _PIECE_BYTES = 16 * 1024
+
+
+ANOTHERS = "another user's program listens on its port"
+_kernel = SocketOwners()
+
+
+def listening_as(owners: Set[int], addresses: Sequence[str], port: int) -> tuple[str, str]:
+    """(what is wrong, where one of these users listens): asked of the kernel alone, no connection is made."""
+    found = {address: _kernel.of_listener(address, port) for address in addresses}
+    for address, owner in found.items():
+        if owner in owners:
+            return "", address
+    if any(owner is None for owner in found.values()):  # it does not tell
+        return "", ""
+    return ("nothing listens on its port" if set(found.values()) == {NOBODY} else ANOTHERS), ""
+
+
+def who_listens(port: int) -> str:
+    """On this port at any of the loopback addresses, in words."""
+    owners = {_kernel.of_listener(address, port) for address in ("127.0.0.1", "::1")}
+    known = sorted(owner for owner in owners if owner is not None and owner != NOBODY)
+    return f"a program of user {known[0]}" if known else "another program"
 
 
 def port_is_free(port: int) -> bool:
@@ -129,8 +151,14 @@ class PortQuestion:
             self._ask()
 
     def _is_anothers(self) -> bool:
-        owner = owner_of_listener(self._address, self._port) if self._owners else None
-        return owner is not None and owner not in self._owners
+        assert self._socket is not None
+        if not self._owners:
+            return False
+        try:
+            ends = (self._socket.getsockname()[:2], self._socket.getpeername()[:2])
+        except OSError:  # it hung up already, which is found out below
+            return False
+        return _kernel.is_anothers(*ends, self._owners)
 
     def _not_connected(self, code: int) -> None:
         if self._done is None:
@@ -143,7 +171,7 @@ class PortQuestion:
             return
         else:
             nobody = "connection refused" if code in _NOBODY_THERE else os.strerror(code)
-            self._answer("another user's program listens on its port" if self._met_another else nobody)
+            self._answer(ANOTHERS if self._met_another else nobody)
         self._close()
 
     # --- asking --------------------------------------------------------------------------------------------

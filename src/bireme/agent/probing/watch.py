@@ -14,7 +14,7 @@ from collections.abc import Callable, Set
 
 from bireme.agent.keeping.keepers import Keeper
 from bireme.agent.probing.commands import CommandQuestion, command_beside
-from bireme.agent.probing.ports import PortQuestion
+from bireme.agent.probing.ports import PortQuestion, listening_as
 from bireme.agent.starting.spawn import Birth
 from bireme.agent.system.loop import Loop, Timer
 from bireme.core.model.serving.probes import Health, Probe, ReplicaOf
@@ -121,7 +121,7 @@ class ReplicaWatch:
                 self._keeper,
                 command_beside(self._script, probe.command),
                 timeout_s,
-                lambda problem: self._heard(question, asking, problem, ""),
+                lambda problem: self._heard(question, asking, *self._with_port(question, problem)),
             )
         else:
             asking = PortQuestion(
@@ -135,6 +135,13 @@ class ReplicaWatch:
             )
         self._under_way[question] = asking
         asking.begin()
+
+    def _with_port(self, question: Question, problem: str | None) -> tuple[str | None, str]:
+        """A command says that the replica is well. Requests go to its port: that its own user listens there is asked
+        too, or whoever took the port would get them."""
+        if problem != "" or question is Question.LIVENESS:
+            return problem, ""
+        return listening_as(self._owners, self._addresses, self._replica.port)
 
     def _heard(self, question: Question, asking: Asking, problem: str | None, address: str) -> None:
         if self._under_way.get(question) is not asking:

@@ -44,7 +44,7 @@ _NESTED = 4
 
 
 class _UnsuitableError(Exception):
-    """It takes the exact way."""
+    """A birth that cannot be had the swift way: it takes the exact one."""
 
 
 def spawn_swiftly(birth: Birth) -> int | None:

@@ -33,7 +33,7 @@ class Kept:
         self._bytes += frames
 
     def confirm(self, position: int) -> None:
-        """The other end has taken everything before this position. Raises ProtocolError."""
+        """Lets go of everything before this position, which the other end has taken. Raises ProtocolError."""
         if position > self._first + len(self._bytes):
             raise protocol.ProtocolError("the other end confirms what was never sent")
         if position > self._first:

@@ -105,6 +105,29 @@ def process_table() -> dict[int, ProcessEntry]:
     return {entry.pid: entry for entry in entries if entry is not None}
 
 
+def owned_by(uid: int) -> list[int]:
+    """The pids of a user's processes that live."""
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/status").splitlines() if b":" in line)
+        if lines and int(lines[b"Uid"].split()[0]) == uid and lines[b"State"].split()[0] != b"Z":
+            found.append(pid)
+    return found
+
+
+def command_words(pid: int) -> list[bytes]:
+    """The words of its command line; none of a process that ended. Whoever runs it chose them."""
+    return _read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def process_identity(pid: int) -> ProcessIdentity | None:
     """What to remember of a process; None when it is gone."""
     entry = read_process(pid)

@@ -28,7 +28,7 @@ class TaskUsage:
         return self.user_cpu_s + self.system_cpu_s
 
     def plus(self, other: TaskUsage) -> TaskUsage:
-        """Both together, as accounting sums the tasks of a step."""
+        """The sum of two usages, as accounting adds up the tasks of a step."""
         return TaskUsage(
             user_cpu_s=self.user_cpu_s + other.user_cpu_s,
             system_cpu_s=self.system_cpu_s + other.system_cpu_s,

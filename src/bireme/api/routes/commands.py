@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from bireme.api.errands import GoneError, Stay, Told
 from bireme.api.problems import MOST_BESIDE, ProblemError, read_body
-from bireme.api.routing import OUT_OF_DATE, Context, Routes
+from bireme.api.routing import OUT_OF_DATE, Context, Routes, flag
 from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, Callers, group_id, is_gone, user_id
 from bireme.api.serving.unread import UNREFUSED_KEY
 from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
@@ -69,7 +69,11 @@ _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 _OPTION_LINES = re.compile(rb"^#[A-Z]+ .*", re.MULTILINE)
 
 
-@routes.post("/v1/commands/{command}", body="Its words and variables, in parts (`commands/parcels.py`).")
+@routes.post(
+    "/v1/commands/{command}",
+    body="Its words and variables, in parts (`commands/parcels.py`).",
+    waits="The process that asks can wait for a job by itself (`sbatch --wait`), and is told for which.",
+)
 async def run_command(api: Context, request: Request) -> Response:
     """Run one of Slurm's commands and answer with what it prints and its exit code, in parts."""
     command = COMMANDS.get(request.path_params["command"])
@@ -135,6 +139,7 @@ class Errand:
         self._size = 0
         self._changed = False
         self._stay = Stay(partial(is_gone, request.scope))
+        self.leaves_waiting = flag(request, parcels.WAITS)
         self._read(parts)
 
     def _read(self, parts: list[tuple[str, bytes]]) -> None:
@@ -292,6 +297,9 @@ class Errand:
 
     def only_near(self) -> None:
         raise NearError
+
+    def leave_waiting(self, job: str) -> None:
+        self._said.append(parcels.pack(parcels.AWAITED, job.encode()))
 
     def keep_small(self, count: int, most: int) -> None:
         if count > most:

@@ -21,6 +21,7 @@ from bireme.core.model.events import Recorded, ServiceDeployed
 from bireme.core.model.nodes import Node
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.events import ServiceEvent
+from bireme.core.model.serving.services import ServiceLife
 from bireme.core.nodes import operators
 from bireme.ports import Order
 from bireme.slurm.hostlist import compress, expand
@@ -30,11 +31,16 @@ from bireme.store import codec
 
 routes = Routes("cluster")
 _PAGE = 500
+_AGENT_ANSWERS_S = 3.0
 
 
-@routes.get("/v1/ping")
+@routes.get(
+    "/v1/ping", agents="`ask`: every agent is asked whether it answers, and `silent_agents` names who does not."
+)
 async def ping(api: Context, request: Request) -> Response:
     """Whether the daemon is there, and which cluster it serves."""
+    keeper = api.cluster.engine.capabilities.agents if request.query_params.get("agents") == "ask" else None
+    asked = {"silent_agents": await keeper.silent_agents(_AGENT_ANSWERS_S)} if keeper is not None else {}
     state, engine = api.cluster.state, api.cluster.engine
     confinement = engine.capabilities.confinement
     return answer(
@@ -48,11 +54,14 @@ async def ping(api: Context, request: Request) -> Response:
             "engine": engine.name,
             "about": engine.about,
             "problem": engine.problem,
+            "journal": api.cluster.unwritable,
             "up_since": api.service.up_since,
             "notices": list(api.service.notices()),
             "confined": api.service.confined(),
             "unconfined": confinement.unconfined() if confinement is not None else {},
             "router": dict(api.service.router()),
+            "telemetry": {"problem": telemetry.problem} if (telemetry := api.service.telemetry()) is not None else {},
+            **asked,
         }
     )
 
@@ -259,7 +268,8 @@ async def shutdown(api: Context, request: Request) -> Response:
     """End the daemon (operators only). Jobs run on unless `end_jobs` says otherwise.
 
     With `end_jobs` the answer says what is ended: `jobs`, how many; `agents`, the nodes whose agents are; and
-    `left_agents`, nodes whose agents live and are not heard by this daemon: they and what they hold run on.
+    `left_agents`, nodes whose agents live and are not heard by this daemon: they and what they hold run on. `services`
+    are those that the next daemon starts again: they lose their replicas and stay wanted.
     """
     if not api.caller(request).admin:
         raise Refusal(Why.ACCESS_DENIED)
@@ -277,4 +287,7 @@ async def _what_ends(api: Context) -> dict[str, Any]:
         "jobs": len(requests.cancel_all(api.cluster.state, 0)),
         "agents": [node for node, heard in agents.items() if heard],
         "left_agents": [node for node, heard in agents.items() if not heard],
+        "services": sorted(
+            name for name, service in api.cluster.state.services.items() if service.phase is ServiceLife.UP
+        ),
     }

@@ -177,7 +177,7 @@ def refuse_containers(api: Context, spec: JobSpec | StepSpec) -> None:
 
 
 def _chosen_queue(api: Context, submission: Submission) -> ForeignQueue | None:
-    """Another scheduler's, when its cluster is named or one of its partitions; None: it is planned here."""
+    """The queue of another scheduler, when its cluster or a partition of it is named; None: the job is planned here."""
     queue, own = api.cluster.engine.capabilities.queue, api.cluster.state.config.name
     if queue is None:
         return None

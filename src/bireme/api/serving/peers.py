@@ -201,7 +201,7 @@ class Callers:
 
 
 def _is_old(made: float, now: float) -> bool:
-    """Also what is of the future: the clock was set back."""
+    """Whether an entry is out of date; what is of the future is too: the clock was set back."""
     return not 0 <= now - made <= _KNOWN_S
 
 

@@ -279,7 +279,7 @@ def refusal(status: int, message: str, hint: str) -> bytes:
 
 
 def refusal_content(status: int, message: str, hint: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Its status, its headers and its body."""
+    """A refusal's status, headers and body."""
     error: dict[str, Any] = {"message": message, "code": None, "slurm_errno": 11 if status != 431 else 22, "hint": hint}
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

@@ -208,6 +208,7 @@ _EVENTS: dict[str, Callable[[Record], str]] = {
     "ReplicaQueued": lambda said: f"replica {said['replica']} is job {said['job_id']}",
     "ReplicaHealthChanged": lambda said: f"replica {said['replica']} is {said['health']}{_because(said)}",
     "ReplicaDraining": lambda said: f"replica {said['replica']} drains{_because(said)}",
+    "ReplicaWithdrawn": lambda said: f"replica {said['replica']} gets no more requests",
     "ReplicaEnding": lambda said: f"replica {said['replica']} is being ended",
     "ReplicaGone": lambda said: f"replica {said['replica']} is gone{_crash_of(said)}",
 }

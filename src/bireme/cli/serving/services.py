@@ -58,12 +58,17 @@ def _text(transport: Transport, user: str | None) -> str:
 
 
 def router_of(transport: Transport) -> RouterWords:
-    """What the daemon says of the router: why none answers where one should, or what is not well with it."""
+    """What the daemon says of the router: why none answers where one should, or what is not well with it, or with the
+    journal, without which it is told nothing new."""
     try:
-        about = transport.get("/v1/ping").get("router") or {}
+        told = transport.get("/v1/ping")
     except (ApiError, BiremeUnavailable) as error:
         raise refused_by_daemon("", error) from error
-    return RouterWords(*([str(about[word])] if about.get(word) else [] for word in ("problem", "warning")))
+    about = told.get("router") or {}
+    problems, warnings = ([str(about[word])] if about.get(word) else [] for word in ("problem", "warning"))
+    if told.get("journal"):
+        warnings.append(f"nothing changes until there is room: {told['journal']}")
+    return RouterWords(problems, warnings)
 
 
 def _watch(transport: Transport, user: str | None) -> None:

@@ -110,7 +110,7 @@ class AccountBook:
     # -- what is inherited -------------------------------------------------------------------------------------------
 
     def limits_of(self, association_id: int) -> Limits:
-        """Its own group limits, and its own or inherited limits on each job and user."""
+        """An association's own group limits, and its own or inherited limits on each job and user."""
         effective = self._effective_limits.get(association_id)
         if effective is None:
             own = self.associations[association_id].limits

@@ -327,7 +327,7 @@ class Calendar:
         horizon: float,
         closures: Closures | None,
     ) -> tuple[float, tuple[NodeShare, ...]] | None:
-        """The same by openings: only moments at which enough nodes have one are looked at."""
+        """The earliest moment by openings: only moments at which enough nodes have one are looked at."""
         soon, nodes = self.rounded(self._now + 1.0), search.demand.nodes_wanted
         if nodes == 1 and not (closures is not None and closures.entries):
             first = known.first(search.usable, duration, after, soon)

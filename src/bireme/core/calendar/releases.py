@@ -114,17 +114,27 @@ class Releases:
         self._tail: list[tuple[float, Allocation, int]] = []
         self._on_node: dict[int, dict[float, Vector]] = {}
         """The same by node and time, for questions about one node."""
+        self._unnoted: list[tuple[float, Allocation, int]] = []
+        """What is not among these yet: while nobody waits, nobody asks."""
         self._by_node: tuple[IntArray, IntArray] | None = None
         """Rows in order of node and time, and where each node's begin among them."""
 
     def add(self, at: float, allocation: Allocation, sign: int = 1) -> None:
-        self._tail.append((at, allocation, sign))
-        if len(self._tail) > max(_TAIL_MOST, len(self._at)):
+        new, most = (at, allocation, sign), max(_TAIL_MOST, len(self._at))
+        self._tail.append(new)
+        self._unnoted.append(new)
+        if len(self._tail) > most:
             self._merge()
-        for share in allocation.shares:
-            position = self._table.index.get(share.node)
-            if position is not None:
-                self._note(position, at, self.amounts.of(share, position, allocation.whole_nodes, sign))
+        if len(self._unnoted) > most:
+            self._note_new()
+
+    def _note_new(self) -> None:
+        for at, allocation, sign in self._unnoted:
+            for share in allocation.shares:
+                position = self._table.index.get(share.node)
+                if position is not None:
+                    self._note(position, at, self.amounts.of(share, position, allocation.whole_nodes, sign))
+        self._unnoted.clear()
 
     def _note(self, position: int, at: float, amount: Vector) -> None:
         mine = self._on_node.setdefault(position, {})
@@ -173,6 +183,8 @@ class Releases:
 
     def on_node(self, position: int) -> Mapping[float, Vector]:
         """What comes back on one node, by time; in no order."""
+        if self._unnoted:
+            self._note_new()
         return self._on_node.get(position, _NOTHING)
 
     def first_fits(self, need: Need, settings: Settings, free: Free) -> Floats:

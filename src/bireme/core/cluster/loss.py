@@ -142,7 +142,7 @@ def _task_found_over(state: State, seen: o.BatchFinished, outcome: Outcome) -> l
 
 
 def _is_new(state: State, job: Job) -> bool:
-    """It came after the loss and before a node told of it: a node that knows its id speaks of another job."""
+    """Whether a job came after the loss and before a node told of it: a node that knows its id speaks of another."""
     since = state.loss.whole_since if state.loss is not None else None
     return since is not None and job.submitted_at >= since
 

@@ -31,15 +31,24 @@ from bireme.core.state.state import State
 
 def closed_gates(state: State, job: Job, now: float) -> tuple[Reason, ...]:
     """Every reason other than resources and queue order for which this pending job may not start now."""
-    assert isinstance(job.phase, Pending)
+    phase = job.phase
+    assert isinstance(phase, Pending)
+    if phase.free_to_go and not _has_gates(job):
+        return ()
     gates = (
-        _hold(job.phase),
+        _hold(phase),
         *_times(job, now),
         _dependency(state, job, now),
         _throttle(state, job),
         reservation_gate(state, job, now),
     )
     return tuple(filter(None, gates))
+
+
+def _has_gates(job: Job) -> bool:
+    """Whether its specification has anything that could keep it out, open or closed: most jobs have nothing."""
+    spec = job.spec
+    return spec.begin_at is not None or bool(spec.dependencies.items) or job.array is not None or bool(spec.reservation)
 
 
 _SAID_WHILE_HELD = (

@@ -136,7 +136,7 @@ def _size_of(value: Any) -> int:
 
 @cache
 def _looked_at(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Its fields, what each is where nothing was said (which counts for nothing), and what gives their values."""
+    """A class's fields, what each is where nothing was said (which counts for nothing), and what gives their values."""
     given = [each for each in fields(kind) if each.name not in MADE_HERE]
     names, defaults = tuple(each.name for each in given), tuple(_small(each.default) for each in given)
     return names, defaults, attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)

@@ -13,6 +13,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Running, Starting, Suspended
 from bireme.core.model.resources import Allocation
+from bireme.core.placement.numbers import bits_of, up_to
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.state.state import State
 
@@ -86,7 +87,6 @@ def cpus_are_free(occupancy: Occupancy, job: Job) -> bool:
         room = occupancy.rooms[position]
         if room.whole_node_job is not None or (job.allocation.whole_nodes and room.jobs):
             return False
-        configured = occupancy.nodes[position].cpus
-        if any(cpu not in room.cpus for cpu in share.cpu_ids if cpu < configured):
+        if bits_of(share.cpu_ids) & ~room.cpus & up_to(occupancy.nodes[position].cpus):
             return False
     return True

@@ -42,7 +42,7 @@ def ask_placed(spec: JobSpec, partition: PartitionConfig | None, allocation: All
 def with_extras(
     tres: dict[str, int], spec: JobSpec, partition: PartitionConfig | None, settings: Settings
 ) -> dict[str, int]:
-    """Its licences and its billing too, which limits may name like any other TRES."""
+    """A request with its licences and its billing, which limits may name like any other TRES."""
     if spec.resources.licenses:
         tres.update(parse_licences(spec.resources.licenses) or ())
     weights = partition.tres_billing_weights if partition else ()

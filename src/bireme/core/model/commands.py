@@ -101,6 +101,8 @@ class SubmitReplica:
     replica: int
     spec: JobSpec
     key: str
+    qos_if_there: str = ""
+    """The QOS of services, where the service named none: it has this one if the queue lets its owner have it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from bireme.core.model.serving.events import ReplicaEnding as ReplicaEnding
 from bireme.core.model.serving.events import ReplicaGone as ReplicaGone
 from bireme.core.model.serving.events import ReplicaHealthChanged as ReplicaHealthChanged
 from bireme.core.model.serving.events import ReplicaQueued as ReplicaQueued
+from bireme.core.model.serving.events import ReplicaWithdrawn as ReplicaWithdrawn
 from bireme.core.model.serving.events import RevisionBackedOff as RevisionBackedOff
 from bireme.core.model.serving.events import RevisionChosen as RevisionChosen
 from bireme.core.model.serving.events import RevisionFailed as RevisionFailed
@@ -228,7 +229,7 @@ class JobGuarded:
 
 @dataclass(frozen=True, slots=True)
 class JobCheckpointed:
-    """It has saved its work: what it did until now is not lost if it is started again."""
+    """A job has saved its work: what it did until now is not lost if it is started again."""
 
     job_id: int
     generation: int
@@ -256,7 +257,7 @@ class JobForgotten:
 
 @dataclass(frozen=True, slots=True)
 class JobMirrored:
-    """Another scheduler's queue shows the job like this, from now on."""
+    """A job is like this from now on, as another scheduler's queue shows it."""
 
     job_id: int
     seen: Sighting
@@ -496,6 +497,7 @@ Event = (
     | ReplicaQueued
     | ReplicaHealthChanged
     | ReplicaDraining
+    | ReplicaWithdrawn
     | ReplicaEnding
     | ReplicaGone
 )

@@ -312,7 +312,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """Its processes are stopped. It keeps its memory and GRES; its CPUs may be used by others meanwhile."""
+    """The job's processes are stopped. It keeps its memory and GRES; its CPUs may be used by others meanwhile."""
 
     allocation: Allocation
     started_at: float

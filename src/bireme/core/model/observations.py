@@ -214,6 +214,15 @@ class ReplicaProbed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaWithdrawn:
+    """A replica that is drained gets no new requests from now on: said by whoever routes them, or where nobody does."""
+
+    service: str
+    replica: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaDrained:
     """A replica that is drained has answered all its requests: said by whoever routes them."""
 
@@ -252,6 +261,7 @@ Observation = (
     | StepBegan
     | StepNodeFinished
     | ReplicaProbed
+    | ReplicaWithdrawn
     | ReplicaDrained
     | ReplicaSubmitted
 )

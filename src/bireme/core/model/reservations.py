@@ -84,7 +84,7 @@ class Reservation:
 
     @property
     def confines(self) -> bool:
-        """Its jobs may use its nodes only."""
+        """Whether the reservation's jobs may use its nodes only."""
         return not self.has(ReservationFlag.FLEX) and not self.has(ReservationFlag.ANY_NODES)
 
     def active(self, now: float) -> bool:

@@ -6,10 +6,10 @@ Used for the jobs of another scheduler's queue (`core/jobs/mirroring`) and for w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from bireme.core.model.resources import GresShare, NodeShare
+from bireme.core.placement.numbers import Bits, bits_of, numbers_of
 from bireme.core.placement.occupancy import NodeRoom
 
 
@@ -25,14 +25,14 @@ def _fitted_gres(share: GresShare, room: NodeRoom) -> GresShare:
     """Named as the node's configuration names it: a queue may leave the type out."""
     kinds = [key for key in (*room.devices, *room.counts) if key[0] == share.name]
     key = next((key for key in kinds if key[1] == share.type), kinds[0] if kinds else (share.name, share.type))
-    free = room.devices.get(key, set())
+    free = room.devices.get(key, 0)
     indices = _chosen(share.indices, free, share.count)
     # Fewer free devices than it holds: two schedulers' views differ for a moment. It is then counted, not numbered.
     return GresShare(share.name, key[1], share.count, indices if len(indices) == share.count else ())
 
 
-def _chosen(wanted: Sequence[int], free: set[int], count: int) -> tuple[int, ...]:
+def _chosen(wanted: tuple[int, ...], free: Bits, count: int) -> tuple[int, ...]:
     """`count` of what is free, those that are wanted first; fewer where there are not so many."""
-    good = [number for number in wanted if number in free]
-    others = sorted(free.difference(good))
-    return tuple(sorted((good + others)[:count]))
+    good = [number for number in wanted if free >> number & 1]
+    others = numbers_of(free & ~bits_of(wanted))
+    return tuple(sorted((*good, *others)[:count]))

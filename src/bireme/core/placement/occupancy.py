@@ -1,4 +1,5 @@
-"""What every node has left: columns for masks (`Free`) and sets of CPU and device numbers for the final choice.
+"""What every node has left: columns for masks (`Free`), and sets of CPU and device numbers (`numbers.Bits`) for the
+final choice.
 
 `State` holds one Occupancy, changed only by `apply` (hold, release). The planner works in a `draft()`: the columns are
 copied at once, the per-node sets only when they are touched. Invariant: for every node, free + held by allocations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.resources import Allocation, GresShare, NodeShare
 from bireme.core.placement.fractions import GresKey
+from bireme.core.placement.numbers import Bits, bits_of, numbers_of, up_to, whole_cores
 from bireme.core.placement.table import Free, NodeTable
 
 
@@ -25,9 +27,9 @@ class OverCommitted(RuntimeError):  # noqa: N818  (a broken invariant, named for
 class NodeRoom:
     """What one node has left."""
 
-    cpus: set[int]
+    cpus: Bits
     memory_mib: int
-    devices: dict[GresKey, set[int]] = field(default_factory=dict)
+    devices: dict[GresKey, Bits] = field(default_factory=dict)
     counts: dict[GresKey, int] = field(default_factory=dict)
     """Of GRES that are only counted."""
     parts_held: dict[GresKey, dict[int, int]] = field(default_factory=dict)
@@ -37,18 +39,18 @@ class NodeRoom:
 
     def copy(self) -> NodeRoom:
         return NodeRoom(
-            set(self.cpus),
+            self.cpus,
             self.memory_mib,
-            {key: set(free) for key, free in self.devices.items()},
-            dict(self.counts),
-            {key: dict(held) for key, held in self.parts_held.items()},
-            set(self.jobs),
+            self.devices.copy(),
+            self.counts.copy(),
+            {key: dict(held) for key, held in self.parts_held.items()} if self.parts_held else {},
+            self.jobs.copy(),
             self.whole_node_job,
         )
 
     def gpu_is_free(self, gpu: int) -> bool:
         """Neither given whole nor in parts."""
-        return any(gpu in free for (name, _), free in self.devices.items() if name == "gpu")
+        return any(free >> gpu & 1 for (name, _), free in self.devices.items() if name == "gpu")
 
     def parts_left(self, key: GresKey, parts: Mapping[int, int], one_gpu: bool = False) -> dict[int, int]:
         """GPU -> parts that can still be had, of those GPUs that have any; `parts` is how many each has in all.
@@ -65,9 +67,9 @@ class NodeRoom:
     def with_gpus_of(self, later: NodeRoom) -> NodeRoom:
         """A copy that has no more of the GPUs left than a later moment has (`room_of_gpus`)."""
         room = self.copy()
-        for key, free in room.devices.items():
+        for key in room.devices:
             if key[0] == "gpu":
-                free &= later.devices.get(key, set())
+                room.devices[key] &= later.devices.get(key, 0)
         room.parts_held = later.parts_held
         return room
 
@@ -75,7 +77,7 @@ class NodeRoom:
         total = 0
         for (held_name, held_type), indices in self.devices.items():
             if held_name == name and type_ in (None, held_type):
-                total += len(indices)
+                total += indices.bit_count()
         for (held_name, held_type), count in self.counts.items():
             if held_name == name and type_ in (None, held_type):
                 total += count
@@ -83,11 +85,11 @@ class NodeRoom:
 
 
 def empty_room(node: NodeConfig) -> NodeRoom:
-    room = NodeRoom(cpus=set(range(node.cpus)), memory_mib=node.memory_mib)
+    room = NodeRoom(cpus=up_to(node.cpus), memory_mib=node.memory_mib)
     for pool in node.gres:
         key = (pool.name, pool.type)
         if pool.devices:
-            room.devices.setdefault(key, set()).update(device.index for device in pool.devices)
+            room.devices[key] = room.devices.get(key, 0) | bits_of(tuple(device.index for device in pool.devices))
         elif not pool.parts:
             room.counts[key] = room.counts.get(key, 0) + pool.count
     return room
@@ -96,9 +98,10 @@ def empty_room(node: NodeConfig) -> NodeRoom:
 def room_of_gpus(table: NodeTable, free: Free, position: int) -> NodeRoom:
     """The GPUs of a node that gives out parts of them, as `free` has them: at a moment of the calendar."""
     room = empty_room(table.nodes[position])
-    for (name, _), gpus in room.devices.items():
-        if name == "gpu":
-            gpus -= {gpu for gpu in gpus if any(used[position, gpu] > 0 for used in free.uses.values())}
+    for key, gpus in room.devices.items():
+        if key[0] == "gpu":
+            used = (gpu for gpu in numbers_of(gpus) if any(uses[position, gpu] > 0 for uses in free.uses.values()))
+            room.devices[key] = gpus & ~bits_of(tuple(used))
     for key, parts in table.parts[position].items():
         own = free.uses[key[0]][position]
         others = [used[position] for kind, used in free.uses.items() if kind != key[0]]  # in use as that, now or later
@@ -106,18 +109,6 @@ def room_of_gpus(table: NodeTable, free: Free, position: int) -> NodeRoom:
         if held:
             room.parts_held[key] = held
     return room
-
-
-def free_cores(node: NodeConfig, room: NodeRoom) -> list[int]:
-    """Cores of which every thread is free."""
-    threads = node.threads_per_core
-    if threads == 1:
-        return sorted(room.cpus)
-    return [
-        core
-        for core in range(node.cpus // threads)
-        if all(core * threads + thread in room.cpus for thread in range(threads))
-    ]
 
 
 NOBODYS_JOB = 0
@@ -184,24 +175,23 @@ class Occupancy:
 
     def _take(self, position: int, share: NodeShare, allocation: Allocation) -> None:
         room = self._own(position)
-        if not room.cpus.issuperset(share.cpu_ids):
-            configured = self.table.nodes[position].cpus
-            taken = [cpu for cpu in share.cpu_ids if cpu < configured and cpu not in room.cpus]
-            if taken:
-                raise OverCommitted(f"CPUs {taken} of {share.node} are taken; job {allocation.job_id}")
-        room.cpus.difference_update(share.cpu_ids)
+        cpus = bits_of(share.cpu_ids)
+        if cpus & ~room.cpus and (missing := cpus & ~room.cpus & up_to(self.table.nodes[position].cpus)):
+            taken = list(numbers_of(missing))
+            raise OverCommitted(f"CPUs {taken} of {share.node} are taken; job {allocation.job_id}")
+        room.cpus &= ~cpus
         room.memory_mib -= share.memory_mib
         for gres in share.gres:
             key = (gres.name, gres.type)
             if gres.parts:
                 self._take_parts(position, room, gres, allocation)
             elif gres.indices:
-                free = room.devices.get(key, set())
-                if not free.issuperset(gres.indices):
-                    taken = sorted((set(gres.indices) - free) & self._devices(position, key))
-                    if taken:
-                        raise OverCommitted(f"{gres.name} {taken} of {share.node} are taken; job {allocation.job_id}")
-                free.difference_update(gres.indices)
+                devices, free = bits_of(gres.indices), room.devices.get(key, 0)
+                if missing := devices & ~free & self._devices(position, key):
+                    taken = list(numbers_of(missing))
+                    raise OverCommitted(f"{gres.name} {taken} of {share.node} are taken; job {allocation.job_id}")
+                if key in room.devices:
+                    room.devices[key] = free & ~devices
             elif key in room.counts:
                 room.counts[key] -= gres.count
         if share.runs:
@@ -212,8 +202,7 @@ class Occupancy:
 
     def _give_back(self, position: int, share: NodeShare, allocation: Allocation) -> None:
         room = self._own(position)
-        configured = self.table.nodes[position].cpus
-        room.cpus.update(cpu for cpu in share.cpu_ids if cpu < configured)
+        room.cpus |= bits_of(share.cpu_ids) & up_to(self.table.nodes[position].cpus)
         room.memory_mib += share.memory_mib
         for gres in share.gres:
             key = (gres.name, gres.type)
@@ -221,7 +210,7 @@ class Occupancy:
                 self._give_back_parts(position, room, gres)
             elif gres.indices:
                 if key in room.devices:
-                    room.devices[key] |= self._devices(position, key).intersection(gres.indices)
+                    room.devices[key] |= self._devices(position, key) & bits_of(gres.indices)
             elif key in room.counts:
                 room.counts[key] += gres.count
         if share.runs:
@@ -242,9 +231,9 @@ class Occupancy:
                 raise OverCommitted(f"{count} {gres.name} of {where} are not left; job {allocation.job_id}")
             held = room.parts_held.setdefault(key, {})
             held[gpu] = held.get(gpu, 0) + count
-            for (name, _), free in room.devices.items():
-                if name == "gpu":
-                    free.discard(gpu)
+            for device in room.devices:
+                if device[0] == "gpu":
+                    room.devices[device] &= ~(1 << gpu)
 
     def _give_back_parts(self, position: int, room: NodeRoom, gres: GresShare) -> None:
         """A GPU of which no part is held any more is one that can be given whole again."""
@@ -256,14 +245,15 @@ class Occupancy:
             held[gpu] -= count
             if held[gpu] <= 0:
                 del held[gpu]
-                for gpu_key, free in room.devices.items():
-                    if gpu_key[0] == "gpu" and gpu in self._devices(position, gpu_key):
-                        free.add(gpu)
+                for gpu_key in room.devices:
+                    if gpu_key[0] == "gpu":
+                        room.devices[gpu_key] |= self._devices(position, gpu_key) & 1 << gpu
         if not held:
             room.parts_held.pop(key, None)
 
-    def _devices(self, position: int, key: GresKey) -> frozenset[int]:
-        return self.table.devices[position].get(key, frozenset())
+    def _devices(self, position: int, key: GresKey) -> Bits:
+        """Those that are configured."""
+        return self.table.devices[position].get(key, 0)
 
     def _account(self, position: int, room: NodeRoom, share: NodeShare, whole: bool, sign: int) -> None:
         """Keeps the columns in step with the sets; cores are counted anew, since a job may hold parts of some."""
@@ -271,4 +261,4 @@ class Occupancy:
         node = self.table.nodes[position]
         self.free.add(position, share, node.threads_per_core, sign, whole)
         if node.threads_per_core > 1:
-            self.free.cores[position] = len(free_cores(node, room))
+            self.free.cores[position] = len(whole_cores(room.cpus, node.threads_per_core))

@@ -11,8 +11,8 @@ Invariant: what `find` returns can be held in the given occupancy without over-c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from bireme.core.placement.demand import Demand
 from bireme.core.placement.fabric import Fabric
 from bireme.core.placement.features import Constraint, Expression, chosen_for_counts
 from bireme.core.placement.needs import Need, columns_of, part_of
+from bireme.core.placement.numbers import up_to
 from bireme.core.placement.occupancy import NodeRoom, Occupancy, room_of_gpus
 from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.shares import make_share
@@ -37,8 +38,7 @@ _RANKED_ANEW = 512
 """Nodes: more are ranked once for each draft, since ranking them for every job would cost more than placing it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(NamedTuple):
     """Either the shares, or why not: how many nodes it takes and how many could hold their part."""
 
     shares: tuple[NodeShare, ...] = ()
@@ -345,9 +345,9 @@ class Search:
     def _is_empty(self, position: int, room: NodeRoom) -> bool:
         """Nobody holds anything of the node, running or not."""
         node, devices = self._table.nodes[position], self._table.devices[position]
-        if room.jobs or len(room.cpus) != node.cpus or room.memory_mib != node.memory_mib or room.counts:
+        if room.jobs or room.cpus != up_to(node.cpus) or room.memory_mib != node.memory_mib or room.counts:
             return False
-        return all(len(free) == len(devices.get(key, ())) for key, free in room.devices.items())
+        return all(free == devices.get(key, 0) for key, free in room.devices.items())
 
     def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
         """Positions in order of preference: required, by weight, as the job likes them, by the score and apart from its

@@ -8,12 +8,17 @@ the room it was made from.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bireme.core.model.cluster import NodeConfig, Settings
 from bireme.core.model.resources import Device, GresRequest, GresShare, NodeShare
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.fractions import GresKey
-from bireme.core.placement.occupancy import NodeRoom, free_cores
+from bireme.core.placement.numbers import lowest, numbers_of, whole_cores
+from bireme.core.placement.occupancy import NodeRoom
+
+_KEPT = 4_096
+"""Choices of devices that are kept, since many nodes give out the same ones."""
 
 
 def make_share(
@@ -59,7 +64,9 @@ def _all_gres(node: NodeConfig, room: NodeRoom | None = None) -> tuple[GresShare
     shares = []
     for pool in node.gres:
         key = (pool.name, pool.type)
-        indices = tuple(device.index for device in pool.devices if room is None or device.index in room.devices[key])
+        indices = tuple(
+            device.index for device in pool.devices if room is None or room.devices[key] >> device.index & 1
+        )
         count = len(indices) if pool.devices else pool.count if room is None else room.counts.get(key, 0)
         if count and not pool.parts:
             shares.append(GresShare(pool.name, pool.type, count, indices))
@@ -74,7 +81,7 @@ def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -
         return _pick_devices(node, room, wanted[0])
     if len(wanted) > 1:
         wanted = sorted(wanted, key=lambda request: request.type is None)
-    free = {key: sorted(indices) for key, indices in room.devices.items()}
+    free = {key: list(numbers_of(devices)) for key, devices in room.devices.items()}
     counts = dict(room.counts)
     picked: dict[GresKey, list[int]] = {}
     counted: dict[GresKey, int] = {}
@@ -111,13 +118,21 @@ def pick_gres(node: NodeConfig, room: NodeRoom, wanted: Sequence[GresRequest]) -
 def _pick_devices(node: NodeConfig, room: NodeRoom, request: GresRequest) -> tuple[GresShare, ...] | None:
     """The plain case: one request, and a node that has nothing but devices of one kind."""
     pool = node.gres[0]
-    free = room.devices.get((pool.name, pool.type), set())
-    if pool.name != request.name or request.type not in (None, pool.type) or len(free) < request.count:
+    free = room.devices.get((pool.name, pool.type), 0)
+    if pool.name != request.name or request.type not in (None, pool.type) or free.bit_count() < request.count:
         return None if request.count else ()
     if not request.count:
         return ()
-    taken = sorted(_best_linked(node, (pool.name, pool.type), sorted(free), request.count))
-    return (GresShare(pool.name, pool.type, request.count, tuple(taken)),)
+    if any(device.links for device in pool.devices):
+        linked = _best_linked(node, (pool.name, pool.type), list(numbers_of(free)), request.count)
+        return (GresShare(pool.name, pool.type, request.count, tuple(sorted(linked))),)
+    return _devices_alone(pool.name, pool.type, lowest(free, request.count))
+
+
+@lru_cache(_KEPT)
+def _devices_alone(name: str, type_: str | None, indices: tuple[int, ...]) -> tuple[GresShare, ...]:
+    """One value for all nodes on which the same numbers are given out."""
+    return (GresShare(name, type_, len(indices), indices),)
 
 
 def _pick_parts(
@@ -207,7 +222,7 @@ def _near(node: NodeConfig, gres: Sequence[GresShare]) -> frozenset[int]:
         for pool in node.gres:
             if (pool.name, pool.type) == (share.name, share.type):
                 for device in pool.devices:
-                    if device.index in share.indices:
+                    if device.cores and device.index in share.indices:
                         cores.update(device.cores)
     return frozenset(cores)
 
@@ -222,15 +237,17 @@ def _pick_cpus(
     settings: Settings,
 ) -> tuple[int, ...] | None:
     if demand.whole_nodes:
-        return tuple(sorted(room.cpus))
+        return numbers_of(room.cpus)
     need = _cpus_needed(demand, tasks, gpus)
     threads = node.threads_per_core
     if threads == 1 or not settings.select_by_core:
-        if len(room.cpus) < need:
+        if room.cpus.bit_count() < need:
             return None
-        ordered = sorted(room.cpus, key=lambda cpu: (cpu // threads not in near, cpu)) if near else sorted(room.cpus)
-        return tuple(sorted(ordered[:need]) if near else ordered[:need])
-    cores = free_cores(node, room)
+        if not near:
+            return lowest(room.cpus, need)
+        ordered = sorted(numbers_of(room.cpus), key=lambda cpu: (cpu // threads not in near, cpu))
+        return tuple(sorted(ordered[:need]))
+    cores: Sequence[int] = whole_cores(room.cpus, threads)
     cores_needed = -(-need // min(demand.threads_used or threads, threads))
     if len(cores) < cores_needed:
         return None

@@ -7,15 +7,14 @@ as many nodes as it asks for, none above its capacity.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import Demand
 from bireme.core.placement.table import Free
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A node that can hold at least one task of the demand, and how many it can hold."""
 
     position: int

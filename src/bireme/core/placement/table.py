@@ -17,6 +17,7 @@ from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.node_rules import NODE_NAME, NodeRules
 from bireme.core.model.resources import NodeShare
 from bireme.core.placement.fractions import Fractions, GresKey, Uses, parts_of
+from bireme.core.placement.numbers import Bits, bits_of
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -68,7 +69,7 @@ class NodeTable:
         self.features: tuple[frozenset[str], ...] = tuple(frozenset(node.features) for node in nodes)
         self.feature_kinds = _feature_kinds(self.features)
         """All sets of features that there are, and for each node which of them it has."""
-        self.devices: tuple[dict[GresKey, frozenset[int]], ...] = tuple(_device_numbers(node) for node in nodes)
+        self.devices: tuple[dict[GresKey, Bits], ...] = tuple(_device_numbers(node) for node in nodes)
         self.parts: tuple[dict[GresKey, dict[int, int]], ...] = tuple(parts_of(node) for node in nodes)
         self.fractions = Fractions(self.nodes)
         self.makes = _makes(self.nodes)
@@ -253,11 +254,11 @@ def _kinds(nodes: Sequence[NodeConfig]) -> tuple[tuple[NodeConfig, IntArray], ..
     return tuple((nodes[positions[0]], _column(positions)) for positions in found.values())
 
 
-def _device_numbers(node: NodeConfig) -> dict[GresKey, frozenset[int]]:
-    numbers: dict[GresKey, frozenset[int]] = {}
+def _device_numbers(node: NodeConfig) -> dict[GresKey, Bits]:
+    numbers: dict[GresKey, Bits] = {}
     for pool in node.gres:
         key = (pool.name, pool.type)
-        numbers[key] = numbers.get(key, frozenset()) | {device.index for device in pool.devices}
+        numbers[key] = numbers.get(key, 0) | bits_of(tuple(device.index for device in pool.devices))
     return numbers
 
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.jobs.gates import closed_gates, partition_gate, startable_tasks, throttle_room, throttled
+from bireme.core.jobs.gates import closed_gates, startable_tasks, throttle_room, throttled
 from bireme.core.jobs.placing import unasked_nodes
-from bireme.core.limits.partitions import beyond_partition
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
@@ -53,7 +52,7 @@ def consider(work: Pass, job: Job, entry: Entry) -> None:
     partition = work.state.partitions.get(entry.partition)
     if isinstance(job.array, ArrayWaiting):
         _consider_array(work, job, entry)
-    elif _throttle_left(work, job) == 0:
+    elif job.array is not None and _throttle_left(work, job) == 0:
         work.verdicts[job.id] = Verdict((throttled(work.state, job),))
     elif _start_or_book(work, job, entry):
         outlook.again.discard(job.id)
@@ -152,8 +151,9 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
     if fit is None and _waits_for_room(reasons):
         limited, partition, fit = _find_shorter(work, job, entry.partition)
     if partition is not None and fit is not None:
-        work.outlook.restore(job.id, own[1:])
-        work.outlook.give_up(work.state, own[:1])
+        if own:
+            work.outlook.restore(job.id, own[1:])
+            work.outlook.give_up(work.state, own[:1])
         held = work.hold(limited, partition, fit)
         _add_start(work, job, work.started(limited, held, task_id))
         return True
@@ -215,7 +215,7 @@ def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> bool:
 
 
 def _with_guards(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """It lacks room, and somebody's rule keeps those there who would make way."""
+    """The reasons of a job that lacks room, with the rules that keep those there who would make way."""
     if not preempts(work.state, job, work.policy.preemption):
         return reasons
     places = [work.state.partitions.get(str(why.fact("partition"))) for why in reasons if why.kind in FOR_ROOM]
@@ -228,7 +228,7 @@ def _at_association_limit(reasons: tuple[Reason, ...]) -> bool:
 
 
 def _waits_for_room(reasons: tuple[Reason, ...]) -> bool:
-    """And not for a limit: a job that a limit blocks holds no slot against others."""
+    """Whether a job waits for room and not for a limit: one that a limit blocks holds no slot against others."""
     return any(_for_room(why) for why in reasons)
 
 
@@ -250,23 +250,21 @@ def _find_anywhere(work: Pass, job: Job) -> Found:
 
 def _find_now(work: Pass, job: Job, name: str) -> Found:
     """Where the partition holds it now, or all that blocks it there."""
-    partition = work.state.partitions.get(name)
-    closed = partition_gate(work.state, name)
-    if closed is not None or partition is None:
-        return None, None, (closed or reason(ReasonKind.PARTITION_DOWN, partition=name),)
-    qos = work.state.accounts.qos.get(job.spec.qos)
-    over = (
-        *beyond_partition(job.spec, partition, work.state.config.settings, qos),
-        *work.limiting.blocking(job, partition),
-    )
+    terms = work.terms(job, name)
+    if terms is None:
+        return None, None, (reason(ReasonKind.PARTITION_DOWN, partition=name),)
+    if terms.closed is not None:
+        return None, None, (terms.closed,)
+    partition = terms.partition
+    over = (*terms.beyond, *work.limiting.blocking(job, partition)) if terms.limited else terms.beyond
     if over:
         return None, None, over
-    if work.line(job, name) in work.blocked and job.id not in work.known:
+    if terms.line in work.blocked and job.id not in work.known:
         return None, None, (reason(ReasonKind.PRIORITY, partition=name),)
-    fit = work.fitting.now(job, partition)
+    fit = work.fitting.now(job, partition, terms.shape, terms.duration_s)
     if not fit.found and work.fitting.standby.kept:
         fit = work.fitting.on_lent(job, partition) or fit
-    over = work.limiting.blocking(job, partition, fit) if fit.found else ()
+    over = work.limiting.blocking(job, partition, fit) if fit.found and terms.limited else ()
     if fit.found and not over:
         return partition, fit, ()
     return None, None, over or (_why_not(work, job, partition, fit),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bireme.core.jobs.components import with_companions
 from bireme.core.jobs.requests import split_events
@@ -16,12 +17,12 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayWaiting, Job, Outcome, Pending, Running, Suspended
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.placement.numbers import bits_of
 from bireme.core.plan.outlook import Outlook
 from bireme.core.state.state import State, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Give the job these shares and start it. `task_id`: one waiting task of an array."""
 
     job_id: int
@@ -150,7 +151,7 @@ def _still_free(state: State, share: NodeShare) -> bool:
     if node is None or not node.schedulable:
         return False
     room = state.occupancy.room(share.node)
-    if room.whole_node_job is not None or not set(share.cpu_ids) <= room.cpus:
+    if room.whole_node_job is not None or bits_of(share.cpu_ids) & ~room.cpus:
         return False
     if state.config.settings.memory_is_consumable and share.memory_mib > room.memory_mib:
         return False
@@ -162,7 +163,7 @@ def _still_free(state: State, share: NodeShare) -> bool:
         if any(count > left.get(gpu, 0) for gpu, count in gres.parts):
             return False
     return all(
-        set(gres.indices) <= room.devices.get((gres.name, gres.type), set())
+        not bits_of(gres.indices) & ~room.devices.get((gres.name, gres.type), 0)
         if gres.indices
         else room.counts.get((gres.name, gres.type), 0) >= gres.count
         for gres in share.gres

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from bireme.core.model.jobs import Job
+from bireme.core.model.jobs import JobSpec
 from bireme.core.model.policy import Policy
 from bireme.core.placement.demand import resolve
 from bireme.core.placement.needs import part_of
@@ -35,20 +35,27 @@ def ranking_of(state: State, policy: Policy, before: Ranking | None) -> Ranking 
 
 
 def _counts(state: State, ranking: Ranking) -> dict[Ask, float]:
+    """Many jobs share a specification, and many specifications a shape: each is looked at once."""
+    specs: dict[int, JobSpec] = {}
+    jobs: dict[int, int] = {}
+    for job in islice(reversed(state.jobs.values()), LATEST):
+        key = id(job.spec)
+        specs[key] = job.spec
+        jobs[key] = jobs.get(key, 0) + 1
     counts: dict[Ask, float] = {}
     asks: dict[object, Ask | None] = {}
-    for job in islice(reversed(state.jobs.values()), LATEST):
-        shape = (job.spec.resources, job.spec.partitions[:1])
+    for key, spec in specs.items():
+        shape = (spec.resources, spec.partitions[:1])
         if shape not in asks:
-            asks[shape] = _ask(state, ranking, job)
+            asks[shape] = _ask(state, ranking, spec)
         ask = asks[shape]
         if ask is not None:
-            counts[ask] = counts.get(ask, 0.0) + (len(job.spec.array.task_ids) if job.spec.array else 1)
+            counts[ask] = counts.get(ask, 0.0) + jobs[key] * (len(spec.array.task_ids) if spec.array else 1)
     return counts
 
 
-def _ask(state: State, ranking: Ranking, job: Job) -> Ask | None:
-    partition = state.partitions.get(job.spec.partitions[0]) if job.spec.partitions else None
+def _ask(state: State, ranking: Ranking, spec: JobSpec) -> Ask | None:
+    partition = state.partitions.get(spec.partitions[0]) if spec.partitions else None
     if partition is None:
         return None
-    return ranking.ask(part_of(resolve(job.spec, partition, state.config.settings)))
+    return ranking.ask(part_of(resolve(spec, partition, state.config.settings)))

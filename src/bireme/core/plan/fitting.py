@@ -50,6 +50,8 @@ class Fitting:
     """CPUs that the draft keeps for suspended jobs."""
     _searches: dict[tuple[object, ...], Search] = field(default_factory=dict)
     """For jobs in reservations and around them; the others' are kept in the outlook."""
+    _shapes: dict[Shape, Shape] = field(default_factory=dict)
+    """One object for each: the same object is found again as a key without comparing what it is made of."""
     _misfits: dict[tuple[Shape, float], Fit] = field(default_factory=dict)
     """Shapes that did not fit for so long: within a pass nothing is freed, so they still do not."""
     _fits_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class Fitting:
 
     def way(self, job: Job) -> Way:
         """What reservations leave to a job that starts now."""
+        if not self.reserved.any:
+            return EVERYWHERE
         door = self.reserved.door(job)
         closures, now = self.reserved.closures(door), self.snapshot.now
         return door, closures.during(now, now + self.snapshot.duration_s(job)) if closures.entries else ()
@@ -72,21 +76,26 @@ class Fitting:
         """The partition's nodes that are up and not drained. To read only."""
         return self.outlook.answers.usable_nodes(self.snapshot.state, partition)
 
-    def now(self, job: Job, partition: PartitionConfig) -> Fit:
+    def shape(self, job: Job, partition: PartitionConfig) -> Shape:
+        """The shape that it has now: it may get tired of waiting for --switches."""
+        shape = (self.snapshot.asked(job), partition.name, self.way(job))
+        return self._shapes.setdefault(shape, shape)
+
+    def now(self, job: Job, partition: PartitionConfig, shape: Shape, duration_s: float) -> Fit:
         """Where it fits and delays nobody's slot, or why not."""
-        key = (self.snapshot.asked(job), partition.name, self.way(job))
-        duration = self.snapshot.duration_s(job) if self.calendar.has_bookings else 0.0
-        missed = self._misfits.get((key, duration))
+        kind = (shape, duration_s if self.calendar.has_bookings else 0.0)
+        missed = self._misfits.get(kind)
         if missed is not None:
             return missed
-        search = self.search(key, job, partition) if job.spec.replica is None else self._apart(job, partition, key[2])
+        alone = job.spec.replica is not None
+        search = self._apart(job, partition, shape[2]) if alone else self.search(shape, job, partition)
         fit = self._fit_in(self.draft, search, job, partition)
         if not fit.found:
-            self._misfits[key, duration] = fit
+            self._misfits[kind] = fit
         return fit
 
     def on_lent(self, job: Job, partition: PartitionConfig) -> Fit | None:
-        """Its place when it may also use CPUs that are kept for suspended jobs which it outranks."""
+        """A job's place when it may also use CPUs that are kept for suspended jobs which it outranks."""
         lenders = self.lenders(job, partition)
         if not lenders:
             return None
@@ -177,13 +186,14 @@ class Fitting:
         if self.standby.kept:
             self.standby.lend(self.draft, allocation.shares)
         self.draft.hold(allocation)
-        self._note_crowd(allocation)
+        if self._crowds:
+            self._note_crowd(allocation)
         if partition.max_cpus_per_node is not None:
             self._capped.append(allocation)
 
     def _note_crowd(self, allocation: Allocation) -> None:
         """Of one that starts in this pass: those of its service that follow keep away from it."""
-        job = self.snapshot.state.jobs.get(allocation.job_id) if self._crowds else None
+        job = self.snapshot.state.jobs.get(allocation.job_id)
         of = job.spec.replica if job is not None else None
         if of is not None and of.service in self._crowds:
             self._crowds[of.service].add(self.draft.table, allocation.node_names)

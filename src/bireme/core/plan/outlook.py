@@ -40,8 +40,7 @@ from bireme.core.placement.ranking import Ranking
 from bireme.core.placement.search import Search
 from bireme.core.placement.table import BoolArray
 from bireme.core.plan.hope import Waiting
-from bireme.core.plan.lines import Line
-from bireme.core.plan.queue import Entry
+from bireme.core.plan.queue import Entry, Line
 from bireme.core.plan.stands import UNTOUCHED
 from bireme.core.state.state import State
 
@@ -162,7 +161,7 @@ class Outlook:
         return True
 
     def _leave_queue(self, state: State, job_id: int) -> None:
-        """It may not start any more: nobody waits for it, and its slots (its gang's, of a component) are free."""
+        """Takes a job out that may not start: nobody waits for it; its slots (its gang's, of a component) are free."""
         job = state.jobs.get(job_id)
         gang = state.het_members.get(job.het_job_id, ()) if job is not None and job.het_job_id is not None else ()
         for member in {job_id, *gang}:

@@ -22,9 +22,8 @@ from bireme.core.model.policy import Policy
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.plan.consider import consider
 from bireme.core.plan.decisions import BEHIND, Plan
-from bireme.core.plan.lines import Line
 from bireme.core.plan.outlook import Outlook
-from bireme.core.plan.queue import Entry, entries_of
+from bireme.core.plan.queue import Entry, Line, entries_of
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.standby import resumptions
 from bireme.core.plan.work import Enough, Pass, begin, look_anew
@@ -165,7 +164,7 @@ def _walk(work: Pass, entries: Sequence[Entry]) -> bool:
 
 
 def _only_waits_for_others(work: Pass, job: Job, entry: Entry) -> bool:
-    """Its line is blocked before it, and no gate (of which its reason should then speak) can be closed."""
+    """Whether a job's line is blocked before it, and no gate (of which its reason should then speak) can be closed."""
     if work.line(job, entry.partition) not in work.blocked:
         return False
     if job.id in work.known and (job.id, entry.partition) not in work.outlook.passed_over:
@@ -225,7 +224,7 @@ def _go_on(work: Pass) -> bool:
 
 
 def _still_blocks(work: Pass, job_id: int | None) -> bool:
-    """It waits, and nobody holds it."""
+    """Whether a job still waits, and nobody holds it."""
     job = work.state.pending.get(job_id) if job_id is not None and job_id not in work.begun else None
     return job is not None and isinstance(job.phase, Pending) and job.phase.held_by is None
 

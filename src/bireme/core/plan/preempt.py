@@ -113,7 +113,7 @@ def _stage(work: Pass) -> tuple[Occupancy, Standby]:
 
 
 def _is_going(work: Pass, job: Job) -> bool:
-    """It is ending, and will be gone: a node that does not answer keeps all of a job until it is back."""
+    """Whether a job is ending and will be gone: a node that does not answer keeps all of a job until it is back."""
     if not isinstance(job.phase, Ending):
         return False
     nodes = (work.state.nodes.get(name) for name in job.held.node_names)

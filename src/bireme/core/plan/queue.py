@@ -1,4 +1,5 @@
-"""Who stands where: the queue in Slurm's order, in which a job stands once for each partition that it may use.
+"""Who stands where: the queue in Slurm's order, in which a job stands once for each partition that it may use; and the
+lines of it that stand still.
 
 Jobs with an expedited requeue stand first. Who may preempt stands before whom it may preempt; then jobs in
 reservations, then by the partition's tier, the job's priority in that partition, submit time and id.
@@ -8,7 +9,9 @@ Invariant: an order that depends on nothing but the entries themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import insort
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bireme.core.model.jobs import Job, Pending
@@ -82,7 +85,7 @@ def entries_of(state: State, jobs: Iterable[Job]) -> list[Entry]:
 
 
 def best_first(state: State, job: Job) -> list[str]:
-    """Its partitions, in the order in which it stands in their queues."""
+    """A job's partitions, in the order in which it stands in their queues."""
     tiers = {partition.name: partition.priority_tier for partition in state.partitions.values()}
     own = state.partition_priorities.get(job.id, {})
     return sorted(job.spec.partitions, key=lambda name: (-tiers.get(name, 0), -own.get(name, job.priority)))
@@ -113,3 +116,45 @@ def in_order(state: State, jobs: Iterable[Job]) -> list[Job]:
     """The jobs themselves, each where it stands first."""
     known = {job.id: job for job in jobs}
     return list({entry.job_id: known[entry.job_id] for entry in entries_of(state, known.values())}.values())
+
+
+@dataclass(slots=True)
+class Line:
+    """Those behind a job that has no slot: they are not looked at, or they might delay it.
+
+    A full pass leaves one in its outlook for each line that stands still: who blocks it, and all who stand behind, in
+    order. Small passes add those who come and, when the line can go on, take up where the pass before stopped
+    (`planner._go_on`): a long queue moves with every job that starts, and need not be walked again from its head.
+    Invariant: entries from `_at` on are in the order of the queue; some of their jobs may be gone.
+    """
+
+    blocker: int | None = None
+    """The job that must go first. None: as many have slots as may; the next is looked at when one of them has gone."""
+    _entries: list[Entry] = field(default_factory=list)
+    _at: int = 0
+
+    def add(self, entry: Entry) -> None:
+        if not self._entries or self._entries[-1] < entry:
+            self._entries.append(entry)
+        else:
+            insort(self._entries, entry, lo=self._at)
+
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.add(entry)
+
+    def first(self, pending: Container[int], gone: Container[int]) -> Entry | None:
+        """Who stands at its head, of those that still wait."""
+        while self._at < len(self._entries):
+            entry = self._entries[self._at]
+            if entry.job_id in pending and entry.job_id not in gone:
+                return entry
+            self._at += 1
+        return None
+
+    def leave(self) -> None:
+        """The one at its head is looked at."""
+        self._at += 1
+
+    def rest(self) -> list[Entry]:
+        return self._entries[self._at :]

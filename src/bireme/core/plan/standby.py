@@ -50,7 +50,7 @@ class Standby:
             self.keep(draft, job)
 
     def opened(self, draft: Occupancy, to: Callable[[int], bool]) -> Occupancy:
-        """Another draft, in which the CPUs that are kept for some are free."""
+        """A draft in which the CPUs that are kept for some are free."""
         opened = draft.draft()
         for job_id, kept in self.kept.items():
             if to(job_id):
@@ -70,7 +70,7 @@ class Standby:
 
 def _free_part(draft: Occupancy, share: NodeShare) -> NodeShare:
     free = draft.room(share.node).cpus
-    return _only(share, tuple(cpu for cpu in share.cpu_ids if cpu in free))
+    return _only(share, tuple(cpu for cpu in share.cpu_ids if free >> cpu & 1))
 
 
 def _without(share: NodeShare, taken: set[int]) -> NodeShare:

@@ -98,6 +98,7 @@ STANDS: dict[type[e.Event], Stand] = {
             e.ReplicaAdded,
             e.ReplicaQueued,
             e.ReplicaDraining,
+            e.ReplicaWithdrawn,
             e.ReplicaEnding,
             e.ReplicaGone,
         ),

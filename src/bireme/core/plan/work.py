@@ -27,14 +27,14 @@ from bireme.core.plan.expected import ranking_of
 from bireme.core.plan.fitting import Fitting
 from bireme.core.plan.hope import Hope
 from bireme.core.plan.limiting import Limiting
-from bireme.core.plan.lines import Line
 from bireme.core.plan.outlook import Outlook
-from bireme.core.plan.queue import in_order
+from bireme.core.plan.queue import Line, in_order
 from bireme.core.plan.reserved import Reserved
 from bireme.core.plan.seniority import preempts
 from bireme.core.plan.slots import Slots
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.standby import Standby, expect_resumptions, waiting_for_cpus
+from bireme.core.plan.terms import Terms, line_of, terms_of
 from bireme.core.state.state import State, Verdict
 
 FOR_ROOM = (ReasonKind.RESOURCES, ReasonKind.PRIORITY)
@@ -83,6 +83,8 @@ class Pass:
     """array id -> tasks of it that this pass starts: they count against its throttle."""
     _told: dict[int, dict[Reason, None]] = field(default_factory=dict)
     """Of jobs with several partitions: what blocks them in those that were looked at."""
+    _terms: dict[tuple[int, str], Terms] = field(default_factory=dict)
+    """By specification (its identity) and partition."""
     state: State = field(init=False)
     policy: Policy = field(init=False)
     now: float = field(init=False)
@@ -101,8 +103,18 @@ class Pass:
         self.blocked.setdefault(line, Line(blocker))
 
     def line(self, job: Job, partition: str) -> str:
-        """Where it queues up: those in a reservation and those outside do not wait for each other."""
-        return f"{partition}/{job.spec.reservation}" if job.spec.reservation else partition
+        """Where it queues up."""
+        return line_of(job.spec, partition)
+
+    def terms(self, job: Job, name: str) -> Terms | None:
+        """Those of its specification in this partition; None: there is no such partition."""
+        key = (id(job.spec), name)
+        known = self._terms.get(key)
+        if known is None and (partition := self.state.partitions.get(name)) is not None:
+            known = terms_of(self.snapshot, self.fitting, self.limiting.ledger.rules, job, partition)
+            if known.lasting:
+                self._terms[key] = known
+        return known
 
     def is_first_to_wait(self, job: Job, line: str) -> bool:
         """Whether nobody before it waits for resources there: neither in this pass, nor since an earlier one."""
@@ -177,7 +189,7 @@ class Pass:
             outlook.again.add(job.id)
 
     def _only_lacks_room(self, job: Job, verdict: Verdict) -> bool:
-        """And neither time alone nor anybody's end elsewhere could let it start."""
+        """Whether a job lacks room alone: neither time nor anybody's end elsewhere could let it start."""
         if self.fitting.reserved.any or self.fitting.standby.kept or preempts(self.state, job, self.policy.preemption):
             return False
         if job.spec.resources.switches is not None or job.spec.time_min_s is not None:

@@ -123,7 +123,7 @@ def answered(probing: Probing, question: Question, problem: str, now: float) -> 
 
 
 def unanswered(probing: Probing, question: Question) -> Probing:
-    """It could not be asked, for a reason that is not the replica's: nothing counts, and its next time comes."""
+    """Notes that a replica could not be asked, for a reason not its own: nothing counts, and its next time comes."""
     standing = probing.standings.get(question)
     return probing if standing is None else _with(probing, question, replace(standing, under_way=False))
 
@@ -148,7 +148,7 @@ def _succeeded(probing: Probing, question: Question, standing: Standing, now: fl
 
 
 def _started(probing: Probing, now: float) -> Probing:
-    """It is ready when its readiness probe says so, which is asked at once unless it is to wait."""
+    """Notes that a replica has started: it is ready when its readiness probe says so, asked at once if it may be."""
     standings = {}
     for question in (Question.READINESS, Question.LIVENESS):
         if question is Question.READINESS or probing.probes.liveness is not None:

@@ -6,7 +6,7 @@ naming it too. Called when a service is deployed. Not here: which replica gets a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import isfinite
 
 from bireme.core.model.serving.names import is_host, is_model, is_token
@@ -22,6 +22,12 @@ def wrong_routing(state: State, spec: ServiceSpec) -> str:
     """What is wrong with it, in a sentence; empty: nothing."""
     routing = spec.routing
     return _wrong_names(routing) or _wrong_amounts(routing) or _taken(state, spec)
+
+
+def count_of_names(routing: Routing, others: Iterable[Service]) -> int:
+    """Hosts and models that a revision with this routing and these services have together."""
+    names = {*routing.hosts, *routing.models}
+    return len(names.union(*({*_hosts(other), *_models(other)} for other in others)))
 
 
 def _wrong_names(routing: Routing) -> str:

@@ -200,6 +200,12 @@ def replica_draining(state: State, event: e.ReplicaDraining, at: float) -> Seque
     return NOTHING
 
 
+def replica_withdrawn(state: State, event: e.ReplicaWithdrawn, at: float) -> Sequence[c.Command]:
+    service = state.services[event.name]
+    service.replicas[event.replica] = replace(service.replicas[event.replica], withdrawn_at=at)
+    return NOTHING
+
+
 def replica_ending(state: State, event: e.ReplicaEnding, at: float) -> Sequence[c.Command]:
     service = state.services[event.name]
     replica = replace(service.replicas[event.replica], ending=True)

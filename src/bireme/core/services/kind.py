@@ -97,12 +97,26 @@ def _probed(state: State, seen: o.ReplicaProbed, now: float) -> list[e.Event]:
     return [e.ReplicaHealthChanged(service.name, replica.number, *said)]
 
 
+def _withdrawn(state: State, seen: o.ReplicaWithdrawn, now: float) -> list[e.Event]:
+    """Once is enough: it may be said again, by a router that was started again."""
+    found = _draining(state, seen)
+    if found is None or found[1].withdrawn_at is not None:
+        return []
+    return [e.ReplicaWithdrawn(seen.service, seen.replica)]
+
+
 def _drained(state: State, seen: o.ReplicaDrained, now: float) -> list[e.Event]:
+    found = _draining(state, seen)
+    return [] if found is None else list(acting.ended(state, found[0], seen.replica))
+
+
+def _draining(state: State, seen: o.ReplicaWithdrawn | o.ReplicaDrained) -> tuple[Service, Replica] | None:
+    """Whom a router speaks of; None: it is gone, or does not drain."""
     service = state.services.get(seen.service)
     replica = service.replicas.get(seen.replica) if service is not None else None
     if service is None or replica is None or replica.draining_since is None:
-        return []
-    return list(acting.ended(state, service, replica.number))
+        return None
+    return service, replica
 
 
 def _submitted(state: State, seen: o.ReplicaSubmitted, now: float) -> list[e.Event]:
@@ -154,6 +168,7 @@ _OF_REPLICAS: tuple[type[e.Event], ...] = (
     e.ReplicaQueued,
     e.ReplicaHealthChanged,
     e.ReplicaDraining,
+    e.ReplicaWithdrawn,
     e.ReplicaEnding,
     e.ReplicaGone,
 )
@@ -229,9 +244,15 @@ REPLICAS = Kind(
         e.ReplicaQueued: applying.replica_queued,
         e.ReplicaHealthChanged: applying.replica_health_changed,
         e.ReplicaDraining: applying.replica_draining,
+        e.ReplicaWithdrawn: applying.replica_withdrawn,
         e.ReplicaEnding: applying.replica_ending,
         e.ReplicaGone: applying.replica_gone,
     },
-    interprets={o.ReplicaProbed: _probed, o.ReplicaDrained: _drained, o.ReplicaSubmitted: _submitted},
+    interprets={
+        o.ReplicaProbed: _probed,
+        o.ReplicaWithdrawn: _withdrawn,
+        o.ReplicaDrained: _drained,
+        o.ReplicaSubmitted: _submitted,
+    },
     passes_over=frozenset((*_OF_OTHERS, *_FOLLOWS_JOBS, *_OF_SERVICES, *_OF_REVISIONS)),
 )

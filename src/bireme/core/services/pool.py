@@ -20,10 +20,11 @@ DESCRIPTION = "services before batch"
 def in_pool(state: State, job: JobSpec) -> tuple[JobSpec, list[e.Event]]:
     """What each replica is to ask for, with the QOS of services unless it names one; and the QOS, if there is none.
 
-    Where the account book is enforced and does not let the owner have it, the owner's own default counts.
+    Where the account book is enforced and does not let the owner have it, the owner's own default counts. (Who named
+    it and may not have it was refused when the job was admitted.)
     """
     name = state.config.settings.service_qos
-    if job.qos or not name:
+    if not name or job.qos.lower() not in ("", name.lower()):
         return job, []
     enforced = "qos" in state.config.settings.accounting_enforce
     if name not in state.accounts.qos:

@@ -6,7 +6,8 @@ and asks again, until there is nothing to do; so every stage below may assume th
 
 Invariants: by its own doing a service never has fewer ready replicas than wanted less `unavailable` (but one by one
 where there is no room for more), nor more that are not draining than wanted and `surge`; what an update loses of those
-that are proven comes back as such, while there is a revision that is.
+that are proven comes back as such, while there is a revision that is; who was ready and answers is ended only after
+whoever routes has said that it gets no more requests.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def look_again_at(service: Service, seen: Sequence[Seen], now: float, watched_si
 
 def _moments(service: Service, seen: Sequence[Seen], now: float, watched_since: float) -> Iterator[float]:
     for each in seen:
-        if each.replica.draining_since is not None and each.stand is Stand.RUNNING and not each.replica.ending:
-            yield each.replica.draining_since + _revision_of(service, each).spec.drain_s
+        if each.replica.withdrawn_at is not None and each.stand is Stand.RUNNING and not each.replica.ending:
+            yield each.replica.withdrawn_at + _revision_of(service, each).spec.drain_s
         if each.lives and each.succeeded_from is not None:
             yield each.succeeded_from
     for revision in service.revisions.values():
@@ -199,20 +200,21 @@ def _given_up(seen: Sequence[Seen]) -> Iterator[Act]:
             yield Drain(each.number, f"it is dead: {each.replica.why}", crashed=True)
         elif each.lives and each.cannot_start:
             taken = PORT_TAKEN in each.cannot_start
-            yield Drain(each.number, f"it could not be started: {each.cannot_start}", crashed=not taken)
+            why = f"it could not be started: {each.cannot_start}"
+            yield Drain(each.number, why, crashed=not taken, holds_back=taken)
 
 
 def _ended(service: Service, seen: Sequence[Seen], now: float) -> Iterator[Act]:
+    """Its time begins when whoever routes has said that it gets no new requests: until then those that are to take its
+    place may be known to nobody, however ready they are."""
     for each in seen:
-        since = each.replica.draining_since
-        if since is None or each.replica.ending or each.stand in (Stand.ORDERED, Stand.ENDING, Stand.OVER):
+        replica = each.replica
+        if replica.draining_since is None or replica.ending or each.stand in (Stand.ORDERED, Stand.ENDING, Stand.OVER):
             continue
-        may_have_requests = each.stand is Stand.RUNNING and each.replica.ready_at is not None
-        if (
-            each.replica.health is Health.DEAD
-            or not may_have_requests
-            or now >= since + _revision_of(service, each).spec.drain_s
-        ):
+        may_have_requests = each.stand is Stand.RUNNING and replica.ready_at is not None
+        withdrawn_at, drain_s = replica.withdrawn_at, _revision_of(service, each).spec.drain_s
+        is_over = withdrawn_at is not None and now >= withdrawn_at + drain_s
+        if replica.health is Health.DEAD or not may_have_requests or is_over:
             yield End(each.number)
 
 

@@ -67,7 +67,8 @@ def free_port(state: State) -> int | None:
 def submit_command(state: State, service: Service, replica: Replica) -> c.SubmitReplica:
     spec = job_of(state, service, replica.revision, replica.number, replica.port)
     key = f"{service.name}/{replica.number}/{replica.made_at}"
-    return c.SubmitReplica(service.name, replica.number, spec, key)
+    of_services = "" if spec.qos else state.config.settings.service_qos
+    return c.SubmitReplica(service.name, replica.number, spec, key, of_services)
 
 
 def end_command(service: Service, replica: Replica) -> c.EndReplica:

@@ -14,6 +14,7 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import Dependencies, JobKind, Owner
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.names import LONGEST_NAME, RESERVED, is_path, is_service_name
+from bireme.core.model.serving.probes import ReplicaOf
 from bireme.core.model.serving.services import (
     ROLLED_BACK,
     Revision,
@@ -24,7 +25,7 @@ from bireme.core.model.serving.services import (
     ServiceSpec,
 )
 from bireme.core.scaling.checking import MOST_REPLICAS, problems
-from bireme.core.services.addresses import wrong_routing
+from bireme.core.services.addresses import count_of_names, wrong_routing
 from bireme.core.services.amounts import autoscales, bounds, first_wanted, leeway
 from bireme.core.services.pool import in_pool
 from bireme.core.services.replica_jobs import owner_of
@@ -32,6 +33,8 @@ from bireme.core.state.state import State
 
 MOST_OF_A_USER = 100
 """Services that one user may have, unless an operator makes them."""
+MOST_NAMES_OF_A_USER = 256
+"""Hosts and models of all services of one user."""
 MOST_KEYS = 1_000
 SHOWN_KEYS = 5
 
@@ -69,12 +72,15 @@ def deploy(
         return []
     _check_spec(state, spec)
     owner = known.owner if known is not None else owner_for(caller, spec.job)
-    if known is None and not caller.admin:
-        _check_count(state, owner)
+    if not caller.admin:
+        if known is None:
+            _check_count(state, owner)
+        _check_names(state, owner, spec)
     job = within_rights(caller, spec.job).revised(owner=owner)
     pool: list[e.Event] = []
     if not elsewhere:
-        admitted(state, owner_of(known) if known is not None else caller, job)
+        replica = ReplicaOf(spec.name, 1, 1, 0, spec.probes)  # any: what replicas may ask for is no batch job's
+        admitted(state, owner_of(known) if known is not None else caller, job.revised(replica=replica))
         job, pool = in_pool(state, job)
     groups = known.group_names if known is not None else caller.group_names
     under_way = _superseded(known) if known is not None else []
@@ -86,6 +92,14 @@ def _check_count(state: State, owner: Owner) -> None:
     if sum(each.owner.uid == owner.uid for each in state.services.values()) >= MOST_OF_A_USER:
         hint = f"{owner.user} has {MOST_OF_A_USER} services, the most a user may have: stop one (bireme service stop)"
         raise Refusal(Why.TOO_MANY_SERVICES, hint)
+
+
+def _check_names(state: State, owner: Owner, spec: ServiceSpec) -> None:
+    """Nobody else can have a host name or a model's that somebody has."""
+    others = [each for each in state.services.values() if each.owner.uid == owner.uid and each.name != spec.name]
+    if count_of_names(spec.routing, others) > MOST_NAMES_OF_A_USER:
+        hint = f"{owner.user}'s services would have more than {MOST_NAMES_OF_A_USER} --host and --model together"
+        raise Refusal(Why.TOO_MANY_SERVICES, f"{hint}, the most a user may have: name fewer, or stop one")
 
 
 def _deployed(
@@ -210,7 +224,7 @@ def advised(state: State, name: str, wanted: int, why: str) -> list[e.Event]:
 
 
 def stop(state: State, caller: Caller, name: str) -> list[e.Event]:
-    """Its replicas are drained and ended, and it is forgotten. Once more: nothing further."""
+    """Stops a service: its replicas are drained and ended, and it is forgotten. Once more: nothing further."""
     service = owned(state, caller, name, stopping=True)
     return [] if service.phase is ServiceLife.STOPPING else [e.ServiceStopping(name, caller.user)]
 

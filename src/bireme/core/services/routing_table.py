@@ -34,6 +34,8 @@ class Routed:
     """One service, as its router sees it."""
 
     name: str
+    uid: int
+    """Whose it is, and as whom its replicas run."""
     endpoints: tuple[Endpoint, ...]
     weights: tuple[tuple[int, float], ...]
     """Parts of the requests by revision; empty: all replicas are alike."""
@@ -56,6 +58,7 @@ def routed(state: State, service: Service) -> Routed:
     wakes = service.phase is ServiceLife.UP and not is_paused(service)
     return Routed(
         name=service.name,
+        uid=service.owner.uid,
         endpoints=tuple(_endpoint(each) for each in seen if _answers(each)),
         weights=_weights(service),
         routing=spec.routing,
@@ -74,7 +77,7 @@ def _closed(service: Service) -> str:
 
 def _answers(each: Seen) -> bool:
     """It is ready; or it is drained and was ready once: it may have requests to answer."""
-    if each.replica.draining_since is None:
+    if each.replica.draining_since is None or each.unwritten:
         return each.ready
     return each.stand is Stand.RUNNING and each.replica.ready_at is not None and each.replica.health is not Health.DEAD
 

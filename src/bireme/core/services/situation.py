@@ -103,6 +103,8 @@ def _kind(each: Seen) -> ServiceReasonKind | None:
     """Why it does not serve; None: it does."""
     if each.ready:
         return None
+    if each.unwritten:
+        return ServiceReasonKind.UNWRITTEN
     if each.replica.draining_since is not None and each.stand is Stand.RUNNING:
         return ServiceReasonKind.DRAINING
     if each.stand is Stand.RUNNING:
@@ -133,11 +135,13 @@ def _reasons(state: State, service: Service, seen: Sequence[Seen], now: float) -
 def _of_replica(state: State, service: Service, each: Seen, kind: ServiceReasonKind) -> ServiceReason:
     facts: dict[str, str | int | float] = {"replica": each.number, "revision": each.replica.revision}
     facts |= {"job": each.replica.job_id} if each.replica.job_id else {}
-    why = each.replica.drained_for or each.replica.why
+    why = each.unwritten or each.replica.drained_for or each.replica.why
     facts |= {"why": why} if why else {}
     if kind is ServiceReasonKind.LOADING:
         startup = service.revisions[each.replica.revision].spec.probes.startup
         facts |= {"since": each.replica.since, "limit_s": startup.period_s * startup.failure_threshold}
+    if kind is ServiceReasonKind.DRAINING and each.replica.withdrawn_at is None:
+        kind = ServiceReasonKind.WITHDRAWING
     return service_reason(kind, _waits_for(state, each), **facts)
 
 

@@ -44,6 +44,8 @@ class Seen:
     """Of one that waits: others are being ended for it."""
     succeeded_from: float | None = None
     """Its time limit nears: from then on another is to take its place before it ends."""
+    unwritten: str = ""
+    """What is known of it and could not be written, which is that it takes no requests; empty: nothing."""
 
     @property
     def number(self) -> int:
@@ -51,12 +53,13 @@ class Seen:
 
     @property
     def lives(self) -> bool:
-        """It serves, or is to serve."""
+        """Whether the replica serves, or is to serve."""
         return self.replica.draining_since is None and self.stand not in (Stand.ENDING, Stand.OVER)
 
     @property
     def ready(self) -> bool:
-        return self.lives and self.stand is Stand.RUNNING and self.replica.health is Health.READY
+        is_well = self.stand is Stand.RUNNING and self.replica.health is Health.READY
+        return self.lives and is_well and not self.unwritten
 
     @property
     def node(self) -> str:
@@ -92,7 +95,9 @@ def _seen(state: State, service: Service, replica: Replica) -> Seen:
         return Seen(replica, Stand.OVER, None)
     stand, verdict = _stand(job), state.verdicts.get(job.id)
     if stand is not Stand.WAITING or verdict is None:
-        return Seen(replica, stand, job, succeeded_from=_succeeded_from(state, service, replica, job))
+        succeeded_from = _succeeded_from(state, service, replica, job)
+        unwritten = state.serving.unwritten.get(job.id, "")
+        return Seen(replica, stand, job, succeeded_from=succeeded_from, unwritten=unwritten)
     return Seen(replica, stand, job, verdict.reasons, _room_is_made(state, job))
 
 

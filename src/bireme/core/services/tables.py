@@ -57,6 +57,7 @@ _REPLICA: Rows = {
     (_LIVING, e.ReplicaGone): (Absent,),
     (_DRAINING, e.ReplicaQueued): (_DRAINING,),
     (_DRAINING, e.ReplicaHealthChanged): (_DRAINING,),
+    (_DRAINING, e.ReplicaWithdrawn): (_DRAINING,),
     (_DRAINING, e.ReplicaEnding): (_DRAINING,),
     (_DRAINING, e.ReplicaGone): (Absent,),
 }

@@ -23,6 +23,9 @@ class Serving:
     """job -> the service and the number of the replica that it is."""
     ports: dict[int, tuple[str, int]] = field(default_factory=dict)
     """port -> whose it is."""
+    unwritten: dict[int, str] = field(default_factory=dict)
+    """job of a replica -> what is known of it that takes it out of use, and could not be written. Between two turns
+    only: the next one takes it in, or it is found out again."""
 
     def take_in(self, service: Service, replica: Replica) -> None:
         self.ports[replica.port] = (service.name, replica.number)

@@ -19,9 +19,9 @@ from bireme.core.model.jobs import Job, Pending, Running, Starting, Suspended
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import GresRequest, GresShare, NodeShare
 from bireme.core.model.steps import INTERACTIVE_STEP, HetStep, StepNode, StepSpec, StepState
-from bireme.core.placement.gpu_binding import Bound, bind_gpus
 from bireme.core.placement.task_layout import LayoutError, layout
 from bireme.core.state.state import State
+from bireme.core.steps.gpu_binding import Bound, bind_gpus
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class Certainty(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another job, as far as it matters here."""
+    """What an answer says of a job that is not the one asked about."""
 
     job: str
     user: str
@@ -88,7 +88,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Another job that gives back what this one waits for."""
+    """A job that gives back what the one asked about waits for."""
 
     job: str
     nodes: tuple[str, ...]

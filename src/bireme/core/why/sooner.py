@@ -180,7 +180,7 @@ def _shorter(state: State, job: Job, base: Trial, now: float) -> Family:
 
 
 def _thinned(values: list[int]) -> list[int]:
-    """So few that all are tried, the ends among them."""
+    """Candidates thinned to so few that all are tried, the ends among them."""
     if len(values) <= TRIES_PER_FAMILY:
         return values
     step = (len(values) - 1) / (TRIES_PER_FAMILY - 1)

@@ -2,12 +2,13 @@
 
 Made by the daemon, on its event loop; what is routed comes from `table`, what the router tells goes to a `Listener`.
 The router goes on alone when the daemon ends, and is found here by the next one: by its socket. One that died is
-started again, and finds its workers, which went on; one that cannot start (its port is taken) is tried again, ever less
-often, and `problem` says why. One that listens elsewhere than the settings say now is told where to; while it cannot,
-it goes on where it is, and `warning` says why.
+started again, and finds its workers, which went on; so is one that does not answer any more, which is killed. One that
+cannot start (its port is taken) is tried again, ever less often, and `problem` says why. One that listens elsewhere
+than the settings say now is told where to; while it cannot, it goes on where it is, and `warning` says why.
 
-Invariant: after any change the router is told a table with it, and never two at once: what changed meanwhile goes with
-the next one.
+Invariants: after any change the router is told a table with it, and never two at once: what changed meanwhile goes with
+the next one. Whom nobody sends requests any more is told (`Listener.routed`) only when all workers go by such a table,
+or no process of a router lives.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Protocol
 
 from bireme.agent.messages.protocol import connect_endpoint
 from bireme.daemon.router import process
-from bireme.daemon.router.process import RouterPlan, StartedRouter
+from bireme.daemon.router.process import RouterPlan, StartedRouter, peer_pid
 from bireme.router import messages
+from bireme.router.census import living
 
 log = logging.getLogger("bireme.daemon")
 
@@ -34,8 +36,11 @@ _LOOK_S = 0.05
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
 _ENDING_S = 45.0
 _ASK_AGAIN_S = 5.0
-_PING_S = 15.0
-_ANSWER_S = 30.0
+_PING_S = 2.0
+"""After so long without a word it is asked for one."""
+_PINGS_NOTED, _PINGS_PATIENT = 2, 5
+"""After so many questions in a row without an answer that is said, and the router is replaced. Counted, not measured: a
+daemon that was stopped itself has heard nothing either."""
 _GATHER_S = 0.01
 """So long a table waits for what else is about to change."""
 
@@ -48,8 +53,19 @@ class _UnsuitedError(Exception):
         self.pid = pid
 
 
+class _SilentError(Exception):
+    """The router's supervisor is there, and answers nothing."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(pid)
+        self.pid = pid
+
+
 class Listener(Protocol):
     """Who is told what the router tells."""
+
+    def routed(self, replicas: Container[str]) -> None:
+        """Nobody sends new requests to replicas other than these. Also said when it was so before."""
 
     def load(self, load: messages.Load) -> None:
         """What services have to do; once a second while there is any of it."""
@@ -98,12 +114,15 @@ class RouterLink:
         self._routed: frozenset[str] = frozenset()
         """The names of the services that all its workers go by."""
         self._pushing: asyncio.TimerHandle | None = None
-        self._heard_at = 0.0
+        self._is_absent = False
+        """None could be started, and no process of one lives: nobody routes."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def warning(self) -> str:
-        """What is not well with a router that answers; empty: nothing."""
+        """What is not well with a router that answers, or that it is on its way; empty: nothing."""
+        if self._needed.is_set() and self.welcome is None and not self.problem:
+            return "the router is being started"
         return "; ".join(self._notes.values())
 
     def begin(self) -> None:
@@ -161,6 +180,8 @@ class RouterLink:
                 reader, self._writer = await self._connected()
             except (OSError, TimeoutError) as error:
                 self._tell_problem(str(error) or "the router does not answer")
+                self._is_absent = not await asyncio.to_thread(living, self._plan().folder)
+                self.changed()
                 await asyncio.sleep(min(_MOST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures, 10)))
                 self._failures += 1
                 continue
@@ -168,6 +189,9 @@ class RouterLink:
                 await self._converse(reader)
             except _UnsuitedError as error:
                 await self._end_unsuited(error.pid)
+            except _SilentError as error:
+                log.error("the router's supervisor (pid %d) does not answer: another takes its place", error.pid)
+                process.kill(error.pid)
             except (OSError, ValueError, EOFError) as error:
                 log.warning("the router is not there any more (%s): looking for it", error or "it hung up")
             finally:
@@ -205,12 +229,16 @@ class RouterLink:
         """To the router that there is, or to one that is started for it. Raises OSError or TimeoutError."""
         plan, deadline = self._plan(), time.monotonic() + _STARTING_S
         while True:
+            self._is_absent = False
             with suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError):
                 connection = connect_endpoint(f"unix:{plan.socket}", 0.0)
                 return await asyncio.open_unix_connection(sock=connection, limit=messages.MAX_LINE_BYTES)
             if not process.is_running(plan.folder):
                 await self._start(plan)
             if time.monotonic() > deadline:
+                silent = (await asyncio.to_thread(living, plan.folder)).supervisors
+                for pid in silent:
+                    process.kill(pid)
                 raise TimeoutError(f"a router holds {plan.folder} and does not answer; see {plan.log}")
             await asyncio.sleep(_LOOK_S)
 
@@ -226,23 +254,37 @@ class RouterLink:
     # --- talking -------------------------------------------------------------------------------------------
 
     async def _converse(self, reader: asyncio.StreamReader) -> None:
-        """Until one of the two leaves. Raises OSError, EOFError or ValueError (ProtocolError is one)."""
+        """Until one of the two leaves. Raises OSError, EOFError, ValueError (ProtocolError is one) or _SilentError."""
         self._say(messages.Hello(speaker=self._speaker))
-        self._heard_at = time.monotonic()
+        unanswered = 0
         while True:
             try:
                 async with asyncio.timeout(_PING_S):
                     line = await reader.readline()
             except TimeoutError:
-                if time.monotonic() > self._heard_at + _ANSWER_S:
-                    raise ConnectionError("it does not answer") from None
+                unanswered += 1
+                self._silent_for(unanswered)
                 self._say(messages.Ping())
                 continue
             if not line.endswith(b"\n"):
                 raise EOFError
-            self._heard_at = time.monotonic()
+            unanswered = 0
+            self._notes.pop("silent", None)
             if (told := messages.read_told(line)) is not None:
                 self._hear(told)
+
+    def _silent_for(self, questions: int) -> None:
+        """It was asked so often, and said nothing. Raises _SilentError when that was often enough."""
+        assert self._writer is not None
+        if questions < _PINGS_NOTED:
+            return
+        pid = peer_pid(self._writer.get_extra_info("socket"))
+        if questions > _PINGS_PATIENT:
+            raise _SilentError(pid)
+        text = f"the router does not answer (pid {pid}): requests go where it last knew of"
+        if self._notes.get("silent") != text:
+            log.warning("%s", text)
+        self._notes["silent"] = text
 
     def _say(self, order: messages.AnyOrder) -> None:
         assert self._writer is not None
@@ -257,6 +299,7 @@ class RouterLink:
                 self._notes.pop("refused", None)
                 if self._took >= self._serial:
                     self._routed = frozenset(each.name for each in self._told or ())
+                    self._tell_routed()
                     self.changed()
             case messages.Refused():
                 self._refused(told)
@@ -321,11 +364,23 @@ class RouterLink:
         services = self._services()
         if services:
             self._needed.set()
-        if self.welcome is None or self._took < self._serial or services == self._told:
+        if self._is_absent:
+            self._listener.routed(())
+        if self.welcome is None or self._took < self._serial:
+            return
+        if services == self._told:
+            self._tell_routed()
             return
         self._serial += 1
         self._told = services
         self._say(messages.Table(serial=self._serial, services=services))
+
+    def _tell_routed(self) -> None:
+        """Whom the workers send requests to, where they go by what was told over this connection."""
+        if self._told is None or "refused" in self._notes:
+            return
+        replicas = (replica for service in self._told for replica in service.replicas)
+        self._listener.routed(frozenset(each.id for each in replicas if each.state == "ready"))
 
 
 def summary(link: RouterLink | None) -> dict[str, str | int]:

@@ -2,7 +2,7 @@
 
 It is started as a session of its own, so that it outlives the daemon, and found again by what it holds: the lock in its
 folder says that it lives, its socket who it is. What is said to it is in `link`.
-Invariant: a pid is signalled only when the router's own socket named it.
+Invariant: a pid is signalled only when the router's own socket named it, or the process table, as this home's.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,6 +26,7 @@ from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import Paths
 from bireme.daemon.settings import Settings, SettingsError
 from bireme.router import messages
+from bireme.router.census import living
 from bireme.router.succession import end_orphans
 
 LOCK = "lock"
@@ -32,7 +35,6 @@ CONFIGURABLE = 2
 _END_S = 45.0
 """A router that was told to end gives requests in flight half a minute."""
 _DRAIN_S = 30.0
-_POLL_S = 0.02
 _TAIL_BYTES = 16 * 1024
 _SAID = b"bireme router: "
 """With what a router begins that says why it does not start."""
@@ -178,35 +180,57 @@ def is_running(folder: str) -> bool:
 
 
 def pid_of(folder: str) -> int | None:
-    """The router that listens in this folder: the kernel knows who made its socket."""
+    """The router that listens in this folder: the kernel knows who made its socket. Where that is gone, the process
+    table says who serves the folder."""
     try:
         connection = connect_endpoint(f"unix:{os.path.join(folder, messages.SOCKET)}", 1.0)
     except OSError:
-        return None
+        return next(iter(living(folder).supervisors), None)
     with connection:
-        form = struct.Struct("3i")
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size)
-        pid: int = form.unpack(credentials)[0]
-        return pid or None
+        return peer_pid(connection) or None
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Who made the socket at the other end; 0: nobody in this process's namespace."""
+    form = struct.Struct("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size)
+    pid: int = form.unpack(credentials)[0]
+    return pid
+
+
+def kill(pid: int) -> None:
+    """Of a router's process that does not answer; 0 is nobody."""
+    with suppress(ProcessLookupError):
+        if pid > 0:
+            os.kill(pid, signal.SIGKILL)
 
 
 def end(folder: str, *, patience_s: float = _END_S) -> int | None:
     """Ends the router of this folder and waits until it is gone; its pid, or None where none runs.
 
-    Workers whose supervisor was killed are ended too.
+    Workers whose supervisor was killed are ended too, and whatever of it only the process table knows.
     """
-    if not is_running(folder):
-        return next(iter(end_orphans(folder, min(_DRAIN_S, patience_s))), None)
-    pid = pid_of(folder)
-    if pid is None:
-        return None
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
+    found = living(folder)
+    named = {*found.supervisors, pid_of(folder) or 0} - {0}
+    _end_supervisors(named, patience_s)
+    left = end_orphans(folder, min(_DRAIN_S, patience_s))
+    for pid in living(folder).pids:
+        kill(pid)
+    return next(iter([*sorted(named), *left, *found.workers]), None)
+
+
+def _end_supervisors(pids: Iterable[int], patience_s: float) -> None:
+    """Each lets its workers finish; those that have not ended in time are killed with them."""
+    watched: dict[int, int] = {}
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            watched[pid] = os.pidfd_open(pid)
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)  # one that was stopped hears it too
     deadline = time.monotonic() + patience_s
-    while is_running(folder):
-        if time.monotonic() > deadline:
+    for pid, fd in watched.items():
+        has_ended, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+        os.close(fd)
+        if not has_ended:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)  # it was started as a session of its own: its workers are in it
-            break
-        time.sleep(_POLL_S)
-    return pid

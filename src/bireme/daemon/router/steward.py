@@ -7,13 +7,13 @@ Invariant: nothing here decides anything about a service, and nothing waits for 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Protocol
 
-from bireme.core.model.observations import ReplicaDrained
+from bireme.core.model.observations import ReplicaDrained, ReplicaWithdrawn
 from bireme.daemon.router.link import RouterLink, summary, url_of
 from bireme.daemon.router.process import RouterPlan
-from bireme.daemon.router.table import replica_named, services_of
+from bireme.daemon.router.table import draining_replicas, replica_named, services_of
 from bireme.daemon.service_news import ServiceNews
 from bireme.router import messages
 from bireme.runtime.service import Runtime
@@ -37,11 +37,15 @@ class RouterSteward:
     def __init__(self, runtime: Runtime, news: ServiceNews, plan: Callable[[], RouterPlan], version: str) -> None:
         self._runtime, self._news = runtime, news
         self.keeper: LoadKeeper | None = None
-        self._link = RouterLink(plan, lambda: services_of(runtime.state), self, f"bireme {version}")
-        self._leave: Callable[[], None] = lambda: None
+        self._link = RouterLink(plan, self._services, self, f"bireme {version}")
+        self._leaves: list[Callable[[], None]] = []
+
+    def _services(self) -> tuple[messages.Service, ...]:
+        return services_of(self._runtime.state, in_pods=self._runtime.engine.capabilities.pods is not None)
 
     def begin(self) -> None:
-        self._leave = self._news.follow(lambda _: self._link.changed())
+        self._leaves.append(self._news.follow(lambda _: self._link.changed()))
+        self._leaves.append(self._runtime.watch_journal(self._link.changed))
         self._link.begin()
 
     async def close(self) -> None:
@@ -53,6 +57,10 @@ class RouterSteward:
         """The router ends too."""
         self._leave()
         await self._link.end()
+
+    def _leave(self) -> None:
+        while self._leaves:
+            self._leaves.pop()()
 
     def reconsider(self) -> None:
         """The settings may be others now."""
@@ -73,6 +81,14 @@ class RouterSteward:
         return url_of(self._link.welcome) if self._link.welcome is not None else ""
 
     # --- what the router tells -----------------------------------------------------------------------------
+
+    def routed(self, replicas: Container[str]) -> None:
+        """Those that are to go, and that nobody sends requests any more, may be ended."""
+        now = self._runtime.clock.now()
+        leaving = draining_replicas(self._runtime.state)
+        gone = [key for named, key in leaving.items() if named not in replicas]
+        if gone:
+            self._runtime.report([ReplicaWithdrawn(*key, now) for key in gone])
 
     def load(self, load: messages.Load) -> None:
         if self.keeper is not None:

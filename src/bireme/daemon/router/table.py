@@ -12,9 +12,9 @@ from bireme.core.state.state import State
 from bireme.router import messages
 
 
-def services_of(state: State) -> tuple[messages.Service, ...]:
-    """All services, by name."""
-    return tuple(_service(each) for each in routing_table(state))
+def services_of(state: State, *, in_pods: bool) -> tuple[messages.Service, ...]:
+    """All services, by name. `in_pods`: which users' processes are in there is not known outside."""
+    return tuple(_service(each, in_pods) for each in routing_table(state))
 
 
 def replica_named(state: State, replica_id: str) -> tuple[str, int] | None:
@@ -23,11 +23,29 @@ def replica_named(state: State, replica_id: str) -> tuple[str, int] | None:
     return state.serving.jobs.get(int(job_id)) if job_id.isdecimal() else None
 
 
-def _service(each: Routed) -> messages.Service:
+def draining_replicas(state: State) -> dict[str, tuple[str, int]]:
+    """Replicas that are to go and of which nobody has said yet that they get no more requests: service and number, by
+    the id that the router has of each."""
+    return {
+        _id(job.id, job.generation): (service.name, replica.number)
+        for service in state.services.values()
+        for replica in service.replicas.values()
+        if replica.draining_since is not None
+        and replica.withdrawn_at is None
+        and (job := state.jobs.get(replica.job_id)) is not None
+    }
+
+
+def _id(job_id: int, generation: int) -> str:
+    return f"{job_id}.{generation}"
+
+
+def _service(each: Routed, in_pods: bool) -> messages.Service:
     routing = each.routing
+    as_whom = messages.ANYBODY if in_pods else each.uid
     return messages.Service(
         name=each.name,
-        replicas=tuple(_replica(endpoint) for endpoint in each.endpoints if endpoint.address),
+        replicas=tuple(_replica(endpoint, as_whom) for endpoint in each.endpoints if endpoint.address),
         revision_weights=dict(each.weights),
         max_concurrency=routing.max_concurrency or 0,
         queue=routing.queue_limit,
@@ -40,6 +58,7 @@ def _service(each: Routed) -> messages.Service:
         body_limit=routing.body_limit or 0,
         wakes=each.wakes,
         closed=each.closed,
+        uid=each.uid,
     )
 
 
@@ -54,13 +73,14 @@ def _timeouts(routing: Routing) -> messages.Timeouts:
     )
 
 
-def _replica(endpoint: Endpoint) -> messages.Replica:
+def _replica(endpoint: Endpoint, uid: int) -> messages.Replica:
     return messages.Replica(
-        id=f"{endpoint.job_id}.{endpoint.generation}",
+        id=_id(endpoint.job_id, endpoint.generation),
         host=endpoint.address,
         port=endpoint.port,
         revision=endpoint.revision,
         state="draining" if endpoint.draining else "ready",
+        uid=uid,
     )
 
 

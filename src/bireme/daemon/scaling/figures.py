@@ -16,19 +16,38 @@ _SAMPLE = re.compile(
 """What follows a metric's name on a line: labels, a value, a time."""
 
 
+_BEHIND_A_NAME = (b"{", b" ", b"\t")
+
+
 class NoFigure(ValueError):  # noqa: N818  (says what it is)
     """There is no number in it; the text says why."""
+
+
+MOST_SAMPLES = 1_000
+MOST_SAMPLED_BYTES = 128 * 1024
+MOST_LINES = 10 * MOST_SAMPLES
+"""Of one metric in one page. Who reads it has others wait meanwhile: so much takes a few milliseconds, and a metric
+with more samples is none to scale by."""
 
 
 def metric_total(text: bytes, name: str) -> float:
     """The sum of all samples of a metric, of one replica's page in Prometheus' text format. Raises NoFigure."""
     page, line = b"\n" + text, b"\n" + name.encode()
-    found, at = list[float](), page.find(line)
+    found, at, lines, size = list[float](), page.find(line), 0, 0
     while at >= 0:
-        match = _SAMPLE.match(page, at + len(line))
-        if match is not None:
-            found.append(_number(match[1]))
-        at = page.find(line, at + 1)
+        end = page.find(b"\n", at + 1)
+        end = len(page) if end < 0 else end + 1
+        lines += 1
+        if page[at + len(line) : at + len(line) + 1] in _BEHIND_A_NAME:  # else another metric's, that begins so
+            size += end - at
+            match = _SAMPLE.match(page, at + len(line), end) if size <= MOST_SAMPLED_BYTES else None
+            if match is not None:
+                found.append(_number(match[1]))
+        if lines > MOST_LINES or len(found) > MOST_SAMPLES or size > MOST_SAMPLED_BYTES:
+            raise NoFigure(
+                f"one replica exports more than {MOST_SAMPLES} samples of it, or long ones: sum them up there"
+            )
+        at = page.find(line, end - 1)
     if not found:
         raise NoFigure("it is not among what is exported")
     if not isfinite(total := sum(found)):

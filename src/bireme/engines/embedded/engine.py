@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bireme.agent import census
+from bireme.agent.messages.orders import Ping
 from bireme.agent.messages.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
@@ -160,6 +161,11 @@ class EmbeddedEngine(CrewEngine):
         seen = set(await asyncio.to_thread(living_agents, self._home))
         seen |= set((await asyncio.to_thread(census.living_agents, str(self._home))).values())
         return {node: node in self._links and self._links[node].connected.is_set() for node in sorted(seen)}
+
+    async def silent_agents(self, within_s: float) -> list[str]:
+        asked = {name: link for name, link in sorted(self._links.items()) if link.connected.is_set()}
+        answers = await asyncio.gather(*(link.ask(Ping(id=0), within_s) for link in asked.values()))
+        return [name for name, answer in zip(asked, answers, strict=True) if answer is None]
 
     def _welcomed(self, node: str, message: Welcome) -> None:
         for key in message.holds:

@@ -179,7 +179,7 @@ class KubernetesEngine(CrewEngine):
         self._publishing.publish(services)
 
     def replica_address(self, node: str, key: Key, found: str) -> str:
-        """Its pod's own: what the agent found is an address inside it."""
+        """A replica's address is its pod's own: what the agent found is an address inside it."""
         pod = self._pod_of.get(Berth(*key, node)) or {}
         return str((pod.get("status") or {}).get("podIP") or "")
 

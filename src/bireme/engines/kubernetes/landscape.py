@@ -106,7 +106,7 @@ class Landscape:
             self._settle()
 
     def is_lost(self, node: str) -> bool:
-        """Its kubelet does not answer, or there is no such node: nobody there would end a pod."""
+        """Whether a node's kubelet does not answer, or there is no such node: nobody there would end a pod."""
         told = self._told.get(node)
         return told is None or not told.up
 

@@ -378,7 +378,7 @@ class Size:
 
     @property
     def limits(self) -> dict[str, str]:
-        """Both are always said: a quota refuses pods of which it does not know what they may take."""
+        """What the container may take, always said: a quota refuses pods of which it does not know that."""
         return {"cpu": str(self.cpus), "memory": f"{self.most_memory_mib}Mi"}
 
 

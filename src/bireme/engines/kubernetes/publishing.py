@@ -2,7 +2,8 @@
 
 The engine makes it; the daemon tells the newest table through `ports.PublishesServices`. One task works off the
 difference between what is to be there and what was made, and tries again while the API server does not answer. What an
-earlier daemon left is found when it begins. Not here: what the objects are (`published`).
+earlier daemon left is found when it begins, and every minute it looks anew: what somebody removed or changed is put
+right, and a Gateway that has come gets its routes. Not here: what the objects are (`published`).
 Invariant: nothing is changed or removed that is not of this cluster's making.
 """
 
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from bireme.engines.kubernetes.apiserver.api import ApiProblem, KubernetesApi, Object
@@ -28,6 +31,7 @@ from bireme.ports import PublishedService
 log = logging.getLogger("bireme.engines.kubernetes")
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
+_LOOK_AGAIN_S = 60.0
 _MERGE = "application/merge-patch+json"
 
 
@@ -39,7 +43,8 @@ class Publishing:
         self._gateway: ParentGateway | None = None
         self._wanted: tuple[PublishedService, ...] | None = None
         self._made: dict[Place, Object] | None = None
-        """What is there, as far as it was made by this cluster; None: nobody has looked yet."""
+        """What is there, as far as it was made by this cluster; None: it is to be looked at."""
+        self._look_at = time.monotonic() + _LOOK_AGAIN_S
         self._refused: dict[Place, Object] = {}
         """What the API server does not take, as it was last tried."""
         self._changed = asyncio.Event()
@@ -52,8 +57,7 @@ class Publishing:
     async def run(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._called_for()
             try:
                 await self._settle()
             except ApiProblem as problem:
@@ -63,6 +67,19 @@ class Publishing:
                 self._changed.set()
             else:
                 pause_s = _FIRST_PAUSE_S
+
+    async def _called_for(self) -> None:
+        """Returns when something changed, or when it is time to look at what is there."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._look_at - time.monotonic())):
+                await self._changed.wait()
+        self._changed.clear()
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_AGAIN_S
+        if self._wanted or self._made:
+            self._made = None
+            self._refused.clear()
 
     def _tell(self, problem: str) -> None:
         if problem != self.problem:
@@ -76,7 +93,9 @@ class Publishing:
         wanted = objects_of(self._wanted, self._rules, self._gateway)
         for place in self._made.keys() - wanted.keys():
             await self._remove(place)
-        problems = [await self._put(place, body) for place, body in wanted.items() if self._made.get(place) != body]
+        made = self._made
+        wrong = {place: body for place, body in wanted.items() if not _says(made.get(place), _own_words(body))}
+        problems = [await self._put(place, body) for place, body in wrong.items()]
         self._tell("; ".join(filter(None, problems)))
 
     async def _looked(self) -> bool:
@@ -104,12 +123,12 @@ class Publishing:
         return names[0] if len(names) == 1 else None
 
     async def _found(self) -> dict[Place, Object]:
-        """What is there already. It is put once more, so what it says is of no interest."""
+        """What is there already, as it is."""
         found: dict[Place, Object] = {}
         selector = {"labelSelector": f"{CLUSTER_LABEL}={self._rules.cluster},{SERVICE_LABEL}"}
         for collection in collections(self._rules.namespaces, routes=self._gateway is not None):
             objects, _ = await self._api.list(collection, selector)
-            found.update((Place(collection, each["metadata"]["name"]), {}) for each in objects)
+            found.update((Place(collection, each["metadata"]["name"]), each) for each in objects)
         return found
 
     async def _remove(self, place: Place) -> None:
@@ -151,6 +170,20 @@ class Publishing:
                 said = "exists already and is not Bireme's: choose another name for the service, or remove it"
                 raise ApiProblem(f"{place.name} {said}", status=409) from problem
             await self._api.ask("PATCH", place.path, _changes(body), media=_MERGE)
+
+
+def _says(there: Any, wanted: Any) -> bool:
+    """Whether an object says all that it is to say: the API server adds words of its own."""
+    if isinstance(wanted, dict):
+        return isinstance(there, dict) and all(_says(there.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(there, list) and len(there) == len(wanted) and all(map(_says, there, wanted))
+    return bool(there == wanted)
+
+
+def _own_words(body: Object) -> dict[str, Any]:
+    """Without what objects in a list do not repeat."""
+    return {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
 
 
 def _changes(body: Object) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Fleet:
         self._reconnect(node)
 
     def restart(self, node: str, *, remembers: bool) -> None:
-        """Its agent dies with everything on it, and another takes its place at once."""
+        """Restarts a node: its agent dies with everything on it, and another takes its place at once."""
         self.agents[node].dies(remembers=remembers)
         if self._crew is not None:
             self._crew.lost(node)
@@ -247,7 +247,7 @@ class SimulatedCrew(CrewEngine):
         self._fleet.attach(None)
 
     def mute_after(self, writes: int) -> None:
-        """It is about to die: so many more messages get out."""
+        """Lets an agent that is about to die get so many more messages out."""
         self._writes_left = writes
 
     def may_write(self) -> bool:
@@ -300,7 +300,7 @@ class VirtualAlarm:
 
 
 class PlayedShare(Share, kw_only=True):
-    """And the devices: name, type, count, indices and parts of each kind."""
+    """A share of a node with its devices: name, type, count, indices and parts of each kind."""
 
     gres: list[tuple[Any, ...]]
 

@@ -26,6 +26,8 @@ from bireme.slurm.variables.allocation import Variables, replica_variables
 log = logging.getLogger("bireme.engines.slurm")
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 2.0, 60.0
+_ASK_FOR_QOS_AGAIN_S = 600.0
+"""Whoever was refused the QOS of services is not asked for with it again so soon."""
 _OVER = frozenset({Why.ALREADY_DONE, Why.INVALID_JOB_ID})
 """What Slurm says of a job that cannot be ended because it has ended."""
 
@@ -37,6 +39,8 @@ class SlurmReplicas:
         self._queue, self._commands = queue, commands
         self.report: Report = lambda _: None
         self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._without_qos: dict[tuple[int, str], float] = {}
+        """(uid, QOS) that Slurm refused -> until when it is not tried."""
 
     def obey(self, command: c.SubmitReplica | c.EndReplica) -> None:
         """Said twice it is done once."""
@@ -60,7 +64,7 @@ class SlurmReplicas:
         job_id, refused, pause_s = 0, "", _FIRST_PAUSE_S
         while not (job_id or refused):
             try:
-                job_id = await self._queue.submit([command.spec], command.key)
+                job_id = await self._submitted(command)
             except UnsureRefusal as silence:
                 log.warning("replica %d of %s is not submitted yet: %s", command.replica, command.service, silence)
                 pause_s = await _paused(pause_s)
@@ -69,6 +73,20 @@ class SlurmReplicas:
             except LostBlobError as error:
                 refused = str(error)
         self.report([o.ReplicaSubmitted(command.service, command.replica, time.time(), job_id, refused)])
+
+    async def _submitted(self, command: c.SubmitReplica) -> int:
+        """The job's number. Whether there is a QOS of services, and for whom, only Slurm can say: it is asked with it
+        first, so that batch makes way for the replica by Slurm's own rules."""
+        spec = command.spec
+        theirs = (spec.owner.uid, command.qos_if_there)
+        if command.qos_if_there and self._without_qos.get(theirs, 0.0) <= time.monotonic():
+            try:
+                return await self._queue.submit([spec.revised(qos=command.qos_if_there)], command.key)
+            except Refusal as refusal:
+                if refusal.why is not Why.INVALID_QOS:
+                    raise
+                self._without_qos[theirs] = time.monotonic() + _ASK_FOR_QOS_AGAIN_S
+        return await self._queue.submit([spec], command.key)
 
     async def _end(self, command: c.EndReplica) -> None:
         owner, pause_s = command.owner, _FIRST_PAUSE_S

@@ -36,6 +36,8 @@ class Own(Enum):
     MODELS = "models"
     BY_MODEL = "by model"
     """The service is named by the body."""
+    TWO_MODELS = "two models"
+    """The address names more than one."""
     UNKNOWN = "unknown"
 
 
@@ -77,9 +79,10 @@ class Directory(Generic[S]):
         path, _, query = rest.partition(b"?")
         if path in (b"/models", b"/models/") or path.startswith(b"/models/"):
             return Own.MODELS
-        if asked := _MODEL_IN_QUERY.search(query):
-            return self._by_model.get(_text(asked[1].replace(b"+", b" "))) or Own.BY_MODEL
-        return Own.BY_MODEL
+        asked = _MODEL_IN_QUERY.findall(query)
+        if len(asked) > 1:
+            return Own.TWO_MODELS
+        return (self._by_model.get(_text(asked[0].replace(b"+", b" "))) if asked else None) or Own.BY_MODEL
 
 
 def model_of_path(target: bytes) -> str:
@@ -92,6 +95,12 @@ class _Body(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Body)
+_ESCAPED_NAME = re.compile(rb'"[a-z]{0,4}\\u00[0-9A-Fa-f]{2}[^"]{0,40}"[ \t\r\n]*:')
+"""It could be `model` in other letters."""
+_MARK = re.compile(rb'["{}\[\]]')
+_COLON = re.compile(rb"[ \t\r\n]*:")
+_MOST_MARKS = 100_000
+_LONGEST_NAME = 256
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MODEL_IN_QUERY = re.compile(rb"(?:^|&)model=([^&]*)")
 _MODEL_IN_FORM = re.compile(rb'\r\nContent-Disposition:[^\r]*;[ ]*name="?model"?[ ]*\r\n\r\n([^\r]{1,512})\r\n', re.I)
@@ -114,13 +123,50 @@ def model_of_body(body: bytes, content_type: bytes) -> str:
 
 def _model_in_json(body: bytes) -> str:
     try:
-        return _decoder.decode(body).model
+        model = _decoder.decode(body).model
     except msgspec.DecodeError:
         # Half a pair of surrogates is good JSON (RFC 8259, 8.2), and what a client sends that cuts a text in an emoji.
         whole, count = _SURROGATE.subn(rb"\\ufffd", body)
         if not count:
             raise
-        return _decoder.decode(whole).model
+        model = _decoder.decode(whole).model
+    if (body.count(b'"model"') > 1 or _ESCAPED_NAME.search(body)) and _names_model_twice(body):
+        raise ValueError("the body has two models, and each reader would take another")
+    return model
+
+
+def _names_model_twice(body: bytes) -> bool:
+    """Whether the object, which is good JSON, has two members of this name; those of objects within it do not count.
+
+    Only strings and brackets are looked at. Raises ValueError for what has too many of them.
+    """
+    depth = at = found = 0
+    for _ in range(_MOST_MARKS):
+        mark = _MARK.search(body, at)
+        if mark is None:
+            return found > 1
+        at = mark.end()
+        if mark[0] in b"{[":
+            depth += 1
+        elif mark[0] in b"}]":
+            depth -= 1
+        else:
+            begin, at = at - 1, _end_of_string(body, at)
+            if depth == 1 and at - begin <= _LONGEST_NAME and _COLON.match(body, at):
+                found += msgspec.json.decode(body[begin:at]) == "model"
+    raise ValueError("the body says `model` more than once, and is too complicated to be read for the first")
+
+
+def _end_of_string(body: bytes, at: int) -> int:
+    """Behind the quote that ends a string whose text begins here."""
+    while True:
+        at = body.index(b'"', at) + 1
+        before = body[max(0, at - 1 - _LONGEST_NAME) : at - 1]
+        escapes = len(before) - len(before.rstrip(b"\\"))
+        if escapes == len(before) and at - 1 > escapes:  # nothing but backslashes, as far as one looks
+            raise ValueError("the body has a text that is made of backslashes")
+        if escapes % 2 == 0:
+            return at
 
 
 def _text(value: bytes) -> str:
@@ -136,5 +182,8 @@ def _end_of_word(target: bytes) -> int:
 
 
 def _without_port(host: bytes) -> bytes:
+    """Nor the dot at the end of a whole name."""
     name, colon, port = host.rpartition(b":")
-    return name if colon and port.isdigit() and not host.endswith(b"]") else host
+    if colon and (port.isdigit() or not port):
+        host = name
+    return host[:-1] if host[-1:] == b"." else host

@@ -75,7 +75,9 @@ class Request:
 class Answer:
     """An answer's head. It may be many answers' at once, and is not changed when it has been read."""
 
-    __slots__ = ("chunked", "close", "length", "lines", "minor", "named", "passed_on", "reason", "status", "upgrade")
+    __slots__ = (
+        "chunked", "close", "leads", "length", "lines", "minor", "named", "passed_on", "reason", "status", "upgrade"
+    )  # fmt: skip
 
     def __init__(self, minor: int, status: int, reason: bytes) -> None:
         self.minor = minor
@@ -87,6 +89,8 @@ class Answer:
         self.chunked = False
         self.close = minor == 0
         self.upgrade = b""
+        self.leads = False
+        """It has one of LOCATIONS."""
         self.named: list[bytes] = []
         self.passed_on = b""
         """The head as a client got it; `replica_side` remembers it here."""
@@ -97,7 +101,8 @@ class _Meaning(NamedTuple):
     value: bytes
 
 
-_PASS, _DROP, _HOST, _CONNECTION, _LENGTH, _ENCODING, _TE, _UPGRADE, _EXPECT, _CREDENTIAL, _FOR, _VIA = range(12)
+_PASS, _DROP, _HOST, _CONNECTION, _LENGTH, _ENCODING, _TE = range(7)
+_UPGRADE, _EXPECT, _CREDENTIAL, _FOR, _VIA, _LOCATION = range(7, 13)
 
 _OF_REQUESTS = {
     b"host": _HOST,
@@ -131,7 +136,11 @@ _OF_ANSWERS = {
     b"keep-alive": _DROP,
     b"proxy-connection": _DROP,
     b"proxy-authenticate": _DROP,
+    b"location": _LOCATION,
+    b"content-location": _LOCATION,
 }
+LOCATIONS = frozenset(name for name, kind in _OF_ANSWERS.items() if kind == _LOCATION)
+"""Fields that say where an answer leads."""
 _PRIVATE = (b"cookie", b"set-cookie")
 _SET_HERE = {b"host", b"content-length", b"transfer-encoding", b"connection"}
 """What `Connection` cannot have removed by naming it."""
@@ -143,6 +152,8 @@ _LINE = re.compile(rb"(" + _TOKEN + rb"):[ \t]*((?:[\t -~\x80-\xff]*[!-~\x80-\xf
 _HOST_VALUE = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+,;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _DIGITS = re.compile(rb"[0-9]{1,%d}" % _MAX_LENGTH_DIGITS)
 _UPGRADE_VALUE = re.compile(_TOKEN + rb"(?:/[!-~]+)?")
+
+_ANSWERS_BEGIN = b"HTTP/1."
 
 _REMEMBERED = 4096
 _LONGEST_REMEMBERED = 256
@@ -207,8 +218,16 @@ def read_answer(head: bytes) -> Answer:
     return answer
 
 
+def may_begin_answer(data: bytes) -> bool:
+    """Whether the rest of a head may follow. What will never be one is not waited for."""
+    end = data.find(b"\n")
+    return _ANSWERS_BEGIN.startswith(data[: len(_ANSWERS_BEGIN)]) and (end < 0 or data[end - 1] == 13)
+
+
 def _read_answer(head: bytes) -> Answer:
     lines = head.split(b"\r\n")
+    if len(lines) > MAX_LINES:
+        raise HeadError(502, f"the replica's answer has more than {MAX_LINES} header fields")
     first = _STATUS_LINE.fullmatch(lines[0])
     if first is None:
         raise HeadError(502, "the replica's answer has no HTTP/1.1 status line")
@@ -227,6 +246,9 @@ def _read_answer(head: bytes) -> Answer:
             if answer.length not in (NO_LENGTH, length := _length(value, 502)):
                 raise HeadError(502, "the replica's answer has two lengths")
             answer.length = length
+        elif kind == _LOCATION:
+            passed(line)
+            answer.leads = True
         elif kind != _DROP:
             _note_of_answer(answer, kind, value)
     if answer.named:

@@ -11,6 +11,8 @@ import struct
 GOING_AWAY = 1001
 _CLOSE = 8
 _MASKED = 0x80
+_LONGEST_HEAD = 10
+_UNBOUNDED = 1 << 62
 
 
 class Frames:
@@ -25,20 +27,31 @@ class Frames:
         self.has_closed = False
         """The server has said goodbye itself."""
 
-    def take(self, data: bytes) -> None:
-        at, size = 0, len(data)
-        while at < size:
+    def take(self, data: bytes, at: int = 0, most: int = _UNBOUNDED) -> int:
+        """Where it has come to in these bytes, from `at` on: to the end, unless so many frames were looked at."""
+        size = len(data)
+        while at < size and most > 0:
             if self._left:
                 step = min(self._left, size - at)
                 self._left -= step
             else:
-                step = 1
-                self._head += data[at : at + 1]
-                if (length := _length(self._head)) is not None:
-                    self._left = length
-                    self.has_closed |= self._head[0] & 15 == _CLOSE
-                    self._head = b""
+                most -= 1
+                step = self._begin(data[at : at + _LONGEST_HEAD - len(self._head)])
             at += step
+        return at
+
+    def _begin(self, data: bytes) -> int:
+        """A frame, or its beginning. Returns how many of these bytes are its head's."""
+        known = len(self._head)
+        head = self._head + data
+        size = _size_of_head(head)
+        if len(head) < size:
+            self._head = head
+            return len(data)
+        self._head = b""
+        self._left = _length(head)
+        self.has_closed |= head[0] & 15 == _CLOSE
+        return size - known
 
     @property
     def is_between(self) -> bool:
@@ -46,17 +59,20 @@ class Frames:
         return not self._left and not self._head and not self.has_closed
 
 
-def _length(head: bytes) -> int | None:
-    """Of what follows this head; None: it is not whole."""
+def _size_of_head(head: bytes) -> int:
+    """Without its mask."""
     if len(head) < 2:
-        return None
+        return 2
+    short = head[1] & 127
+    return 2 if short < 126 else 4 if short == 126 else _LONGEST_HEAD
+
+
+def _length(head: bytes) -> int:
+    """Of what follows this head, with the mask before it."""
     short, mask = head[1] & 127, 4 if head[1] & _MASKED else 0
     if short < 126:
         return short + mask
-    form = ">H" if short == 126 else ">Q"
-    if len(head) < 2 + struct.calcsize(form):
-        return None
-    return int(struct.unpack_from(form, head, 2)[0]) + mask
+    return int(struct.unpack_from(">H" if short == 126 else ">Q", head, 2)[0]) + mask
 
 
 def goodbye(code: int, text: str) -> bytes:

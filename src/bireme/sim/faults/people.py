@@ -77,7 +77,7 @@ class People:
             self._later(ASK_AGAIN_S, partial(self.ask, order))
 
     def journal_lost(self, judge: Judge, ids: dict[str, int]) -> None:
-        """They know their jobs by the ids that are left."""
+        """After a loss people know their jobs by the ids that are left."""
         self._judge, self.ids = judge, dict(ids)
 
     @property

@@ -240,7 +240,7 @@ class Player:
             self._later(1.0, self._boot)
             return
         self.daemon, self._booted_at = daemon, self.clock.now()
-        self.services.daemon_since = self.fleet.wall()
+        self.services.daemon_started(self.fleet.wall())
         self._tell_closed(self._closed)
         self.people.daemon_is_there(daemon.kernel)
 
@@ -486,7 +486,7 @@ class Player:
         self._later(CALM_AFTER_S, self._operators_look)
 
     def _operators_look(self) -> None:
-        """They let go of what is held, and come back: a job may be held again by its next failure."""
+        """Operators let go of what is held, and come back: a job may be held again by its next failure."""
         self._later(OPERATORS_LOOK_S, self._operators_look)
         if self.daemon is None:
             return
@@ -618,7 +618,7 @@ def _without(config: ClusterConfig, gone: str) -> ClusterConfig:
 
 
 def _waits_for_ever(state: State, job: Job) -> bool:
-    """Its dependency can never be met, and nobody asked for it to be cancelled then: Slurm leaves it, too."""
+    """Whether a job's dependency can never be met, and nobody asked for its end then: Slurm leaves it, too."""
     if not isinstance(job.phase, Pending):
         return False
     return any(each.kind is ReasonKind.DEPENDENCY_NEVER_SATISFIED for each in job_reasons(state, job))

@@ -15,8 +15,8 @@ from typing import Any
 
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Owner
-from bireme.core.model.observations import Observation, ReplicaDrained
-from bireme.core.model.serving.events import ServiceEvent
+from bireme.core.model.observations import Observation, ReplicaDrained, ReplicaWithdrawn
+from bireme.core.model.serving.events import is_of_service
 from bireme.core.model.serving.scaling import Scaling
 from bireme.core.model.serving.services import Amount, RevisionLife, ServiceSpec
 from bireme.core.services import requests
@@ -76,10 +76,6 @@ class ServingPeople(People):
         self.ask(Order(f"somebody {act.kind}", decide, _nothing))
 
 
-def _is_ours(event: e.Event) -> bool:
-    return isinstance(event, ServiceEvent)
-
-
 def _nothing(state: State, events: Sequence[e.Recorded]) -> None:
     """The answer is not looked at."""
 
@@ -96,6 +92,7 @@ class _Replica:
     health: str = "loading"
     ever_ready: bool = False
     draining_since: float | None = None
+    withdrawn_at: float | None = None
     runs: bool = False
     ends: bool = False
     over: bool = False
@@ -195,15 +192,24 @@ class ServiceRules:
         self._jobs: dict[int, tuple[str, int]] = {}
         self._drained: set[tuple[str, int]] = set()
         """What the router has said."""
+        self._withdrawn: set[tuple[str, int]] = set()
+        """Replicas that its table has no more."""
         self._requeued: set[int] = set()
         self._homeless: set[int] = set()
         """Jobs of replicas that no service has yet."""
         self._random = random.Random(f"router {seed}")
+        self._slowness = random.Random(f"slow router {seed}")
         self._later = later
-        self.daemon_since = 0.0
+        self._daemon_since = 0.0
         """When the daemon that is there was started."""
         self.say: Callable[[Observation], None] = lambda seen: None
         """To the daemon that is there, if one is."""
+
+    def daemon_started(self, now: float) -> None:
+        """The router tells the next daemon what it has told the one before."""
+        self._daemon_since = now
+        for name, replica in sorted(self._withdrawn):
+            self.say(ReplicaWithdrawn(name, replica, 0.0))
 
     def committed(self, events: Sequence[e.Recorded]) -> None:
         for recorded in events:
@@ -212,7 +218,9 @@ class ServiceRules:
                 handler(recorded.event, recorded)
         if self._homeless:
             raise Violation(f"jobs {sorted(self._homeless)} are replicas of no service")
-        if self._jobs and any(hasattr(recorded.event, "job_id") or _is_ours(recorded.event) for recorded in events):
+        if self._jobs and any(
+            hasattr(recorded.event, "job_id") or is_of_service(recorded.event) for recorded in events
+        ):
             self._nobody_is_left_behind()
             self._what_is_proven_comes_back(events[-1].at)
 
@@ -274,7 +282,7 @@ class ServiceRules:
         """Nobody's time to get ready is over before a daemon was there for so long: it would not know."""
         service = self._services[event.name]
         service.gives_up(event.number, RevisionLife.FAILED)
-        heard_s = recorded.at - self.daemon_since
+        heard_s = recorded.at - self._daemon_since
         if LATE in event.why and heard_s < service.specs[event.number].updating.ready_within_s - TOLERANCE_S:
             raise Violation(f"revision {event.number} of {event.name} was given up, and nobody could hear of it")
 
@@ -332,6 +340,7 @@ class ServiceRules:
         was_ready, replica.draining_since = replica.ready, recorded.at
         if event.room_for:
             service.one_by_one.add(event.room_for)
+        self._later(self._slowness.choice((0.0, 0.1, 1.0, 15.0)), partial(self._withdraws, event.name, event.replica))
         if self._random.random() < 0.7:
             said = partial(self._says_drained, event.name, event.replica)
             self._later(self._random.choice((0.1, 5.0, 20.0)), said)
@@ -346,7 +355,17 @@ class ServiceRules:
     def _own(self, service: _Service) -> Iterator[_Replica]:
         return iter(service.replicas.values())
 
+    def _withdraws(self, name: str, replica: int) -> None:
+        if replica in self._services[name].replicas if name in self._services else ():
+            self._withdrawn.add((name, replica))
+            self.say(ReplicaWithdrawn(name, replica, 0.0))
+
+    def _ReplicaWithdrawn(self, event: e.ReplicaWithdrawn, recorded: e.Recorded) -> None:  # noqa: N802
+        self._services[event.name].replicas[event.replica].withdrawn_at = recorded.at
+
     def _says_drained(self, name: str, replica: int) -> None:
+        """It has none left, and so gets none any more."""
+        self._withdraws(name, replica)
         self._drained.add((name, replica))
         self.say(ReplicaDrained(name, replica, 0.0))
 
@@ -354,6 +373,7 @@ class ServiceRules:
         replica = self._services[event.name].replicas.pop(event.replica)
         self._jobs.pop(replica.job_id, None)
         self._drained.discard((event.name, event.replica))
+        self._withdrawn.discard((event.name, event.replica))
 
     def _all(self) -> Iterator[tuple[str, _Replica]]:
         for name, service in self._services.items():
@@ -377,14 +397,17 @@ class ServiceRules:
             replica.runs, replica.health = False, "loading"
 
     def _JobEnding(self, event: e.JobEnding, recorded: e.Recorded) -> None:  # noqa: N802
-        """A replica that had requests is ended when the router says it has none left, or its time is over."""
+        """A replica that had requests is ended when the router says it has none left, or sends it no more and its time
+        is over."""
         found, replica = self._jobs.get(event.job_id), self._of(event.job_id)
         if found is None or replica is None:
             return
         ours = recorded.cause in NOT_PEOPLE and event.outcome.state == "CANCELLED" and event.outcome.by_uid is not None
         if ours and replica.ever_ready and replica.runs and replica.health != "dead" and not replica.ends:
             drain_s = self._services[found[0]].specs[replica.revision].drain_s
-            since = replica.draining_since
+            if found not in self._withdrawn:
+                raise Violation(f"replica {found[0]}/{found[1]} was ended, and the router still sends it requests")
+            since = replica.withdrawn_at
             over = since is not None and recorded.at >= since + drain_s - TOLERANCE_S
             if not over and found not in self._drained:
                 raise Violation(f"replica {found[0]}/{found[1]} was ended before its requests were answered")

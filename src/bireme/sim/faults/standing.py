@@ -239,7 +239,7 @@ class Standings:
         return item in job.met and (begun is None or begun + item.delay_s <= at)
 
     def _is_twin(self, job: Standing, other: Standing) -> bool:
-        """Another of the same name and user that holds something, or that waits and was submitted before."""
+        """Whether a job has this one's name and user, and holds something, or waits and was submitted before."""
         mine = (job.spec.name, job.spec.owner.uid)
         if other.over or (other.spec.name, other.spec.owner.uid) != mine:
             return False

@@ -20,7 +20,7 @@ class Front(Protocol):
     def is_ready(self, number: int, now: float) -> None: ...
 
     def drains(self, number: int, now: float) -> None:
-        """It gets no more requests; when it has none left the fleet is told (`Fleet.drained`)."""
+        """Gives a replica no more requests; when it has none left the fleet is told (`Fleet.drained`)."""
 
     def is_gone(self, number: int, now: float) -> None:
         """Notes that a replica is gone, with all requests that it still had."""

@@ -278,6 +278,7 @@ class Pool:
                 case e.ReplicaDraining(_, number, _):
                     self._coming.discard(number)
                     if number in self._served:
+                        self._world.report([o.ReplicaWithdrawn(self._spec.name, number, recorded.at)])
                         self._front.drains(number, recorded.at - self._begins_at)
                 case e.JobEnding(job_id) | e.JobCancelled(job_id) if job_id in self._numbers:
                     self._leaves(self._numbers[job_id], recorded.at)

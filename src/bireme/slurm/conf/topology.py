@@ -72,7 +72,7 @@ def _switches_of(line: Line, findings: Findings) -> list[Switch]:
 
 
 def _child_switches(line: Line, findings: Findings) -> list[str]:
-    """Also split at colons, which people write: `leaf1:leaf2`."""
+    """A switch's children, also split at colons, which people write: `leaf1:leaf2`."""
     text = line.get("Switches") or ""
     try:
         return [name for part in text.split(":") if part for name in expand(part)]

@@ -150,7 +150,7 @@ class JobField:
 
     @property
     def change(self) -> str:
-        """Its name among the changes of an update."""
+        """The field's name among the changes of an update."""
         return self.changed_as or self.name
 
 

@@ -7,7 +7,7 @@ each field means is said in the package. Invariant: every getter works in every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from operator import attrgetter
 from typing import Any
@@ -26,7 +26,6 @@ from bireme.core.model.jobs import (
     Finished,
     Job,
     JobSpec,
-    Outcome,
     Pending,
     Phase,
     Starting,
@@ -125,7 +124,7 @@ def job_record(
     """The asked fields (all of them when None). Names that are no fields are left out."""
     view = JobView(state, job, now, phase or job.phase)
     if fields is None:
-        record = _what_was_asked(view).copy()
+        record = what_was_asked(view).copy()
         for name, get in _CHANGING:
             record[name] = get(view)
         return record
@@ -170,7 +169,7 @@ def _partition(view: JobView) -> str:
 
 
 def _cluster(view: JobView) -> str:
-    """Its partition's; a mirrored job whose partition is not known yet is of the cluster beside ours."""
+    """The cluster of a job's partition; of a mirrored job whose partition is not known yet, the one beside ours."""
     if view.job.mirrored and not view.partition.cluster:
         return cluster_names(view.state)[-1]
     return view.partition.cluster or view.state.config.name
@@ -500,33 +499,8 @@ _asked: dict[tuple[int, int, int], tuple[JobSpec, PartitionConfig, Settings, dic
 _ASKED_AT_MOST = 1_000
 
 
-OF_ONE_THAT_WAITED = (
-    "job_id", "array_job_id", "array_task_id", "array_tasks", "array_throttle", "priority", "submit_time",
-    "eligible_time", "accrue_time", "end_time", "last_sched_time", "node_count", "std_in", "std_out", "std_err",
-)  # fmt: skip
-"""Fields in which jobs differ that never started, asked for the same and ended alike."""
-_OF_ONE: tuple[tuple[str, Getter], ...] = tuple((name, FIELDS[name]) for name in OF_ONE_THAT_WAITED)
-_waited: dict[int, tuple[dict[str, Any], Outcome, dict[str, Any]]] = {}
-"""The record of one of them, by the identity of what was asked (which is kept with it, as how it ended is)."""
-
-
-def record_of_waiting_end(
-    state: State, job: Job, phase: Finished, now: float
-) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """The record of a job that ends while it waits, in two parts: the fields of its own (`OF_ONE_THAT_WAITED`), and a
-    record that says the others. Tens of thousands may end so at once, cancelled together.
-    """
-    view = JobView(state, job, now, phase)
-    asked = _what_was_asked(view)
-    known = _waited.get(id(asked))
-    if known is None or known[0] is not asked or known[1] != phase.outcome:
-        if len(_waited) >= _ASKED_AT_MOST:
-            _waited.clear()
-        known = _waited[id(asked)] = (asked, phase.outcome, job_record(state, job, now, phase=phase))
-    return {name: get(view) for name, get in _OF_ONE}, known[2]
-
-
-def _what_was_asked(view: JobView) -> dict[str, Any]:
+def what_was_asked(view: JobView) -> dict[str, Any]:
+    """Those fields of a record (`OF_REQUEST`): one object for all jobs that share them, not to be changed."""
     spec, partition, settings = view.spec, view.partition, view.state.config.settings
     key = (id(spec), id(partition), id(settings))
     known = _asked.get(key)

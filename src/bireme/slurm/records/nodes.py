@@ -45,7 +45,7 @@ def node_record(
         "state": node_base_state(state, node),
         "flags": [*node_flags(state, node, reserved), *(["PLANNED"] if node.name in planned else [])],
         **_hardware(config),
-        "cpus_allocated": config.cpus - len(room.cpus),
+        "cpus_allocated": config.cpus - room.cpus.bit_count(),
         "memory_allocated_mib": config.memory_mib - room.memory_mib,
         "memory_free_mib": None,
         "gres": ",".join(gres_text(pool, config) for pool in config.gres),
@@ -128,7 +128,7 @@ def _tres_allocated(config: NodeConfig, room: NodeRoom) -> dict[str, int]:
     """Empty while nothing runs there, as Slurm shows it."""
     if not room.jobs:
         return {}
-    totals = {"cpu": config.cpus - len(room.cpus), "mem": config.memory_mib - room.memory_mib}
+    totals = {"cpu": config.cpus - room.cpus.bit_count(), "mem": config.memory_mib - room.memory_mib}
     for pool in config.gres:
         used = _used(pool, room)
         if used:
@@ -171,9 +171,10 @@ def gres_used_text(pool: GresPool, room: NodeRoom) -> str:
 
 def _used_indices(pool: GresPool, room: NodeRoom) -> list[int]:
     """Devices given whole: a GPU of which parts are in use is counted with those."""
-    free = room.devices.get((pool.name, pool.type), set())
+    free = room.devices.get((pool.name, pool.type), 0)
     in_parts = {gpu for held in room.parts_held.values() for gpu in held} if pool.name == "gpu" else ()
-    return sorted(device.index for device in pool.devices if device.index not in free and device.index not in in_parts)
+    numbers = (device.index for device in pool.devices)
+    return sorted(index for index in numbers if not free >> index & 1 and index not in in_parts)
 
 
 def _used(pool: GresPool, room: NodeRoom) -> int:

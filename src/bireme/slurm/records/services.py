@@ -115,6 +115,8 @@ def standing(seen: Situation) -> Standing:
     for kind, word in (
         (ServiceReasonKind.BACKED_OFF, Standing.CRASHING),
         (ServiceReasonKind.UNREADY, Standing.UNREADY),
+        (ServiceReasonKind.UNWRITTEN, Standing.UNREADY),
+        (ServiceReasonKind.STOPPED, Standing.UNREADY),
         (ServiceReasonKind.LOADING, Standing.LOADING),
         (ServiceReasonKind.STARTING, Standing.LOADING),
         (ServiceReasonKind.WAITING, Standing.WAITING),

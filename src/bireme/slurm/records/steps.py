@@ -18,7 +18,8 @@ from bireme.core.model.steps import BATCH_STEP, Step, StepState, step_label
 from bireme.core.state.state import State
 from bireme.slurm.gres import format_gres
 from bireme.slurm.records import values
-from bireme.slurm.records.jobs import JobView, job_record, record_of_waiting_end
+from bireme.slurm.records.alike import in_two_parts
+from bireme.slurm.records.jobs import JobView, job_record
 
 ENDED_BY_FORCE = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REQUEUED", "NODE_FAIL"})
 """Outcomes of a job that end its script from outside: Slurm calls the script's own line CANCELLED."""
@@ -137,23 +138,13 @@ def rows_of(state: State, entry: Entry, now: float) -> list[Row]:
 
 def history_rows(state: State, job: Job, phase: Phase, now: float) -> list[Row]:
     """Rows of a job that is about to be in `phase`: the job, its script, and its steps still in memory."""
-    if _ends_waiting(job, phase):
-        assert isinstance(phase, Finished)
-        return [Row(job.id, None, job.submitted_at, job.restarts, *record_of_waiting_end(state, job, phase, now))]
-    rows = [_row(job, None, job_record(state, job, now, phase=phase))]
+    parts = in_two_parts(state, job, phase, now) or (job_record(state, job, now, phase=phase), None)
+    rows = [Row(job.id, None, job.submitted_at, job.restarts, *parts)]
     batch = batch_step_record(state, job, now, phase)
     if batch is not None:
         rows.append(_row(job, BATCH_STEP, batch))
     rows.extend(_row(job, step.id, step_record(state, job, step, now, phase)) for step in job.steps.values())
     return rows
-
-
-def _ends_waiting(job: Job, phase: Phase) -> bool:
-    """Whether it never started, and is nobody's part and no other scheduler's."""
-    never = job.generation == 0 and job.restarts == 0 and isinstance(job.phase, Pending)
-    return (
-        never and isinstance(phase, Finished) and phase.allocation is None and not job.mirrored and not job.het_job_id
-    )
 
 
 def step_row(state: State, job: Job, step: Step, now: float) -> Row:

@@ -28,6 +28,7 @@ Forms of values:
   TIME    90, 90s, 500ms, 15m, 2h, 1d
   SIZE    65536, 512K, 10M, 2G
   PROBE   /PATH, tcp or exec:'COMMAND', then any of: delay=0s period=10s timeout=1s successes=1 failures=3
+          (COMMAND is a line for /bin/sh with the replica's variables: exec:'test -e ready.$BIREME_REPLICA')
 
 Besides:
       --wait                    stay until it is ready; fail, with the reason and the last lines of

@@ -133,7 +133,7 @@ def _read_one(line: str, file_name: str, number: int) -> list[Written]:
 
 
 def _placed(error: OptionError, where: str, line: str) -> OptionError:
-    """The same error with where it stands; and where an option of sbatch belongs."""
+    """An error of a flag with where it stands, and where an option of sbatch belongs."""
     theirs = next((word for word in _flag_names(line) if word in TABLES[Command.SBATCH] and word not in BY_NAME), None)
     if theirs is not None and f"--{theirs};" in str(error):
         return OptionError(f"{where}--{theirs} is an option of sbatch: write it on a {_SBATCH} line")

@@ -11,7 +11,7 @@ from bireme.core.model.serving.probes import Probe
 from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget, Shift
 from bireme.core.model.serving.services import Amount, ServiceSpec
 from bireme.core.scaling.targets import targets_of, with_default_target
-from bireme.slurm.serving.values import DAYS
+from bireme.slurm.serving.values import DAYS, PROBE_SHELL
 from bireme.slurm.understood import Row, Section, describe
 
 _MEASURED = {
@@ -70,8 +70,13 @@ def _asked(probe: Probe) -> str:
     if probe.path:
         return f"GET {probe.path} answers 200 to 399 within {duration_text(probe.timeout_s)}"
     if probe.command:
-        return f"`{' '.join(probe.command)}` exits with 0 within {duration_text(probe.timeout_s)}"
+        return f"`{_command_text(probe.command)}` exits with 0 within {duration_text(probe.timeout_s)}"
     return "its port takes a connection"
+
+
+def _command_text(command: tuple[str, ...]) -> str:
+    """As it was written: the shell that runs it is understood."""
+    return " ".join(command[2:] if command[:2] == PROBE_SHELL else command)
 
 
 def _asked_often(probe: Probe, then: str) -> str:

@@ -273,6 +273,10 @@ _PROBE_WORKS = (
 )
 
 
+PROBE_SHELL = ("/bin/sh", "-c")
+"""What runs the command of a probe: people write a line there, with variables and `&&`, not a list of words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A probe as it was written: only what was said of it, so that each kind of probe keeps its own defaults."""
@@ -332,13 +336,14 @@ def probe_needed(given: Written) -> Question:
 
 
 def _command(given: Written, text: str) -> tuple[str, ...]:
+    """A line of the shell, as the script's own are. That its quotes match is all that is looked at here."""
     try:
-        words = shlex.split(text)
+        is_line = bool(shlex.split(text)) and "\0" not in text
     except ValueError:
-        words = []
-    if not words or "\0" in text:
-        raise given.refused("exec: needs a command, such as exec:'test -e ready' or exec:'sh -c \"...\"'")
-    return tuple(words)
+        is_line = False
+    if not is_line:
+        raise given.refused("exec: needs a line of shell, such as exec:'test -e ready.$BIREME_REPLICA'")
+    return (*PROBE_SHELL, text)
 
 
 def _timings(given: Written, words: list[str]) -> Iterator[tuple[str, float | int]]:

@@ -1,6 +1,6 @@
 """What a check is: a sentence that must be true of every engine, and when it does not apply.
 
-Both halves of the suite (`port`, `scripts`) list theirs with `CheckList`. A check that does not apply says why:
+All parts of the suite list theirs with `CheckList`. A check that does not apply says why:
 the reason is shown where the suite runs, so that nothing is passed over in silence.
 """
 

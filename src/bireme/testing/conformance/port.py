@@ -39,7 +39,7 @@ class Bench(ABC):
 
     @abstractmethod
     def new_engine(self) -> Engine:
-        """Another engine over the same nodes, as a daemon that starts makes one."""
+        """A new engine over the same nodes, as a daemon that starts makes one."""
 
     async def end(self, engine: Engine) -> None:
         """Ends every job and lets go: nothing is left when it returns."""

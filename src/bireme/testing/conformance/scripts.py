@@ -28,7 +28,11 @@ class Deployment(ABC):
     """Two or more, as the cluster names them."""
     inapplicable: Mapping[str, str] = {}
     """Names of checks that say nothing about this engine -> why."""
+    inapplicable_to_services: Mapping[str, str] = {}
+    """The same, of the checks of services."""
     patience_s: float = 120.0
+    python: str = "python3"
+    """A Python that jobs can run (services of the suite are written in it)."""
 
     @property
     @abstractmethod

@@ -161,9 +161,11 @@ class Replica:
     ready_at: float | None = None
     """When it first was ready."""
     draining_since: float | None = None
-    """It gets no new requests; it is ended when those it has are answered, or its time is over."""
+    """It is to get no new requests; it is ended when those it has are answered, or its time is over."""
     drained_for: str = ""
     """Why."""
+    withdrawn_at: float | None = None
+    """From when on it gets none, as whoever routes has said. Before that it is not ended: it may be all that serves."""
     ending: bool = False
     """Of one in the engine's own queue: that it end was ordered."""
 

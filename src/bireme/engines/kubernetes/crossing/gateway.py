@@ -109,11 +109,11 @@ class _Pod:
 
 
 class _PodLeftError(OSError):
-    """Its control connection ended while somebody waited for its agent: it calls again, or its job is over."""
+    """A pod whose control connection ended while somebody waited for its agent: it calls again, or its job is over."""
 
 
 class _LaterError(OSError):
-    """It cannot be said yet, or not be done now: whoever asked may ask again."""
+    """What was asked cannot be said yet, or not be done now: whoever asked may ask again."""
 
 
 class Gateway:

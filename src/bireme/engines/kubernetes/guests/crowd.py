@@ -143,7 +143,7 @@ class Crowd:
         return ""
 
     def _minds_neighbours(self, key: str, pod: Object) -> bool:
-        """Also who did not when it was submitted: a pod that wants it nowhere near may have come since."""
+        """Whether a gang minds neighbours, also if it did not once: one that wants it nowhere near may have come."""
         return key in self._particular or is_kept_away(pod, self._census)
 
     def _put(self, pod: Object) -> None:
@@ -216,12 +216,12 @@ class Crowd:
         self._claims.put(key, (Claim(pod, found.nodes, by_name=found.by_name),))
 
     def settled(self, key: str) -> list[str]:
-        """Its pods are to be bound, and count where they will be: the gangs that may have their turn now."""
+        """Notes that a gang's pods are to be bound, and count there now: the gangs that may have their turn now."""
         self._unlucky.discard(key)
         return self._released() if self._claims.remove(key) else []
 
     def lets_go(self, key: str) -> list[str]:
-        """It has its place or has left the queue: the gangs that may have their turn now."""
+        """Notes that a gang has its place or has left the queue: the gangs that may have their turn now."""
         self._known_to_wait.discard(key)
         self._unlucky.discard(key)
         self._slices.pop(key, None)
@@ -232,7 +232,7 @@ class Crowd:
         return self._released() if self._particular.pop(key, None) is not None else []
 
     def waits(self, key: str) -> list[str]:
-        """It waits for something else than its turn: the gangs that may pass it."""
+        """Notes that a gang waits for something else than its turn: the gangs that may pass it."""
         if key not in self._particular or key in self._known_to_wait:
             return []
         self._known_to_wait.add(key)

@@ -156,7 +156,7 @@ class Places:
             self.over(place)
 
     def over(self, place: Place) -> None:
-        """Its last pod has ended: told as the end that was asked for, or as its own."""
+        """Reports the end of a place whose last pod has ended: as the one that was asked for, or as its own."""
         at = self._now()
         if place.leaving:
             self._report([o.JobCleared(*place.key, at)])

@@ -662,7 +662,7 @@ class Guests:
             self._look_at_all(self._crowd.waits(gang.key))
 
     def _try_all_nodes(self, gang: Gang) -> None:
-        """It found no place in the part of the nodes that was left to it while others were placed."""
+        """Tries all nodes for a gang that found no place in the part that was left to it while others were placed."""
         self._withdraw(gang, unlucky=True)
 
     def _qos_of(self, pod: Object) -> str:

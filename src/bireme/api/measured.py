@@ -1,0 +1,117 @@
+"""Curves of what was measured, as they are asked for: of a job, a node or a GPU, in steps that fit a plot.
+
+Called by `routes/telemetry` in a thread: reading and reducing a day of many GPUs takes some milliseconds. Whose GPU it
+was comes from the holdings that the daemon wrote down, never from what the figures look like.
+Invariant: a curve of a job has nothing in it from before the job had that GPU, or after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bireme.core.telemetry.curves import Asked, Column, Curve, Subject, plain
+from bireme.core.telemetry.metrics import BY_NAME, About
+from bireme.ports import Holding, Series
+
+FINEST_S = 1.0
+MOST_POINTS = 10_000
+MOST_FIGURES = 2_000_000
+"""Of one answer: curves times points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is asked for: from when to when, in steps of so many seconds."""
+
+    start: float
+    end: float
+    step_s: float
+
+    @classmethod
+    def of(cls, start: float, end: float, step_s: float, points: float) -> Span:
+        """`step_s` or, where that is 0, so many points. What would be too many is made coarser."""
+        length = max(end - start, FINEST_S)
+        wanted = step_s or length / max(1.0, points)
+        return cls(start, end, max(wanted, FINEST_S, length / MOST_POINTS))
+
+
+def curves_of_job(
+    series: Series, job_id: int, generation: int | None, metrics: Sequence[str], span: Span
+) -> list[Curve]:
+    """Of its GPUs, whole ones by what the GPU did, shared ones by what its tasks did there; and of its tasks."""
+    held = [
+        holding
+        for holding in series.holdings(job_id=job_id, start=span.start, end=span.end)
+        if generation in (None, holding.generation)
+    ]
+    asked = _by_subject(metrics)
+    found: list[Curve] = []
+    for holding in held:
+        if not holding.shared and asked["gpu"]:
+            subject = Subject("gpu", holding.node, holding.uuid)
+            found += [_clipped(curve, holding) for curve in _read(series, [subject], asked["gpu"], span)]
+    prefix = f"{job_id}." if generation is None else f"{job_id}.{generation}."
+    for about in ("task", "use"):
+        if asked[about]:
+            subjects = series.subjects(about, prefix, span.start, span.end)
+            found += _read(series, subjects, asked[about], span)
+    return found
+
+
+def curves_of_subject(series: Series, subject: Subject, metrics: Sequence[str], span: Span) -> list[Curve]:
+    """Of one node or GPU."""
+    return _read(series, [subject], _by_subject(metrics)[subject.about], span)
+
+
+def described(curves: Iterable[Curve], reduce: str) -> list[dict[str, Any]]:
+    """For JSON. `reduce`: mean, low, high, or band for all three."""
+    rows = []
+    for curve in curves:
+        columns = {"low": curve.low, "mean": curve.mean, "high": curve.high}
+        kept = columns if reduce == "band" else {reduce: columns[reduce]}
+        rows.append(
+            {
+                "about": curve.subject.about,
+                "node": curve.subject.node,
+                "id": curve.subject.id,
+                "metric": curve.metric,
+                "unit": BY_NAME[curve.metric].unit,
+                "start": curve.start,
+                "step_s": curve.step_s,
+                **{name: plain(column) for name, column in kept.items()},
+            }
+        )
+    return rows
+
+
+def _by_subject(metrics: Sequence[str]) -> dict[About, list[str]]:
+    asked: dict[About, list[str]] = {"node": [], "gpu": [], "task": [], "use": []}
+    for name in metrics:
+        asked[BY_NAME[name].about].append(name)
+    return asked
+
+
+def _read(series: Series, subjects: Sequence[Subject], metrics: Sequence[str], span: Span) -> list[Curve]:
+    points = (span.end - span.start) / span.step_s
+    room = max(1, int(MOST_FIGURES / max(1.0, points * len(metrics))))
+    asked = Asked(subjects=subjects[:room], metrics=metrics, start=span.start, end=span.end, step_s=span.step_s)
+    return series.read(asked) if subjects and metrics else []
+
+
+def _clipped(curve: Curve, holding: Holding) -> Curve:
+    """Without the steps that lie outside the time in which the job had the GPU."""
+    begins = curve.start + np.arange(len(curve)) * curve.step_s
+    inside = begins + curve.step_s > holding.start
+    if holding.end is not None:
+        inside &= begins < holding.end
+
+    def only(column: Column) -> Column:
+        return np.where(inside, column, np.nan)
+
+    return Curve(
+        curve.subject, curve.metric, curve.start, curve.step_s, only(curve.low), only(curve.mean), only(curve.high)
+    )

@@ -1,0 +1,69 @@
+"""Whose GPU it was: from what jobs hold, never by guess.
+
+An allocation names GPUs by their number on a node, a driver by UUID. Which is which is known where the configuration
+has the UUID (the machine was looked at), or the device's file, whose number the driver tells too. Where neither is
+known (a GPU that is only counted), nothing is attributed.
+Invariant: a GPU that a job has in part is `shared`: its curves are not the job's, only the use by its own tasks is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from bireme.core.model.cluster import NodeConfig
+from bireme.core.model.resources import Allocation, Device, NodeShare
+
+_DEVICE_FILE = re.compile(r"/dev/(?:nvidia|dri/renderD)(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU or a MIG instance as its driver names it, on its node."""
+
+    node: str
+    uuid: str
+    minor: int | None
+    """Of its device file; None of an instance, which has that of its GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGpu:
+    """A GPU that an allocation has: `shared` if others may have other parts of it."""
+
+    node: str
+    uuid: str
+    shared: bool
+
+
+def held_gpus(
+    allocation: Allocation, config_of: Callable[[str], NodeConfig | None], cards: Iterable[Card]
+) -> tuple[HeldGpu, ...]:
+    """Those GPUs of an allocation whose UUID is known."""
+    known = {(card.node, card.minor): card.uuid for card in cards if card.minor is not None}
+    held: list[HeldGpu] = []
+    for share in allocation.shares:
+        if share.gres and (node := config_of(share.node)) is not None:
+            held += _of_share(share, _uuids(node, known))
+    return tuple(held)
+
+
+def _of_share(share: NodeShare, uuids: Mapping[int, str]) -> list[HeldGpu]:
+    whole = set(share.gres_indices("gpu"))
+    parts = {gpu for gres in share.gres for gpu, _ in gres.parts} - whole
+    rows = [(index, False) for index in sorted(whole)] + [(index, True) for index in sorted(parts)]
+    return [HeldGpu(share.node, uuids[index], shared) for index, shared in rows if index in uuids]
+
+
+def _uuids(node: NodeConfig, known: Mapping[tuple[str, int], str]) -> dict[int, str]:
+    """By the GPU's number on the node."""
+    devices = [device for pool in node.gres if pool.name == "gpu" for device in pool.devices]
+    found = {device.index: device.uuid or known.get((node.name, _minor(device))) for device in devices}
+    return {index: uuid for index, uuid in found.items() if uuid}
+
+
+def _minor(device: Device) -> int:
+    """Of its file; -1, which no file has, where none is named."""
+    match = _DEVICE_FILE.fullmatch(device.file or "")
+    return int(match[1]) if match else -1

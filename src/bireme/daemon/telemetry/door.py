@@ -1,0 +1,98 @@
+"""Where gatherers of this machine come in: a socket file in the daemon's home that only its own user can open.
+
+One conversation for each connection (`gather/messages`): hello, welcome, then rounds in and "kept" out. A gatherer that
+connects anew takes the place of its connection before. Who is not the daemon's user, or speaks out of turn, is cut off.
+Invariant: while nothing can be written, no round is read: they stay with their gatherers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from bireme.agent.door import peer_uid
+from bireme.agent.messages.protocol import listen_at
+from bireme.daemon.telemetry.keeper import TelemetryKeeper
+from bireme.gather import messages as m
+
+log = logging.getLogger("bireme.daemon")
+
+_BACKLOG = 16
+_READ_BYTES = 256 * 1024
+_HELLO_S = 10.0
+
+
+class Door:
+    """Open from `begin` to `close`."""
+
+    def __init__(self, path: str, keeper: TelemetryKeeper) -> None:
+        self._path, self._keeper = path, keeper
+        self._server: asyncio.Server | None = None
+        self._speaking: dict[str, asyncio.StreamWriter] = {}
+
+    async def begin(self) -> None:
+        self._server = await asyncio.start_unix_server(
+            self._converse, sock=listen_at(self._path, _BACKLOG, for_everyone=False)
+        )
+        self._leave = self._keeper.on_kept(self._tell_kept)
+
+    async def close(self) -> None:
+        if self._server is None:
+            return
+        self._leave()
+        self._server.close()
+        for writer in tuple(self._speaking.values()):
+            writer.close()
+        with suppress(OSError):
+            os.unlink(self._path)
+
+    def set_pace(self, interval_s: float) -> None:
+        """Has every gatherer look so often from now on."""
+        for writer in self._speaking.values():
+            writer.write(m.encode(m.Pace(interval_s=interval_s)))
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        gatherer = ""
+        try:
+            if peer_uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
+                return
+            messages = _bodies(reader)
+            async with asyncio.timeout(_HELLO_S):
+                hello = m.read_told(await anext(messages))
+            if not isinstance(hello, m.Hello):
+                raise m.ProtocolError("the first message is not a hello")
+            gatherer = hello.id
+            await self._keeper.writable.wait()
+            await self._greet(hello, writer)
+            async for body in messages:
+                await self._keeper.hear(gatherer, body)
+                await self._keeper.writable.wait()
+        except (m.ProtocolError, TimeoutError, StopAsyncIteration, OSError) as error:
+            if str(error):
+                log.warning("a gatherer (%s) is cut off: %s", gatherer or "who did not say hello", error)
+        finally:
+            if self._speaking.get(gatherer) is writer:
+                del self._speaking[gatherer]
+            writer.close()
+
+    async def _greet(self, hello: m.Hello, writer: asyncio.StreamWriter) -> None:
+        before = self._speaking.get(hello.id)
+        if before is not None:
+            before.close()
+        self._speaking[hello.id] = writer
+        writer.write(m.encode(await self._keeper.greet(hello)))
+
+    def _tell_kept(self, kept: dict[str, int]) -> None:
+        for gatherer, writer in self._speaking.items():
+            if gatherer in kept:
+                writer.write(m.encode(m.Kept(no=kept[gatherer])))
+
+
+async def _bodies(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    splitter = m.FrameSplitter()
+    while data := await reader.read(_READ_BYTES):
+        for body in splitter.feed(data):
+            yield body

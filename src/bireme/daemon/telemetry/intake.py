@@ -1,0 +1,144 @@
+"""Makes samples that can be kept of the rounds that gatherers send: counters become rates, clocks are put right.
+
+Called by `keeper`, in its writer's thread, with every round as it comes. It decides nothing and keeps nothing on disk.
+Whoever connects is trusted to be a gatherer, but not to be of this release, nor in order, nor to have the right time.
+
+Invariant: a round that was taken in once changes nothing when it comes again, and no sample is put where another clock
+said it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from bireme.core.telemetry.counters import Reading, growth
+from bireme.core.telemetry.curves import Column, Subject
+from bireme.core.telemetry.metrics import BY_NAME, Metric
+from bireme.gather.messages import Device, Frame, Happening, ProtocolError, Round, Value
+from bireme.ports import Sampled
+
+CLOCK_TOLERANCE_S = 2.0
+"""A clock that is off by less is left alone: messages take their time, too."""
+_SUBJECTS_AT_MOST = 20_000
+"""In one frame: more is no machine's."""
+
+
+class Latest(NamedTuple):
+    """The newest figures of one subject, as they were read: counters as totals."""
+
+    at: float
+    values: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Gatherer:
+    """What is remembered of one of them."""
+
+    id: str
+    machine: str = ""
+    kept: int = 0
+    """Rounds up to this number are on disk."""
+    taken: int = 0
+    """Rounds up to this number were taken in."""
+    offset_s: float = 0.0
+    """Its clock, by the daemon's; 0 while it is near enough."""
+    devices: dict[str, Device] = field(default_factory=dict)
+    readings: dict[tuple[Subject, str], Reading] = field(default_factory=dict)
+    """What counters said last."""
+    latest: dict[Subject, Latest] = field(default_factory=dict)
+    heard_at: float = 0.0
+
+
+def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], list[Happening]]:
+    """What is new in a round: samples to keep, and what happened. `now`: when it came. Raises ProtocolError."""
+    if told.no <= gatherer.taken:
+        return [], []
+    gatherer.heard_at = now
+    gatherer.offset_s = _offset(told, now)
+    at = told.at - gatherer.offset_s
+    subjects = [_subjects(frame) for frame in told.frames]
+    samples = [
+        _sampled(gatherer, frame, named, at, told.interval_s)
+        for frame, named in zip(told.frames, subjects, strict=True)
+    ]
+    if gatherer.offset_s:
+        samples.append(_clock_sample(gatherer, at, told.interval_s))
+    gatherer.taken = told.no
+    _forget_the_gone(gatherer, {subject for named in subjects for subject in named})
+    return samples, [_put_right(happening, gatherer.offset_s) for happening in told.happenings]
+
+
+def _offset(told: Round, now: float) -> float:
+    seen = told.sent - now if told.sent else 0.0
+    return seen if abs(seen) > CLOCK_TOLERANCE_S else 0.0
+
+
+def _clock_sample(gatherer: Gatherer, at: float, interval_s: float) -> Sampled:
+    machine = Subject("node", gatherer.machine, gatherer.machine)
+    return Sampled(at, interval_s, (machine,), {"node_clock_offset": np.array([1000.0 * gatherer.offset_s])})
+
+
+def _put_right(happening: Happening, offset_s: float) -> Happening:
+    return msgspec.structs.replace(happening, at=happening.at - offset_s) if offset_s else happening
+
+
+def _subjects(frame: Frame) -> tuple[Subject, ...]:
+    if len(frame.ids) > _SUBJECTS_AT_MOST:
+        raise ProtocolError(f"{len(frame.ids)} subjects in one frame")
+    return tuple(Subject(frame.about, frame.node, each) for each in frame.ids)
+
+
+def _sampled(gatherer: Gatherer, frame: Frame, subjects: tuple[Subject, ...], at: float, interval_s: float) -> Sampled:
+    raw = dict(_known_columns(frame))
+    for index, subject in enumerate(subjects):
+        said = {metric.name: column[index] for metric, column in raw.items()}
+        gatherer.latest[subject] = Latest(at, {name: value for name, value in said.items() if not math.isnan(value)})
+    values = {
+        metric.name: column if metric.kind == "gauge" else _rates(gatherer, metric, subjects, column, at)
+        for metric, column in raw.items()
+    }
+    return Sampled(at, interval_s, subjects, values)
+
+
+def _known_columns(frame: Frame) -> Iterable[tuple[Metric, Column]]:
+    """A metric that this release does not know, or that is of other subjects, is passed over."""
+    for name, values in frame.columns.items():
+        if len(values) != len(frame.ids):
+            raise ProtocolError(f"{len(values)} values of {name} for {len(frame.ids)} subjects")
+        metric = BY_NAME.get(name)
+        if metric is not None and metric.about == frame.about:
+            yield metric, np.array([_number(value) for value in values], dtype=np.float64)
+
+
+def _number(value: Value) -> float:
+    return float(value) if value is not None and math.isfinite(value) else math.nan
+
+
+def _rates(gatherer: Gatherer, metric: Metric, subjects: tuple[Subject, ...], column: Column, at: float) -> Column:
+    rates = np.full(len(column), np.nan)
+    for index, subject in enumerate(subjects):
+        if math.isnan(column[index]):
+            continue
+        now = Reading(at, float(column[index]))
+        grown = growth(metric, gatherer.readings.get((subject, metric.name)), now)
+        gatherer.readings[subject, metric.name] = now
+        if grown is not None:
+            rates[index] = grown
+    return rates
+
+
+def _forget_the_gone(gatherer: Gatherer, present: set[Subject]) -> None:
+    """Tasks end: what nobody speaks of any more is not remembered. A GPU that keeps silent for a round is."""
+    gone = [subject for subject in gatherer.latest if subject.about in ("task", "use") and subject not in present]
+    if not gone:
+        return
+    for subject in gone:
+        del gatherer.latest[subject]
+    lost = set(gone)
+    gatherer.readings = {key: reading for key, reading in gatherer.readings.items() if key[0] not in lost}

@@ -1,0 +1,258 @@
+"""Keeps what gatherers tell: rounds in, samples to the store of series, "kept" back once they are on disk.
+
+Made by the daemon, beside the loop that runs jobs: what gatherers told is read, reckoned and written in one thread of
+its own, in which alone it is touched; who has which GPU is followed on the loop, where the state is. What cannot be
+kept (a full disk) is left with the gatherers, which are not read meanwhile; nothing of it reaches the runtime.
+
+Invariant: a gatherer hears "kept" of a round only after a `flush` that came after the round was taken in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from bireme.core.model import events as e
+from bireme.core.state.state import State
+from bireme.core.telemetry.attribution import Card
+from bireme.daemon.telemetry import intake
+from bireme.daemon.telemetry.intake import Gatherer
+from bireme.daemon.telemetry.ownership import Ownership
+from bireme.gather import messages as m
+from bireme.ports import Clock, Holding, Sampled, SeenGpu, Series, SeriesError
+
+log = logging.getLogger("bireme.daemon")
+
+_FLUSH_S = 60.0
+_AGAIN_S = 10.0
+"""After a failure to write or to open."""
+_THIN_OUT_S = 600.0
+_HAPPENINGS_AT_MOST = 1_000
+Answer = TypeVar("Answer")
+
+
+class Cluster(Protocol):
+    """What is asked of the runtime."""
+
+    clock: Clock
+
+    @property
+    def state(self) -> State: ...
+
+    def subscribe(self, subscriber: Callable[[Sequence[e.Recorded]], None]) -> Callable[[], None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How everything stands now, for whoever shows it."""
+
+    gatherers: tuple[Gatherer, ...]
+    owners: dict[str, tuple[int, ...]]
+    """Jobs by the UUID of a GPU that they have."""
+    happenings: tuple[m.Happening, ...]
+    """The latest, oldest first."""
+
+
+class TelemetryKeeper:
+    """`open_series` may fail, and is then tried again; `interval_s`: how often gatherers are to look."""
+
+    def __init__(self, cluster: Cluster, open_series: Callable[[], Series], interval_s: Callable[[], float]) -> None:
+        self._cluster, self._open_series, self.interval_s = cluster, open_series, interval_s
+        self._writer = ThreadPoolExecutor(1, "telemetry")
+        self._gatherers: dict[str, Gatherer] = {}
+        self._ownership = Ownership(())
+        self._happenings: list[m.Happening] = []
+        self._unheld: list[Holding] = []
+        """Changes of whose GPUs they are, while nothing can be written."""
+        self.series: Series | None = None
+        self.problem = ""
+        """Why nothing is kept, in a sentence for people; empty while all is."""
+        self.writable = asyncio.Event()
+        """Rounds may be taken in."""
+        self._flushed: list[Callable[[dict[str, int]], None]] = []
+        self._leave: Callable[[], None] = lambda: None
+        self._work: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        self._leave = self._cluster.subscribe(self._committed)
+        self._work = asyncio.create_task(self._keep())
+
+    async def close(self) -> None:
+        """Writes what was taken in."""
+        self._leave()
+        if self._work is not None:
+            self._work.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._work
+        with suppress(SeriesError):
+            await self._write()
+        await self._aside(self._close_series)
+        self._writer.shutdown()
+
+    # --- what gatherers say --------------------------------------------------------------------------------
+
+    def on_kept(self, told: Callable[[dict[str, int]], None]) -> Callable[[], None]:
+        """Calls `told` after every flush, with the latest round of each gatherer; returns the way out."""
+        self._flushed.append(told)
+        return lambda: self._flushed.remove(told)
+
+    async def greet(self, hello: m.Hello) -> m.Welcome:
+        now = self._cluster.clock.now()
+        kept = await self._aside(lambda: self._gatherer(hello).kept)
+        return m.Welcome(kept=kept, interval_s=self.interval_s(), now=now)
+
+    async def hear(self, gatherer_id: str, body: bytes) -> None:
+        """Takes in a message of a gatherer that was greeted. Raises ProtocolError."""
+        now = self._cluster.clock.now()
+        cards = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], m.read_told(body), now))
+        if cards is not None:
+            self._ownership.cards = cards
+            self._unheld += self._ownership.all_changes(self._cluster.state, now)
+
+    async def picture(self) -> Picture:
+        gatherers, happenings = await self._aside(
+            lambda: (tuple(map(copy, self._gatherers.values())), tuple(self._happenings))
+        )
+        return Picture(gatherers, self._ownership.owners(), happenings)
+
+    async def gpus(self) -> list[SeenGpu]:
+        """All that gatherers know, by node and index, an instance after its GPU."""
+        picture = await self.picture()
+        devices = [device for gatherer in picture.gatherers for device in gatherer.devices.values()]
+        devices.sort(key=lambda device: (device.node, device.index, bool(device.parent), device.uuid))
+        return [
+            SeenGpu(
+                node=device.node,
+                uuid=device.uuid,
+                index=device.index,
+                model=device.model,
+                memory_mib=device.memory_mib,
+                parent=device.parent,
+                profile=device.profile,
+                job_ids=picture.owners.get(device.uuid, ()),
+            )
+            for device in devices
+        ]
+
+    # --- in the writer's thread ----------------------------------------------------------------------------
+
+    async def _aside(self, work: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+
+    def _gatherer(self, hello: m.Hello) -> Gatherer:
+        found = self._gatherers.setdefault(hello.id, Gatherer(hello.id))
+        found.machine = hello.machine
+        found.taken = max(found.taken, found.kept)
+        return found
+
+    def _hear(self, gatherer: Gatherer, told: m.AnyTold, now: float) -> tuple[Card, ...] | None:
+        """All cards that are known, if they are others now."""
+        if isinstance(told, m.Devices):
+            gatherer.devices = {device.uuid: device for device in told.devices}
+            return self._cards()
+        if isinstance(told, m.Round) and self.series is not None:
+            samples, happenings = intake.take(gatherer, told, now)
+            if samples:
+                self._append(self.series, gatherer, told.no, samples)
+            self._happenings = [*self._happenings, *happenings][-_HAPPENINGS_AT_MOST:]
+        return None
+
+    def _append(self, series: Series, gatherer: Gatherer, no: int, samples: Sequence[Sampled]) -> None:
+        try:
+            series.append(gatherer.id, no, samples)
+        except SeriesError:
+            gatherer.taken = no - 1  # the gatherer still has it, and tells it again
+            raise
+
+    def _cards(self) -> tuple[Card, ...]:
+        return tuple(
+            Card(device.node, device.uuid, None if device.parent else device.minor)
+            for gatherer in self._gatherers.values()
+            for device in gatherer.devices.values()
+        )
+
+    def _open(self) -> list[Holding]:
+        """The holdings that were open when a daemon last wrote."""
+        self.series = self._open_series()
+        for gatherer_id, no in self.series.flush().items():
+            known = self._gatherers.setdefault(gatherer_id, Gatherer(gatherer_id))
+            known.kept = known.taken = no
+        return self.series.open_holdings()
+
+    def _flush(self, holdings: Sequence[Holding]) -> dict[str, int]:
+        if self.series is None:
+            return {}
+        if holdings:
+            self.series.hold(holdings)
+        kept = dict(self.series.flush())
+        for gatherer_id, no in kept.items():
+            self._gatherers.setdefault(gatherer_id, Gatherer(gatherer_id)).kept = no
+        return kept
+
+    def _close_series(self) -> None:
+        if self.series is not None:
+            self.series.close()
+            self.series = None
+
+    # --- on the loop ---------------------------------------------------------------------------------------
+
+    def _committed(self, events: Sequence[e.Recorded]) -> None:
+        now = self._cluster.clock.now()
+        self._unheld += self._ownership.changes_after(self._cluster.state, events, now)
+
+    async def _keep(self) -> None:
+        thinned_at = self._cluster.clock.now()
+        while True:
+            pause_s = _FLUSH_S
+            try:
+                await self._open_if_needed()
+                self._well(await self._write())
+                if self._cluster.clock.now() - thinned_at >= _THIN_OUT_S:
+                    thinned_at = self._cluster.clock.now()
+                    await self._aside(self._thin_out)
+            except SeriesError as error:
+                self._unwell(error)
+                pause_s = _AGAIN_S
+            await asyncio.sleep(pause_s)
+
+    async def _open_if_needed(self) -> None:
+        if self.series is not None:
+            return
+        known = await self._aside(self._open)
+        cards = self._ownership.cards
+        self._ownership = Ownership(known)
+        self._ownership.cards = cards
+        self._unheld = self._ownership.all_changes(self._cluster.state, self._cluster.clock.now())
+
+    async def _write(self) -> dict[str, int]:
+        """What could not be written now is written the next time."""
+        holdings, self._unheld = self._unheld, []
+        try:
+            return await self._aside(lambda: self._flush(holdings))
+        except SeriesError:
+            self._unheld = holdings + self._unheld
+            raise
+
+    def _thin_out(self) -> None:
+        assert self.series is not None, "it was opened"
+        self.series.thin_out(self._cluster.clock.now())
+
+    def _well(self, kept: dict[str, int]) -> None:
+        if self.problem:
+            log.info("telemetry is kept again")
+        self.problem = ""
+        self.writable.set()
+        for told in tuple(self._flushed):
+            told(kept)
+
+    def _unwell(self, error: SeriesError) -> None:
+        if str(error) != self.problem:
+            log.error("telemetry is not kept: %s", error)
+        self.problem = str(error)
+        self.writable.clear()

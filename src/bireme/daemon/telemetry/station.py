@@ -1,0 +1,108 @@
+"""Telemetry as the daemon has it: the keeper of samples, the door of gatherers, and this machine's own gatherer.
+
+The composition root makes one. A gatherer is kept up here where agents of this machine run jobs; other machines have
+theirs started by their operators. It is left running when the daemon ends, and ended with the jobs.
+Invariant: whatever fails here is told (`problem`), and costs no job anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+
+from bireme.daemon.telemetry import process
+from bireme.daemon.telemetry.door import Door
+from bireme.daemon.telemetry.keeper import Cluster, TelemetryKeeper
+from bireme.daemon.telemetry.process import GathererPlan
+from bireme.ports import SeenGpu, Series
+
+log = logging.getLogger("bireme.daemon")
+
+_LOOK_S = 5.0
+_MOST_PAUSE_S = 60.0
+
+
+class Station:
+    """`plan`: how this machine's gatherer is started; None: there is none to be kept up here."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        open_series: Callable[[], Series],
+        interval_s: Callable[[], float],
+        socket: str,
+        plan: Callable[[], GathererPlan | None],
+    ) -> None:
+        self.keeper = TelemetryKeeper(cluster, open_series, interval_s)
+        self._door = Door(socket, self.keeper)
+        self._plan = plan
+        self._started: subprocess.Popen[bytes] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._why_none = ""
+
+    async def begin(self) -> None:
+        self.keeper.begin()
+        try:
+            await self._door.begin()
+        except OSError as error:
+            self._why_none = f"nobody can tell what was measured: {error}"
+            log.error("%s", self._why_none)
+            return
+        self._keeping = asyncio.create_task(self._keep_one_up())
+
+    async def close(self, *, end: bool) -> None:
+        """`end`: the gatherer ends too."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+        plan = self._plan()
+        if end and plan is not None:
+            await asyncio.to_thread(process.end, plan.folder)
+        await self._door.close()
+        await self.keeper.close()
+
+    def reconsider(self) -> None:
+        """The settings may be others now."""
+        self._door.set_pace(self.keeper.interval_s())
+
+    @property
+    def series(self) -> Series | None:
+        """What was measured; None while it cannot be read."""
+        return self.keeper.series
+
+    async def gpus(self) -> list[SeenGpu]:
+        """All that gatherers know."""
+        return await self.keeper.gpus()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is measured or kept, in a sentence for people; empty when all is well."""
+        return self.keeper.problem or self._why_none
+
+    async def _keep_one_up(self) -> None:
+        pause_s = _LOOK_S
+        while True:
+            plan = self._plan()
+            if plan is not None and process.pid_of(plan.folder) is None:
+                failed = self._started is not None and self._started.poll() is not None
+                pause_s = min(2 * pause_s, _MOST_PAUSE_S) if failed else _LOOK_S
+                self._start(plan)
+            else:
+                pause_s, self._why_none = _LOOK_S, ""
+            await asyncio.sleep(pause_s)
+
+    def _start(self, plan: GathererPlan) -> None:
+        if self._started is not None and self._started.poll() is None:
+            return  # it has not taken its lock yet
+        if self._started is not None:
+            self._why_none = f"the gatherer of this machine ended; see {plan.log}"
+            log.warning("%s: it is started again", self._why_none)
+        try:
+            self._started = process.start(plan)
+        except OSError as error:
+            self._why_none = f"the gatherer of this machine cannot be started: {error}"
+            log.error("%s", self._why_none)

@@ -1,0 +1,123 @@
+"""The gatherer's conversation with the daemon: rounds out, "kept" in; without a daemon, rounds wait in the spool.
+
+Run beside the rounds, on the same event loop. It connects, and connects again, ever less often up to a few seconds.
+Invariant: rounds are sent in the order of their numbers, each again after every welcome until it is confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from bireme import __version__
+from bireme.agent.messages.protocol import socket_path
+from bireme.gather import messages as m
+from bireme.gather.spool import Spool
+
+log = logging.getLogger("bireme.gather")
+
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.5, 5.0
+_READ_BYTES = 64 * 1024
+
+
+class LeaveError(Exception):
+    """The daemon has told this gatherer to end."""
+
+
+class Link:
+    """`paced` is told how often to look, whenever the daemon says it."""
+
+    def __init__(self, socket: str, spool: Spool, machine: str, paced: Callable[[float], None]) -> None:
+        self._socket, self._spool, self._machine, self._paced = socket, spool, machine, paced
+        self._new = asyncio.Event()
+        self._sent = 0
+        self.devices: list[m.Device] = []
+        self.nodes: list[str] = []
+        self._told_devices: list[m.Device] | None = None
+        self.is_heard = False
+        """A daemon listens."""
+
+    def made(self) -> None:
+        """There is a round more in the spool, or other devices are known."""
+        self._new.set()
+
+    async def run(self) -> None:
+        """Until the daemon says that it is to end. Raises LeaveError then."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            with suppress(OSError, EOFError, m.ProtocolError):
+                await self._converse()
+                pause_s = _FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+    async def _converse(self) -> None:
+        with socket_path(self._socket) as path:
+            reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(m.encode(self._hello()))
+            splitter = m.FrameSplitter()
+            welcome = await self._first(reader, splitter)
+            self._spool.confirm(welcome.kept)
+            self._sent, self._told_devices = welcome.kept, None
+            self._paced(welcome.interval_s)
+            self.is_heard = True
+            log.info("the daemon has rounds up to %d", welcome.kept)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._send(writer))
+                both.create_task(self._listen(reader, splitter))
+        except* LeaveError as group:
+            raise LeaveError from group
+        except* (OSError, EOFError, m.ProtocolError) as group:
+            raise EOFError(str(group.exceptions[0])) from group
+        finally:
+            self.is_heard = False
+            writer.close()
+
+    def _hello(self) -> m.Hello:
+        return m.Hello(id=self._spool.id, machine=self._machine, speaker=__version__, nodes=self.nodes, now=time.time())
+
+    async def _first(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> m.Welcome:
+        while True:
+            for body in splitter.feed(await _some(reader)):
+                said = m.read_said(body)
+                if not isinstance(said, m.Welcome):
+                    raise m.ProtocolError("the daemon did not answer the hello")
+                return said
+
+    async def _send(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            self._new.clear()
+            if self.devices != self._told_devices:
+                self._told_devices = list(self.devices)
+                writer.write(m.encode(m.Devices(devices=self._told_devices)))
+            for told in self._spool.after(self._sent):
+                writer.write(m.encode(msgspec.structs.replace(told, sent=time.time())))
+                await writer.drain()
+                self._sent = told.no
+            await self._new.wait()
+
+    async def _listen(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> None:
+        while True:
+            for body in splitter.feed(await _some(reader)):
+                self._obey(m.read_said(body))
+
+    def _obey(self, said: m.AnySaid) -> None:
+        if isinstance(said, m.Kept):
+            self._spool.confirm(said.no)
+        elif isinstance(said, m.Pace):
+            self._paced(said.interval_s)
+        elif isinstance(said, m.Leave):
+            raise LeaveError
+
+
+async def _some(reader: asyncio.StreamReader) -> bytes:
+    data = await reader.read(_READ_BYTES)
+    if not data:
+        raise EOFError("the daemon is gone")
+    return data

@@ -1,0 +1,197 @@
+"""What a gatherer and the daemon say to each other: frames of MessagePack, each behind four bytes of length.
+
+The gatherer connects (to a socket file of the daemon's home, or over TLS from another machine), says `Hello`, and gets
+`Welcome` with the number of the latest round of its that is kept. It sends each `Round` when it is made, keeps it until
+a `Kept` with its number or a later one comes, and sends it again after a new `Welcome`. So a round may come twice, and
+late; it is known by the gatherer's id and its number, which never goes back while the id lasts.
+
+The two may be of different releases: a field is never taken away nor given another meaning, a new one has a default,
+and what a reader does not know it passes over. A metric that the reader does not know is passed over too.
+
+Invariant: a value that was not measured is None, or its column is not there. Counters are said as they were read.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from bireme.core.telemetry.metrics import About
+
+VERSION = 1
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""A longer one ends the connection: the machine of a thousand jobs needs a tenth of it."""
+
+Value = float | int | None
+
+
+class Device(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """A GPU, or a MIG instance of one, as its driver names it."""
+
+    uuid: str
+    node: str
+    index: int
+    """Among the GPUs of its machine, in PCI order; of an instance that of its GPU."""
+    vendor: Literal["nvidia", "amd", "intel"] = "nvidia"
+    model: str = ""
+    memory_mib: int = 0
+    pci_bus_id: str = ""
+    minor: int | None = None
+    """Of its device file."""
+    driver: str = ""
+    parent: str = ""
+    """Of an instance: the UUID of its GPU."""
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    profile: str = ""
+
+
+class Frame(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """Figures of several subjects of one sort on one node: a column for each metric, a value in it for each subject."""
+
+    about: About
+    node: str
+    ids: list[str]
+    columns: dict[str, list[Value]]
+
+
+class Happening(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """Something that was told once, with its time: an Xid, a line of the kernel's, a GPU that came or went."""
+
+    at: float
+    node: str
+    kind: Literal["xid", "sxid", "gpu lost", "gpu back", "stray", "kernel"]
+    uuid: str = ""
+    code: int = 0
+    """Of an Xid its number."""
+    pid: int = 0
+    task: str = ""
+    """`JOB.GENERATION.STEP.TASK` of that process; empty: nobody's, or not known."""
+    text: str = ""
+
+
+class Told(msgspec.Struct, tag_field="op", kw_only=True, omit_defaults=True, frozen=True):
+    """Anything that a gatherer says."""
+
+
+class Hello(Told, tag="hello", frozen=True):
+    """The first frame. -> Welcome"""
+
+    id: str
+    """Made once and kept beside the spool: rounds are numbered for as long as it lasts."""
+    version: int = VERSION
+    machine: str = ""
+    speaker: str = ""
+    nodes: list[str] = []
+    now: float = 0.0
+    """Its clock."""
+
+
+class Devices(Told, tag="devices", frozen=True):
+    """All devices that it knows, after every `Hello` and whenever one comes or goes."""
+
+    devices: list[Device]
+
+
+class Round(Told, tag="round", frozen=True):
+    """One look at everything. -> Kept, sooner or later"""
+
+    no: int
+    at: float
+    """By the gatherer's clock, when it was made."""
+    interval_s: float
+    frames: list[Frame]
+    happenings: list[Happening] = []
+    sent: float = 0.0
+    """By the same clock, when it was sent: how much that clock is off is seen when it comes."""
+
+
+class Said(msgspec.Struct, tag_field="op", kw_only=True, omit_defaults=True, frozen=True):
+    """Anything that the daemon says."""
+
+
+class Welcome(Said, tag="welcome", frozen=True):
+    """Answer to `Hello`."""
+
+    version: int = VERSION
+    kept: int = 0
+    """The latest round of this gatherer that is on disk; 0: none."""
+    interval_s: float = 10.0
+    """How often it is to look, by the settings in force."""
+    now: float = 0.0
+    """The daemon's clock."""
+
+
+class Kept(Said, tag="kept", frozen=True):
+    """This round and all before it are on disk."""
+
+    no: int
+
+
+class Pace(Said, tag="pace", frozen=True):
+    """Look so often from now on: somebody watches (`bireme top`), or nobody does any more."""
+
+    interval_s: float
+
+
+class Leave(Said, tag="leave", frozen=True):
+    """End yourself: jobs are ended with the daemon, or another release of you takes your place."""
+
+
+AnyTold = Hello | Devices | Round
+AnySaid = Welcome | Kept | Pace | Leave
+
+
+class ProtocolError(ValueError):
+    """Bytes that are no message of this protocol."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_told: msgspec.msgpack.Decoder[AnyTold] = msgspec.msgpack.Decoder(AnyTold)
+_said: msgspec.msgpack.Decoder[AnySaid] = msgspec.msgpack.Decoder(AnySaid)
+
+
+def encode(message: Told | Said) -> bytes:
+    """With its length before it."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+def read_told(body: bytes) -> AnyTold:
+    """Raises ProtocolError."""
+    try:
+        return _told.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(str(error)) from error
+
+
+def read_said(body: bytes) -> AnySaid:
+    """Raises ProtocolError."""
+    try:
+        return _said.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(str(error)) from error
+
+
+class FrameSplitter:
+    """Cuts a stream of bytes into the bodies of messages."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The complete ones so far. Raises ProtocolError for one that is too long."""
+        self._buffer += data
+        bodies = []
+        while len(self._buffer) >= 4:
+            length = int.from_bytes(self._buffer[:4], "big")
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a message of {length} bytes is longer than {MAX_FRAME_BYTES}")
+            if len(self._buffer) < 4 + length:
+                break
+            bodies.append(bytes(self._buffer[4 : 4 + length]))
+            del self._buffer[: 4 + length]
+        return bodies

@@ -1,0 +1,115 @@
+"""Reads what one process uses, from /proc: a few small files, each as bytes, nothing remembered.
+
+Called for every process of a job in every round, so it reads no more than it needs. `tasks` adds them up.
+Invariant: a process that is gone, or may not be looked into, is None or lacks that figure; nothing is raised.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_READ_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. Its own times and faults, and apart from them those of children that it has waited for."""
+
+    pid: int
+    parent: int
+    started: int
+    """Ticks after the boot: with the pid it names the process for all time."""
+    state: str
+    threads: int
+    user_s: float
+    system_s: float
+    major_faults: int
+    children_user_s: float
+    children_system_s: float
+    children_major_faults: int
+    resident_bytes: int
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.pid, self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Io:
+    """Bytes read and written by a process and by children that it has waited for: through system calls, and of block
+    devices."""
+
+    read: int
+    written: int
+    disk_read: int
+    disk_written: int
+
+
+def look(pid: int, proc: str = "/proc") -> Process | None:
+    """The process as it is now; None: there is none, or it is dead and waits to be collected."""
+    text = _read(f"{proc}/{pid}/stat")
+    end = text.rfind(b")")  # its name may hold anything, parentheses too
+    if end < 0:
+        return None
+    fields = text[end + 2 :].split()
+    threads = int(fields[17])
+    if fields[0] in (b"Z", b"X") and threads <= 1:
+        return None
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        started=int(fields[19]),
+        state=fields[0].decode(),
+        threads=threads,
+        user_s=int(fields[11]) / _TICKS_PER_S,
+        system_s=int(fields[12]) / _TICKS_PER_S,
+        major_faults=int(fields[9]),
+        children_user_s=int(fields[13]) / _TICKS_PER_S,
+        children_system_s=int(fields[14]) / _TICKS_PER_S,
+        children_major_faults=int(fields[10]),
+        resident_bytes=int(fields[21]) * _PAGE_BYTES,
+    )
+
+
+def everybody(proc: str = "/proc") -> dict[int, Process]:
+    """Every process that lives, by its pid."""
+    found = (look(int(name), proc) for name in os.listdir(proc) if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def io_of(pid: int, proc: str = "/proc") -> Io | None:
+    """What it read and wrote; None where the kernel does not say it to us."""
+    rows = _rows(_read(f"{proc}/{pid}/io"))
+    try:
+        return Io(*(int(rows[name]) for name in (b"rchar", b"wchar", b"read_bytes", b"write_bytes")))
+    except KeyError:
+        return None
+
+
+def switches_of(pid: int, proc: str = "/proc") -> int | None:
+    """Context switches of its first thread, voluntary and not."""
+    rows = _rows(_read(f"{proc}/{pid}/status"))
+    try:
+        return int(rows[b"voluntary_ctxt_switches"]) + int(rows[b"nonvoluntary_ctxt_switches"])
+    except KeyError:
+        return None
+
+
+def _rows(text: bytes) -> dict[bytes, bytes]:
+    return {name: value.strip() for name, _, value in (line.partition(b":") for line in text.splitlines())}
+
+
+def _read(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except OSError:  # it ended between the two calls
+        return b""
+    finally:
+        os.close(descriptor)

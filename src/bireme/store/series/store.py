@@ -1,0 +1,333 @@
+"""The store of time series (`ports.Series`) in a SQLite file of its own. Made by the composition roots.
+
+Rounds are taken into memory (`append`), written once a minute as one row a gatherer (`flush`), and after ten such rows
+made into chunks, some gatherers at each flush so that none takes long. `append` and reading go on beside a flush.
+
+Locks, in the order in which they are taken: `_writing` (one writer), `_reading` (one reading connection), `_memory`
+(batches, numbers of rounds, holdings). A commit that moves rounds from memory to chunks is made with `_memory` held,
+and a reader begins its transaction and copies the list of batches with it held: he sees each round once.
+Invariant: what `flush` has returned outlives a crash; what it could not write is still in memory for the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.metrics import About
+from bireme.ports import Holding, Sampled, SeriesError
+from bireme.store.series import fresh, held_gpus, reading, subjects, thinning
+from bireme.store.series.compacting import compact
+from bireme.store.series.database import (
+    Damage,
+    DamagedError,
+    connect_to_read,
+    empty_log,
+    insert,
+    log,
+    set_aside,
+    sound_rows,
+)
+from bireme.store.series.database import reading as sqlite_reading
+from bireme.store.series.disk import Disk, Horizons
+from bireme.store.series.fresh import Batch, RoundsError, Stack
+from bireme.store.series.latest import Latest
+from bireme.store.series.levels import Keeping
+
+COMPACTED_FROM = 10
+"""Rows of a gatherer: of as many minutes, where each is flushed."""
+TURNS = 8
+"""A flush compacts at most this part of all gatherers."""
+MOST_WAITING = 16_000_000
+"""Figures in memory, 8 bytes each: with more all are compacted, and while the disk takes nothing rounds are refused."""
+
+
+Answer = TypeVar("Answer")
+
+
+class SqliteSeries:
+    """Opens the file, or begins a new one beside a damaged one. Raises SeriesError if it can do neither."""
+
+    def __init__(self, path: str, keeping: Keeping | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._keeping = keeping or Keeping()
+        self._damage = Damage()
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._memory = threading.Lock()
+        self._latest = Latest(clock)
+        self._batches: dict[str, list[Batch]] = {}
+        self._known: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
+        self._holdings: dict[tuple[int, int, str], Holding] = {}
+        self._figures = 0
+        """In all batches."""
+        self._trouble = ""
+        """Why nothing could be written the last time."""
+        self._is_open = False
+        self._open_disk(self._taken_up)
+
+    def _open_disk(self, opened: Callable[[], Disk]) -> None:
+        try:
+            self._disk = opened()
+        except DamagedError as error:
+            self._disk = self._new_beside(str(error))
+        self._reader = connect_to_read(self.path)
+        self._is_open = True
+
+    def _new_beside(self, problem: str) -> Disk:
+        """The damaged file, which nobody has open any more, is set aside."""
+        set_aside(self.path, problem, self._damage)
+        try:
+            return Disk(self.path, self._damage)
+        except DamagedError as error:  # of a file that has just been made
+            raise SeriesError(f"cannot make {self.path}: {error}") from error
+
+    def _taken_up(self) -> Disk:
+        """With what the process before left."""
+        disk = Disk(self.path, self._damage)
+        try:
+            with sqlite_reading(self.path):
+                gatherers = sound_rows(disk.connection, "gatherers", self._damage)
+                rounds = sound_rows(disk.connection, "rounds", self._damage)
+        except BaseException:
+            disk.connection.close()
+            raise
+        self._known = {name: no for name, no, _ in gatherers}
+        for row, gatherer, last, data in rounds:
+            try:
+                stacks = fresh.decode(data)
+            except RoundsError as error:
+                self._damage.note(f"rounds {row} in the series cannot be read ({error}): passed over")
+                continue
+            self._batches.setdefault(gatherer, []).append(Batch(last, stacks, row, closed=True))
+            self._known[gatherer] = max(self._known.get(gatherer, 0), last)
+            self._latest.take(gatherer, stacks)
+        self._kept = dict(self._known)
+        self._count()
+        return disk
+
+    @property
+    def problem(self) -> str:
+        """What is not well with it, in one sentence for people; empty: nothing."""
+        return self._trouble or str(self._damage)
+
+    # ------------------------------------------------------------------------------------------- writing
+
+    def append(self, gatherer: str, no: int, samples: Sequence[Sampled]) -> None:
+        """Flushes by itself where so much is told at once that memory would not hold it: days of a gatherer's spool."""
+        stacks = fresh.stacks_of(samples)
+        with self._memory:
+            if no <= self._known.get(gatherer, 0):
+                return
+            self._latest.take(gatherer, stacks)
+            full = self._figures >= MOST_WAITING
+        if full:
+            self.flush()
+        with self._memory:
+            mine = self._batches.setdefault(gatherer, [])
+            if not mine or mine[-1].closed:
+                mine.append(Batch(no))
+            mine[-1].stacks += stacks
+            mine[-1].last = self._known[gatherer] = no
+            self._figures += sum(stack.size for stack in stacks)
+
+    def hold(self, holdings: Sequence[Holding]) -> None:
+        with self._memory:
+            for said in holdings:
+                name = said.job_id, said.generation, said.uuid
+                self._holdings[name] = held_gpus.updated(self._holdings.get(name), said)
+
+    def flush(self) -> Mapping[str, int]:
+        with self._writing, self._mending():
+            self._open_again()
+            self._write_waiting()
+            for gatherer in self._due():
+                self._compact(gatherer)
+            empty_log(self._disk.connection)
+            self._trouble = ""
+            return dict(self._kept)
+
+    def thin_out(self, now: float) -> None:
+        with self._writing, self._mending():
+            self._open_again()
+            old = now - thinning.LATE_S / 2
+            for gatherer, mine in self._flushed().items():
+                if any(float(stack.at.min()) < old for batch in mine for stack in batch.stacks):
+                    self._compact(gatherer)
+            self._drop_unreadable()
+            thinning.thin_out(self._disk, self._keeping, now)
+            empty_log(self._disk.connection)
+
+    def _drop_unreadable(self) -> None:
+        """Rows that nobody could read at the start: they were named then."""
+        known = {batch.row for mine in self._flushed().values() for batch in mine}
+        with self._disk.writing() as connection:
+            rows = [row for row in connection.execute("SELECT id FROM rounds") if row[0] not in known]
+            connection.executemany("DELETE FROM rounds WHERE id = ?", rows)
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        except SeriesError as error:
+            log.error("what was measured last is not kept: %s", error)
+        with self._writing, self._reading:
+            self._reader.close()
+            self._disk.connection.close()
+
+    @contextmanager
+    def _mending(self) -> Iterator[None]:
+        """Remembers what went wrong, until a flush goes well; a damaged file is set aside."""
+        try:
+            yield
+        except SeriesError as error:
+            self._trouble = str(error)
+            raise
+        except (DamagedError, sqlite3.DatabaseError) as error:
+            raise SeriesError(self._begin_anew(str(error))) from error
+
+    def _begin_anew(self, problem: str) -> str:
+        """With all that is in memory; the next flush writes it. What was done, in words."""
+        with self._reading, self._memory:
+            self._is_open = False
+            self._reader.close()
+            self._disk.connection.close()
+            for mine in self._batches.values():
+                for batch in mine:
+                    batch.row = None
+            self._kept.clear()
+            self._disk = self._new_beside(problem)
+            self._reader = connect_to_read(self.path)
+            self._is_open = True
+        return str(self._damage)
+
+    def _open_again(self) -> None:
+        """Where a damaged file is aside and there was no room for a new one."""
+        if not self._is_open:
+            with self._reading, self._memory:
+                self._open_disk(lambda: Disk(self.path, self._damage))
+
+    def _write_waiting(self) -> None:
+        """One row for each gatherer that told something, and the holdings."""
+        with self._memory:
+            waiting = [(name, batch) for name, mine in self._batches.items() for batch in mine if batch.row is None]
+            for _, batch in waiting:
+                batch.closed = True
+            holdings = dict(self._holdings)
+        if not waiting and not holdings:
+            return
+        rows = []
+        for _, batch in waiting:
+            batch.stacks = fresh.joined(batch.stacks)
+        with self._disk.writing() as connection:
+            (last,) = connection.execute("SELECT max(id) FROM rounds").fetchone()
+            for row, (gatherer, batch) in enumerate(waiting, (last or 0) + 1):
+                insert(connection, "rounds", row, gatherer, batch.last, fresh.encode(batch.stacks))
+                newest = max((float(stack.at.max()) for stack in batch.stacks), default=0.0)
+                insert(connection, "gatherers", gatherer, batch.last, newest)
+                rows.append(row)
+            held_gpus.write(connection, list(holdings.values()), self._damage)
+        with self._memory:
+            for row, (gatherer, batch) in zip(rows, waiting):
+                batch.row = row
+                self._kept[gatherer] = batch.last
+            self._holdings = {name: held for name, held in self._holdings.items() if held is not holdings.get(name)}
+
+    def _flushed(self) -> dict[str, list[Batch]]:
+        with self._memory:
+            found = {name: [batch for batch in mine if batch.row is not None] for name, mine in self._batches.items()}
+        return {name: mine for name, mine in found.items() if mine}
+
+    def _due(self) -> list[str]:
+        """Those with the most rows, so that all have their turn."""
+        flushed = self._flushed()
+        if self._figures >= MOST_WAITING // 2:
+            return list(flushed)
+        due = sorted((name for name, mine in flushed.items() if len(mine) >= COMPACTED_FROM),
+                     key=lambda name: -len(flushed[name]))  # fmt: skip
+        return due[: -(-len(flushed) // TURNS)]
+
+    def _count(self) -> None:
+        self._figures = sum(batch.size for mine in self._batches.values() for batch in mine)
+
+    def _compact(self, gatherer: str) -> None:
+        done = self._flushed()[gatherer]
+        with self._disk.writing() as connection:
+            compact(self._disk, [stack for batch in done for stack in batch.stacks])
+            connection.executemany("DELETE FROM rounds WHERE id = ?", [(batch.row,) for batch in done])
+            with self._memory:
+                connection.execute("COMMIT")
+                left = [batch for batch in self._batches[gatherer] if batch not in done]
+                self._batches[gatherer] = left
+                self._count()
+
+    # ------------------------------------------------------------------------------------------- reading
+
+    def _look(self, question: Callable[[sqlite3.Connection], Answer], otherwise: Answer) -> tuple[Answer, list[Stack]]:
+        """Asks the database, and has what is in memory, of one moment. Damage is named, and `otherwise` the answer."""
+        with self._reading:
+            with self._memory:
+                stacks = [stack for mine in self._batches.values() for batch in mine for stack in batch.stacks]
+                if not self._is_open:
+                    return otherwise, stacks
+                try:
+                    with sqlite_reading(self.path):
+                        self._reader.execute("BEGIN")
+                        self._reader.execute("SELECT 1 FROM about LIMIT 1").fetchone()
+                except DamagedError as error:
+                    return self._passed_over(error, otherwise), stacks
+            try:
+                with sqlite_reading(self.path):
+                    return question(self._reader), stacks
+            except DamagedError as error:
+                return self._passed_over(error, otherwise), stacks
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    self._reader.execute("ROLLBACK")
+
+    def _passed_over(self, error: DamagedError, otherwise: Answer) -> Answer:
+        self._damage.note(f"{self.path} is damaged ({error}): what it holds there is not shown")
+        return otherwise
+
+    def read(self, asked: Asked) -> list[Curve]:
+        nothing = reading.Found(reading.grid(asked, Horizons({})), {})
+        found, stacks = self._look(lambda connection: reading.look(connection, asked, self._damage), nothing)
+        return reading.curves(asked, found, stacks, self._damage)
+
+    def latest(self, about: About) -> list[tuple[Subject, float, Mapping[str, float]]]:
+        return self._latest.of(about)
+
+    def subjects(self, about: About, prefix: str, start: float, end: float) -> list[Subject]:
+        nothing: list[Subject] = []
+        found, stacks = self._look(
+            lambda connection: subjects.measured(connection, about, prefix, start, end, self._damage), nothing
+        )
+        mine = (stack for stack in stacks if stack.about == about)
+        return list(dict.fromkeys([*found, *(one for stack in mine for one in stack.measured(prefix, start, end))]))
+
+    def holdings(
+        self, *, job_id: int | None = None, uuid: str | None = None, start: float = 0.0, end: float | None = None
+    ) -> list[Holding]:
+        nothing: list[Holding] = []
+        kept, _ = self._look(lambda connection: held_gpus.read(connection, job_id, uuid, self._damage), nothing)
+        found = self._with_waiting(kept)
+        asked = (one for one in found if job_id in (None, one.job_id) and uuid in (None, one.uuid))
+        return held_gpus.overlapping(sorted(asked, key=lambda one: one.start), start, end)
+
+    def open_holdings(self) -> list[Holding]:
+        nothing: list[Holding] = []
+        kept, _ = self._look(lambda connection: held_gpus.read_open(connection, self._damage), nothing)
+        return [one for one in self._with_waiting(kept) if one.end is None]
+
+    def _with_waiting(self, kept: Sequence[Holding]) -> list[Holding]:
+        found = {(one.job_id, one.generation, one.uuid): one for one in kept}
+        with self._memory:
+            for name, said in self._holdings.items():
+                found[name] = held_gpus.updated(found.get(name), said)
+        return list(found.values())

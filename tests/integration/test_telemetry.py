@@ -1,0 +1,225 @@
+"""Telemetry on a real cluster: what jobs use is gathered, kept and shown, with daemons and gatherers that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from cluster import Cluster
+
+from bireme.client.transport import ApiError, Transport
+from bireme.daemon.telemetry.process import pid_of
+
+Found = TypeVar("Found")
+_PATIENCE_S = 120.0
+BURNS = """#!/bin/bash
+#SBATCH --nodes=2 --ntasks=2
+srun bash -c 'trap exit TERM; while :; do :; done' &
+wait
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    made.variables |= {"BIREME_TELEMETRY_GATHER": "on", "BIREME_TELEMETRY_INTERVAL_S": "1"}
+    with made.running():
+        yield made
+
+
+def until(look: Callable[[], Found | None], what: str) -> Found:
+    """Waits for what is sure to come."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return found
+
+
+def ask(cluster: Cluster, path: str, **query: Any) -> dict[str, Any]:
+    with Transport(str(cluster.home)) as transport:
+        answer: dict[str, Any] = transport.get(path, {name: str(value) for name, value in query.items()})
+        return answer
+
+
+def values_of(cluster: Cluster, job_id: int) -> dict[str, float] | None:
+    figures: dict[str, float] | None = ask(cluster, "/v1/telemetry/now")["jobs"].get(str(job_id), {}).get("values")
+    return figures
+
+
+def burning(cluster: Cluster) -> int:
+    """A job of two tasks on two nodes that use CPUs, once it is seen doing that."""
+    script = cluster.work / "burn.sh"
+    script.write_text(BURNS)
+    job_id = int(cluster.run("sbatch", "--parsable", str(script)).stdout)
+
+    def seen() -> bool | None:
+        return True if (values_of(cluster, job_id) or {}).get("cpu_user", 0.0) > 0 else None
+
+    until(seen, f"nothing is measured of job {job_id}")
+    return job_id
+
+
+def ended(cluster: Cluster, job_id: int) -> None:
+    cluster.run("scancel", str(job_id))
+    until(lambda: True if values_of(cluster, job_id) is None else None, f"job {job_id} is still measured")
+
+
+def curves(cluster: Cluster, job_id: int, metric: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(cluster, "/v1/telemetry/series", job=job_id, metrics=metric)["curves"]
+    return found
+
+
+def gatherer(cluster: Cluster) -> int | None:
+    return pid_of(str(cluster.home / "gatherer"))
+
+
+def test_every_task_of_a_job_is_measured_on_its_node(cluster: Cluster) -> None:
+    job_id = burning(cluster)
+    tasks = until(
+        lambda: found if len(found := curves(cluster, job_id, "cpu_user")) >= 3 else None, "script and two tasks"
+    )
+    assert {(curve["node"], curve["id"].split(".", 2)[2]) for curve in tasks} == {
+        ("n1", "-5.0"),
+        ("n1", "0.0"),
+        ("n2", "0.1"),
+    }
+    busy = {curve["id"]: max(value or 0.0 for value in curve["high"]) for curve in tasks}
+    assert all(value > 0 for task, value in busy.items() if ".-5." not in task), busy
+    ended(cluster, job_id)
+
+
+def test_what_was_measured_can_be_read_when_the_job_is_over(cluster: Cluster) -> None:
+    job_id = burning(cluster)
+    ended(cluster, job_id)
+    memory = curves(cluster, job_id, "memory")
+    assert memory
+    assert all(any(value for value in curve["mean"] if value is not None) for curve in memory)
+
+
+def test_the_death_of_the_daemon_does_not_stop_gathering(cluster: Cluster) -> None:
+    job_id = burning(cluster)
+    gathers = gatherer(cluster)
+    cluster.kill_daemon()
+    spool = cluster.home / "gatherer" / "rounds"
+    size = spool.stat().st_size
+    until(lambda: True if spool.stat().st_size > size + 1000 else None, "no round is made without a daemon")
+    cluster.up_again()
+    assert gatherer(cluster) == gathers, "it is found again"
+    until(lambda: True if values_of(cluster, job_id) else None, "the rounds of meanwhile do not come")
+    ended(cluster, job_id)
+
+
+def test_a_gatherer_that_dies_is_replaced(cluster: Cluster) -> None:
+    first = until(lambda: gatherer(cluster), "there is no gatherer")
+    os.kill(first, signal.SIGKILL)
+    second = until(lambda: found if (found := gatherer(cluster)) not in (None, first) else None, "none takes its place")
+    assert second != first
+
+
+def test_a_second_gatherer_does_not_begin(cluster: Cluster) -> None:
+    until(lambda: gatherer(cluster), "there is no gatherer")
+    words = ["--agents", "/nowhere", "--daemon", "/nowhere", "--machine", "x", "--log", "/dev/null"]
+    folder = str(cluster.home / "gatherer")
+    done = cluster.run(cluster.python, "-m", "bireme.gather", "--folder", folder, *words, check=False)
+    assert (done.returncode, done.stderr) == (1, "bireme gather: another one gathers here already\n")
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ({}, "one of job, gpu and node"),
+        ({"job": "1", "node": "n1"}, "one of job, gpu and node"),
+        ({"job": "1", "metrics": "gpu_dreams"}, "there is no metric 'gpu_dreams'"),
+        ({"node": "n1", "start": "9", "end": "3"}, "end is before start"),
+        ({"node": "n1", "reduce": "median"}, "it is one of band"),
+        ({"job": "424242"}, "Invalid job id"),
+    ],
+)
+def test_bad_questions_are_answered_with_what_is_wrong(cluster: Cluster, query: dict[str, str], says: str) -> None:
+    with pytest.raises(ApiError, match=says):
+        ask(cluster, "/v1/telemetry/series", **query)
+
+
+# --- GPUs that follow a script ---------------------------------------------------------------------------------------
+
+BUSY = {"uuid": "GPU-a", "minor": 0, "values": {"gpu_util": 97, "gpu_copy_util": 20}}
+IDLE = {"uuid": "GPU-b", "minor": 1, "values": {"gpu_util": 3, "gpu_copy_util": 1}}
+
+CONF = """
+ClusterName=measured
+SlurmctldHost=localhost
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+KillWait=2
+NodeName=n1 NodeHostname=localhost CPUs=4 Gres=gpu:2
+PartitionName=main Nodes=ALL Default=YES
+"""
+
+
+@pytest.fixture(scope="module")
+def with_gpus() -> Iterator[Cluster]:
+    made = Cluster(CONF)
+    made.conf(CONF, gres="NodeName=n1 Name=gpu File=/dev/nvidia[0-1]\n")
+    play(made, [BUSY, IDLE])
+    made.variables |= {
+        "BIREME_TELEMETRY_GATHER": "on",
+        "BIREME_TELEMETRY_INTERVAL_S": "1",
+        "BIREME_NVML_MODULE": "bireme.testing.scripted_nvml",
+        "BIREME_NVML_SCRIPT": str(made.folder / "cards.json"),
+    }
+    with made.running():
+        yield made
+
+
+def play(cluster: Cluster, cards: list[dict[str, Any]]) -> None:
+    """What the cards do from now on."""
+    file = cluster.folder / "cards.json"
+    file.with_suffix(".new").write_text(json.dumps({"cards": cards}))
+    file.with_suffix(".new").replace(file)
+
+
+def gpus(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    return {gpu["uuid"]: gpu for gpu in ask(cluster, "/v1/telemetry/now")["gpus"]}
+
+
+def sleeping(cluster: Cluster, *options: str) -> int:
+    return int(cluster.run("sbatch", "--parsable", *options, "--wrap", "sleep 600").stdout)
+
+
+def test_a_gpu_is_its_jobs_while_that_has_it(with_gpus: Cluster) -> None:
+    job_id = sleeping(with_gpus, "--gpus=1")
+
+    def owner() -> str | None:
+        return next((uuid for uuid, gpu in gpus(with_gpus).items() if gpu["job_ids"] == [job_id]), None)
+
+    uuid = until(owner, "no GPU is the job's")
+    assert gpus(with_gpus)["GPU-b" if uuid == "GPU-a" else "GPU-a"]["unowned"]
+
+    def curve() -> list[dict[str, Any]] | None:
+        found = curves(with_gpus, job_id, "gpu_util")
+        return found if found and any(value is not None for value in found[0]["mean"]) else None
+
+    (found,) = until(curve, "there is no curve of the job's GPU")
+    assert found["id"] == uuid
+    assert {value for value in found["mean"] if value is not None} == {97.0 if uuid == "GPU-a" else 3.0}
+    with_gpus.run("scancel", str(job_id))
+    until(lambda: True if gpus(with_gpus)[uuid]["unowned"] else None, "the GPU is still the job's")
+
+
+def test_a_card_that_disappears_is_absent_and_not_idle(with_gpus: Cluster) -> None:
+    play(with_gpus, [BUSY, {**IDLE, "lost": True}])
+
+    def lost() -> dict[str, float] | None:
+        values: dict[str, float] = gpus(with_gpus)["GPU-b"]["values"]
+        return values if values.get("gpu_answers") == 0 else None
+
+    assert "gpu_util" not in until(lost, "nobody notices")
+    play(with_gpus, [BUSY, IDLE])
+    until(lambda: True if gpus(with_gpus)["GPU-b"]["values"].get("gpu_util") == 3 else None, "it does not come back")

@@ -1,0 +1,29 @@
+"""Curves in longer steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bireme.core.telemetry.curves import coarser, plain
+
+nan = math.nan
+
+
+def test_least_mean_and_most_of_longer_steps() -> None:
+    column = np.array([1.0, 2.0, 3.0, nan, 8.0])
+    low, mean, high = coarser((column, column, column), 2)
+    assert (plain(low), plain(mean), plain(high)) == ([1.0, 3.0, 8.0], [1.5, 3.0, 8.0], [2.0, 3.0, 8.0])
+
+
+def test_a_step_without_a_measurement_stays_empty() -> None:
+    column = np.array([nan, nan, 4.0, 5.0])
+    assert [plain(each) for each in coarser((column, column, column), 2)] == [[None, 4.0], [None, 4.5], [None, 5.0]]
+
+
+def test_peaks_survive_every_step() -> None:
+    mean = np.array([1.0, 1.0, 1.0, 1.0])
+    high = np.array([1.0, 9.0, 1.0, 1.0])
+    first = coarser((mean, mean, high), 2)
+    assert plain(coarser(first, 2)[2]) == [9.0]

@@ -1,0 +1,230 @@
+"""Gatherers at the daemon's door: what is kept and told, a full disk, a daemon that comes back, who may not enter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.daemon.telemetry import keeper as keeping
+from bireme.daemon.telemetry.door import Door
+from bireme.daemon.telemetry.keeper import TelemetryKeeper
+from bireme.gather import messages as m
+from bireme.ports import Holding, Sampled, SeriesError
+from bireme.testing.scenario import Scenario
+
+
+class Disk:
+    """A store of series that remembers what it was given, and may be full."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}
+        self.kept: dict[str, int] = {}
+        self.samples: list[Sampled] = []
+        self.held: dict[tuple[int, int, str], Holding] = {}
+        self.full = False
+
+    def append(self, gatherer: str, no: int, samples: Sequence[Sampled]) -> None:
+        self.taken[gatherer] = no
+        self.samples += samples
+
+    def flush(self) -> Mapping[str, int]:
+        if self.full:
+            raise SeriesError("No space left on device")
+        self.kept = dict(self.taken)
+        return self.kept
+
+    def hold(self, holdings: Sequence[Holding]) -> None:
+        self.held |= {(each.job_id, each.generation, each.uuid): each for each in holdings}
+
+    def open_holdings(self) -> list[Holding]:
+        return [each for each in self.held.values() if each.end is None]
+
+    def close(self) -> None:
+        self.taken = dict(self.kept)
+
+
+class Cluster:
+    """A scenario, with subscribers of its commits."""
+
+    def __init__(self) -> None:
+        self.world = Scenario("1x2:h100")
+        self.state, self.clock = self.world.state, self.world.clock
+
+    def subscribe(self, subscriber: Any) -> Any:
+        return lambda: None
+
+
+class Peer:
+    """A gatherer's end of a connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def say(self, message: m.Told) -> None:
+        self._writer.write(m.encode(message))
+
+    async def hear(self) -> m.AnySaid:
+        length = int.from_bytes(await self._reader.readexactly(4), "big")
+        return m.read_said(await self._reader.readexactly(length))
+
+    async def is_cut_off(self) -> bool:
+        return await self._reader.read() == b""
+
+
+class Site:
+    """A daemon's side of telemetry in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "telemetry.sock")
+        self.disk, self.cluster = Disk(), Cluster()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[TelemetryKeeper]:
+        keeper = TelemetryKeeper(self.cluster, lambda: self.disk, lambda: 10.0)  # type: ignore[arg-type,return-value]
+        keeper.begin()
+        door = Door(self.path, keeper)
+        await door.begin()
+        try:
+            yield keeper
+        finally:
+            await door.close()
+            await keeper.close()
+
+    async def connect(self) -> Peer:
+        return Peer(*await asyncio.open_unix_connection(self.path))
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(keeping, "_FLUSH_S", 0.01)
+    monkeypatch.setattr(keeping, "_AGAIN_S", 0.01)
+    return Site(tmp_path)
+
+
+def a_round(no: int, value: int = 50) -> m.Round:
+    frame = m.Frame(about="gpu", node="n1", ids=["GPU-1"], columns={"gpu_util": [value]})
+    return m.Round(no=no, at=1_000_000.0 + 10 * no, interval_s=10.0, frames=[frame])
+
+
+async def kept_up_to(peer: Peer, no: int) -> None:
+    while True:
+        said = await peer.hear()
+        if isinstance(said, m.Kept) and said.no >= no:
+            return
+
+
+def test_rounds_are_kept_and_that_is_told(site: Site) -> None:
+    async def story() -> None:
+        async with site.open():
+            peer = await site.connect()
+            peer.say(m.Hello(id="g", machine="n1"))
+            welcome = await peer.hear()
+            assert isinstance(welcome, m.Welcome)
+            assert (welcome.kept, welcome.interval_s) == (0, 10.0)
+            peer.say(a_round(1))
+            peer.say(a_round(2))
+            await kept_up_to(peer, 2)
+        assert [sample.at for sample in site.disk.samples] == [1_000_010.0, 1_000_020.0]
+
+    asyncio.run(story())
+
+
+def test_a_daemon_that_comes_back_says_what_it_has(site: Site) -> None:
+    async def story() -> None:
+        async with site.open():
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            await peer.hear()
+            peer.say(a_round(7))
+            await kept_up_to(peer, 7)
+        async with site.open():
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            welcome = await peer.hear()
+            assert isinstance(welcome, m.Welcome)
+            assert welcome.kept == 7
+            peer.say(a_round(7, value=99))
+            peer.say(a_round(8))
+            await kept_up_to(peer, 8)
+        assert [float(sample.values["gpu_util"][0]) for sample in site.disk.samples] == [50.0, 50.0], "7 counts once"
+
+    asyncio.run(story())
+
+
+def test_a_full_disk_leaves_rounds_with_their_gatherers(site: Site) -> None:
+    async def story() -> None:
+        async with site.open() as keeper:
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            await peer.hear()
+            site.disk.full = True
+            while not keeper.problem:
+                await asyncio.sleep(0.005)
+            assert "No space left" in keeper.problem
+            for no in range(1, 4):
+                peer.say(a_round(no))
+            while site.disk.taken.get("g", 0) < 1:
+                await asyncio.sleep(0.005)
+            assert site.disk.taken["g"] == 1, "what was on its way, and no more"
+            site.disk.full = False
+            await kept_up_to(peer, 3)
+            assert not keeper.problem
+
+    asyncio.run(story())
+
+
+def test_the_socket_is_private_and_goes_with_the_daemon(site: Site) -> None:
+    async def story() -> None:
+        async with site.open():
+            assert stat.S_IMODE(os.stat(site.path).st_mode) == 0o600
+        assert not os.path.exists(site.path)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "said", [b"\x00\x00\x00\x02hi", b"\xff\xff\xff\xff", m.encode(a_round(1))], ids=["noise", "endless", "no hello"]
+)
+def test_who_speaks_out_of_turn_is_cut_off_and_others_are_heard(site: Site, said: bytes) -> None:
+    async def story() -> None:
+        async with site.open():
+            rude = await site.connect()
+            rude._writer.write(said)
+            assert await rude.is_cut_off()
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            assert isinstance(await peer.hear(), m.Welcome)
+
+    asyncio.run(story())
+
+
+def test_gpus_that_a_gatherer_knows_are_their_jobs_from_the_start(site: Site) -> None:
+    world = site.cluster.world
+    world.submit("train", gpus=1)
+    world.settle()
+    (node,) = world.state.nodes.values()
+    job = next(iter(world.state.jobs.values()))
+
+    async def story() -> None:
+        async with site.open() as keeper:
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            await peer.hear()
+            peer.say(m.Devices(devices=[m.Device(uuid=f"GPU-{i}", node=node.name, index=i, minor=i) for i in (0, 1)]))
+            while not (await keeper.picture()).owners:
+                await asyncio.sleep(0.005)
+        (holding,) = site.disk.held.values()
+        assert (holding.job_id, holding.start, holding.end) == (job.id, 1_000_000.0, None)
+
+    (pool,) = node.config.gres
+    devices = tuple(replace(device, file=f"/dev/nvidia{device.index}") for device in pool.devices)
+    node.config = replace(node.config, gres=(replace(pool, devices=devices),))
+    asyncio.run(story())

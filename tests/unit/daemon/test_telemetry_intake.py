@@ -1,0 +1,94 @@
+"""Rounds of gatherers become samples, whatever their clocks, order and release."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bireme.core.telemetry.curves import Subject
+from bireme.daemon.telemetry.intake import Gatherer, take
+from bireme.gather.messages import Frame, Happening, ProtocolError, Round, Value
+from bireme.ports import Sampled
+
+GPU = Subject("gpu", "n1", "GPU-1")
+NOON = 1_800_000_000.0
+
+
+def a_round(no: int, at: float, *, sent: float | None = None, **columns: list[Value]) -> Round:
+    frame = Frame(about="gpu", node="n1", ids=["GPU-1"], columns=dict(columns))
+    return Round(no=no, at=at, interval_s=10.0, frames=[frame], sent=at if sent is None else sent)
+
+
+def values(samples: list[Sampled]) -> dict[str, float]:
+    (sample,) = samples
+    return {name: float(column[0]) for name, column in sample.values.items() if not math.isnan(column[0])}
+
+
+def test_a_counter_is_kept_as_its_growth_and_told_as_its_total() -> None:
+    gatherer = Gatherer("g")
+    first, _ = take(gatherer, a_round(1, NOON, gpu_energy=[1_000_000], gpu_util=[50]), NOON)
+    assert values(first) == {"gpu_util": 50.0}
+    second, _ = take(gatherer, a_round(2, NOON + 10, gpu_energy=[4_000_000]), NOON + 10)
+    assert values(second) == {"gpu_energy": pytest.approx(300.0)}
+    assert gatherer.latest[GPU].values == {"gpu_energy": 4_000_000.0}
+
+
+def test_a_round_that_comes_twice_counts_once() -> None:
+    gatherer = Gatherer("g")
+    told = a_round(1, NOON, gpu_util=[50])
+    assert take(gatherer, told, NOON)[0]
+    assert take(gatherer, told, NOON + 1) == ([], [])
+
+
+def test_a_round_that_was_kept_back_is_put_where_it_was_made() -> None:
+    (sample,), _ = take(Gatherer("g"), a_round(1, NOON, sent=NOON + 3600, gpu_util=[50]), NOON + 3600)
+    assert sample.at == NOON
+
+
+@pytest.mark.parametrize("off_s", [-86_400.0, 300.0])
+def test_a_clock_that_is_wrong_puts_nothing_elsewhere(off_s: float) -> None:
+    told = a_round(1, NOON + off_s, gpu_util=[50])
+    told = Round(
+        no=1, at=told.at, interval_s=10.0, frames=told.frames, sent=told.at + 1.0,
+        happenings=[Happening(at=NOON + off_s - 5, node="n1", kind="xid", code=43)],
+    )  # fmt: skip
+    gatherer = Gatherer("g", machine="n1")
+    (sample, clock), (happening,) = take(gatherer, told, NOON + 1.0)
+    assert (sample.at, happening.at, gatherer.offset_s) == (NOON, NOON - 5, off_s)
+    assert (clock.subjects, values([clock])) == (
+        (Subject("node", "n1", "n1"),),
+        {"node_clock_offset": 1000 * off_s},
+    )
+
+
+def test_a_clock_that_is_a_second_off_is_left_alone() -> None:
+    (sample,), _ = take(Gatherer("g"), a_round(1, NOON + 1, gpu_util=[50]), NOON)
+    assert sample.at == NOON + 1
+
+
+def test_what_was_not_measured_is_absent() -> None:
+    samples, _ = take(
+        Gatherer("g"), a_round(1, NOON, gpu_util=[None], gpu_power=[math.inf], gpu_temperature=[40]), NOON
+    )
+    assert values(samples) == {"gpu_temperature": 40.0}
+
+
+def test_metrics_of_a_later_release_are_passed_over() -> None:
+    samples, _ = take(Gatherer("g"), a_round(1, NOON, gpu_dreams=[1], node_load=[2], gpu_util=[3]), NOON)
+    assert values(samples) == {"gpu_util": 3.0}
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="2 values of gpu_util for 1"):
+        take(Gatherer("g"), a_round(1, NOON, gpu_util=[1, 2]), NOON)
+
+
+def test_tasks_that_are_gone_are_forgotten_and_silent_gpus_are_not() -> None:
+    gatherer = Gatherer("g")
+    task = Frame(about="task", node="n1", ids=["7.1.0.0"], columns={"cpu_user": [5.0]})
+    gpu = Frame(about="gpu", node="n1", ids=["GPU-1"], columns={"gpu_util": [5]})
+    take(gatherer, Round(no=1, at=NOON, interval_s=10.0, frames=[task, gpu]), NOON)
+    take(gatherer, Round(no=2, at=NOON + 10, interval_s=10.0, frames=[]), NOON + 10)
+    assert list(gatherer.latest) == [GPU]
+    assert not gatherer.readings
