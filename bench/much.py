@@ -80,8 +80,7 @@ def _restarted(cluster: BiremeCluster, jobs: int) -> Iterator[Row]:
 
 def _bytes_a_row(cluster: BiremeCluster) -> float:
     """On disk, with the indexes and what rows share."""
-    (journal,) = Path(cluster.home).glob("*.db")
-    connection = sqlite3.connect(f"file:{journal}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"file:{Path(cluster.home) / 'journal.db'}?mode=ro", uri=True)
     try:
         sizes = dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
         (rows,) = connection.execute("SELECT count(*) FROM runs").fetchone()

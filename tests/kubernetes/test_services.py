@@ -65,7 +65,10 @@ def pod_addresses(cluster: KubernetesCluster) -> dict[str, str]:
 
 
 def ready(cluster: KubernetesCluster) -> list[dict[str, Any]]:
-    """Waits until two are ready, and there are no others; the replicas."""
+    """Serves it where nobody has yet, and waits until two are ready, and there are no others; the replicas."""
+    if not json.loads(cluster.bireme("services", "--json").stdout):
+        cluster.script(SCRIPT, "web.sh")
+        cluster.bireme("serve", "web.sh")
     cluster.until(lambda: [each["state"] for each in shown(cluster)["replicas"]] == ["ready"] * 2, 120)
     return list(shown(cluster)["replicas"])
 
@@ -77,8 +80,6 @@ def is_shown_exactly(cluster: KubernetesCluster, replicas: list[dict[str, Any]])
 
 
 def test_the_cluster_is_shown_exactly_the_replicas_that_are_ready(cluster: KubernetesCluster) -> None:
-    cluster.script(SCRIPT, "web.sh")
-    cluster.bireme("serve", "web.sh")
     is_shown_exactly(cluster, ready(cluster))
     found = cluster.kubernetes.api.get("/api/v1/namespaces/default/services/web")
     assert found["spec"]["ports"][0]["port"] == 80
@@ -119,9 +120,10 @@ def test_a_daemon_that_was_away_finds_what_is_there(cluster: KubernetesCluster) 
 
 
 def test_a_stopped_service_leaves_nothing(cluster: KubernetesCluster) -> None:
+    ready(cluster)
     cluster.bireme("service", "stop", "web")
     labelled = "?labelSelector=bireme.dev/service"
     cluster.until(lambda: not cluster.kubernetes.api.get(f"/api/v1/services{labelled}")["items"], 120)
-    assert not addresses(cluster)
-    assert WITHOUT_GATEWAYS or not cluster.kubernetes.api.get(ROUTES)["items"]
+    cluster.until(lambda: not addresses(cluster), 120)
+    assert WITHOUT_GATEWAYS or not cluster.kubernetes.api.get(ROUTES)["items"], "who is led there goes first"
     cluster.until(lambda: not cluster.pods(), 120)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import permutations
 from typing import Any, cast
 
 import pytest
@@ -13,7 +14,7 @@ from bireme.daemon.publishing import published
 from bireme.engines.kubernetes import publishing as module
 from bireme.engines.kubernetes.apiserver.api import ApiProblem, KubernetesApi, Object
 from bireme.engines.kubernetes.pods import PodRules
-from bireme.engines.kubernetes.published import GATEWAY
+from bireme.engines.kubernetes.published import GATEWAY, Place, in_order_of_removal
 from bireme.engines.kubernetes.publishing import Publishing
 from bireme.testing.scenario import Scenario
 
@@ -106,3 +107,12 @@ def test_a_gateway_that_comes_later_gets_its_routes(monkeypatch: pytest.MonkeyPa
 
     made = asyncio.run(watched(monkeypatch, installed)).held[ROUTE]
     assert made["spec"]["parentRefs"] == [{"namespace": "infra", "name": "public"}]
+
+
+def test_what_leads_to_a_service_goes_before_the_service_and_that_before_its_replicas() -> None:
+    kinds = [
+        Place(f"/apis/any/namespaces/jobs/{kind}", "chat") for kind in ("services", "endpointslices", "httproutes")
+    ]
+    for order in permutations(kinds):
+        removed = [place.collection.rpartition("/")[2] for place in in_order_of_removal(order)]
+        assert removed == ["httproutes", "services", "endpointslices"]

@@ -52,6 +52,12 @@ def _collections(namespace: str, routes: bool) -> tuple[str, ...]:
     return (services, slices, *((f"{GATEWAY}/namespaces/{namespace}/httproutes",) if routes else ()))
 
 
+def in_order_of_removal(places: Iterable[Place]) -> list[Place]:
+    """What leads to something goes before it: routes, then Services, then the addresses of replicas."""
+    kinds = ("httproutes", "services", "endpointslices")
+    return sorted(places, key=lambda place: kinds.index(place.collection.rpartition("/")[2]))
+
+
 def objects_of(
     services: Iterable[PublishedService], rules: PodRules, gateway: ParentGateway | None
 ) -> dict[Place, Object]:

@@ -24,6 +24,7 @@ from bireme.engines.kubernetes.published import (
     ParentGateway,
     Place,
     collections,
+    in_order_of_removal,
     objects_of,
 )
 from bireme.ports import PublishedService
@@ -91,7 +92,7 @@ class Publishing:
             return
         assert self._made is not None
         wanted = objects_of(self._wanted, self._rules, self._gateway)
-        for place in self._made.keys() - wanted.keys():
+        for place in in_order_of_removal(self._made.keys() - wanted.keys()):
             await self._remove(place)
         made = self._made
         wrong = {place: body for place, body in wanted.items() if not _says(made.get(place), _own_words(body))}
