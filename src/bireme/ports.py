@@ -242,10 +242,13 @@ class AsksBeside(Protocol):
 
 
 class KnowsPods(Protocol):
-    """An engine that can say why a pod is not in the queue."""
+    """An engine that can say why a pod is not in the queue, and whose pod it is."""
 
     def why_outside(self, namespace: str, pod: str) -> str:
         """Why this pod waits outside; empty: it does not know such a pod, or the pod is in the queue."""
+
+    def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
+        """(job, generation, node) of a pod in which a job of Bireme's runs or ran; None: it is no such pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from bireme.engines.kubernetes.crossing.brought import MIB, MOST_BYTES, BroughtI
 from bireme.engines.kubernetes.crossing.gateway import Berth, Delivery, Gateway, Offer
 from bireme.engines.kubernetes.crossing.returned import ReturnedOutput
 
-certificate = pytest.importorskip("bireme.engines.kubernetes.crossing.certificate", reason="needs the kubernetes extra")
+certificate = pytest.importorskip("bireme.own_certificate", reason="needs the kubernetes extra")
 
 DEADLINE_S = 30.0
 HERE = Berth(7, 1, "n1")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from cluster import Cluster
+from tests.support.measured import ask, curves, until, values_of
 
-from bireme.client.transport import ApiError, Transport
+from bireme.client.transport import ApiError
 from bireme.daemon.telemetry.process import pid_of
 
-Found = TypeVar("Found")
-_PATIENCE_S = 120.0
 BURNS = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks=2
 srun bash -c 'trap exit TERM; while :; do :; done' &
@@ -30,26 +28,6 @@ def cluster() -> Iterator[Cluster]:
     made.variables |= {"BIREME_TELEMETRY_GATHER": "on", "BIREME_TELEMETRY_INTERVAL_S": "1"}
     with made.running():
         yield made
-
-
-def until(look: Callable[[], Found | None], what: str) -> Found:
-    """Waits for what is sure to come."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found
-
-
-def ask(cluster: Cluster, path: str, **query: Any) -> dict[str, Any]:
-    with Transport(str(cluster.home)) as transport:
-        answer: dict[str, Any] = transport.get(path, {name: str(value) for name, value in query.items()})
-        return answer
-
-
-def values_of(cluster: Cluster, job_id: int) -> dict[str, float] | None:
-    figures: dict[str, float] | None = ask(cluster, "/v1/telemetry/now")["jobs"].get(str(job_id), {}).get("values")
-    return figures
 
 
 def burning(cluster: Cluster) -> int:
@@ -68,11 +46,6 @@ def burning(cluster: Cluster) -> int:
 def ended(cluster: Cluster, job_id: int) -> None:
     cluster.run("scancel", str(job_id))
     until(lambda: True if values_of(cluster, job_id) is None else None, f"job {job_id} is still measured")
-
-
-def curves(cluster: Cluster, job_id: int, metric: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ask(cluster, "/v1/telemetry/series", job=job_id, metrics=metric)["curves"]
-    return found
 
 
 def gatherer(cluster: Cluster) -> int | None:

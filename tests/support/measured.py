@@ -1,70 +1,40 @@
-"""Samples for tests of the store of series: a node's GPUs, its tasks, rounds of them, and what is read back."""
+"""What a test asks of a cluster's telemetry, and how it waits for it. Used by tests of gatherers of every engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import numpy as np
+from tests.support.cluster import Cluster
 
-from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
-from bireme.ports import Sampled
-from bireme.store.series.store import SqliteSeries
+from bireme.client.transport import Transport
 
-T0 = 1_790_000_000 // 432_000 * 432_000
-"""A time at which windows of all levels begin."""
-HOUR = 3600
-DAY = 24 * HOUR
+Found = TypeVar("Found")
+_PATIENCE_S = 120.0
 
 
-def gpu(no: int = 0, node: str = "n1") -> Subject:
-    return Subject("gpu", node, f"GPU-{node}-{no}")
+def until(look: Callable[[], Found | None], what: str) -> Found:
+    """Waits for what is sure to come."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return found
 
 
-GPU = gpu()
+def ask(cluster: Cluster, path: str, **query: Any) -> dict[str, Any]:
+    with Transport(str(cluster.home)) as transport:
+        answer: dict[str, Any] = transport.get(path, {name: str(value) for name, value in query.items()})
+        return answer
 
 
-def task(name: str, node: str = "n1") -> Subject:
-    return Subject("task", node, name)
+def values_of(cluster: Cluster, job_id: int) -> dict[str, float] | None:
+    figures: dict[str, float] | None = ask(cluster, "/v1/telemetry/now")["jobs"].get(str(job_id), {}).get("values")
+    return figures
 
 
-def sampled(
-    at: float, subject: Subject | Sequence[Subject] = GPU, interval_s: float = 10.0, **values: object
-) -> Sampled:
-    """`values`: of each metric the values of all subjects, or of the one."""
-    subjects = (subject,) if isinstance(subject, Subject) else tuple(subject)
-    columns = {name: np.atleast_1d(np.asarray(column, np.float64)) for name, column in values.items()}
-    return Sampled(at, interval_s, subjects, columns)
-
-
-class Teller:
-    """A gatherer: numbers its rounds."""
-
-    def __init__(self, series: SqliteSeries, name: str = "g1") -> None:
-        self.series = series
-        self.name = name
-        self.no = 0
-
-    def tell(self, *samples: Sampled) -> None:
-        self.no += 1
-        self.series.append(self.name, self.no, samples)
-
-    def tell_values(self, start: float, values: Sequence[float], step_s: float = 10.0, **more: object) -> None:
-        """`gpu_power` of one GPU, a round for each."""
-        for no, value in enumerate(values):
-            self.tell(sampled(start + no * step_s, gpu_power=value, **more))  # type: ignore[arg-type]
-
-
-def curves(series: SqliteSeries, start: float, end: float, step_s: float = 10.0, metric: str = "gpu_power",
-           subjects: Sequence[Subject] = (GPU,)) -> list[Curve]:  # fmt: skip
-    return series.read(Asked(subjects=subjects, metrics=(metric,), start=start, end=end, step_s=step_s))
-
-
-def means(series: SqliteSeries, start: float, end: float, step_s: float = 10.0, **more: object) -> list[float | None]:
-    """Of the one curve; empty if there is none."""
-    found = curves(series, start, end, step_s, **more)  # type: ignore[arg-type]
-    assert len(found) <= 1
-    return [plain for one in found for plain in listed(one.mean)]
-
-
-def listed(column: Column) -> list[float | None]:
-    return [None if np.isnan(value) else round(float(value), 6) for value in column]
+def curves(cluster: Cluster, job_id: int, *metrics: str) -> list[dict[str, Any]]:
+    names = ",".join(metrics)
+    found: list[dict[str, Any]] = ask(cluster, "/v1/telemetry/series", job=job_id, metrics=names)["curves"]
+    return found

@@ -38,6 +38,7 @@ LATE_IMPORTS = {
     "commands/sbatch.py": "help texts and logins: srun imports this module too",
     "daemon/__main__.py": "forking is cheap only while little is imported",
     "daemon/engines.py": "an engine's client library is an extra: only the engine that is chosen is imported",
+    "own_certificate.py": "cryptography is an extra: only who makes a certificate needs it",
     "sim/report/files.py": "matplotlib is an extra, and takes longer to import than small simulations take",
 }
 """The modules that import inside functions, and why; all others import at their top."""

@@ -41,6 +41,7 @@ _OWN_COMMANDS = {
     "plan": ("bireme.cli.simulator.replay", "plan"),
     "sim": ("bireme.cli.simulator.run", "main"),
     "whatif": ("bireme.cli.simulator.whatif", "main"),
+    "node": ("bireme.cli.node", "main"),
     "bundle": ("bireme.cli.bundle", "main"),
     "store": ("bireme.cli.store", "main"),
 }
@@ -61,6 +62,7 @@ The cluster
   bireme top                   nodes, GPUs and the queue, live
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
+  bireme node                  on a node of a Slurm or Kubernetes cluster: tell the daemon what it does (node token)
   bireme store verify          is everything on disk what was written; bireme store recover goes on with what is left
   bireme snapshot FILE         save what the planner plans with; bireme plan FILE plans it again, anywhere
 

@@ -43,6 +43,7 @@ from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.scaling.keeper import LoadKeeper
 from bireme.daemon.service_news import ServiceNews
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
+from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.process import GathererPlan
 from bireme.daemon.telemetry.station import Station
 from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Series, Store, StoreError
@@ -143,7 +144,7 @@ class Daemon:
         self._keeper.begin()
         self._steward.begin()
         if self._settings.telemetry == "on":
-            self._station = self._telemetry(runtime)
+            self._station = self._telemetry(runtime, store)
             await self._station.begin()
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
@@ -183,7 +184,7 @@ class Daemon:
     def _router_plan(self) -> RouterPlan:
         return RouterPlan.of(self._paths, self._settings)
 
-    def _telemetry(self, runtime: Runtime) -> Station:
+    def _telemetry(self, runtime: Runtime, store: Store) -> Station:
         def open_series() -> Series:
             settings = self._settings
             keeping = Keeping(
@@ -202,7 +203,11 @@ class Daemon:
         def interval_s() -> float:
             return float(self._settings.telemetry_interval_s)
 
-        return Station(runtime, open_series, interval_s, self._paths.telemetry_socket, plan)
+        def outside() -> tuple[str, str]:
+            return self._paths.telemetry, self._settings.telemetry_listen
+
+        naming = Naming(lambda: runtime.state, store, runtime.engine.capabilities.pods)
+        return Station(runtime, open_series, interval_s, self._paths.telemetry_socket, plan, outside, naming)
 
     def _load_keeper(self, runtime: Runtime, news: ServiceNews, steward: RouterSteward) -> LoadKeeper:
         return LoadKeeper(

@@ -112,6 +112,11 @@ class Paths:
         return self.under("run", "telemetry.sock")
 
     @property
+    def telemetry(self) -> str:
+        """The folder of the door for other machines' gatherers: its certificate, key and port."""
+        return self.under("telemetry")
+
+    @property
     def gatherer(self) -> str:
         """The folder of this machine's gatherer: its lock, and what the daemon has not confirmed."""
         return self.under("gatherer")

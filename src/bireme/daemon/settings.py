@@ -236,6 +236,12 @@ class Settings:
     telemetry_interval_s: int = setting(
         10, "telemetry.interval_s", "Seconds between two looks at nodes, GPUs and tasks, from 1 to 60."
     )
+    telemetry_listen: str = setting(
+        "",
+        "telemetry.listen",
+        "Where `bireme node` on the nodes of a Slurm or Kubernetes cluster calls the daemon, `ADDRESS:PORT`, over TLS "
+        "and with a token; port 0 is one that the kernel chooses, the same at every start. Empty: nowhere.",
+    )
     telemetry_fine_hours: int = setting(
         24, "telemetry.keep_fine_hours", "How long every single sample is kept; then one for each minute is."
     )

@@ -7,36 +7,31 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import logging
-import os
-import signal
 import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from bireme.gather import dialling
 from bireme.gather.gatherer import Gatherer
-from bireme.gather.gpus.telling import gpus_of
+from bireme.gather.living import TakenError, hold, live
 from bireme.gather.owners import AgentOwners
-from bireme.gather.spool import Spool
 from bireme.rationed_log import RationedHandler
 
-LOCK = "lock"
 _LOG_BYTES = 4 * 1024 * 1024
 
 
 def main() -> int:
     given = _arguments().parse_args()
     folder = Path(given.folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        print("bireme gather: another one gathers here already", file=sys.stderr)
+        hold(folder)
+    except TakenError as error:
+        print(f"bireme gather: {error}", file=sys.stderr)
         return 1
     _log_to(given.log)
-    asyncio.run(_run(given, folder))
+    owners, dial = AgentOwners(Path(given.agents)), dialling.local(given.daemon)
+    asyncio.run(live(given.machine, folder, lambda gpus, spool: Gatherer(given.machine, owners, gpus, spool, dial)))
     return 0
 
 
@@ -48,22 +43,6 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--machine", required=True, help="what the machine as a whole is called")
     parser.add_argument("--log", required=True, help="its log file")
     return parser
-
-
-async def _run(given: argparse.Namespace, folder: Path) -> None:
-    spool = Spool(folder)
-    gpus = gpus_of(given.machine)
-    gatherer = Gatherer(given.machine, AgentOwners(Path(given.agents)), gpus, spool, given.daemon)
-    work = asyncio.create_task(gatherer.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
-    try:
-        await work
-    except asyncio.CancelledError:
-        logging.getLogger("bireme.gather").info("ended by a signal")
-    finally:
-        gpus.stop()
-        spool.close()
 
 
 def _log_to(path: str) -> None:

@@ -12,6 +12,7 @@ import logging
 import time
 from typing import Protocol
 
+from bireme.gather.dialling import Dial
 from bireme.gather.link import LeaveError, Link
 from bireme.gather.machine import machine_frame
 from bireme.gather.messages import Device, Frame, Happening, Round
@@ -47,15 +48,15 @@ class Gpus(Protocol):
 
 
 class Gatherer:
-    """`machine`: the name under which the figures of the machine as a whole are told."""
+    """`machine`: the name under which the figures of the machine as a whole are told; `dial` reaches the daemon."""
 
-    def __init__(self, machine: str, owners: Owners, gpus: Gpus, spool: Spool, socket: str) -> None:
+    def __init__(self, machine: str, owners: Owners, gpus: Gpus, spool: Spool, dial: Dial) -> None:
         self._machine, self._owners, self._gpus, self._spool = machine, owners, gpus, spool
         self._tasks = TaskSampler()
         self._interval_s = 10.0
         self._hurry = asyncio.Event()
         self._in_company_at = time.monotonic()
-        self.link = Link(socket, spool, machine, self._set_pace)
+        self.link = Link(dial, spool, machine, self._set_pace)
 
     async def run(self) -> None:
         """Until the daemon says that it is to end."""

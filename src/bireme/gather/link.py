@@ -10,13 +10,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 
 from bireme import __version__
-from bireme.agent.messages.protocol import socket_path
 from bireme.gather import messages as m
+from bireme.gather.dialling import Dial
 from bireme.gather.spool import Spool
 
 log = logging.getLogger("bireme.gather")
@@ -30,15 +29,17 @@ class LeaveError(Exception):
 
 
 class Link:
-    """`paced` is told how often to look, whenever the daemon says it."""
+    """`dial` reaches the daemon; `paced` is told how often to look, whenever the daemon says it."""
 
-    def __init__(self, socket: str, spool: Spool, machine: str, paced: Callable[[float], None]) -> None:
-        self._socket, self._spool, self._machine, self._paced = socket, spool, machine, paced
+    def __init__(self, dial: Dial, spool: Spool, machine: str, paced: Callable[[float], None]) -> None:
+        self._dial, self._spool, self._machine, self._paced = dial, spool, machine, paced
         self._new = asyncio.Event()
         self._sent = 0
         self.devices: list[m.Device] = []
         self.nodes: list[str] = []
-        self._told_devices: list[m.Device] | None = None
+        self.slurm_files: list[str] = []
+        self._told_devices: m.Devices | None = None
+        self._problem = ""
         self.is_heard = False
         """A daemon listens."""
 
@@ -50,23 +51,30 @@ class Link:
         """Until the daemon says that it is to end. Raises LeaveError then."""
         pause_s = _FIRST_PAUSE_S
         while True:
-            with suppress(OSError, EOFError, m.ProtocolError):
+            try:
                 await self._converse()
                 pause_s = _FIRST_PAUSE_S
+            except (OSError, EOFError, ValueError) as error:
+                self._tell_once(str(error) or type(error).__name__)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
+    def _tell_once(self, problem: str) -> None:
+        """Why the daemon is not reached: when it is not what it was the last time."""
+        if problem != self._problem:
+            log.warning("no daemon takes what is measured, it is kept here: %s", problem)
+        self._problem = problem
+
     async def _converse(self) -> None:
-        with socket_path(self._socket) as path:
-            reader, writer = await asyncio.open_unix_connection(path)
+        reader, writer, token = await self._dial()
         try:
-            writer.write(m.encode(self._hello()))
+            writer.write(m.encode(self._hello(token)))
             splitter = m.FrameSplitter()
             welcome = await self._first(reader, splitter)
             self._spool.confirm(welcome.kept)
             self._sent, self._told_devices = welcome.kept, None
             self._paced(welcome.interval_s)
-            self.is_heard = True
+            self.is_heard, self._problem = True, ""
             log.info("the daemon has rounds up to %d", welcome.kept)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._send(writer))
@@ -79,13 +87,22 @@ class Link:
             self.is_heard = False
             writer.close()
 
-    def _hello(self) -> m.Hello:
-        return m.Hello(id=self._spool.id, machine=self._machine, speaker=__version__, nodes=self.nodes, now=time.time())
+    def _hello(self, token: str) -> m.Hello:
+        return m.Hello(
+            id=self._spool.id,
+            machine=self._machine,
+            speaker=__version__,
+            nodes=self.nodes,
+            now=time.time(),
+            token=token,
+        )
 
     async def _first(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> m.Welcome:
         while True:
             for body in splitter.feed(await _some(reader)):
                 said = m.read_said(body)
+                if isinstance(said, m.Refused):
+                    raise m.ProtocolError(said.why)
                 if not isinstance(said, m.Welcome):
                     raise m.ProtocolError("the daemon did not answer the hello")
                 return said
@@ -93,9 +110,10 @@ class Link:
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         while True:
             self._new.clear()
-            if self.devices != self._told_devices:
-                self._told_devices = list(self.devices)
-                writer.write(m.encode(m.Devices(devices=self._told_devices)))
+            devices = m.Devices(devices=list(self.devices), slurm_files=self.slurm_files)
+            if devices != self._told_devices:
+                self._told_devices = devices
+                writer.write(m.encode(devices))
             for told in self._spool.after(self._sent):
                 writer.write(m.encode(msgspec.structs.replace(told, sent=time.time())))
                 await writer.drain()

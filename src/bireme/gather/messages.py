@@ -86,12 +86,16 @@ class Hello(Told, tag="hello", frozen=True):
     nodes: list[str] = []
     now: float = 0.0
     """Its clock."""
+    token: str = ""
+    """Of a node that calls from another machine: proves for which nodes it may speak."""
 
 
 class Devices(Told, tag="devices", frozen=True):
     """All devices that it knows, after every `Hello` and whenever one comes or goes."""
 
     devices: list[Device]
+    slurm_files: list[str] = []
+    """Of a node of a Slurm cluster: the device files of its GPUs, in the order in which Slurm numbers them."""
 
 
 class Round(Told, tag="round", frozen=True):
@@ -135,12 +139,18 @@ class Pace(Said, tag="pace", frozen=True):
     interval_s: float
 
 
+class Refused(Said, tag="refused", frozen=True):
+    """Instead of `Welcome`: this one is not let in. It may come again, later."""
+
+    why: str
+
+
 class Leave(Said, tag="leave", frozen=True):
     """End yourself: jobs are ended with the daemon, or another release of you takes your place."""
 
 
 AnyTold = Hello | Devices | Round
-AnySaid = Welcome | Kept | Pace | Leave
+AnySaid = Welcome | Refused | Kept | Pace | Leave
 
 
 class ProtocolError(ValueError):
@@ -177,10 +187,12 @@ def read_said(body: bytes) -> AnySaid:
 class FrameSplitter:
     """Cuts a stream of bytes into the bodies of messages."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "most")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_FRAME_BYTES) -> None:
         self._buffer = bytearray()
+        self.most = most
+        """The longest that is taken, in bytes."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The complete ones so far. Raises ProtocolError for one that is too long."""
@@ -188,8 +200,8 @@ class FrameSplitter:
         bodies = []
         while len(self._buffer) >= 4:
             length = int.from_bytes(self._buffer[:4], "big")
-            if length > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a message of {length} bytes is longer than {MAX_FRAME_BYTES}")
+            if length > self.most:
+                raise ProtocolError(f"a message of {length} bytes is longer than {self.most}")
             if len(self._buffer) < 4 + length:
                 break
             bodies.append(bytes(self._buffer[4 : 4 + length]))

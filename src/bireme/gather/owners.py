@@ -1,7 +1,7 @@
 """Whose processes they are: the tasks of this machine with their first process, and the one above it.
 
 On the embedded engine the agents say it, each of its own node, whenever they are asked. A machine of another cluster
-has other owners (`bireme node`). Called once for every round.
+has other owners (`clusters`). Called once for every round.
 Invariant: an agent that does not answer in time costs the round its own tasks, and nothing else.
 """
 
@@ -33,6 +33,8 @@ class OwnedTask(msgspec.Struct, frozen=True):
     """The process above it that none of its own can leave; orphans of the step are below this one. 0: there is none."""
     folder: str = ""
     """The cgroup that holds its step alone; empty: there is none."""
+    pids: tuple[int, ...] = ()
+    """All of its processes, where they are known (`pid` is 0 then); none: they are found below its first one."""
 
 
 class Owners(Protocol):

@@ -1,7 +1,8 @@
 """What tasks use: their processes found, looked at and added up, a row for each task.
 
-The processes of a task are those below its first one. What was left behind by a parent that ended is below the step's
-keeper then, and counts for the step's first task on the node: so the tasks of a job are all of it, and nothing twice.
+The processes of a task are those that are named as its, or else those below its first one. What was left behind by a
+parent that ended is below the step's keeper then, and counts for the step's first task on the node: so the tasks of a
+job are all of it, and nothing twice.
 
 Sums of counters are carried on here, over processes that come and go: what a process had used when it was last seen is
 not lost when it ends, nor counted again in the parent that collects it.
@@ -87,6 +88,14 @@ class TaskSampler:
         return [_frame(node, found) for node, found in sorted(rows.items())], owner_of
 
     def _share_out(self, tasks: Sequence[OwnedTask]) -> dict[OwnedTask, list[Process]]:
+        listed = {task: self._looked_at(task.pids) for task in tasks if task.pids}
+        return listed | self._found_below([task for task in tasks if not task.pids])
+
+    def _looked_at(self, pids: Iterable[int]) -> list[Process]:
+        looked = (processes.look(pid, self._proc) for pid in pids)
+        return [process for process in looked if process is not None]
+
+    def _found_below(self, tasks: Sequence[OwnedTask]) -> dict[OwnedTask, list[Process]]:
         table = self._table(tasks)
         roots = {task.pid: task for task in tasks}
         orphans: dict[int, OwnedTask] = {}
@@ -106,8 +115,7 @@ class TaskSampler:
         if "" in folders:
             return processes.everybody(self._proc)
         pids = {pid for folder in folders for pid in members_of(folder)}
-        looked = (processes.look(pid, self._proc) for pid in pids)
-        return {process.pid: process for process in looked if process is not None}
+        return {process.pid: process for process in self._looked_at(pids)}
 
     def _row(self, task: OwnedTask, found: Sequence[Process]) -> dict[str, Value]:
         tally = self._tallies.setdefault((task.node, task.id), _Tally())

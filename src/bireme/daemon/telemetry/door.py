@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 
 from bireme.agent.door import peer_uid
 from bireme.agent.messages.protocol import listen_at
@@ -59,7 +60,7 @@ class Door:
         try:
             if peer_uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
                 return
-            messages = _bodies(reader)
+            messages = bodies(reader, m.FrameSplitter())
             async with asyncio.timeout(_HELLO_S):
                 hello = m.read_told(await anext(messages))
             if not isinstance(hello, m.Hello):
@@ -68,7 +69,7 @@ class Door:
             await self._keeper.writable.wait()
             await self._greet(hello, writer)
             async for body in messages:
-                await self._keeper.hear(gatherer, body)
+                await self._keeper.hear(gatherer, partial(m.read_told, body))
                 await self._keeper.writable.wait()
         except (m.ProtocolError, TimeoutError, StopAsyncIteration, OSError) as error:
             if str(error):
@@ -91,8 +92,8 @@ class Door:
                 writer.write(m.encode(m.Kept(no=kept[gatherer])))
 
 
-async def _bodies(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    splitter = m.FrameSplitter()
+async def bodies(reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> AsyncIterator[bytes]:
+    """Of all messages that come, until the end of the connection. Raises ProtocolError."""
     while data := await reader.read(_READ_BYTES):
         for body in splitter.feed(data):
             yield body

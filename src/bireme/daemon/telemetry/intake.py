@@ -27,6 +27,8 @@ CLOCK_TOLERANCE_S = 2.0
 """A clock that is off by less is left alone: messages take their time, too."""
 _SUBJECTS_AT_MOST = 20_000
 """In one frame: more is no machine's."""
+_SILENT_AT_MOST = 1_000
+"""GPUs of one gatherer of which it says nothing more and that are remembered."""
 
 
 class Latest(NamedTuple):
@@ -136,6 +138,8 @@ def _rates(gatherer: Gatherer, metric: Metric, subjects: tuple[Subject, ...], co
 def _forget_the_gone(gatherer: Gatherer, present: set[Subject]) -> None:
     """Tasks end: what nobody speaks of any more is not remembered. A GPU that keeps silent for a round is."""
     gone = [subject for subject in gatherer.latest if subject.about in ("task", "use") and subject not in present]
+    lasting = [subject for subject in gatherer.latest if subject.about in ("gpu", "node") and subject not in present]
+    gone += sorted(lasting, key=lambda subject: gatherer.latest[subject].at)[:-_SILENT_AT_MOST]
     if not gone:
         return
     for subject in gone:

@@ -107,10 +107,14 @@ class TelemetryKeeper:
         kept = await self._aside(lambda: self._gatherer(hello).kept)
         return m.Welcome(kept=kept, interval_s=self.interval_s(), now=now)
 
-    async def hear(self, gatherer_id: str, body: bytes) -> None:
-        """Takes in a message of a gatherer that was greeted. Raises ProtocolError."""
+    def now(self) -> float:
+        """The daemon's clock."""
+        return self._cluster.clock.now()
+
+    async def hear(self, gatherer_id: str, read: Callable[[], m.AnyTold]) -> None:
+        """Takes in a message of a gatherer that was greeted; `read` gives it. Raises ProtocolError."""
         now = self._cluster.clock.now()
-        cards = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], m.read_told(body), now))
+        cards = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], read(), now))
         if cards is not None:
             self._ownership.cards = cards
             self._unheld += self._ownership.all_changes(self._cluster.state, now)

@@ -67,16 +67,17 @@ class Ownership:
         def config_of(node: str) -> NodeConfig | None:
             return state.nodes[node].config if node in state.nodes else None
 
-        allocation, since = job.phase.allocation, _since(job.phase)
+        allocation, began = job.phase.allocation, since(job.phase)
         return {
             (allocation.generation, gpu.uuid): Holding(
-                job.id, allocation.generation, gpu.node, gpu.uuid, gpu.shared, since, None
+                job.id, allocation.generation, gpu.node, gpu.uuid, gpu.shared, began, None
             )
             for gpu in held_gpus(allocation, config_of, self.cards)
         }
 
 
-def _since(phase: Starting | Running | Suspended | Ending) -> float:
+def since(phase: Starting | Running | Suspended | Ending) -> float:
+    """When the job got what it holds."""
     if isinstance(phase, Starting):
         return phase.since
     return phase.started_at if phase.started_at is not None else phase.since

@@ -16,6 +16,8 @@ from contextlib import suppress
 from bireme.daemon.telemetry import process
 from bireme.daemon.telemetry.door import Door
 from bireme.daemon.telemetry.keeper import Cluster, TelemetryKeeper
+from bireme.daemon.telemetry.naming import Naming
+from bireme.daemon.telemetry.outside import Outside
 from bireme.daemon.telemetry.process import GathererPlan
 from bireme.ports import SeenGpu, Series
 
@@ -26,7 +28,8 @@ _MOST_PAUSE_S = 60.0
 
 
 class Station:
-    """`plan`: how this machine's gatherer is started; None: there is none to be kept up here."""
+    """`plan`: how this machine's gatherer is started; None: there is none to be kept up here. `outside`: the folder of
+    the door for other machines, and where it is to be (`telemetry.listen`); `naming`: what they call jobs."""
 
     def __init__(
         self,
@@ -35,9 +38,12 @@ class Station:
         interval_s: Callable[[], float],
         socket: str,
         plan: Callable[[], GathererPlan | None],
+        outside: Callable[[], tuple[str, str]],
+        naming: Naming,
     ) -> None:
         self.keeper = TelemetryKeeper(cluster, open_series, interval_s)
         self._door = Door(socket, self.keeper)
+        self._outside = Outside(self.keeper, naming, outside)
         self._plan = plan
         self._started: subprocess.Popen[bytes] | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -51,6 +57,7 @@ class Station:
             self._why_none = f"nobody can tell what was measured: {error}"
             log.error("%s", self._why_none)
             return
+        await self._outside.begin()
         self._keeping = asyncio.create_task(self._keep_one_up())
 
     async def close(self, *, end: bool) -> None:
@@ -62,12 +69,14 @@ class Station:
         plan = self._plan()
         if end and plan is not None:
             await asyncio.to_thread(process.end, plan.folder)
+        await self._outside.close()
         await self._door.close()
         await self.keeper.close()
 
     def reconsider(self) -> None:
         """The settings may be others now."""
         self._door.set_pace(self.keeper.interval_s())
+        self._outside.set_pace(self.keeper.interval_s())
 
     @property
     def series(self) -> Series | None:
@@ -81,7 +90,7 @@ class Station:
     @property
     def problem(self) -> str:
         """Why nothing is measured or kept, in a sentence for people; empty when all is well."""
-        return self.keeper.problem or self._why_none
+        return self.keeper.problem or self._why_none or self._outside.problem
 
     async def _keep_one_up(self) -> None:
         pause_s = _LOOK_S

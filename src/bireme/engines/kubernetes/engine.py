@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,7 @@ log = logging.getLogger("bireme.engines.kubernetes")
 
 _FIRST_LIST_S = 60.0
 _LEASE_AGAIN_S = 10.0
+_UIDS_AT_MOST = 100_000
 _CALL_S = 30.0
 """An agent that runs calls within this time."""
 _SWEEP_AFTER_S = 5.0
@@ -95,6 +97,8 @@ class KubernetesEngine(CrewEngine):
         self._pods: Mirror | None = None
         self._pod_of: dict[Berth, Object] = {}
         """The newest word on each pod of ours."""
+        self._berth_of_uid: OrderedDict[str, Berth] = OrderedDict()
+        """Of pods of ours, also of those that are gone: what was measured of them may come late."""
         self._making: set[Key] = set()
         """Starts whose pods are being made: until that is over nobody can say that one of them is gone."""
         self._leaving: set[Berth] = set()
@@ -256,6 +260,16 @@ class KubernetesEngine(CrewEngine):
 
     def why_outside(self, namespace: str, pod: str) -> str:
         return self._guests.why_outside(namespace, pod) if self._guests is not None else ""
+
+    def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
+        berth = self._berth_of_uid.get(uid)
+        return None if berth is None else (berth.job_id, berth.generation, berth.node)
+
+    def _remember_uid(self, berth: Berth, uid: str) -> None:
+        self._berth_of_uid[uid] = berth
+        self._berth_of_uid.move_to_end(uid)
+        while len(self._berth_of_uid) > _UIDS_AT_MOST:
+            self._berth_of_uid.popitem(last=False)
 
     async def _first_lists(self, *mirrors: Mirror) -> None:
         try:
@@ -634,6 +648,7 @@ class KubernetesEngine(CrewEngine):
             held = self._guests.held_for(pod) if self._guests is not None else None
             self._landscape.other_pod_changed(kind, pod, held=held)
             return
+        self._remember_uid(berth, str(pod["metadata"].get("uid") or ""))
         if kind == "DELETED":
             self._pod_of.pop(berth, None)
         else:

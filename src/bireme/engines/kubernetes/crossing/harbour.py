@@ -7,16 +7,15 @@ Invariant: a daemon that comes back is found where the last one was, or says why
 
 from __future__ import annotations
 
-import secrets
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bireme.agent.system.descriptors import raise_limit
-from bireme.engines.kubernetes.crossing.certificate import ensure_certificate
 from bireme.engines.kubernetes.crossing.gateway import Deliver, Gateway, Provide
 from bireme.engines.kubernetes.settings import KubernetesSettings
+from bireme.own_certificate import ensure_certificate, ensure_key
 from bireme.ports import Admit, EngineUnavailable
 
 
@@ -38,7 +37,7 @@ async def open_harbour(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate = folder / "gateway.pem"
     authority = ensure_certificate(certificate)
-    sockets, key = folder / "pods", _key(folder / "secret")
+    sockets, key = folder / "pods", ensure_key(folder / "secret")
     gateway = Gateway(sockets, home / "nodes", key, certificate, admit, deliver, provide)
     port = await _listen(gateway, settings.gateway_port, folder / "port")
     return Harbour(gateway, settings.gateway_host or _own_address(server), port, authority)
@@ -65,14 +64,3 @@ def _own_address(server: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((there.hostname or "127.0.0.1", there.port or 443))  # sends nothing
         return str(probe.getsockname()[0])
-
-
-def _key(file: Path) -> bytes:
-    """The key of all tokens: made once, private to the daemon's user."""
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        made = secrets.token_bytes(32)
-        file.touch(mode=0o600)
-        file.write_bytes(made)
-        return made

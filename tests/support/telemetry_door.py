@@ -1,0 +1,76 @@
+"""A daemon's side of telemetry without a daemon: a store that may be full, a cluster of a scenario, a gatherer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bireme.gather import messages as m
+from bireme.ports import Holding, Sampled, SeriesError
+from bireme.testing.scenario import Scenario
+
+
+class Disk:
+    """A store of series that remembers what it was given, and may be full."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}
+        self.kept: dict[str, int] = {}
+        self.samples: list[Sampled] = []
+        self.held: dict[tuple[int, int, str], Holding] = {}
+        self.full = False
+
+    def append(self, gatherer: str, no: int, samples: Sequence[Sampled]) -> None:
+        self.taken[gatherer] = no
+        self.samples += samples
+
+    def flush(self) -> Mapping[str, int]:
+        if self.full:
+            raise SeriesError("No space left on device")
+        self.kept = dict(self.taken)
+        return self.kept
+
+    def hold(self, holdings: Sequence[Holding]) -> None:
+        self.held |= {(each.job_id, each.generation, each.uuid): each for each in holdings}
+
+    def open_holdings(self) -> list[Holding]:
+        return [each for each in self.held.values() if each.end is None]
+
+    def close(self) -> None:
+        self.taken = dict(self.kept)
+
+
+class Cluster:
+    """A scenario, with subscribers of its commits."""
+
+    def __init__(self) -> None:
+        self.world = Scenario("1x2:h100")
+        self.state, self.clock = self.world.state, self.world.clock
+
+    def subscribe(self, subscriber: Any) -> Any:
+        return lambda: None
+
+
+class Peer:
+    """A gatherer's end of a connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def say(self, message: m.Told) -> None:
+        self._writer.write(m.encode(message))
+
+    async def hear(self) -> m.AnySaid:
+        length = int.from_bytes(await self._reader.readexactly(4), "big")
+        return m.read_said(await self._reader.readexactly(length))
+
+    async def is_cut_off(self) -> bool:
+        return await self._reader.read() == b""
+
+
+async def kept_up_to(peer: Peer, no: int) -> None:
+    while True:
+        said = await peer.hear()
+        if isinstance(said, m.Kept) and said.no >= no:
+            return
