@@ -21,6 +21,7 @@ from bireme.core.model.refusals import Caller
 from bireme.core.services.routing_table import Routed
 from bireme.core.state.state import State
 from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
+from bireme.core.telemetry.exported import Measured
 from bireme.core.telemetry.metrics import About
 from bireme.slurm.records.steps import Row
 
@@ -471,6 +472,9 @@ class Telemetry(Protocol):
 
     async def gpus(self) -> Sequence[SeenGpu]:
         """All that are known, by node and index, an instance after its GPU."""
+
+    async def measured(self) -> Measured:
+        """The newest figures of all machines, counters as they count."""
 
 
 class Store(Journal, Blobs, Archive, Protocol):

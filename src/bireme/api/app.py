@@ -16,6 +16,7 @@ from bireme.api import problems
 from bireme.api.answers import Answers
 from bireme.api.cluster import Cluster, Service
 from bireme.api.errands import Errands
+from bireme.api.exporting.exporter import Exporter
 from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.problems import Bodies
@@ -126,8 +127,9 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     errands, asides, holders = Errands(answers.version, unread.is_full), Asides(), Holders(cluster, live)
     submitted = Submitted(archive.put)
     context = Context(
-        cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, asides, holders, submitted
-    )
+        cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, asides, holders, submitted,
+        Exporter(cluster, service),
+    )  # fmt: skip
     app.state.context, app.state.unread = context, unread
     problems.install(app)
     for module in (

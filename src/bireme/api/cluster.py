@@ -49,6 +49,32 @@ class Cluster(Protocol):
         """Calls `subscriber` with every committed group; returns the way out."""
 
 
+class Work(Protocol):
+    """What the loop did since the daemon started."""
+
+    @property
+    def passes(self) -> int:
+        """Over the queue."""
+
+    @property
+    def passing_s(self) -> float:
+        """What they took, all together."""
+
+    @property
+    def latest_pass_s(self) -> float: ...
+
+    @property
+    def commits(self) -> int:
+        """Groups of events that were written."""
+
+    @property
+    def committing_s(self) -> float: ...
+
+
+async def _no_page() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """What the daemon says about itself, and does when asked to."""
@@ -78,4 +104,8 @@ class Service:
     """Whether the router is known to have a service, by its name."""
     telemetry: Callable[[], Telemetry | None] = field(default=lambda: None)
     """What is measured; None: nothing is, by the settings."""
+    router_page: Callable[[], Awaitable[str]] = _no_page
+    """What the router tells Prometheus; empty: there is none, or it does not answer."""
+    work: Callable[[], Work | None] = field(default=lambda: None)
+    """What the loop did; None: nobody counts it."""
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request, Response
 from bireme.api.answers import Answers, Recipe, answer_in_slices, shared_answer
 from bireme.api.cluster import Cluster, Service
 from bireme.api.errands import Errands
+from bireme.api.exporting.exporter import Exporter
 from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.privacy import Viewer
@@ -58,6 +59,7 @@ class Context:
     asides: Asides
     holders: Holders
     submitted: Submitted
+    exporter: Exporter
 
     def now(self) -> float:
         return self.cluster.clock.now()

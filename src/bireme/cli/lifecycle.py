@@ -26,10 +26,12 @@ from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon import process
+from bireme.daemon.files import write_sealed
 from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import NO_CONF, Paths
 from bireme.daemon.router import process as router
 from bireme.daemon.telemetry import process as gatherer
+from bireme.gather.address import PortError, address_of
 from bireme.slurm.hostlist import compress
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
@@ -72,11 +74,20 @@ def _up(argv: list[str]) -> int:
         metavar="NAME",
         help="of the kubernetes engine: the context of the kubeconfig, for this start (default: kubernetes.context)",
     )
+    parser.add_argument(
+        "--metrics-port",
+        default="",
+        metavar="PORT",
+        help="where Prometheus reads /metrics, on loopback or as HOST:PORT; also after the next start "
+        "(none: where metrics.address says)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
     given = parser.parse_args(argv)
     if given.conf not in ("", NO_CONF) and not os.path.isfile(given.conf):
         raise CommandFailure(f"there is no configuration file {given.conf}")
+    if given.metrics_port not in ("", NO_CONF):
+        _check_metrics_port(given.metrics_port)
     if given.context:
         os.environ["BIREME_KUBERNETES_CONTEXT"] = given.context  # the daemon reads its settings from there
     paths = Paths(given.home)
@@ -87,6 +98,7 @@ def _up(argv: list[str]) -> int:
     try:
         paths.create()
         write_launchers(paths)
+        _note_metrics(paths, given.metrics_port)
     except OSError as error:
         raise CommandFailure(f"cannot write to {process.in_words(error, paths.home)}") from error
     if given.foreground:
@@ -102,6 +114,19 @@ def _up(argv: list[str]) -> int:
     return 0
 
 
+def _check_metrics_port(text: str) -> None:
+    try:
+        address_of(text)
+    except PortError as error:
+        raise CommandFailure(f"--metrics-port: {error}") from error
+
+
+def _note_metrics(paths: Paths, port: str) -> None:
+    """For this start and those after it, until another is said."""
+    if port:
+        write_sealed(paths.metrics_in_force, "" if port == NO_CONF else port)
+
+
 def _refuse_anothers(paths: Paths) -> None:
     """Only its owner starts a cluster: a daemon of another user could not write there."""
     try:
@@ -114,8 +139,9 @@ def _refuse_anothers(paths: Paths) -> None:
 
 
 def _already_up(paths: Paths, pid: int, given: argparse.Namespace) -> int:
-    if given.conf or given.engine:
-        hint = f"to start it with another {'--conf' if given.conf else '--engine'}: bireme down"
+    if given.conf or given.engine or given.metrics_port:
+        other = "--conf" if given.conf else "--engine" if given.engine else "--metrics-port"
+        hint = f"to start it with another {other}: bireme down"
         raise CommandFailure(f"a cluster already runs at {paths.home} (pid {pid})", hint=hint)
     write_launchers(paths)
     try:

@@ -20,6 +20,7 @@ import bireme
 from bireme.agent.system import descriptors
 from bireme.api.app import create_app
 from bireme.api.cluster import Service
+from bireme.api.exporting.exporter import NOBODY, Exporter
 from bireme.api.problems import ProblemError
 from bireme.api.serving.crowd import Limits
 from bireme.api.serving.peers import Peer
@@ -38,6 +39,7 @@ from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words, running_pid
 from bireme.daemon.publishing import Publisher
+from bireme.daemon.router.numbers import router_page
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.scaling.keeper import LoadKeeper
@@ -46,6 +48,8 @@ from bireme.daemon.settings import Settings, SettingsError, describe, latest_eng
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.process import GathererPlan
 from bireme.daemon.telemetry.station import Station
+from bireme.gather.address import PortError, address_of
+from bireme.gather.serving import KeptPort
 from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Series, Store, StoreError
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
@@ -89,6 +93,7 @@ class Daemon:
         self._steward: RouterSteward | None = None
         self._keeper: LoadKeeper | None = None
         self._station: Station | None = None
+        self._metrics: KeptPort | None = None
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
@@ -112,6 +117,7 @@ class Daemon:
 
     async def _serve(self, store: Store, loaded: Loaded, ready: Readiness) -> int:
         self._router_plan()  # what cannot be is refused before anything begins
+        _check_metrics(self._settings)
         engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
         runtime = self._recovered(store, engine)
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
@@ -146,6 +152,9 @@ class Daemon:
         if self._settings.telemetry == "on":
             self._station = self._telemetry(runtime, store)
             await self._station.begin()
+        exporter: Exporter = app.state.context.exporter
+        self._metrics = KeptPort(lambda: exporter.page(NOBODY), "metrics.address, or bireme up --metrics-port")
+        await self._metrics.move(self._settings.metrics_address)
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -155,6 +164,7 @@ class Daemon:
         ending = Ending(self._paths.ending, self._paths.log, grace_s + MOST_S)
         pruning.cancel()
         staying.cancel()
+        self._metrics.close()
         app.state.context.live.close()
         await ending.step("requests under way", server.stop(), _STEP_S)
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
@@ -206,8 +216,12 @@ class Daemon:
         def outside() -> tuple[str, str]:
             return self._paths.telemetry, self._settings.telemetry_listen
 
+        def node_metrics() -> str:
+            return self._settings.metrics_node_address
+
         naming = Naming(lambda: runtime.state, store, runtime.engine.capabilities.pods)
-        return Station(runtime, open_series, interval_s, self._paths.telemetry_socket, plan, outside, naming)
+        socket_path = self._paths.telemetry_socket
+        return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, node_metrics)
 
     def _load_keeper(self, runtime: Runtime, news: ServiceNews, steward: RouterSteward) -> LoadKeeper:
         return LoadKeeper(
@@ -230,15 +244,21 @@ class Daemon:
             max_body_bytes=self._settings.max_body_bytes,
             reconfigure=reconfigure,
             shutdown=self._end,
-            notices=lambda: self._loaded.warnings,
+            notices=self._notices,
             confined=lambda: self._loaded.confine,
             router_url=self._router_url,
             scaling=lambda name: self._keeper.explained(name) if self._keeper is not None else {},
             router=lambda: self._steward.summary if self._steward is not None else {},
             routes=lambda name: self._steward is None or self._steward.routes(name),
             telemetry=lambda: self._station,
+            router_page=lambda: router_page(self._router_plan().socket),
+            work=lambda: runtime.work,
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
+
+    def _notices(self) -> tuple[str, ...]:
+        unheard = self._metrics.problem if self._metrics is not None else ""
+        return (*self._loaded.warnings, *([unheard] if unheard else []))
 
     def _router_url(self) -> str:
         listens = self._steward.url if self._steward is not None else ""
@@ -311,6 +331,7 @@ class Daemon:
     async def _reconfigure(self, runtime: Runtime) -> None:
         settings = self._read_settings()
         RouterPlan.of(self._paths, settings)  # raises, and all is left as it was
+        _check_metrics(settings)
         self._settings = settings
         loaded = self._take(await asyncio.to_thread(load_cluster, self._settings))
         if self._settings.has_guest and loaded.cluster is not None:
@@ -321,6 +342,8 @@ class Daemon:
             self._steward.reconsider()
         if self._station is not None:
             self._station.reconsider()
+        if self._metrics is not None:
+            await self._metrics.move(self._settings.metrics_address)
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
     async def _prune(self, store: Store, runtime: Runtime) -> None:
@@ -341,6 +364,19 @@ class Daemon:
             except (JournalError, StoreError) as error:  # tomorrow it may be mended
                 log.warning("nothing old was dropped: %s", error)
             await asyncio.sleep(_DAY_S)
+
+
+def _check_metrics(settings: Settings) -> None:
+    """Raises SettingsError for addresses that nobody can listen at."""
+    for key, address in (
+        ("metrics.address", settings.metrics_address),
+        ("metrics.node_address", settings.metrics_node_address),
+    ):
+        try:
+            if address:
+                address_of(address)
+        except PortError as error:
+            raise SettingsError(f"{key}: {error}") from error
 
 
 def start_logging(paths: Paths, settings: Settings) -> None:

@@ -80,6 +80,11 @@ class Paths:
         return self.under("run", "engine")
 
     @property
+    def metrics_in_force(self) -> str:
+        """Where the latest `bireme up --metrics-port` has Prometheus read."""
+        return self.under("run", "metrics")
+
+    @property
     def settings_in_force(self) -> str:
         """The bireme.toml of the latest start."""
         return self.under("run", "settings")

@@ -251,6 +251,19 @@ class Settings:
     telemetry_coarse_days: int = setting(
         365, "telemetry.keep_coarse_days", "How long a sample for each ten minutes is kept."
     )
+    metrics_address: str = setting(
+        "",
+        "metrics.address",
+        "Where Prometheus reads the daemon's `/metrics`: `PORT` on loopback, or `HOST:PORT`. Whoever can connect there "
+        "may read it; of jobs and users it shows what PrivateData leaves to everybody (docs/telemetry.md). `bireme up "
+        "--metrics-port` wins over this. Empty: only over the API's socket.",
+    )
+    metrics_node_address: str = setting(
+        "",
+        "metrics.node_address",
+        "Where the gatherer of each machine serves `/metrics` of that machine and its GPUs, also while the daemon is "
+        "dead: `PORT` on loopback, or `HOST:PORT`. Empty: nowhere.",
+    )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )
@@ -337,9 +350,19 @@ def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None, *,
     if engine or "engine" not in values:
         named_engine = engine or latest_engine(home)
         values |= {"engine": _checked(_row("engine"), named_engine, "--engine")} if named_engine else {}
+    if flagged := _flagged_metrics(Paths(home)):
+        values["metrics_address"] = flagged
     if values.get("conf"):
         values["conf"] = os.path.abspath(os.path.join(home, os.path.expanduser(values["conf"])))
     return Settings(**values)
+
+
+def _flagged_metrics(paths: Paths) -> str:
+    """What the latest `bireme up --metrics-port` said; empty: nothing, or that the settings are to say it."""
+    try:
+        return read_sealed(paths.metrics_in_force) or ""
+    except DamagedFileError as error:
+        raise SettingsError(f"{error}: say what is meant with bireme up --metrics-port PORT (none: nowhere)") from error
 
 
 def remember(home: str, settings: Settings) -> None:

@@ -13,10 +13,12 @@ import time
 from typing import Protocol
 
 from bireme.gather.dialling import Dial
+from bireme.gather.exporting import Newest
 from bireme.gather.link import LeaveError, Link
 from bireme.gather.machine import machine_frame
 from bireme.gather.messages import Device, Frame, Happening, Round
 from bireme.gather.owners import OwnedTask, Owners
+from bireme.gather.serving import KeptPort
 from bireme.gather.spool import Spool
 from bireme.gather.tasks import TaskSampler
 
@@ -56,7 +58,9 @@ class Gatherer:
         self._interval_s = 10.0
         self._hurry = asyncio.Event()
         self._in_company_at = time.monotonic()
-        self.link = Link(dial, spool, machine, self._set_pace)
+        self.newest = Newest()
+        self._port = KeptPort(self._page, "metrics.node_address")
+        self.link = Link(dial, spool, machine, self._set_pace, self._port.move)
 
     async def run(self) -> None:
         """Until the daemon says that it is to end."""
@@ -71,6 +75,7 @@ class Gatherer:
         except LeaveError:
             log.info("the daemon says that nobody is needed here any more")
         finally:
+            self._port.close()
             speaking.cancel()
 
     def _is_alone(self) -> bool:
@@ -83,6 +88,9 @@ class Gatherer:
         if interval_s != self._interval_s:
             self._interval_s = interval_s
             self._hurry.set()
+
+    async def _page(self) -> str:
+        return await asyncio.to_thread(self.newest.text)
 
     async def _pause(self, began: float, speaking: asyncio.Task[None]) -> None:
         """Until the next round is due: sooner when another pace is said, or the link is over."""
@@ -106,6 +114,7 @@ class Gatherer:
         )
 
     def _keep(self, told: Round) -> None:
+        self.newest.take(told, self.link.devices)
         try:
             self._spool.add(told)
         except OSError as error:  # the disk is full: this round is lost, and the next one is tried

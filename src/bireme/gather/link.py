@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -29,10 +29,17 @@ class LeaveError(Exception):
 
 
 class Link:
-    """`dial` reaches the daemon; `paced` is told how often to look, whenever the daemon says it."""
+    """`dial` reaches the daemon; `paced` is told how often to look, `moved` where to serve metrics, whenever the daemon says it."""
 
-    def __init__(self, dial: Dial, spool: Spool, machine: str, paced: Callable[[float], None]) -> None:
-        self._dial, self._spool, self._machine, self._paced = dial, spool, machine, paced
+    def __init__(
+        self,
+        dial: Dial,
+        spool: Spool,
+        machine: str,
+        paced: Callable[[float], None],
+        moved: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._dial, self._spool, self._machine, self._paced, self._moved = dial, spool, machine, paced, moved
         self._new = asyncio.Event()
         self._sent = 0
         self.devices: list[m.Device] = []
@@ -74,6 +81,7 @@ class Link:
             self._spool.confirm(welcome.kept)
             self._sent, self._told_devices = welcome.kept, None
             self._paced(welcome.interval_s)
+            await self._moved(welcome.metrics)
             self.is_heard, self._problem = True, ""
             log.info("the daemon has rounds up to %d", welcome.kept)
             async with asyncio.TaskGroup() as both:
@@ -123,13 +131,15 @@ class Link:
     async def _listen(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> None:
         while True:
             for body in splitter.feed(await _some(reader)):
-                self._obey(m.read_said(body))
+                await self._obey(m.read_said(body))
 
-    def _obey(self, said: m.AnySaid) -> None:
+    async def _obey(self, said: m.AnySaid) -> None:
         if isinstance(said, m.Kept):
             self._spool.confirm(said.no)
         elif isinstance(said, m.Pace):
             self._paced(said.interval_s)
+            if said.metrics is not None:
+                await self._moved(said.metrics)
         elif isinstance(said, m.Leave):
             raise LeaveError
 

@@ -125,6 +125,8 @@ class Welcome(Said, tag="welcome", frozen=True):
     """How often it is to look, by the settings in force."""
     now: float = 0.0
     """The daemon's clock."""
+    metrics: str = ""
+    """Where it is to serve its own page for Prometheus, `PORT` or `HOST:PORT`; empty: nowhere."""
 
 
 class Kept(Said, tag="kept", frozen=True):
@@ -137,6 +139,8 @@ class Pace(Said, tag="pace", frozen=True):
     """Look so often from now on: somebody watches (`bireme top`), or nobody does any more."""
 
     interval_s: float
+    metrics: str | None = None
+    """As in `Welcome`; None: as it is."""
 
 
 class Refused(Said, tag="refused", frozen=True):

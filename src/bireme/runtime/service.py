@@ -34,6 +34,7 @@ from bireme.runtime.breaches import BreachError
 from bireme.runtime.kernel import OURS, Decide, Group, Kernel, Request
 from bireme.runtime.scribe import Scribe
 from bireme.runtime.uncollected import without_collecting
+from bireme.runtime.work import Work
 
 log = logging.getLogger("bireme.runtime")
 
@@ -97,6 +98,7 @@ class Runtime:
         self._snapshot_seq = self.kernel.state.seq
         self._snapshot_after: float | None = None
         """One is due, and is taken between two turns from then on."""
+        self.work = Work()
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
 
@@ -341,6 +343,7 @@ class Runtime:
         self.kernel.enough = lambda: time.monotonic() >= began + PASS_S
         self.kernel.plan(group, now)
         planned = time.monotonic()
+        self.work.passed(planned - began)
         started, rest_s = len(group.commands) - commanded, RATION * (planned - began)
         if started <= 0 and called_for:
             rest_s = max(IN_VAIN * rest_s, REST_S)
@@ -355,6 +358,7 @@ class Runtime:
     async def _commit(self, group: Group) -> JournalError | None:
         """The error, if it could not be written: then nothing of it happened."""
         if group.events or group.history:
+            began = time.monotonic()
             try:
                 await self._on_disk(group)
             except JournalError as error:
@@ -363,6 +367,7 @@ class Runtime:
                 self._not_written(str(error))
                 await asyncio.sleep(RETRY_AFTER_S)
                 return error
+            self.work.committed(time.monotonic() - began)
             self._all_written()
         else:
             self.kernel.settle(group)

@@ -29,6 +29,8 @@ from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
 from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.exported import GpuFigures
+from bireme.core.telemetry.exported import Measured as Figures
 from bireme.ports import SeenGpu
 from bireme.slurm.records.steps import history_rows
 from bireme.store.journal import SqliteStore
@@ -100,6 +102,7 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/config"): NOTHING,
     ("GET", "/v1/topology"): NOTHING,
     ("GET", "/v1/telemetry/metrics"): NOTHING,
+    ("GET", "/metrics"): ("job", "node"),
     ("GET", "/v1/telemetry/now"): ("node",),
     ("GET", f"/v1/telemetry/series?job={RUNNING}"): ("job",),
     ("GET", f"/v1/telemetry/series?job={FORGOTTEN}"): ("job",),
@@ -182,6 +185,10 @@ class Measured:
 
     async def gpus(self) -> list[SeenGpu]:
         return [SeenGpu("n1", "GPU-1", 0, MARKS["node"], 80_000, "", "", (RUNNING,))]
+
+    async def measured(self) -> Figures:
+        gpu = GpuFigures("n1", "GPU-1", 0, {"gpu_util": 7.0}, model=MARKS["node"], job_ids=(RUNNING,))
+        return Figures(gpus=[gpu])
 
     def latest(self, about: str) -> list[Any]:
         return [(Subject("task", "n1", f"{RUNNING}.1.0.0"), 1000.0, {"memory": 7.0})] if about == "task" else []

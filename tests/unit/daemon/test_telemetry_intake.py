@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bireme.core.telemetry.curves import Subject
-from bireme.daemon.telemetry.intake import Gatherer, take
+from bireme.daemon.telemetry.intake import FRESH_S, Gatherer, newest, take
 from bireme.gather.messages import Frame, Happening, ProtocolError, Round, Value
 from bireme.ports import Sampled
 
@@ -92,3 +92,17 @@ def test_tasks_that_are_gone_are_forgotten_and_silent_gpus_are_not() -> None:
     take(gatherer, Round(no=2, at=NOON + 10, interval_s=10.0, frames=[]), NOON + 10)
     assert list(gatherer.latest) == [GPU]
     assert not gatherer.readings
+
+
+def test_the_newest_figures_have_counters_as_they_count() -> None:
+    gatherer = Gatherer("g")
+    take(gatherer, a_round(1, NOON, gpu_util=[50], gpu_energy=[7_000]), NOON)
+    take(gatherer, a_round(2, NOON + 10, gpu_util=[60], gpu_energy=[None]), NOON + 10)
+    (figures,) = newest(gatherer, NOON + 11).values()
+    assert figures == {"gpu_util": 60.0, "gpu_energy": 7_000.0}, "energy is not read in every round"
+
+
+def test_figures_of_a_gatherer_that_went_silent_are_nobodys() -> None:
+    gatherer = Gatherer("g")
+    take(gatherer, a_round(1, NOON, gpu_util=[50]), NOON)
+    assert newest(gatherer, NOON + FRESH_S + 1) == {}

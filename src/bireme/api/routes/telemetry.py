@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from fastapi import Request, Response
@@ -16,6 +15,8 @@ from bireme.api.targets import one_target
 from bireme.core.jobs import requests
 from bireme.core.model.refusals import Refusal, Why
 from bireme.core.telemetry.curves import Curve, Subject
+from bireme.core.telemetry.exported import sums_by_job
+from bireme.core.telemetry.exposition import MEDIA
 from bireme.core.telemetry.metrics import BY_NAME, METRICS, About
 from bireme.ports import HistoryQuery, Series, SeriesError, Telemetry
 
@@ -73,10 +74,17 @@ async def how_it_stands(api: Context, request: Request) -> Response:
     ]
     jobs = {
         str(job_id): {"values": figures}
-        for job_id, figures in _by_job(latest["task"]).items()
+        for job_id, figures in sums_by_job(latest["task"], _SUMMED).items()
         if _sees(api, request, job_id)
     }
     return answer({"at": api.now(), "gpus": gpus, "nodes": nodes, "jobs": jobs, "problem": telemetry.problem})
+
+
+@routes.get("/metrics", media="text/plain")
+async def metrics_page(api: Context, request: Request) -> Response:
+    """The page for Prometheus: queue, scheduler, nodes, services and GPUs, as far as the caller may know of them."""
+    page = await api.exporter.page(api.caller(request))
+    return Response(page, media_type=MEDIA)
 
 
 @routes.get(
@@ -180,16 +188,6 @@ async def _life(api: Context, request: Request, text: str) -> tuple[int, float, 
 def _sees(api: Context, request: Request, job_id: int) -> bool:
     job = api.cluster.state.jobs.get(job_id)
     return job is not None and api.sees(api.caller(request), job.spec.owner.uid, job.spec.account)
-
-
-def _by_job(latest: list[tuple[Subject, float, Mapping[str, float]]]) -> dict[int, dict[str, float]]:
-    sums: dict[int, dict[str, float]] = defaultdict(dict)
-    for subject, _, figures in latest:
-        job = sums[int(subject.id.partition(".")[0])]
-        for name in _SUMMED:
-            if name in figures:
-                job[name] = job.get(name, 0.0) + figures[name]
-    return sums
 
 
 def _telemetry(api: Context) -> Telemetry:

@@ -41,6 +41,8 @@ class Metric:
     """Its name there: dcgm-exporter's, where that has one. Empty: it is not exported."""
     prometheus_factor: float = 1.0
     """A gauge's value there by the value here; of a counter the exported total by the counted one."""
+    prometheus_kind: Kind | None = None
+    """Its type there, where that is another than its kind here."""
 
 
 def _gpu(name: str, unit: str, meaning: str, source: str, prometheus: str = "", **more: object) -> Metric:
@@ -108,9 +110,11 @@ _GPU = (
          "NVML field ECC_DBE_VOL_TOTAL; amdsmi_get_gpu_total_ecc_count", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
          kind="counter", grain=0.001),
     _gpu("gpu_rows_remapped_corrected", "rows", "rows of memory remapped after corrected errors",
-         "NVML field REMAPPED_COR", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"),
+         "NVML field REMAPPED_COR", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+         prometheus_kind="counter"),
     _gpu("gpu_rows_remapped_uncorrected", "rows", "rows of memory remapped after uncorrected errors",
-         "NVML field REMAPPED_UNC", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"),
+         "NVML field REMAPPED_UNC", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+         prometheus_kind="counter"),
     _gpu("gpu_row_remap_pending", "", "1: a remapping waits for a reset", "NVML field REMAPPED_PENDING",
          "DCGM_FI_DEV_ROW_REMAP_PENDING"),
     _gpu("gpu_row_remap_failure", "", "1: a remapping failed", "NVML field REMAPPED_FAILURE",

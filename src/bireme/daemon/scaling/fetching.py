@@ -45,14 +45,15 @@ async def _fetch(url: str, limit_bytes: int) -> bytes:
         head = f"GET {target} HTTP/1.0\r\nHost: {parts.netloc.rpartition('@')[2]}\r\nAccept: */*\r\n\r\n"
         writer.write(head.encode("ascii", "strict"))
         await writer.drain()
-        return await _body(reader, limit_bytes)
+        return await body_of(reader, limit_bytes)
     finally:
         writer.close()
         with suppress(OSError, ssl.SSLError):
             writer.transport.abort()
 
 
-async def _body(reader: asyncio.StreamReader, limit_bytes: int) -> bytes:
+async def body_of(reader: asyncio.StreamReader, limit_bytes: int) -> bytes:
+    """The body of an answer with status 200. Raises Unanswered, ValueError, OSError."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:

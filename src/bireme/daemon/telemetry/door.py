@@ -50,10 +50,10 @@ class Door:
         with suppress(OSError):
             os.unlink(self._path)
 
-    def set_pace(self, interval_s: float) -> None:
-        """Has every gatherer look so often from now on."""
+    def set_pace(self, interval_s: float, metrics: str) -> None:
+        """Has every gatherer look so often from now on, and serve its page for Prometheus there."""
         for writer in self._speaking.values():
-            writer.write(m.encode(m.Pace(interval_s=interval_s)))
+            writer.write(m.encode(m.Pace(interval_s=interval_s, metrics=metrics)))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         gatherer = ""

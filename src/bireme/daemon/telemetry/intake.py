@@ -25,6 +25,10 @@ from bireme.ports import Sampled
 
 CLOCK_TOLERANCE_S = 2.0
 """A clock that is off by less is left alone: messages take their time, too."""
+FRESH_S = 90.0
+"""Figures that are older are nobody's any more: longer than the longest interval."""
+COUNTED_S = 150.0
+"""So old a counter may be that is not read in every round."""
 _SUBJECTS_AT_MOST = 20_000
 """In one frame: more is no machine's."""
 _SILENT_AT_MOST = 1_000
@@ -74,6 +78,22 @@ def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], li
     gatherer.taken = told.no
     _forget_the_gone(gatherer, {subject for named in subjects for subject in named})
     return samples, [_put_right(happening, gatherer.offset_s) for happening in told.happenings]
+
+
+def newest(gatherer: Gatherer, now: float) -> dict[Subject, dict[str, float]]:
+    """What it told of its GPUs and nodes in its latest rounds, counters as they count; nothing where that is old.
+
+    A counter that is not read in every round (energy) is told as it was read last.
+    """
+    found = {
+        subject: dict(latest.values)
+        for subject, latest in gatherer.latest.items()
+        if subject.about in ("gpu", "node") and abs(now - latest.at) <= FRESH_S
+    }
+    for (subject, name), reading in gatherer.readings.items():
+        if subject in found and name not in found[subject] and abs(now - reading.at) <= COUNTED_S:
+            found[subject][name] = reading.value
+    return found
 
 
 def _offset(told: Round, now: float) -> float:

@@ -11,20 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from bireme.core.model import events as e
 from bireme.core.state.state import State
 from bireme.core.telemetry.attribution import Card
+from bireme.core.telemetry.curves import Subject
+from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.daemon.telemetry import intake
 from bireme.daemon.telemetry.intake import Gatherer
 from bireme.daemon.telemetry.ownership import Ownership
 from bireme.gather import messages as m
+from bireme.gather.exporting import gpu_figures
 from bireme.ports import Clock, Holding, Sampled, SeenGpu, Series, SeriesError
 
 log = logging.getLogger("bireme.daemon")
@@ -60,14 +64,24 @@ class Picture:
 
 
 class TelemetryKeeper:
-    """`open_series` may fail, and is then tried again; `interval_s`: how often gatherers are to look."""
+    """`open_series` may fail, and is then tried again; `interval_s`: how often gatherers are to look; `node_metrics`:
+    where they serve their own pages for Prometheus, empty for nowhere."""
 
-    def __init__(self, cluster: Cluster, open_series: Callable[[], Series], interval_s: Callable[[], float]) -> None:
-        self._cluster, self._open_series, self.interval_s = cluster, open_series, interval_s
+    def __init__(
+        self,
+        cluster: Cluster,
+        open_series: Callable[[], Series],
+        interval_s: Callable[[], float],
+        node_metrics: Callable[[], str] = str,
+    ) -> None:
+        self._cluster, self._open_series = cluster, open_series
+        self.interval_s, self.node_metrics = interval_s, node_metrics
         self._writer = ThreadPoolExecutor(1, "telemetry")
         self._gatherers: dict[str, Gatherer] = {}
         self._ownership = Ownership(())
         self._happenings: list[m.Happening] = []
+        self._happened: Counter[tuple[str, str]] = Counter()
+        """By node and kind, since this daemon started."""
         self._unheld: list[Holding] = []
         """Changes of whose GPUs they are, while nothing can be written."""
         self.series: Series | None = None
@@ -105,7 +119,7 @@ class TelemetryKeeper:
     async def greet(self, hello: m.Hello) -> m.Welcome:
         now = self._cluster.clock.now()
         kept = await self._aside(lambda: self._gatherer(hello).kept)
-        return m.Welcome(kept=kept, interval_s=self.interval_s(), now=now)
+        return m.Welcome(kept=kept, interval_s=self.interval_s(), now=now, metrics=self.node_metrics())
 
     def now(self) -> float:
         """The daemon's clock."""
@@ -144,6 +158,13 @@ class TelemetryKeeper:
             for device in devices
         ]
 
+    async def measured(self) -> Measured:
+        """The newest figures of all machines, counters as they count; of GPUs with the jobs that have them."""
+        now = self._cluster.clock.now()
+        gpus, nodes, happened = await self._aside(lambda: self._figures(now))
+        owners = self._ownership.owners()
+        return Measured([replace(gpu, job_ids=owners.get(gpu.uuid, ())) for gpu in gpus], nodes, happened)
+
     # --- in the writer's thread ----------------------------------------------------------------------------
 
     async def _aside(self, work: Callable[[], Answer]) -> Answer:
@@ -165,7 +186,25 @@ class TelemetryKeeper:
             if samples:
                 self._append(self.series, gatherer, told.no, samples)
             self._happenings = [*self._happenings, *happenings][-_HAPPENINGS_AT_MOST:]
+            self._happened.update((happening.node, happening.kind) for happening in happenings)
         return None
+
+    def _figures(self, now: float) -> tuple[list[GpuFigures], list[NodeFigures], dict[tuple[str, str], int]]:
+        """Of what two gatherers tell (one took another's place) the newer counts: a sample stands once on a page."""
+        gpus: dict[str, GpuFigures] = {}
+        nodes: dict[str, NodeFigures] = {}
+        for gatherer in sorted(self._gatherers.values(), key=lambda each: each.heard_at):
+            figures = intake.newest(gatherer, now)
+            gpus |= {
+                device.uuid: gpu_figures(device, found)
+                for device in gatherer.devices.values()
+                if (found := figures.get(Subject("gpu", device.node, device.uuid)))
+            }
+            nodes |= {
+                each.node: NodeFigures(each.node, found) for each, found in figures.items() if each.about == "node"
+            }
+        by_place = sorted(gpus.values(), key=lambda gpu: (gpu.node, gpu.index, gpu.instance))
+        return by_place, sorted(nodes.values(), key=lambda node: node.node), dict(self._happened)
 
     def _append(self, series: Series, gatherer: Gatherer, no: int, samples: Sequence[Sampled]) -> None:
         try:

@@ -88,9 +88,9 @@ class OuterDoor:
         """Those that speak now."""
         return tuple(sorted(self._speaking))
 
-    def set_pace(self, interval_s: float) -> None:
+    def set_pace(self, interval_s: float, metrics: str) -> None:
         for speaker in self._speaking.values():
-            speaker.writer.write(m.encode(m.Pace(interval_s=interval_s)))
+            speaker.writer.write(m.encode(m.Pace(interval_s=interval_s, metrics=metrics)))
 
     def _tell_kept(self, kept: dict[str, int]) -> None:
         for speaker in self._speaking.values():

@@ -52,9 +52,9 @@ class Outside:
         self._door = door
         log.info("nodes of other machines call at %s, port %d", host, port)
 
-    def set_pace(self, interval_s: float) -> None:
+    def set_pace(self, interval_s: float, metrics: str) -> None:
         if self._door is not None:
-            self._door.set_pace(interval_s)
+            self._door.set_pace(interval_s, metrics)
 
     async def close(self) -> None:
         if self._door is not None:

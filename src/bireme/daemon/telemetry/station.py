@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 
+from bireme.core.telemetry.exported import Measured
 from bireme.daemon.telemetry import process
 from bireme.daemon.telemetry.door import Door
 from bireme.daemon.telemetry.keeper import Cluster, TelemetryKeeper
@@ -40,8 +41,9 @@ class Station:
         plan: Callable[[], GathererPlan | None],
         outside: Callable[[], tuple[str, str]],
         naming: Naming,
+        node_metrics: Callable[[], str] = str,
     ) -> None:
-        self.keeper = TelemetryKeeper(cluster, open_series, interval_s)
+        self.keeper = TelemetryKeeper(cluster, open_series, interval_s, node_metrics)
         self._door = Door(socket, self.keeper)
         self._outside = Outside(self.keeper, naming, outside)
         self._plan = plan
@@ -75,8 +77,9 @@ class Station:
 
     def reconsider(self) -> None:
         """The settings may be others now."""
-        self._door.set_pace(self.keeper.interval_s())
-        self._outside.set_pace(self.keeper.interval_s())
+        pace = self.keeper.interval_s(), self.keeper.node_metrics()
+        self._door.set_pace(*pace)
+        self._outside.set_pace(*pace)
 
     @property
     def series(self) -> Series | None:
@@ -86,6 +89,10 @@ class Station:
     async def gpus(self) -> list[SeenGpu]:
         """All that gatherers know."""
         return await self.keeper.gpus()
+
+    async def measured(self) -> Measured:
+        """The newest figures of all machines, for Prometheus."""
+        return await self.keeper.measured()
 
     @property
     def problem(self) -> str:
